@@ -119,7 +119,7 @@ mod tests {
             ("ssh://a", "port from 1 to 65535"),
             ("[fd00::1]x", "port from 1 to 65535"),
             ("n[1-", "bracket"),
-            ("n[3-1]", "empty or too long"),
+            ("n[3-1]", "the range 3-1 is empty"),
             ("n[1-2][1-2]", "expected a host as for ssh"),
             ("a b A", "A is named twice"),
             ("fd00::1 fd00:0::1", "named twice"),

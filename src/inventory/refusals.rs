@@ -133,8 +133,8 @@ node.host: a host as for ssh: an alias, a name or an address
   "ssh://a" -> "ssh://a"; set a port as `ssh_port`, and write an IPv6 address without brackets
   "n[1-" -> "n[1-"; a bracket is not closed
   "n[a-b]" -> "n[a-b]"; "a" is no number of up to 9 digits
-  "n[3-1]" -> "n[3-1]"; the range 3-1 is empty or too long
-  "n[0-99999]" -> "n[0-99999]"; the range 0-99999 is empty or too long
+  "n[3-1]" -> "n[3-1]"; the range 3-1 is empty
+  "n[0-99999]" -> "n[0-99999]"; with the range 0-99999 there are more than 10000 names
   "n[1-2];x" -> "n[1-2];x"
   "a:22" -> "a:22"; set a port as `ssh_port`, and write an IPv6 address without brackets
   "[::1]:22" -> "[::1]:22"; set a port as `ssh_port`, and write an IPv6 address without brackets

@@ -82,7 +82,7 @@ pub fn split(expression: &str) -> Vec<&str> {
 /// Returns the names that a term stands for: `gpu[01-03,7]`, or a name alone.
 ///
 /// # Errors
-/// A message about a range that cannot be parsed, or is empty or too long.
+/// A message about a range that cannot be parsed or is empty, or too many names.
 pub fn expand(term: &str) -> Result<Vec<String>, String> {
     let Some((prefix, rest)) = term.split_once('[') else { return Ok(vec![term.to_owned()]) };
     let (ranges, suffix) = rest.split_once(']').ok_or("a bracket is not closed")?;
@@ -90,8 +90,11 @@ pub fn expand(term: &str) -> Result<Vec<String>, String> {
     for range in ranges.split(',') {
         let (low, high) = range.split_once('-').unwrap_or((range, range));
         let (from, to, width) = (number(low)?, number(high)?, low.len());
-        if from > to || names.len() + (to - from) as usize >= MOST_NAMES {
-            return Err(format!("the range {range} is empty or too long"));
+        if from > to {
+            return Err(format!("the range {range} is empty"));
+        }
+        if names.len() + (to - from) as usize >= MOST_NAMES {
+            return Err(format!("with the range {range} there are more than {MOST_NAMES} names"));
         }
         names.extend((from..=to).map(|n| format!("{prefix}{n:0width$}{suffix}")));
     }
@@ -196,6 +199,10 @@ mod tests {
             assert_eq!(select(expression, &all, &none()).unwrap(), names(expected), "{expression}");
         }
         assert_eq!(select("gpu1", &all, &none()).unwrap_err(), "no node is named gpu1 (nodes: gpu[01-03,10],head)");
+        for (long, range) in [("gpu[0-99999]", "0-99999"), ("gpu[0-4999,5000-10000]", "5000-10000")] {
+            let expected = format!("with the range {range} there are more than 10000 names");
+            assert_eq!(select(long, &all, &none()).unwrap_err(), expected);
+        }
         for written in ["gpu01\0", "\u{1b}[31m", "@\u{1b}]0;x\u{7}", "\u{202e}gpu", "gpu[\u{1b}]", "gpu[1-2]\r"] {
             let why = select(written, &all, &none()).unwrap_err();
             assert!(!why.contains(|c: char| c.is_control() || c == '\u{202e}'), "{why:?}");
