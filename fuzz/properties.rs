@@ -4,6 +4,7 @@
 //! the inputs that they have kept. The rule for lines of other owners is reimplemented here, after OpenSSH, and not taken
 //! from the code under test.
 
+use hvdctl::cluster::nodes::Target;
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::job::frames::Parser;
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
@@ -217,13 +218,18 @@ pub fn on(data: &[u8]) {
     let any: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let _ = nodeset::fold(&any);
     let all = node_names(words);
-    match nodeset::select(expression, &all, &nodeset::Groups::new()) {
-        Ok(chosen) => {
+    let mut inventory = Inventory::local("node1", "image");
+    inventory.nodes = all.iter().map(|name| Node { name: name.clone(), ..Node::default() }).collect();
+    match Target::new(inventory, Some(expression), false) {
+        Ok(Target { selected: chosen, .. }) => {
             let mut rest = all.iter();
             assert!(chosen.iter().all(|name| rest.any(|other| other == name)), "{chosen:?} of {all:?}");
             assert_eq!(nodeset::select(&nodeset::fold(&chosen), &all, &nodeset::Groups::new()), Ok(chosen), "folded");
         }
-        Err(why) => assert!(!why.contains(char::is_control), "{why:?}"),
+        Err(error) => {
+            let message = error.to_string().replacen("\n  hint: ", " ", 1);
+            assert!(message.starts_with("--on ") && !message.contains(char::is_control), "{message:?}");
+        }
     }
     if !all.is_empty() {
         assert_eq!(nodeset::select(&nodeset::fold(&all), &all, &nodeset::Groups::new()).as_ref(), Ok(&all), "folded");

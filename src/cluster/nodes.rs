@@ -57,7 +57,7 @@ impl Target {
         let selected = match on {
             Some(expression) => nodeset::select(expression, &all, &inventory.groups).map_err(|why| {
                 let hint = "names as in the inventory, node[01-16], @group, a,b, !c";
-                Error::usage(format!("--on {expression}: {why}"), hint)
+                Error::usage(format!("--on {}: {why}", nodeset::printable(expression)), hint)
             })?,
             None => all,
         };
@@ -382,6 +382,14 @@ pub fn now() -> f64 {
 mod tests {
     use super::*;
     use tokio::sync::Notify;
+
+    #[test]
+    fn the_expression_is_escaped_in_the_error() {
+        let selected = |on| Target::new(Inventory::local("node1", "image"), Some(on), false);
+        let message = |on| selected(on).expect_err("no node").to_string();
+        assert!(message("node2").starts_with("--on node2: no node is named node2"), "{}", message("node2"));
+        assert!(message("\u{1b}[31m").starts_with("--on \"\\u{1b}[31m\": "), "{}", message("\u{1b}[31m"));
+    }
 
     #[tokio::test]
     async fn one_that_hangs_holds_up_none_of_many() {

@@ -61,7 +61,7 @@ fn no_group(name: &str, groups: &Groups) -> String {
 }
 
 /// Returns a text for a message: in quotes with escapes if it could disturb a terminal.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     if text.escape_debug().eq(text.chars()) { text.to_owned() } else { format!("{text:?}") }
 }
 
