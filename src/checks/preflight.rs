@@ -114,13 +114,16 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 /// Room for projects, and for the records and the output of jobs.
 fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
     view.facts.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
-        let full = if disk.what == "jobs" { JOBS_FULL } else { PROJECTS_FULL };
+        let (full, why, hint) = if disk.what == "jobs" {
+            let hint = "hvdctl jobs prune, or free space on the node";
+            (JOBS_FULL, "rank output that does not fit is lost", hint)
+        } else {
+            let why = "projects and the files that ranks write may not fit";
+            (PROJECTS_FULL, why, "free space on the node")
+        };
         let severity = if disk.free < full { Error } else { Warning };
         let message = format!("cluster.{}_dir has {} left in {}", disk.what, human(disk.free), disk.path);
-        Finding::new(severity, "disk", view.name(), message).explain(
-            "projects and the files that ranks write may not fit, and rank output that does not fit is lost",
-            "hvdctl jobs prune, or free space on the node",
-        )
+        Finding::new(severity, "disk", view.name(), message).explain(why, hint)
     })
 }
 

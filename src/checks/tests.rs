@@ -509,6 +509,16 @@ fn memory_and_disks() {
         ]
     );
     assert_eq!(found("disk jobs 524288 /opt\ndisk projects 524288 /data\n"), Vec::<String>::new());
+    let full = Facts::parse("disk jobs 1023 /opt\ndisk projects 1023 /data\n").disks;
+    let full = Clinic::with(2, |c| c.nodes[1].facts.disks = full).all();
+    let explained: Vec<_> = full.iter().map(|f| (&f.why[..], &f.hint[..])).collect();
+    assert_eq!(
+        explained,
+        [
+            ("rank output that does not fit is lost", "hvdctl jobs prune, or free space on the node"),
+            ("projects and the files that ranks write may not fit", "free space on the node")
+        ]
+    );
     assert_eq!(found("max-sessions 2\n"), ["warning sshd gpu02: its sshd has MaxSessions 2"]);
     assert_eq!(found("max-sessions 10\n"), Vec::<String>::new());
     assert_eq!(found("disk images 4194304 /var/lib/docker\n"), Vec::<String>::new());
