@@ -230,13 +230,20 @@ fn on_a_terminal_it_asks() {
     fs::write(dir.path().join(".ssh/config"), "Host a b\nHost gpu1 gpu2\n").unwrap();
     let (code, screen) = on_a_terminal(dir.path(), "init --no-probe", "n1, eve@n2 n1\nn1, eve@n2 n3:22\n");
     assert_eq!(code, 0, "{screen}");
-    assert!(screen.contains("In ~/.ssh/config: a,b,gpu[1-2]"), "{screen}");
+    assert!(screen.contains("In ~/.ssh/config: a,b,gpu[1-2]\n"), "{screen}");
     assert!(screen.contains("n1 is named twice"), "{screen}");
     assert_eq!(nodes(&file), ["n1 n1 - -", "n2 n2 eve -", "n3 n3 - 22"]);
     // nothing typed is nothing written
     fs::remove_file(&file).unwrap();
     let (code, screen) = on_a_terminal(dir.path(), "init --no-probe", "\n");
     assert!(code == 2 && screen.contains("no machine was named") && !file.exists(), "{code} {screen}");
+    // of many names only some are shown
+    let many: String = (1..=40).map(|i| format!("Host gpu{}\n", 2 * i)).collect();
+    fs::write(dir.path().join(".ssh/config"), many).unwrap();
+    let (_, screen) = on_a_terminal(dir.path(), "init --no-probe", "\n");
+    let shown = "In ~/.ssh/config: gpu[2,4,6,8,10,12,14,16,18,20,22,24], … (40 in all)\n";
+    assert!(screen.contains(shown), "{screen}");
+    fs::write(dir.path().join(".ssh/config"), "Host a b\nHost gpu1 gpu2\n").unwrap();
     // one picks among the names
     let (code, screen) = on_a_terminal(dir.path(), "init --no-probe --from-ssh-config", "9\nb gpu[1-2]\n");
     assert_eq!(code, 0, "{screen}");

@@ -111,8 +111,13 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 
 /// The question for the machines, with the ssh configuration's names.
 fn question(events: &Events) -> String {
-    let known = nodeset::fold(&good(ssh_config::read().unwrap_or_default(), events));
-    let names = if known.is_empty() { String::new() } else { format!("In ~/.ssh/config: {known}\n") };
+    const SHOWN: usize = 12;
+    let known = good(ssh_config::read().unwrap_or_default(), events);
+    let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
+    let names = match nodeset::fold(&known[..known.len().min(SHOWN)]) {
+        names if names.is_empty() => names,
+        names => format!("In ~/.ssh/config: {names}{more}\n"),
+    };
     format!(
         "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\
          machines (the first becomes the master): "
