@@ -38,7 +38,7 @@ pub struct Details {
     pub kernel: Option<String>,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
-    /// Whether a program of the NVIDIA Container Toolkit is there.
+    /// Whether a program of the NVIDIA Container Toolkit is there, or Docker has a runtime of it.
     pub toolkit: bool,
     /// How many programs its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
     pub max_sessions: Option<u32>,
@@ -63,6 +63,13 @@ pub struct Details {
 }
 
 impl Details {
+    /// Adds what the names of Docker's OCI runtimes tell.
+    #[must_use]
+    pub fn with_runtimes(self, runtimes: &[String]) -> Details {
+        let is_registered = runtimes.iter().any(|runtime| runtime.contains("nvidia"));
+        Details { toolkit: self.toolkit || is_registered, ..self }
+    }
+
     /// Parses the script's lines: `KEY VALUE`. Unknown keys are ignored.
     pub fn parse(text: &str) -> Details {
         let mut details = Details::default();

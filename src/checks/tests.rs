@@ -344,6 +344,12 @@ fn gpus() {
         found(&|n| n.details.toolkit = false),
         ["error toolkit gpu02: the node should have GPUs, but Docker has no NVIDIA runtime"]
     );
+    let with_runtimes = |n: &mut Sick, runtimes: &[&str]| {
+        let runtimes: Vec<String> = runtimes.iter().map(|&runtime| runtime.to_owned()).collect();
+        n.details = Details { toolkit: false, ..n.details.clone() }.with_runtimes(&runtimes);
+    };
+    assert_eq!(found(&|n| with_runtimes(n, &["runc", "nvidia"])), Vec::<String>::new());
+    assert_eq!(found(&|n| with_runtimes(n, &["runc"])).len(), 1);
     let inside = |n: &mut Sick, count: &str| drop(n.inside.insert("gpus".into(), count.into()));
     assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());

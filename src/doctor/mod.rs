@@ -156,9 +156,7 @@ async fn details(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> 
         .with("addresses", &addresses)
         .with("names", &names);
     let output = node.member.transport.script(&script, "examine the node").await?;
-    let mut details = Details::parse(&String::from_utf8_lossy(&output));
-    details.toolkit |= engine.runtimes.iter().any(|runtime| runtime.contains("nvidia"));
-    Ok(details)
+    Ok(Details::parse(&String::from_utf8_lossy(&output)).with_runtimes(&engine.runtimes))
 }
 
 /// Asks the worker for the versions in it; there are none where it is not up.
