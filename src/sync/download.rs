@@ -116,7 +116,9 @@ fn unpack(
     // `receive` returns why a stream breaks off
     let unpacked = archive.entries().into_iter().flatten().map_while(Result::ok).try_for_each(|mut entry| {
         let download = wanted.remove(&*entry.path_bytes());
+        // a link that has changed since it was listed is left out, as is a file that has become a link
         if let Some(download) = download
+            && entry.link_name_bytes().as_deref() == download.output.link().map(str::as_bytes)
             && target.write(download, &mut entry)?
         {
             placed.insert(download.path.clone());

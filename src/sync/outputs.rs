@@ -34,6 +34,11 @@ impl Output {
         }
     }
 
+    /// Returns the target of a link; `None` for a file.
+    pub fn link(&self) -> Option<&str> {
+        if let Output::Link(target) = self { Some(target) } else { None }
+    }
+
     /// Returns the bytes of a file; 0 for a link.
     pub fn size(&self) -> u64 {
         if let Output::File { size, .. } = self { *size } else { 0 }

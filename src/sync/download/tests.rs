@@ -69,7 +69,7 @@ fn what_is_new_or_changed_is_found_under_any_name() {
 }
 
 /// Unpacks what tar reads of these files, which have the given contents when they are listed and are changed by `change` before tar
-/// reads them.
+/// reads them. A name that ends with `@` is that of a link to the contents.
 fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, BTreeSet<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (there, here) = (dir.path().join("there"), dir.path().join("here"));
@@ -77,8 +77,14 @@ fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (
     let downloads: Vec<Download> = files
         .iter()
         .map(|(name, text)| {
-            fs::write(there.join(name), text).unwrap();
-            let output = Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
+            let output = if name.ends_with('@') {
+                let target = str::from_utf8(text).unwrap();
+                symlink(target, there.join(name)).unwrap();
+                Output::Link(target.to_owned())
+            } else {
+                fs::write(there.join(name), text).unwrap();
+                Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 }
+            };
             Download { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output }
         })
         .collect();
@@ -127,6 +133,25 @@ fn a_file_that_was_changed_is_left_out_and_no_other() {
     let here: Vec<_> = fs::read_dir(dir.path().join("here")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(here.len(), 2, "{here:?}");
     assert_eq!(fs::read_to_string(dir.path().join("here/grown")).unwrap(), "log");
+}
+
+#[test]
+fn links_arrive_unless_they_were_changed() {
+    let long = "d/".repeat(100) + "end";
+    let names = ["to-file@", "dangling@", "long@", "gone@", "other@", "file@", "empty"];
+    let contents = ["empty", "no such/file", &long, "empty", "empty", "empty", ""];
+    let files: Vec<(&str, &[u8])> = names.into_iter().zip(contents.map(str::as_bytes)).collect();
+    let (dir, placed) = unpacked(&files, |there| {
+        ["gone@", "other@", "file@", "empty"].iter().for_each(|name| fs::remove_file(there.join(name)).unwrap());
+        symlink("elsewhere", there.join("other@")).unwrap();
+        fs::write(there.join("file@"), "empty").unwrap();
+        symlink("/etc/passwd", there.join("empty")).unwrap();
+    });
+    assert_eq!(placed.iter().collect::<Vec<_>>(), ["dangling@", "long@", "to-file@"]);
+    for (name, target) in names.into_iter().zip(contents) {
+        let link = fs::read_link(dir.path().join("here").join(name)).ok();
+        assert_eq!(link.as_deref(), placed.contains(name).then_some(std::path::Path::new(target)), "{name}");
+    }
 }
 
 #[test]
