@@ -588,7 +588,7 @@ fn keys() {
     assert_eq!((fresh.len(), fresh[0].severity, fresh[0].nodes.len()), (1, Note, 2));
     // workers without keys are another matter
     let found = all(&clinic(2));
-    let is_fixed = |f: &Finding| f.fixes.iter().any(|(_, fix)| *fix == Fix::PushKeys);
+    let is_fixed = |f: &Finding| f.fixes == f.nodes.iter().map(|n| (n.clone(), Fix::PushKeys)).collect::<Vec<_>>();
     assert!(found.iter().all(|f| f.severity == Error && is_fixed(f)), "{found:?}");
     assert!(found.iter().any(|f| f.message == "the master has no key pair of the cluster"), "{found:?}");
 }
