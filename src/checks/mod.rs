@@ -77,9 +77,9 @@ pub struct Finding {
     pub why: String,
     /// How to fix it; empty if there is nothing to do.
     pub hint: String,
-    /// What `doctor --fix` does about it, and on which node; in JSON, whether it does anything.
+    /// What `doctor --fix` does about it, and on which node.
     #[serde(rename = "fixable", serialize_with = "is_some")]
-    #[schemars(with = "bool")]
+    #[schemars(with = "bool", description = "Whether `doctor --fix` fixes it.")]
     pub fixes: Vec<(String, Fix)>,
 }
 
