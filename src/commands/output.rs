@@ -35,7 +35,7 @@ pub fn value(document: &impl Serialize) -> Value {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "{T}")]
 pub struct Document<T> {
-    /// Whether nothing failed and nothing is wrong; the exit code is then 0.
+    /// Whether nothing failed and nothing is wrong. At the top level, the exit code is 0 exactly then.
     pub ok: bool,
     /// What the command reports besides that.
     #[serde(flatten)]
@@ -117,7 +117,7 @@ pub enum End {
     End,
 }
 
-/// Any command that ended before it had a result.
+/// Any command that ended before it had a result; `ok` is always false.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Failure {
     /// Only in the last line of `train`, `run`, `attach` and `logs`.
