@@ -526,7 +526,7 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let found = [probed(probe), probed(bare), probed(probe), Some(Err(refused("10.0.0.3"))), None];
     let mut entries = draft::entries(hosts);
     entries.iter_mut().zip(found).for_each(|(entry, found)| entry.found = found);
-    draft::find_twins(&mut entries);
+    draft::find_duplicates(&mut entries);
     all.push((
         "init",
         output::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),

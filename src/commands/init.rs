@@ -49,7 +49,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = Some(result);
         }
-        draft::find_twins(&mut entries);
+        draft::find_duplicates(&mut entries);
     }
     warn(&entries, events);
     let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
@@ -109,7 +109,7 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
     good
 }
 
-/// The question for the machines, with the ssh configuration's names.
+/// The question for the machines, with some of the ssh configuration's names.
 fn question(events: &Events) -> String {
     const SHOWN: usize = 12;
     let known = good(ssh_config::read().unwrap_or_default(), events);
@@ -141,8 +141,8 @@ async fn ask(
 /// Warns of machines that cannot be nodes as they are, and of machines that are named twice.
 fn warn(entries: &[Entry], events: &Events) {
     for entry in entries {
-        if let Some(twin) = &entry.twin {
-            events.warn(format!("{}: skipped, because it is the same machine as {twin}", entry.name));
+        if let Some(other) = &entry.same_as {
+            events.warn(format!("{}: skipped, because it is the same machine as {other}", entry.name));
         } else if let Some(probe) = entry.probe() {
             for (what, hint) in probe.concerns() {
                 events.warn(format!("{}: {what}\n  hint: {hint}", entry.name));
@@ -153,7 +153,7 @@ fn warn(entries: &[Entry], events: &Events) {
 
 fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> Outcome {
     let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
-    let written = entries.iter().filter(|entry| entry.twin.is_none()).count();
+    let written = entries.iter().filter(|entry| entry.same_as.is_none()).count();
     let mut text = String::new();
     if !options.no_probe {
         text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], entries.iter().map(row));
@@ -203,7 +203,8 @@ fn address(probe: &Probe) -> Option<String> {
 }
 
 fn node(entry: &Entry) -> NodeEntry<InitNode> {
-    let details = InitNode { host: entry.host.clone(), found: entry.probe().map(machine), same_as: entry.twin.clone() };
+    let details =
+        InitNode { host: entry.host.clone(), found: entry.probe().map(machine), same_as: entry.same_as.clone() };
     NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(&entry.name, entry.error().is_none(), details) }
 }
 

@@ -116,8 +116,8 @@ pub struct Entry {
     pub host: Host,
     /// What was found there; `None` where it was not probed.
     pub found: Option<Result<Probe, NodeError>>,
-    /// The name of the earlier machine that it is the same as; see [`find_twins`].
-    pub twin: Option<String>,
+    /// The name of the earlier machine that it is the same as; see [`find_duplicates`].
+    pub same_as: Option<String>,
 }
 
 impl Entry {
@@ -140,17 +140,17 @@ pub fn entries(hosts: Vec<Host>) -> Vec<Entry> {
         let numbered = (1..).map(|n| format!("node-{n}"));
         let mut candidates = std::iter::once(host.host.clone()).chain(port).chain(numbered);
         let name = candidates.find(|name| name.len() <= 253 && taken.insert(name.clone())).unwrap_or_default();
-        Entry { name, host, found: None, twin: None }
+        Entry { name, host, found: None, same_as: None }
     };
     hosts.into_iter().map(&mut entry).collect()
 }
 
 /// Finds the machines that are named a second time, by what was found on them.
-pub fn find_twins(entries: &mut [Entry]) {
+pub fn find_duplicates(entries: &mut [Entry]) {
     for i in 1..entries.len() {
         let (earlier, later) = entries.split_at_mut(i);
         let is_same = |other: &&Entry| other.probe().zip(later[0].probe()).is_some_and(|(a, b)| a.is(b));
-        later[0].twin = earlier.iter().find(is_same).map(|other| other.name.clone());
+        later[0].same_as = earlier.iter().find(is_same).map(|other| other.name.clone());
     }
 }
 
@@ -198,8 +198,10 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
         if i > 0 {
             text.line("");
         }
-        match &entry.twin {
-            Some(twin) => text.line(&format!("# {} is skipped, because it is the same machine as {twin}.", entry.host)),
+        match &entry.same_as {
+            Some(other) => {
+                text.line(&format!("# {} is skipped, because it is the same machine as {other}.", entry.host))
+            }
             None => node(&mut text, entry, user, &mut addresses),
         }
     }

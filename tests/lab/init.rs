@@ -83,8 +83,8 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     let lab = Lab::empty();
     let config = fs::read_to_string(lab_dir().join("ssh_config")).unwrap();
     let node1 = config.split("Host ").find(|block| block.starts_with("node1\n")).unwrap();
-    let twin = format!("Host twin{}", node1.strip_prefix("node1").unwrap());
-    let workplace = Workplace::of(&lab, &twin);
+    let alias = format!("Host alias{}", node1.strip_prefix("node1").unwrap());
+    let workplace = Workplace::of(&lab, &alias);
     let docker = "/usr/bin/docker";
     let _restore = Restore(|| {
         node_sh("node2", &format!("[ ! -e {docker}.away ] || mv {docker}.away {docker}"), &[]).code(0);
@@ -92,11 +92,11 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     });
     on("node2", &format!("mv {docker} {docker}.away"));
     on("node1", "ip addr add 10.99.0.1/24 dev eth0");
-    let args = ["init", "--json", "node1", "node2", "twin", "nobody@127.0.0.1:1"];
+    let args = ["init", "--json", "node1", "node2", "alias", "nobody@127.0.0.1:1"];
     let done = workplace.hvdctl(&args).code(3).complains(&[
         "node2: Docker is not installed",
         "install Docker Engine",
-        "twin: skipped, because it is the same machine as node1",
+        "alias: skipped, because it is the same machine as node1",
     ]);
     let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let nodes = document["nodes"].as_array().unwrap();
@@ -112,7 +112,7 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     assert_eq!((inventory.nodes[1].address, inventory.nodes[2].ssh_port), (None, Some(1)));
     let text = workplace.text("inventory.toml");
     for words in
-        ["there is also 10.99.0.1 on eth0", "# Docker is not installed", "Connection refused", "# twin is skipped"]
+        ["there is also 10.99.0.1 on eth0", "# Docker is not installed", "Connection refused", "# alias is skipped"]
     {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }

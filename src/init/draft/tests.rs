@@ -23,7 +23,7 @@ fn failed(message: String) -> Found {
 fn probed_entries(hosts: Vec<Host>, found: Vec<Found>) -> Vec<Entry> {
     let mut entries = super::entries(hosts);
     entries.iter_mut().zip(found).for_each(|(entry, found)| entry.found = found);
-    find_twins(&mut entries);
+    find_duplicates(&mut entries);
     entries
 }
 
@@ -191,7 +191,7 @@ proptest! {
             Ok(inventory) => inventory,
             Err(faults) => return Err(TestCaseError::fail(format!("{faults}\n{text}"))),
         };
-        let kept: Vec<&Entry> = entries.iter().filter(|entry| entry.twin.is_none()).collect();
+        let kept: Vec<&Entry> = entries.iter().filter(|entry| entry.same_as.is_none()).collect();
         prop_assert_eq!(inventory.nodes.len(), kept.len());
         for (node, entry) in inventory.nodes.iter().zip(kept) {
             let host = Host { host: node.host.clone(), user: node.user.clone(), port: node.ssh_port };
