@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
+/// The most groups; those that name others are resolved in quadratic time.
+const MOST_GROUPS: usize = 256;
+
 /// Reads an inventory; see [`Inventory::parse`].
 pub(super) fn inventory(text: &str, file: &Path) -> Result<Inventory, Faults> {
     let text = without_mark(text);
@@ -83,6 +86,10 @@ fn cluster(root: &Section<'_>) -> Cluster {
 /// Returns the nodes of each group.
 fn groups(root: &Section<'_>, nodes: &[String]) -> Groups {
     let Some(Value::Object(read)) = root.values.get("groups") else { return Groups::new() };
+    if read.len() > MOST_GROUPS {
+        root.fault("groups", &format!("expected at most {MOST_GROUPS} groups, found {}", read.len()));
+        return Groups::new();
+    }
     // the parts of a list go one after the other, so that `!` takes away from those before it
     let text = |value: &Value| match value {
         Value::Array(parts) => parts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),

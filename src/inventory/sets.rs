@@ -177,6 +177,9 @@ fn groups_of_nodes() {
     let groups = parse(&with("b = ['@a', 'n4', '!n1']\na = 'n[1-3],!n2'\nrest = '!@a'")).expect("valid").groups;
     let reported: Vec<String> = groups.iter().map(|(name, nodes)| format!("{name}: {}", nodes.join(" "))).collect();
     assert_eq!(reported, ["a: n1 n3", "b: n3 n4", "rest: n2 n4"]);
+    let many = |count: usize| with(&(0..count).map(|i| format!("g{i} = 'n1'\n")).collect::<String>());
+    assert_eq!(parse(&many(256)).expect("valid").groups.len(), 256);
+    assert_eq!(faults(&many(257)), ["5:1: groups: expected at most 256 groups, found 257"]);
 
     const EXPECTED: &str = "expected nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such, found";
     for (groups, expected) in [
