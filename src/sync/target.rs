@@ -88,8 +88,8 @@ impl TargetDirectory {
         match content(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Existing::Free),
             Err(e) => Err(failed("read", &path, e)),
-            Ok(content) if content == download.output.content() => Ok(Existing::Identical),
-            Ok(content) if self.fetched().contents.get(&download.path) == Some(&content) => Ok(Existing::Free),
+            Ok(Some(content)) if content == download.output.content() => Ok(Existing::Identical),
+            Ok(Some(content)) if self.fetched().contents.get(&download.path) == Some(&content) => Ok(Existing::Free),
             Ok(_) => Ok(Existing::Conflicting),
         }
     }
@@ -190,13 +190,13 @@ impl FetchedList {
     }
 }
 
-/// Returns the [`Output::content`] of what is at a path; that of no output if it is neither a file nor a link.
-fn content(path: &Path) -> io::Result<String> {
+/// Returns the [`Output::content`] of what is at a path; `None` if it is neither a file nor a link.
+fn content(path: &Path) -> io::Result<Option<String>> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_symlink() {
-        return Ok(Output::Link(fs::read_link(path)?.to_string_lossy().into_owned()).content());
+        return Ok(Some(Output::Link(fs::read_link(path)?.to_string_lossy().into_owned()).content()));
     }
-    if meta.is_file() { Ok(hex(&hash_file(path)?.0)) } else { Ok(String::new()) }
+    if meta.is_file() { Ok(Some(hex(&hash_file(path)?.0))) } else { Ok(None) }
 }
 
 /// Locks the directory until the returned file is closed.
