@@ -31,7 +31,8 @@ pub struct Record {
     pub name: String,
     /// The project's name on the nodes.
     pub project: Option<String>,
-    /// How often it may be restarted after a failure.
+    /// How often it may be restarted after a failure. Earlier builds left out 0.
+    #[serde(default)]
     pub restarts: u32,
     /// The minimum number of ranks of an elastic job.
     pub min_ranks: Option<u32>,

@@ -25,6 +25,16 @@ fn the_first_failure_is_found_across_skewed_clocks() {
 }
 
 #[test]
+fn a_record_of_an_earlier_build_is_read() {
+    // it left out 0 restarts and options that were not set
+    let text = r#"{"id": "j1", "cluster": "lab", "name": "digits", "operator": "ana@desk", "created": 1.0,
+        "launcher": "horovodrun", "placement": {"shares": []}, "command": ["true"], "cwd": "/", "ranks": 2,
+        "port": 12345, "interface": "eth0", "grace": 10, "stall": 60, "idle_margin": 30, "ulimits": {}}"#;
+    let record = Record::parse(text).unwrap();
+    assert_eq!((record.restarts, record.controller, record.port), (0, None, 12345));
+}
+
+#[test]
 fn states() {
     let exit =
         |rank, code, asked| RankExit { rank, node: "a".into(), code, signal: None, time: 1.0, asked, oom: false };
