@@ -25,7 +25,7 @@ pub(super) fn stop_limit(cluster: &Cluster) -> Duration {
     cluster.stop_grace + Duration::from_secs(30)
 }
 
-/// Lets a job supervisor stop its job. [`clean_up`] ends what remains after that.
+/// Lets a job supervisor stop its job. [`JobNodes::clean_up`] ends what remains after that.
 ///
 /// # Errors
 /// When the engine does not answer.
