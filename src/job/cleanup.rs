@@ -1,6 +1,5 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
-use super::list::Job;
 use super::record::JobResult;
 use crate::cluster::nodes::{Member, NodeResults, for_each_node, now};
 use crate::error::NodeError;
@@ -45,9 +44,14 @@ pub(super) struct JobNodes<'a> {
 
 impl JobNodes<'_> {
     /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
-    pub(super) async fn launcher(&self, job: &Job) -> Result<(Runtime, String), NodeError> {
+    pub(super) async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
         let engine = Runtime::connect(&self.members[0].transport).await?;
-        Ok((engine, job.container.clone().unwrap_or_else(|| format!("ended-{}", self.id))))
+        // not from the list of jobs: the container may have started while that waited for other nodes
+        let containers = engine.containers().await?;
+        let container = launchers(&self.cluster.name, &containers)
+            .find(|container| container.state.is_up() && container.job() == Some(self.id));
+        let container = container.map_or_else(|| format!("ended-{}", self.id), |container| container.id.clone());
+        Ok((engine, container))
     }
 
     /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings. Returns the names of
@@ -164,4 +168,27 @@ async fn remove_containers(cluster: &Cluster, id: &str, member: &Member) -> Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+    use crate::transport::node::scripted::Nodes;
+    use crate::transport::node::{Transport, TransportKind};
+    use std::sync::Arc;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_launchers_container_is_looked_up_when_it_is_used() {
+        let nodes = Nodes::new(&["node1"]);
+        let Inventory { cluster, nodes: mut hosts, .. } = Inventory::local("node1", "test/horovod:1");
+        let kind = TransportKind::Scripted(nodes.clone());
+        let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
+        let members = vec![Member { node: hosts.remove(0), transport }];
+        let job = JobNodes { cluster: &cluster, id: "run-1", members };
+        assert_eq!(job.launcher().await.unwrap().1, "ended-run-1");
+        let labels = [("hvdctl.cluster", cluster.name.as_str()), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
+        nodes.edit("node1", |state| state.add("hmaster", &labels));
+        assert_eq!(job.launcher().await.unwrap().1, nodes.state("node1").containers[0].id);
+    }
 }

@@ -77,7 +77,7 @@ pub async fn logs(
     if !wanted.follow || job.is_over() {
         return Ok(monitor);
     }
-    let (engine, container) = nodes.launcher(job).await?;
+    let (engine, container) = nodes.launcher().await?;
     let mut follow = Follow::start(logs, offsets, events).await?;
     let mut take = |node: &str, _skew: f64, frame: Frame| {
         if wanted.takes(&frame) {

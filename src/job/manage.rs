@@ -122,7 +122,7 @@ impl JobList<'_> {
 pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<JobResult, Error> {
     let nodes = list.nodes_of(job)?;
     events.phase(format!("stopping the job {}", job.id));
-    let (engine, container) = nodes.launcher(job).await?;
+    let (engine, container) = nodes.launcher().await?;
     stop_supervisor(list.cluster, &engine, &container).await?;
     let silent = nodes.clean_up(events).await;
     let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(list.cluster, None) };

@@ -105,7 +105,7 @@ pub async fn attach(
     mut cancel: Receiver<Option<u8>>,
 ) -> Result<JobOutcome, Error> {
     let nodes = list.nodes_of(job)?;
-    let (engine, container) = nodes.launcher(job).await?;
+    let (engine, container) = nodes.launcher().await?;
     let following = async {
         let logs = logs(&nodes);
         let extents = extents(&logs, job.log_max, events).await?;
