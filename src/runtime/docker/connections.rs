@@ -50,7 +50,7 @@ impl ConnectionPool {
     ) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
         let mut connection = match self.idle().await {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => self.connect(false).await?,
         };
         match connection.sender.send_request(origin_form(request)).await {
             Ok(response) => {
@@ -85,7 +85,8 @@ impl ConnectionPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Connection, DockerError> {
+    /// Opens a connection. `is_upgraded`: a request makes it a stream of bytes.
+    async fn connect(&self, is_upgraded: bool) -> Result<Connection, DockerError> {
         let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         let stderr = process.collect_stderr();
         let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
@@ -94,10 +95,10 @@ impl ConnectionPool {
         let stderr = tokio::spawn(async move {
             // the result has no information: a missing program also closes the connection cleanly
             let _ = connection.with_upgrades().await;
-            // an upgraded connection goes on until the program ends, which dropping the process would cause
-            let text = stderr.await.unwrap_or_default();
-            drop(process);
-            text
+            // only an upgraded connection goes on until the program ends; of another one the program may never end, as after a
+            // time-out, and dropping the process lets the node start another program
+            let _process = is_upgraded.then_some(process);
+            stderr.await.unwrap_or_default()
         });
         Ok(Connection { sender, stderr })
     }
@@ -110,7 +111,7 @@ impl ConnectionPool {
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "tcp")
             .body(bollard::body_full(body.into()))?;
-        let response = self.connect().await?.sender.send_request(request).await?;
+        let response = self.connect(true).await?.sender.send_request(request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let message = format!("the engine did not switch protocols: {}", response.status());
             return Err(DockerError::DockerResponseServerError { status_code: response.status().as_u16(), message });
