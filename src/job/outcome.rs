@@ -1,7 +1,7 @@
 //! The outcome of a watched job.
 
 use super::monitor::Monitor;
-use super::record::{JobResult, LostOutput, RankExit, RootCause, State};
+use super::record::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
 use crate::launch::placement::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -70,15 +70,38 @@ impl JobOutcome {
     }
 }
 
-/// Replaces the recorded exits and hangs of the ranks by the observed ones, whose times are by our clock, if the exits of all
-/// ranks of the last attempt were observed. `ranks` is the number of ranks of the first attempt.
+/// Replaces the recorded exits of the ranks, and the times of their hangs, by the observed ones, whose times are by our clock, if the
+/// exits of all ranks of the last attempt were observed. `ranks` is the number of ranks of the first attempt.
 pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
     let exits = &monitor.exits;
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes
     let recorded_all = result.silent.is_empty() && (result.fault.is_none() || result.launcher.is_some());
     let fits = exits.len() == result.exits.len() || exits.len() > result.exits.len() && !recorded_all;
-    if result.ranks != ranks || !fits || monitor.hung.len() < result.hung.len() {
+    if result.ranks != ranks || !fits {
         return result;
     }
-    JobResult { exits: exits.clone(), hung: monitor.hung.clone(), ..result }
+    // only their times: a rank that waited while the job was ended may also have been reported, and did not hang
+    let as_observed = |hung: &HungRank| {
+        let same = monitor.hung.iter().filter(|other| HungRank { time: hung.time, ..(*other).clone() } == *hung);
+        same.min_by(|a, b| a.time.total_cmp(&b.time)).unwrap_or(hung).clone()
+    };
+    JobResult { exits: exits.clone(), hung: result.hung.iter().map(as_observed).collect(), ..result }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_were_not_recorded_as_hung_do_not_hang() {
+        let hung = |rank, time| HungRank { rank, seconds: 60, tensors: None, idle: None, time };
+        let exit =
+            |time| RankExit { rank: 0, node: "a".into(), code: 143, signal: None, time, asked: false, oom: false };
+        let mut monitor = Monitor::default();
+        (monitor.exits, monitor.hung) = (vec![exit(5.0)], vec![hung(0, 4.0), hung(1, 4.5)]);
+        let result = |hung| JobResult { ranks: 1, exits: vec![exit(65.0)], hung, ..JobResult::default() };
+        let observed = |hung| with_observed(result(hung), &monitor, 1);
+        assert_eq!(observed(vec![hung(0, 64.0)]), JobResult { exits: vec![exit(5.0)], ..result(vec![hung(0, 4.0)]) });
+        assert_eq!(observed(vec![hung(2, 64.0)]).hung, [hung(2, 64.0)], "the report was not observed");
+    }
 }
