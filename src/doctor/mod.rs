@@ -108,11 +108,17 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
         let in_worker = node.worker(inventory).is_some();
         let step = if in_worker { "importing the frameworks in the worker" } else { "examining" };
         let _step = events.begin(node.name(), Step::read(step));
-        tokio::join!(details(inventory, node, &nodes), inside(inventory, node))
+        let details = async {
+            let engine = engine_info(node).await;
+            let details = details(inventory, node, &nodes, engine.as_ref().ok()).await;
+            (engine, details)
+        };
+        tokio::join!(details, inside(inventory, node))
     })
     .await;
     let mut views = Vec::new();
-    for (node, (details, inside)) in nodes.iter().zip(closer) {
+    for (node, ((engine, details), inside)) in nodes.iter().zip(closer) {
+        known(engine, &mut findings);
         views.push(NodeView {
             details: known(details, &mut findings),
             inside: known(inside, &mut findings).unwrap_or_default(),
@@ -137,8 +143,21 @@ fn failure(error: &NodeError) -> Finding {
         .explain("", error.hints.join("; "))
 }
 
-/// Examines one node, also by the others' addresses and names.
-async fn details(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Result<Details, NodeError> {
+/// Returns what a node's engine reports about itself; nothing where its state is not known.
+async fn engine_info(node: &NodeState) -> Result<EngineInfo, NodeError> {
+    match &node.runtime {
+        Some(runtime) => runtime.engine.info().await,
+        None => Ok(EngineInfo::default()),
+    }
+}
+
+/// Examines one node, also by the others' addresses and names. `engine` is `None` if it did not report about itself.
+async fn details(
+    inventory: &Inventory,
+    node: &NodeState,
+    all: &[NodeState],
+    engine: Option<&EngineInfo>,
+) -> Result<Details, NodeError> {
     let others = || all.iter().filter(|other| other.name() != node.name());
     let place = |other: &NodeState| network::place(inventory, &other.member.node, &other.facts).ok();
     let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
@@ -146,17 +165,18 @@ async fn details(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> 
     let sshd = node.worker(inventory).and_then(|(_, worker)| {
         node.facts.listeners.iter().find(|listener| listener.container.as_deref() == Some(worker))?.pid
     });
-    let engine = match &node.runtime {
-        Some(runtime) => runtime.engine.info().await?,
-        None => EngineInfo::default(),
-    };
     let script = Script::new(DOCTOR)
         .with("worker_pid", &sshd.map(|pid| pid.to_string()).unwrap_or_default())
-        .with("docker_root", &engine.root_dir)
+        .with("docker_root", engine.map_or("", |engine| &engine.root_dir))
         .with("addresses", &addresses)
         .with("names", &names);
     let output = node.member.transport.script(&script, "examine the node").await?;
-    Ok(Details::parse(&String::from_utf8_lossy(&output)).with_runtimes(&engine.runtimes))
+    let details = Details::parse(&String::from_utf8_lossy(&output));
+    Ok(match engine {
+        Some(engine) => details.with_runtimes(&engine.runtimes),
+        // it may have the runtime of NVIDIA
+        None => Details { toolkit: true, ..details },
+    })
 }
 
 /// Asks the worker for the versions in it; there are none where it is not up.
@@ -239,4 +259,23 @@ pub async fn fix(
         failed.extend(pushed.failed);
     }
     Ok(NodeResults { ok: done, failed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::node::scripted::Nodes;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_whose_engine_fails_is_examined() {
+        // this node knows neither what is asked of the engine nor the script, so both are findings
+        let target = Target::new(Inventory::local("node1", "test/horovod:1"), None, false).unwrap();
+        let target = Target { scripted: Some(Nodes::new(&["node1"])), ..target };
+        let (events, _) = Events::channel();
+        let findings = examine(&target, &events).await.unwrap().findings;
+        let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+        for expected in ["cannot query the Docker Engine: ", "cannot examine the node: "] {
+            assert!(messages.iter().any(|message| message.starts_with(expected)), "{messages:?}");
+        }
+    }
 }
