@@ -55,7 +55,10 @@ impl Runtime {
         let mut runtime = Runtime { docker, connections, transport: Arc::clone(transport), version: String::new() };
         let answered = runtime.call(operation, runtime.docker.version()).await;
         let answered = answered.map_err(|error| match error.kind {
-            Kind::TimedOut => error.hint("see `systemctl status docker` on the node"),
+            // the engine answers this at once unless its service hangs, so a longer time limit does not help
+            Kind::TimedOut => {
+                NodeError { hints: Vec::new(), ..error }.hint("see `systemctl status docker` on the node")
+            }
             _ => error,
         })?;
         runtime.version = answered.version.unwrap_or_default();
