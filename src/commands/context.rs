@@ -1,7 +1,9 @@
 //! What a command works with, and the steps that several commands have in common.
 
 use super::output::NodeEntry;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, connect, connect_all, observe, unreached};
+use crate::cluster::nodes::{
+    Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
+};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -111,8 +113,14 @@ impl Context {
         if locks {
             self.session.lock_all(&members).await?;
         }
-        let nodes = NodeResults { ok: members, failed: Vec::new() };
-        cancellation.run(async { observe_each(target, nodes, events).await?.all() }).await
+        let observing = async {
+            let observed = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
+            // a failure ends the command, before the nodes of the launchers are asked
+            let mut nodes = all(events, observed)?;
+            drop_ended_jobs(target, &mut nodes, events).await?;
+            Ok(nodes)
+        };
+        cancellation.run(observing).await
     }
 
     /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
@@ -152,7 +160,7 @@ impl Context {
     }
 }
 
-/// Observes nodes, without the jobs that have ended meanwhile.
+/// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the others.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.

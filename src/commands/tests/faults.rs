@@ -123,6 +123,22 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_start_does_not_ask_launchers_of_others() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    let record = r#"{"id":"run-1","cluster":"lab","name":"n","operator":"o","created":1.0,"launcher":"env","placement":
+        {"shares":[{"node":"node3","ranks":1,"first":0}]},"command":["x"],"cwd":"/","ranks":1,"port":12345,
+        "interface":"eth0","grace":1,"stall":0,"idle_margin":30,"ulimits":{}}"#;
+    nodes.edit("node1", |state| state.facts = format!("open run-1 {}\n", record.replace('\n', "")));
+    let line = "--on node1,node2 run -np 9999 -- true";
+    nodes.fault("node2", "facts.sh", fails("no"));
+    hvdctl(&nodes, line).await.code(125).complains(&["error: node2: cannot read the node state: no"]);
+    assert_eq!(nodes.calls("node3"), [""; 0]);
+    nodes.repair();
+    hvdctl(&nodes, line).await.complains(&["9999 ranks"]);
+    assert_ne!(nodes.calls("node3"), [""; 0], "it is asked whether the other job goes on");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_document_of_a_partial_failure_has_both_nodes() {
     let nodes = Nodes::new(&NODES);
     nodes.edit("node2", |state| state.images.clear());
