@@ -5,7 +5,7 @@
 
 use super::directory::{self, File};
 use super::manage::{remove_records, running};
-use super::plan::{HostAssignment, endpoint, node_environment};
+use super::plan::{EnvFiles, HostAssignment, endpoint, node_environment};
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
@@ -269,7 +269,8 @@ fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Se
     let given: BTreeMap<String, String> =
         serde_json::from_str(text).map_err(|e| Error::Local(format!("cannot read the environment of the job: {e}")))?;
     let given = given.into_iter().map(|(name, value)| (name, Secret::new(Zeroizing::new(value))));
-    let (from, mut environment) = (node_environment(from)?, node_environment(to)?);
+    let mut env_files = EnvFiles::new();
+    let (from, mut environment) = (node_environment(from, &mut env_files)?, node_environment(to, &mut env_files)?);
     environment.extend(given.filter(|(name, value)| from.get(name) != Some(value)));
     Ok(environment)
 }

@@ -22,6 +22,7 @@ use crate::text::nodeset;
 use crate::worker::apply;
 use crate::worker::plan::ForeignContainer;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
 const FIRST_PORT: u16 = 29500;
@@ -243,7 +244,7 @@ fn assign(
     may_grow: bool,
 ) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
     let alone = placement.shares.len() == 1;
-    let (mut hosts, mut others, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut hosts, mut others, mut failed, mut env_files) = (Vec::new(), Vec::new(), Vec::new(), EnvFiles::new());
     for observed in nodes {
         let Some(share) = placement.shares.iter().find(|s| s.node == observed.name()) else {
             // the master may have been observed only because it might launch
@@ -257,7 +258,7 @@ fn assign(
         };
         match endpoint {
             Ok(endpoint) => {
-                let mut environment = node_environment(&observed.member.node)?;
+                let mut environment = node_environment(&observed.member.node, &mut env_files)?;
                 if !share.gpus.is_empty() {
                     environment.insert("CUDA_VISIBLE_DEVICES".into(), Secret::plain(share.gpus.join(",")));
                 }
@@ -345,12 +346,22 @@ fn launch_file(
     serde_json::to_string(&description).unwrap_or_default()
 }
 
-/// Returns the variables that the inventory sets for the ranks on a node: `env`, over those of `env_file`.
+/// The variables of each `env_file` that was read.
+pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
+
+/// Returns the variables that the inventory sets for the ranks on a node: `env`, over those of `env_file`. Each file is read once: it
+/// may be a pipe, and one that changes must not give ranks different variables.
 ///
 /// # Errors
 /// When the file cannot be used.
-pub(super) fn node_environment(node: &Node) -> Result<BTreeMap<String, Secret>, Error> {
-    let mut environment = node.container.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
+pub(super) fn node_environment(node: &Node, read: &mut EnvFiles) -> Result<BTreeMap<String, Secret>, Error> {
+    let mut environment = BTreeMap::new();
+    if let Some(path) = &node.container.env_file {
+        if !read.contains_key(path) {
+            read.insert(path.clone(), env_file::read(path)?);
+        }
+        environment.clone_from(&read[path]);
+    }
     environment.extend(node.container.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str()))));
     Ok(environment)
 }
@@ -358,6 +369,19 @@ pub(super) fn node_environment(node: &Node) -> Result<BTreeMap<String, Secret>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_env_file_is_read_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("env");
+        std::fs::write(&path, "A=1\n").unwrap();
+        let mut node = Inventory::local("here", "some/image:1").nodes.remove(0);
+        node.container.env_file = Some(path.clone());
+        let mut read = EnvFiles::new();
+        let first = node_environment(&node, &mut read).unwrap();
+        std::fs::write(&path, "A=2\n").unwrap();
+        assert_eq!((first["A"].expose(), &first), ("1", &node_environment(&node, &mut read).unwrap()));
+    }
 
     #[test]
     fn a_port_that_is_taken_is_skipped() {
