@@ -61,7 +61,14 @@ impl Connections {
             match start(session, argv).await {
                 Ok(child) => return Ok((child, slot)),
                 Err(openssh::Error::SshMux(_)) => {}
-                Err(error) => return Err(io::Error::other(causes(&error))),
+                Err(error) => {
+                    // its ssh master has ended: other programs start on the others. The last one stays, and with it the node is lost
+                    let mut sessions = self.sessions();
+                    if sessions.len() > 1 {
+                        sessions.retain(|other| !Arc::ptr_eq(other, session));
+                    }
+                    return Err(io::Error::other(causes(&error)));
+                }
             }
         }
         if sessions.len() >= MAX_CONNECTIONS {
@@ -69,8 +76,12 @@ impl Connections {
         }
         let session = self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?;
         let child = start(&session, argv).await.map_err(|error| io::Error::other(causes(&error)))?;
-        // only now, so that no other program takes the place of its first one
-        self.sessions().push(session);
+        // only now, so that no other program takes the place of its first one; one too many, opened meanwhile, ends with its program
+        let mut sessions = self.sessions();
+        if sessions.len() < MAX_CONNECTIONS {
+            sessions.push(session);
+        }
+        drop(sessions);
         Ok((child, slot))
     }
 }
