@@ -1,7 +1,7 @@
 # Follows upload_common.sh. Four more arguments: tree, arrived, placed (hashes, see sync/manifest.rs), id (of a job that gets a separate
-# directory, else empty). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. The contents are
-# checked in a staging directory next to the project and only then moved into it: a failure before that leaves the earlier files intact.
-# Types and modes are checked in their place.
+# directory, else empty). Standard input is a tar stream: the new manifest `m`, below `t` what this node lacks, and in between `f1`, `f2`
+# and so on, the names of the files since the list before. The contents are checked in a staging directory next to the project and only
+# then moved into it: a failure before that leaves the earlier files intact. Types and modes are checked in their place.
 tree=$4 arrived=$5 expected=$6 id=$7
 stage=$(pwd)/$known/stage
 
@@ -16,12 +16,29 @@ has_hash() { # HASH of standard input
 # prints the hashes of the files named on standard input (NUL) without separators
 hashes() { xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'; }
 targets() { xargs -0 -r readlink -z; }
+# extracts the stream, and hashes the files of each list while more arrives: a list is complete when the next one is there
+receive() {
+  {
+    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage"
+    code=$?
+    : >"$stage/end"
+    exit "$code"
+  } <&3 &
+  list=1
+  until [ -e "$stage/end" ]; do
+    if [ -e "$stage/f$((list + 1))" ]; then hash_list; else sleep 0.05; fi
+  done
+  wait "$!" || return
+  while [ -e "$stage/f$list" ]; do hash_list; done
+}
+hash_list() {
+  (cd "$stage/t" && hashes) <"$stage/f$list" >>"$stage/hashes"
+  list=$((list + 1))
+}
 # prints what has arrived: the hashes of the files, the targets of the links
-staged() (
-  cd "$stage/t" || return
-  find . -type f -print0 | sort -z | hashes
-  find . -type l -print0 | sort -z | targets
-)
+staged() {
+  cat "$stage/hashes" && cd "$stage/t" && find . -type l -print0 | sort -z | targets
+}
 # prints types and modes of what is in place of the new manifest; also the contents of a separate directory, because a job may have
 # written to the original while it was copied
 placed() (
@@ -44,7 +61,7 @@ remove_old() {
 
 main() {
   if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
-  tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
+  receive || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
 
@@ -81,4 +98,4 @@ main() {
   rm -rf "$stage" || :
 }
 
-main
+main 3<&0

@@ -7,21 +7,31 @@ use crate::text::digest::{Hash, finish, hasher, in_hex};
 use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The names of the entries' directory and of the manifest in the tar stream; `upload_apply.sh` expects them.
+/// The names of the entries' directory, of the manifest and, with a number, of the lists in the tar stream; `upload_apply.sh` expects
+/// them.
 const ENTRIES: &str = "t";
 const MANIFEST: &str = "m";
+const LIST: &str = "f";
 
 /// Bytes in one piece of the tar stream.
 const PIECE: usize = 256 * 1024;
 /// How many pieces are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
+
+/// Bytes that are read from a file at once.
+const BLOCK: usize = 64 * 1024;
+
+/// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
+/// more.
+const LISTED_BYTES: u64 = 8 << 20;
+const LISTED_NAMES: usize = 64 << 10;
 
 /// Why a file cannot be sent any more.
 const CHANGED: &str = "the file changed while it was uploaded";
@@ -78,21 +88,35 @@ impl ProjectFiles {
 
     fn write_tar(&self, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
         let mut tar = tar::Builder::new(out);
-        let manifest = self.manifest.text();
-        let mut file = header(tar::EntryType::Regular, 0o600, manifest.len() as u64);
-        tar.append_data(&mut file, MANIFEST, manifest.as_bytes())?;
+        append_text(&mut tar, MANIFEST, &self.manifest.text())?;
+        let (mut names, mut bytes, mut lists) = (String::new(), 0, 0);
+        let mut end_list = |tar: &mut tar::Builder<_>, names: &mut String| {
+            lists += 1;
+            append_text(tar, &format!("{LIST}{lists}"), &std::mem::take(names))
+        };
         for (name, entry) in self.manifest.select(selection) {
             let path = self.root.join(name);
-            let name = format!("{ENTRIES}/{name}");
+            let in_tar = format!("{ENTRIES}/{name}");
             let appended = match entry {
-                Entry::File { mode, size, .. } => append_file(&mut tar, &path, &name, *mode, *size),
+                Entry::File { mode, size, .. } => append_file(&mut tar, &path, &in_tar, *mode, *size),
                 Entry::Directory { mode } => {
-                    tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), name, io::empty())
+                    tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), in_tar, io::empty())
                 }
-                Entry::Link { target } => tar.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target),
+                Entry::Link { target } => {
+                    tar.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), in_tar, target)
+                }
             };
             appended.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+            if let Entry::File { size, .. } = entry {
+                names.extend(["./", name, "\0"]);
+                bytes += size;
+            }
+            if bytes >= LISTED_BYTES || names.len() >= LISTED_NAMES {
+                end_list(&mut tar, &mut names)?;
+                bytes = 0;
+            }
         }
+        end_list(&mut tar, &mut names)?;
         tar.finish()
     }
 }
@@ -107,14 +131,18 @@ fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     header
 }
 
+fn append_text(tar: &mut tar::Builder<impl Write>, name: &str, text: &str) -> io::Result<()> {
+    tar.append_data(&mut header(tar::EntryType::Regular, 0o600, text.len() as u64), name, text.as_bytes())
+}
+
 fn append_file(tar: &mut tar::Builder<impl Write>, path: &Path, name: &str, mode: u32, size: u64) -> io::Result<()> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     let mut header = header(tar::EntryType::Regular, mode, size);
     header.set_mtime(u64::try_from(meta.mtime()).unwrap_or_default());
-    let mut contents = file.take(size);
+    let mut contents = BufReader::with_capacity(BLOCK, file.take(size));
     tar.append_data(&mut header, name, &mut contents)?;
-    if meta.len() == size && contents.limit() == 0 {
+    if meta.len() == size && contents.get_ref().limit() == 0 {
         Ok(())
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED))
@@ -201,7 +229,7 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
 /// Returns the hash and the size of a file.
 pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
     let mut hasher = hasher();
-    let size = io::copy(&mut File::open(path)?, &mut hasher)?;
+    let size = io::copy(&mut BufReader::with_capacity(BLOCK, File::open(path)?), &mut hasher)?;
     Ok((finish(&hasher), size))
 }
 

@@ -7,7 +7,8 @@ use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
 
 /// A project here and a node's directory of projects.
 struct Bench {
@@ -39,18 +40,21 @@ impl Bench {
     }
 
     fn script(&self, script: &str, args: &[&str], input: &[u8]) -> Output {
-        let mut command = Command::new("sh");
-        command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
-        let tools = self.dir.path().join("tools");
-        command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = self.start(script, args);
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
         let feeder = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
         let _ = feeder.join();
         output
+    }
+
+    fn start(&self, script: &str, args: &[&str]) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
+        let tools = self.dir.path().join("tools");
+        command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     /// Makes a tool fail with this message where this pattern of the shell matches its arguments, until it is repaired.
@@ -263,6 +267,33 @@ fn a_stream_that_breaks_off_or_was_altered_leaves_the_earlier_files_intact() {
     assert!(bench.compare(&had).is_same, "and still proven");
     assert!(!bench.dir.path().join("there/.p@lab/stage").exists(), "nothing is left on a full disk");
     bench.upload();
+    bench.same();
+}
+
+#[test]
+fn files_are_hashed_while_more_arrive() {
+    let bench = Bench::new();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        bench.write(name, &name.repeat(5 << 20));
+    }
+    let tree = bench.tree();
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let (arrived, placed) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
+    let stream = Bench::stream(&tree, &missing);
+    let mut child = bench.start(APPLY, &[&tree.hash, &arrived, &placed, ""]);
+    let mut stdin = child.stdin.take().unwrap();
+    let (most, rest) = stream.split_at(stream.len() - 1024);
+    stdin.write_all(most).unwrap();
+    stdin.flush().unwrap();
+    let hashes = bench.dir.path().join("there/.p@lab/stage/hashes");
+    let end = Instant::now() + Duration::from_secs(60);
+    while fs::read(&hashes).unwrap_or_default().len() < 2 * 64 {
+        assert!(Instant::now() < end, "nothing is hashed before the stream ends");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stdin.write_all(rest).unwrap();
+    drop(stdin);
+    assert!(child.wait_with_output().unwrap().status.success());
     bench.same();
 }
 
