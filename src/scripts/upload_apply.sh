@@ -16,19 +16,22 @@ has_hash() { # HASH of standard input
 # prints the hashes of the files named on standard input (NUL) without separators
 hashes() { xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'; }
 targets() { xargs -0 -r readlink -z; }
-# extracts the stream, and hashes the files of each list while more arrives: a list is complete when the next one is there
+# extracts the stream, and hashes what is complete while more arrives
 receive() {
   {
-    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage"
-    code=$?
-    : >"$stage/end"
-    exit "$code"
-  } <&3 &
+    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" && : >"$stage/all"
+  } | hash_lists
+}
+# hashes the files of each list until standard input ends, which nothing is written to: a list is complete when the next one is there
+hash_lists() {
   list=1
-  until [ -e "$stage/end" ]; do
-    if [ -e "$stage/f$((list + 1))" ]; then hash_list; else sleep 0.05; fi
+  while
+    timeout 0.1 cat
+    [ $? = 124 ]
+  do
+    while [ -e "$stage/f$((list + 1))" ]; do hash_list; done
   done
-  wait "$!" || return
+  [ -e "$stage/all" ] || return
   while [ -e "$stage/f$list" ]; do hash_list; done
 }
 hash_list() {
@@ -98,4 +101,4 @@ main() {
   rm -rf "$stage" || :
 }
 
-main 3<&0
+main
