@@ -10,6 +10,7 @@ use crate::node::network;
 use crate::transport::node::{Process, RunAs};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
@@ -55,7 +56,8 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
         let list = targets(places.len(), from).into_iter().map(|to| format!("{to}={}", places[to].1));
         let request = format!("{}\n", list.collect::<Vec<_>>().join(" "));
         let answer = probe.ask(&request, cluster.command_timeout + 2 * cluster.connect_timeout).await;
-        let reasons = answer.and_then(|answer| serde_json::from_str(&answer).map_err(|e| e.to_string()));
+        let not_json = |answer: &str| format!("the test printed: {answer}");
+        let reasons = answer.and_then(|answer| serde_json::from_str(&answer).map_err(|_| not_json(&answer)));
         let logins = reasons.map(|reasons| logins(&places, from, &reasons));
         (probe, logins.map_err(|cause| untested(inventory, node, &cause)))
     });
@@ -113,7 +115,7 @@ impl Probe {
         let mut probe = Probe { process, answers };
         match probe.ask(request, inventory.cluster.command_timeout).await?.as_str() {
             "listening" => Ok(probe),
-            answer => Err(format!("cannot listen: {}", answer.strip_prefix("busy ").unwrap_or(answer))),
+            answer => Err(format!("cannot listen: {}", answer.trim_start_matches("busy "))),
         }
     }
 
@@ -126,7 +128,15 @@ impl Probe {
         let asked = async {
             self.process.stdin.write_all(request.as_bytes()).await?;
             self.process.stdin.flush().await?;
-            self.answers.read_line(&mut answer).await
+            // other lines come from the image's Python as it starts
+            let is_answer = |line: &str| ["listening", "busy ", "{"].iter().any(|begin| line.starts_with(begin));
+            loop {
+                answer.clear();
+                let bytes = self.answers.read_line(&mut answer).await?;
+                if bytes == 0 || is_answer(&answer) {
+                    return Ok::<usize, io::Error>(bytes);
+                }
+            }
         };
         let ended = match timeout(limit, asked).await {
             Ok(Ok(1..)) => return Ok(answer.trim_end().to_owned()),
@@ -136,7 +146,11 @@ impl Probe {
         };
         let printed = timeout(limit, self.process.collect_stderr()).await;
         let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
-        Err(printed.trim().lines().next_back().map_or(ended, str::to_owned))
+        Err(match printed.trim() {
+            "" => ended,
+            traceback if traceback.starts_with("Traceback") => traceback.lines().next_back().unwrap_or_default().into(),
+            message => message.to_owned(),
+        })
     }
 }
 
