@@ -22,25 +22,29 @@ receive() {
     tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" && : >"$stage/all"
   } | hash_lists
 }
-# hashes the files of each list until standard input ends, which nothing is written to: a list is complete when the next one is there
+# hashes the files of each list until standard input ends, which nothing is written to: a list is complete when the next one is there.
+# Works in the directory and not by its name, which belongs to the next upload if this one has lost its connection. Errors are printed
+# only where tar had none: those of tar are the reason for them
 hash_lists() {
+  cd "$stage" || return
   list=1
   while
     timeout 0.1 cat
     [ $? = 124 ]
   do
-    while [ -e "$stage/f$((list + 1))" ]; do hash_list; done
+    while [ -e "f$((list + 1))" ]; do hash_list; done
   done
-  [ -e "$stage/all" ] || return
-  while [ -e "$stage/f$list" ]; do hash_list; done
+  [ -e all ] || return
+  while [ -e "f$list" ]; do hash_list; done
+  cat errors >&2
 }
 hash_list() {
-  (cd "$stage/t" && hashes) <"$stage/f$list" >>"$stage/hashes"
+  (cd t && hashes) <"f$list" >>sums 2>>errors
   list=$((list + 1))
 }
 # prints what has arrived: the hashes of the files, the targets of the links
 staged() {
-  cat "$stage/hashes" && cd "$stage/t" && find . -type l -print0 | sort -z | targets
+  cat "$stage/sums" && cd "$stage/t" && find . -type l -print0 | sort -z | targets
 }
 # prints types and modes of what is in place of the new manifest; also the contents of a separate directory, because a job may have
 # written to the original while it was copied

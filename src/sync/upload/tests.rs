@@ -285,9 +285,9 @@ fn files_are_hashed_while_more_arrive() {
     let (most, rest) = stream.split_at(stream.len() - 1024);
     stdin.write_all(most).unwrap();
     stdin.flush().unwrap();
-    let hashes = bench.dir.path().join("there/.p@lab/stage/hashes");
+    let sums = bench.dir.path().join("there/.p@lab/stage/sums");
     let end = Instant::now() + Duration::from_secs(60);
-    while fs::read(&hashes).unwrap_or_default().len() < 2 * 64 {
+    while fs::read(&sums).unwrap_or_default().len() < 2 * 64 {
         assert!(Instant::now() < end, "nothing is hashed before the stream ends");
         std::thread::sleep(Duration::from_millis(20));
     }
