@@ -241,21 +241,11 @@ fn check_per_node(observed: &ObservedNode, per_node: u32) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::allocation::tests::allocated;
     use proptest::prelude::*;
 
     fn gpus(count: u32) -> Vec<Gpu> {
         (0..count).map(|index| Gpu { index, name: "a GPU".into(), uuid: format!("GPU-{index}") }).collect()
-    }
-
-    fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
-        Allocation {
-            job: job.into(),
-            name: "digits".into(),
-            project: None,
-            port: 12345,
-            operator: "ana@desk".into(),
-            resources,
-        }
     }
 
     #[test]

@@ -78,10 +78,11 @@ impl fmt::Display for AllocationConflict {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
+    /// What this job has of a node; `None`: all of it.
+    pub(crate) fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
         Allocation {
             job: job.into(),
             name: "digits".into(),

@@ -22,9 +22,9 @@ receive() {
     tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" && : >"$stage/all"
   } | hash_lists
 }
-# hashes the files of each list until standard input ends, which nothing is written to: a list is complete when the next one is there.
-# Works in the directory and not by its name, which belongs to the next upload if this one has lost its connection. Errors are printed
-# only where tar had none: those of tar are the reason for them
+# hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when
+# the next one is there. The paths are relative: if this upload has lost its connection, $stage belongs to the next one. Errors of
+# hashing are printed only if tar had none, because tar's own are their cause
 hash_lists() {
   cd "$stage" || return
   list=1

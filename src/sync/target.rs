@@ -43,7 +43,7 @@ struct FetchedList {
 /// What is at the path of an output that is to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing, or what an earlier fetch put there and nobody has changed.
+    /// Nothing, or what an earlier fetch put there, unchanged since.
     Free,
     /// The output itself.
     Identical,
