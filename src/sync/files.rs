@@ -4,13 +4,14 @@ use crate::error::Error;
 use crate::sync::manifest::{Entry, Manifest, Selection};
 use crate::sync::outputs::STATE_DIR;
 use crate::text::digest::{Hash, finish, hasher, in_hex};
-use ignore::{WalkBuilder, WalkParallel, WalkState};
+use blake2b_simd::many;
+use ignore::{Walk, WalkBuilder};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -27,6 +28,10 @@ const PIECES_AHEAD: usize = 8;
 
 /// Bytes that are read from a file at once.
 const BLOCK: usize = 64 * 1024;
+
+/// How many files a thread hashes at once, and from how many bytes on a file is hashed alone.
+const GROUP: usize = 16;
+const LARGE: u64 = 64 * 1024;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
 /// more.
@@ -54,19 +59,13 @@ impl ProjectFiles {
     /// If a file cannot be read or a name is not UTF-8.
     pub fn read(root: &Path) -> Result<ProjectFiles, Error> {
         let own_output = own_output();
-        let (sender, entries) = std::sync::mpsc::channel();
-        walk(root).run(|| {
-            let (sender, own_output) = (sender.clone(), &own_output);
-            Box::new(move |found| {
-                let found = found.map_err(|e| Error::Local(format!("cannot read the project: {e}")));
-                let entry = found.and_then(|found| read_entry(root, found.path(), own_output));
-                let state = if entry.is_ok() { WalkState::Continue } else { WalkState::Quit };
-                entry.transpose().map(|entry| sender.send(entry));
-                state
-            })
-        });
-        drop(sender);
-        let manifest = Manifest(entries.into_iter().collect::<Result<BTreeMap<_, _>, Error>>()?);
+        let mut entries = BTreeMap::new();
+        for found in walk(root) {
+            let found = found.map_err(|e| Error::Local(format!("cannot read the project: {e}")))?;
+            entries.extend(read_entry(root, found.path(), &own_output)?);
+        }
+        hash_files(root, &mut entries)?;
+        let manifest = Manifest(entries);
         let hash = in_hex(manifest.text().as_bytes());
         Ok(ProjectFiles { root: root.to_owned(), manifest: Arc::new(manifest), hash })
     }
@@ -171,7 +170,7 @@ impl Write for Pieces {
 }
 
 /// Returns everything that may belong to a project.
-fn walk(root: &Path) -> WalkParallel {
+fn walk(root: &Path) -> Walk {
     let is_file = |entry: &ignore::DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
     WalkBuilder::new(root)
         .hidden(false)
@@ -186,7 +185,7 @@ fn walk(root: &Path) -> WalkParallel {
                 && entry.file_name() != STATE_DIR
                 && (entry.depth() == 0 || is_file(entry) || !entry.path().join(STATE_DIR).is_dir())
         })
-        .build_parallel()
+        .build()
 }
 
 /// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
@@ -206,7 +205,7 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
             format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
         )
     };
-    let unreadable = |e: io::Error| Error::Local(format!("cannot read {}: {e}", path.display()));
+    let unreadable = |e| unreadable(path, &e);
     let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?;
     let meta = fs::symlink_metadata(path).map_err(unreadable)?;
     let mode = meta.permissions().mode() & 0o7777;
@@ -218,12 +217,49 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
     } else if meta.is_dir() {
         Entry::Directory { mode }
     } else if meta.is_file() {
-        let (hash, size) = hash_file(path).map_err(unreadable)?;
-        Entry::File { hash, mode, size }
+        Entry::File { hash: Hash::default(), mode, size: meta.len() }
     } else {
         return Ok(None);
     };
     Ok(Some((name.to_owned(), entry)))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Error {
+    Error::Local(format!("cannot read {}: {error}", path.display()))
+}
+
+/// Reads the files of these entries and fills in their hashes and sizes, on as many threads as there are processors.
+fn hash_files(root: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), Error> {
+    let files = entries.iter_mut().filter(|(_, entry)| matches!(entry, Entry::File { .. }));
+    let (mut large, mut small): (Vec<_>, Vec<_>) = files.partition(|(_, entry)| entry.size() >= LARGE);
+    let groups = Mutex::new(large.chunks_mut(1).chain(small.chunks_mut(GROUP)));
+    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || std::iter::from_fn(next).try_for_each(|group| hash_group(root, group));
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        working.into_iter().try_for_each(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Hashes small files side by side, for which processors have instructions, and large ones block by block.
+fn hash_group(root: &Path, group: &mut [(&String, &mut Entry)]) -> Result<(), Error> {
+    let mut small = Vec::new();
+    for (name, entry) in group {
+        let Entry::File { hash, size, .. } = entry else { continue };
+        let path = root.join(name);
+        if *size < LARGE {
+            let contents = fs::read(&path).map_err(|e| unreadable(&path, &e))?;
+            *size = contents.len() as u64;
+            small.push((hash, contents));
+        } else {
+            (*hash, *size) = hash_file(&path).map_err(|e| unreadable(&path, &e))?;
+        }
+    }
+    let mut hashers = vec![hasher(); small.len()];
+    many::update_many(hashers.iter_mut().zip(small.iter().map(|(_, contents)| contents)));
+    small.into_iter().zip(&hashers).for_each(|((hash, _), hasher)| *hash = finish(hasher));
+    Ok(())
 }
 
 /// Returns the hash and the size of a file.
