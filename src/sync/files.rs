@@ -34,8 +34,8 @@ const GROUP: usize = 16;
 const LARGE: u64 = 64 * 1024;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
-/// more.
-const LISTED_BYTES: u64 = 8 << 20;
+/// more. It starts a few programs for each list.
+const LISTED_BYTES: u64 = 32 << 20;
 const LISTED_NAMES: usize = 64 << 10;
 
 /// Why a file cannot be sent any more.

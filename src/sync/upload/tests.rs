@@ -274,7 +274,7 @@ fn a_stream_that_breaks_off_or_was_altered_leaves_the_earlier_files_intact() {
 fn files_are_hashed_while_more_arrive() {
     let bench = Bench::new();
     for name in ["a", "b", "c", "d", "e", "f"] {
-        bench.write(name, &name.repeat(5 << 20));
+        bench.write(name, &name.repeat(20 << 20));
     }
     let tree = bench.tree();
     let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
