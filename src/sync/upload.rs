@@ -10,7 +10,6 @@ use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::{Entry, UploadedRecords};
 use crate::text::failure::{self, Files};
 use crate::text::units::{count, human};
-use crate::transport::node::RunAs;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
@@ -133,7 +132,7 @@ impl NodeProject<'_> {
         let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
         let (job, copying) = if workspace.is_separate { (*job, COPY_LIMIT) } else { ("", Duration::ZERO) };
         let argv = self.argv(APPLY, &[hash, &arrived, &placed, job]);
-        let process = transport.spawn(RunAs::Root, &argv, &operation).await?;
+        let process = transport.spawn_receiver(&argv, &operation).await?;
         let limits = (transport.limit(), self.limit(manifest.size()) + copying);
         let mut progress = TransferProgress::new(transport.node(), events);
         let report = |done| progress.report("uploading", done, bytes);
