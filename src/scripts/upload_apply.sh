@@ -3,7 +3,7 @@
 # and so on, the names of the files since the list before. The contents are checked in a staging directory next to the project and only
 # then moved into it: a failure before that leaves the earlier files intact. Types and modes are checked in their place.
 tree=$4 arrived=$5 expected=$6 id=$7
-stage=$(pwd)/$known/stage
+stage=$(pwd)/$known/stage.$$
 
 fail() { # MESSAGE [EXIT-CODE]
   [ -z "$1" ] || echo "$1" >&2
@@ -23,11 +23,10 @@ receive() {
   } | hash_lists
 }
 # hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when
-# the next one is there. The paths are relative: if this upload has lost its connection, $stage belongs to the next one. Errors of
-# hashing are printed only if tar had none, because tar's own are their cause
+# the next one is there. Errors of hashing are printed only if tar had none, because tar's own are their cause
 hash_lists() {
   cd "$stage" || return
-  list=1
+  list=1 errors=
   while
     timeout 0.1 cat
     [ $? = 124 ]
@@ -36,10 +35,10 @@ hash_lists() {
   done
   [ -e all ] || return
   while [ -e "f$list" ]; do hash_list; done
-  cat errors >&2
+  printf %s "$errors" >&2
 }
 hash_list() {
-  (cd t && hashes) <"f$list" >>sums 2>>errors
+  errors=$errors$( (cd t && hashes) <"f$list" 2>&1 >>sums)
   list=$((list + 1))
 }
 # prints what has arrived: the hashes of the files, the targets of the links
@@ -67,7 +66,9 @@ remove_old() {
 }
 
 main() {
-  if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
+  # that of an upload that has lost its connection and may still write
+  rm -rf "$known"/stage* 2>/dev/null
+  mkdir "$stage" "$stage/t" || fail ""
   receive || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
@@ -101,7 +102,7 @@ main() {
     { mv -f "$stage/m" "$known/shipped" && mv -f "$stage/stat" "$known/stat"; } || fail ""
     b2sum -l 256 <"$known/shipped"
   fi
-  # the upload is proven, and the next one removes what is left of this one
+  # the upload is proven, and the next one removes what may be left of this one
   rm -rf "$stage" || :
 }
 
