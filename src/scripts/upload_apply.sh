@@ -23,7 +23,7 @@ receive() {
   } | hash_lists
 }
 # hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when
-# the next one is there. Errors of hashing are printed only if tar had none, because tar's own are their cause
+# the next one is there. The first errors of hashing are printed only if tar had none, because tar's own are their cause
 hash_lists() {
   cd "$stage" || return
   list=1 errors=
@@ -35,10 +35,11 @@ hash_lists() {
   done
   [ -e all ] || return
   while [ -e "f$list" ]; do hash_list; done
-  printf %s "$errors" >&2
+  [ -z "$errors" ] || echo "$errors" | head -n 3 >&2
 }
 hash_list() {
-  errors=$errors$( (cd t && hashes) <"f$list" 2>&1 >>sums)
+  failed=$( (cd t && hashes) <"f$list" 2>&1 >>sums)
+  errors=${errors:-$failed}
   list=$((list + 1))
 }
 # prints what has arrived: the hashes of the files, the targets of the links
@@ -66,7 +67,7 @@ remove_old() {
 }
 
 main() {
-  # that of an upload that has lost its connection and may still write
+  # those of uploads that lost their connection; their tar may still be writing
   rm -rf "$known"/stage* 2>/dev/null
   mkdir "$stage" "$stage/t" || fail ""
   receive || fail ""

@@ -3,14 +3,16 @@
 use crate::error::Error;
 use crate::sync::manifest::{Entry, Manifest, Selection};
 use crate::sync::outputs::STATE_DIR;
-use crate::text::digest::{Hash, finish, hasher, in_hex};
-use blake2b_simd::many;
-use ignore::{Walk, WalkBuilder};
+use crate::text::digest::{Hash, finish, hash_each, hasher, in_hex};
+use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
+use std::iter;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -29,9 +31,10 @@ const PIECES_AHEAD: usize = 8;
 /// Bytes that are read from a file at once.
 const BLOCK: usize = 64 * 1024;
 
-/// How many files a thread hashes at once, and from how many bytes on a file is hashed alone.
-const GROUP: usize = 16;
+/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads.
 const LARGE: u64 = 64 * 1024;
+const GROUP: usize = 16;
+const MAX_THREADS: usize = 12;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
 /// more. It starts a few programs for each list.
@@ -59,12 +62,20 @@ impl ProjectFiles {
     /// If a file cannot be read or a name is not UTF-8.
     pub fn read(root: &Path) -> Result<ProjectFiles, Error> {
         let own_output = own_output();
-        let mut entries = BTreeMap::new();
-        for found in walk(root) {
-            let found = found.map_err(|e| Error::Local(format!("cannot read the project: {e}")))?;
-            entries.extend(read_entry(root, found.path(), &own_output)?);
-        }
-        hash_files(root, &mut entries)?;
+        let (sender, entries) = std::sync::mpsc::channel();
+        walk(root).run(|| {
+            let (sender, own_output) = (sender.clone(), &own_output);
+            Box::new(move |found| {
+                let found = found.map_err(|e| Error::Local(format!("cannot read the project: {e}")));
+                let entry = found.and_then(|found| read_entry(root, found.path(), own_output));
+                let state = if entry.is_ok() { WalkState::Continue } else { WalkState::Quit };
+                entry.transpose().map(|entry| sender.send(entry));
+                state
+            })
+        });
+        drop(sender);
+        let mut entries = entries.into_iter().collect::<Result<BTreeMap<_, _>, Error>>()?;
+        hash_small_files(root, &mut entries)?;
         let manifest = Manifest(entries);
         let hash = in_hex(manifest.text().as_bytes());
         Ok(ProjectFiles { root: root.to_owned(), manifest: Arc::new(manifest), hash })
@@ -170,7 +181,7 @@ impl Write for Pieces {
 }
 
 /// Returns everything that may belong to a project.
-fn walk(root: &Path) -> Walk {
+fn walk(root: &Path) -> WalkParallel {
     let is_file = |entry: &ignore::DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
     WalkBuilder::new(root)
         .hidden(false)
@@ -185,7 +196,7 @@ fn walk(root: &Path) -> Walk {
                 && entry.file_name() != STATE_DIR
                 && (entry.depth() == 0 || is_file(entry) || !entry.path().join(STATE_DIR).is_dir())
         })
-        .build()
+        .build_parallel()
 }
 
 /// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
@@ -195,7 +206,7 @@ fn own_output() -> Vec<(u64, u64)> {
     files.map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
-/// Reads and hashes what is at a path. Returns its name and entry; `None` for what is not uploaded: the root itself, hvdctl's own
+/// Reads what is at a path, and hashes a large file. Returns its name and entry; `None` for what is not uploaded: the root itself, hvdctl's own
 /// output, sockets, pipes and devices.
 fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Option<(String, Entry)>, Error> {
     let relative = path.strip_prefix(root).unwrap_or(path);
@@ -217,7 +228,9 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
     } else if meta.is_dir() {
         Entry::Directory { mode }
     } else if meta.is_file() {
-        Entry::File { hash: Hash::default(), mode, size: meta.len() }
+        let (hash, size) =
+            if meta.len() < LARGE { (Hash::default(), meta.len()) } else { hash_file(path).map_err(unreadable)? };
+        Entry::File { hash, mode, size }
     } else {
         return Ok(None);
     };
@@ -228,37 +241,38 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::Local(format!("cannot read {}: {error}", path.display()))
 }
 
-/// Reads the files of these entries and fills in their hashes and sizes, on as many threads as there are processors.
-fn hash_files(root: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), Error> {
-    let files = entries.iter_mut().filter(|(_, entry)| matches!(entry, Entry::File { .. }));
-    let (mut large, mut small): (Vec<_>, Vec<_>) = files.partition(|(_, entry)| entry.size() >= LARGE);
-    let groups = Mutex::new(large.chunks_mut(1).chain(small.chunks_mut(GROUP)));
-    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || std::iter::from_fn(next).try_for_each(|group| hash_group(root, group));
+/// Reads and hashes the files below [`LARGE`] bytes, several of them side by side on each thread.
+fn hash_small_files(root: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), Error> {
+    let small = entries.iter_mut().filter_map(|(name, entry)| match entry {
+        Entry::File { hash, size, .. } if *size < LARGE => Some((root.join(name), hash, size)),
+        _ => None,
+    });
+    let mut small: Vec<_> = small.collect();
+    let (groups, failed) = (Mutex::new(small.chunks_mut(GROUP)), AtomicBool::new(false));
+    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next().filter(|_| !failed.load(Relaxed));
+    let work = || {
+        let worked = iter::from_fn(next).try_for_each(hash_group);
+        worked.inspect_err(|_| failed.store(true, Relaxed))
+    };
     thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        working.into_iter().try_for_each(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        working.into_iter().try_for_each(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }
 
-/// Hashes small files side by side, for which processors have instructions, and large ones block by block.
-fn hash_group(root: &Path, group: &mut [(&String, &mut Entry)]) -> Result<(), Error> {
-    let mut small = Vec::new();
-    for (name, entry) in group {
-        let Entry::File { hash, size, .. } = entry else { continue };
-        let path = root.join(name);
-        if *size < LARGE {
-            let contents = fs::read(&path).map_err(|e| unreadable(&path, &e))?;
-            *size = contents.len() as u64;
-            small.push((hash, contents));
-        } else {
-            (*hash, *size) = hash_file(&path).map_err(|e| unreadable(&path, &e))?;
-        }
+/// Reads and hashes some small files. One that has become large since the walk gets a size that it no longer has, with which
+/// [`append_file`] refuses it.
+fn hash_group(files: &mut [(PathBuf, &mut Hash, &mut u64)]) -> Result<(), Error> {
+    let read = files.iter().map(|(path, ..)| {
+        let mut contents = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(LARGE).read_to_end(&mut contents));
+        read.map(|_| contents).map_err(|e| unreadable(path, &e))
+    });
+    let contents = read.collect::<Result<Vec<_>, Error>>()?;
+    for (((_, hash, size), contents), computed) in files.iter_mut().zip(&contents).zip(hash_each(&contents)) {
+        (**hash, **size) = (computed, contents.len() as u64);
     }
-    let mut hashers = vec![hasher(); small.len()];
-    many::update_many(hashers.iter_mut().zip(small.iter().map(|(_, contents)| contents)));
-    small.into_iter().zip(&hashers).for_each(|((hash, _), hasher)| *hash = finish(hasher));
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Hashes of files: BLAKE2b with 32 bytes (RFC 7693), as `b2sum -l 256` of the nodes' coreutils prints them (8.30 from 2018 or later,
 //! for its `-z`). In software it takes a fifth of the time of SHA-256, for which not every processor has instructions.
 
+use blake2b_simd::many::{HashManyJob, hash_many};
 use blake2b_simd::{Params, State};
 
 /// The hash of some bytes.
@@ -9,16 +10,34 @@ pub type Hash = [u8; SIZE];
 /// Bytes of a hash.
 const SIZE: usize = 32;
 
+fn params() -> Params {
+    let mut params = Params::new();
+    params.hash_length(SIZE);
+    params
+}
+
+fn bytes(hash: &blake2b_simd::Hash) -> Hash {
+    let mut bytes = [0; SIZE];
+    bytes.copy_from_slice(hash.as_bytes());
+    bytes
+}
+
 /// Returns the state of a hash, to which the bytes can be written in parts.
 pub fn hasher() -> State {
-    Params::new().hash_length(SIZE).to_state()
+    params().to_state()
 }
 
 /// Returns the hash of all parts.
 pub fn finish(hasher: &State) -> Hash {
-    let mut hash = [0; SIZE];
-    hash.copy_from_slice(hasher.finalize().as_bytes());
-    hash
+    bytes(&hasher.finalize())
+}
+
+/// Returns the hash of each of several inputs. With AVX2 that takes half the time of one after the other.
+pub fn hash_each(inputs: &[Vec<u8>]) -> Vec<Hash> {
+    let params = params();
+    let mut jobs: Vec<_> = inputs.iter().map(|input| HashManyJob::new(&params, input)).collect();
+    hash_many(&mut jobs);
+    jobs.iter().map(|job| bytes(&job.to_hash())).collect()
 }
 
 /// Returns the hash of bytes.
@@ -53,5 +72,7 @@ mod tests {
             assert_eq!(String::from_utf8(said).unwrap(), format!("{}  -\n", in_hex(bytes)));
         }
         assert_eq!(finish(hasher().update(b"hel").update(b"lo")), hash(b"hello"));
+        let inputs = [0, 1, 128, 129, 100_000].map(|size| vec![7; size]);
+        assert_eq!(hash_each(&inputs), inputs.each_ref().map(|input| hash(input)));
     }
 }

@@ -29,9 +29,9 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-/// Bytes that the pipe to a program with [`Input::Large`] holds. With the 64 KiB that a pipe has, this machine changes so often between
-/// hvdctl and ssh that an upload takes longer. The pipes of one user may hold 64 MiB (pipe(7)): those to 128 nodes.
-const LARGE_PIPE: usize = 512 * 1024;
+/// Bytes that the pipe to a program with [`Input::Large`] holds. With the 64 KiB that a pipe has at first, hvdctl and ssh wake each other
+/// so often that uploads slow down. One user's pipes should not hold more than 64 MiB (pipe(7)): those to 256 nodes.
+const LARGE_PIPE: usize = 256 * 1024;
 
 /// How much a program is sent.
 #[derive(Debug, Clone, Copy)]
@@ -193,7 +193,7 @@ impl Transport {
         self.within(self.start(run_as, argv), operation, self.limit).await
     }
 
-    /// [`Transport::spawn`] for a program that is sent many megabytes.
+    /// [`Transport::spawn`], as root, for a program that is sent many megabytes.
     ///
     /// # Errors
     /// As [`Transport::spawn`].

@@ -89,15 +89,14 @@ fn a_stopped_rank_hangs() {
 fn a_rank_that_sleeps_is_named_before_the_one_that_waits_for_it() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        // a launcher may start one of them seconds before the other, whose time would begin later; then the one waits as PyTorch waits in
-        // an operation: it yields without end
+        // a launcher may start one of them seconds before the other, so they begin together; then the one waits as PyTorch waits in an
+        // operation: it yields without end
         let program = "
-if rank == 1:
-    open('/run/cluster/shared/go', 'w').close()
-    time.sleep(300)
-while not os.path.exists('/run/cluster/shared/go'):
+open('/run/cluster/shared/%d' % rank, 'w').close()
+while not os.path.exists('/run/cluster/shared/%d' % (1 - rank)):
     print('the other starts', flush=True)
     time.sleep(0.05)
+if rank == 1: time.sleep(300)
 while True: os.sched_yield()";
         let end = cluster.start(&Spec { stall: 3, idle_margin: 2, ..Spec::python(method, program) }).end();
         end.failed("rank 1 on node2 hung: it was idle and wrote nothing for ", 143);

@@ -145,12 +145,16 @@ impl Bench {
             .collect()
     }
 
-    /// Waits until the only upload has so many bytes in a file of its staging directory.
+    /// The staging directory of an upload.
+    fn stage(&self, upload: &Child) -> PathBuf {
+        self.dir.path().join(format!("there/.p@lab/stage.{}", upload.id()))
+    }
+
+    /// Waits until an upload has so many bytes in a file of its staging directory.
     #[track_caller]
-    fn until_staged(&self, file: &str, bytes: usize) {
+    fn until_staged(&self, upload: &Child, file: &str, bytes: usize) {
         let end = Instant::now() + Duration::from_secs(60);
-        let has = |stage: &PathBuf| fs::read(stage.join(file)).is_ok_and(|staged| staged.len() >= bytes);
-        while !self.stages().iter().any(has) {
+        while fs::read(self.stage(upload).join(file)).map_or(0, |staged| staged.len()) < bytes {
             assert!(Instant::now() < end, "{file} does not come before the stream ends");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -283,6 +287,11 @@ fn a_stream_that_breaks_off_or_was_altered_leaves_the_earlier_files_intact() {
         String::from_utf8_lossy(&done.stderr).contains("the files that arrived differ from those that were sent"),
         "{done:?}"
     );
+    bench.break_tool("b2sum", "*-bz*", "./f1: Input/output error");
+    let done = bench.apply(&tree, &missing, &stream);
+    let error = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && error.starts_with("b2sum: ./f1: Input/output error\n"), "{error}");
+    bench.repair();
     assert_eq!(bench.arrived().manifest, before);
     assert!(bench.compare(&had).is_same, "and still proven");
     assert!(bench.stages().is_empty(), "nothing is left on a full disk");
@@ -305,7 +314,7 @@ fn files_are_hashed_while_more_arrive() {
     let (most, rest) = stream.split_at(stream.len() - 1024);
     stdin.write_all(most).unwrap();
     stdin.flush().unwrap();
-    bench.until_staged("sums", 2 * 64);
+    bench.until_staged(&child, "sums", 2 * 64);
     stdin.write_all(rest).unwrap();
     drop(stdin);
     assert!(child.wait_with_output().unwrap().status.success());
@@ -327,13 +336,13 @@ fn an_upload_that_has_lost_its_connection_does_not_disturb_the_next_one() {
     };
     let (lost, mut lost_stdin, stream) = start(&tree);
     lost_stdin.write_all(&stream[..400_000]).unwrap();
-    bench.until_staged("t/a", 200_000);
+    bench.until_staged(&lost, "t/a", 200_000);
 
     bench.write("a", &"new".repeat(100_000));
     let (next, mut stdin, stream) = start(&bench.tree());
     stdin.write_all(&stream[..400_000]).unwrap();
     let is_next = |stage: &PathBuf| stage.to_string_lossy().ends_with(&format!("stage.{}", next.id()));
-    bench.until_staged("t/a", 200_000);
+    bench.until_staged(&next, "t/a", 200_000);
     assert!(bench.stages().iter().all(is_next), "{:?}", bench.stages());
     // the node finds out now
     drop(lost_stdin);
@@ -360,7 +369,10 @@ fn a_node_without_free_inodes_or_space_fails_the_upload_wherever_it_notices() {
         let script = "mount -t tmpfs -o $1 none $2 && sh -c \"$3\" sh $2 p lab $5 desk:/p '' '' </dev/null >&2 &&
             exec sh -c \"$4\" sh $2 p lab $5 $6 $7 ''";
         let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "timeout", "60", "sh", "-c", script, "sh", limits]);
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "timeout", "60", "sh", "-c", script, "sh", limits]);
         command.arg(bench.dir.path()).args([COMPARE, APPLY, &tree.hash, &arrived, &placed]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
