@@ -61,13 +61,14 @@ fn the_environment_of_a_job_reaches_its_ranks() {
     let file = lab.path().join("variables");
     std::fs::write(&file, "B=file\nC=from the file\n").unwrap();
     let file = file.to_str().unwrap();
-    let program = ["--", "sh", "-c", "echo $A/$B/$C/$D"];
+    // long enough to be watched on a busy node
+    let program = ["--", "sh", "-c", "echo $A/$B/$C/$D; sleep 2"];
 
     // nothing is started, and the exact command line is shown
     let words = ["run", "-np", "2", "--dry-run", "--map-by", "node", "--stall-timeout", "90s"];
     let dry = lab.hvdctl(&[&words[..], &program].concat()).code(0);
     dry.says(&[
-        "each rank: sh -c 'echo $A/$B/$C/$D'",
+        "each rank: sh -c 'echo $A/$B/$C/$D; sleep 2'",
         &format!("-H {}:1,{}:1", address("node1"), address("node2")),
         "-seconds 90 ",
     ]);
