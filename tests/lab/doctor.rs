@@ -86,7 +86,6 @@ fn healthy_nodes() {
 #[test]
 fn an_unreachable_node_hides_nothing_of_the_other() {
     let lab = Lab::up();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     on("node1", "docker stop -t 1 hworker");
     power(&["pause"], "node2");
     let restore = Restore(|| power(&["unpause"], "node2"));
@@ -140,7 +139,6 @@ fn a_foreign_container_of_the_workers_name() {
 #[test]
 fn a_firewall_on_the_workers_port_or_on_all_others() {
     let lab = Lab::up();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     let from = address("node1");
     {
         let rule = format!("INPUT -p tcp --dport 12345 -s {from} -j DROP");
@@ -156,7 +154,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let accept = format!("iptables -w 10 -I INPUT -p tcp --dport 12345 -s {from} -j ACCEPT");
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
-        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "above 1023");
+        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 6 s", "above 1023");
         assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);
@@ -166,7 +164,6 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
 #[test]
 fn details_that_only_doctor_reads() {
     let lab = Lab::up();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     let (master, gpu) = (address("node1"), gpu_uuids("node2").remove(0));
     let start = "HVDCTL_TEST=1 setsid setpriv --reuid nobody sleep 300 >/dev/null 2>&1 & echo $!";
     let pid = on("node2", start).trim().to_owned();
@@ -222,24 +219,26 @@ fn a_clock_that_is_off() {
         let script = format!("#!/bin/sh\nexec /usr/bin/date -d '{seconds} seconds' \"$@\"\n");
         node_sh("node2", "printf %s \"$1\" >/usr/local/bin/date && chmod 755 /usr/local/bin/date", &[&script]).code(0);
     };
+    // what is certain is shown, which is less than the whole where an answer is slow
+    let off = |found: Vec<String>, direction: &str, most: u32| {
+        let end = format!(" s {direction} those of the other nodes");
+        let seconds = found[0].strip_prefix("node2: its clock is ").and_then(|rest| rest.strip_suffix(&end));
+        let seconds = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+        assert!(found.len() == 1 && (most / 3..=most).contains(&seconds), "{found:?}");
+    };
     clock(30);
     let restore = undo("rm -f /usr/local/bin/date");
     let done = lab.hvdctl(&["doctor"]).code(1);
-    assert_eq!(
-        findings(&done, "error"),
-        ["node2: its clock is 30 s ahead of those of the other nodes"],
-        "{}",
-        done.out
-    );
+    off(findings(&done, "error"), "ahead of", 30);
     done.says(&["hint: set the clock on the node: sudo timedatectl set-ntp true"]);
     lab.hvdctl(&["up"])
         .code(3)
-        .complains(&["node2: cannot use the node: its clock is 30 s ahead", "hint: set the clock on the node"]);
+        .complains(&["node2: cannot use the node: its clock is ", "hint: set the clock on the node"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
-    clock(-5);
+    clock(-9);
     let done = lab.hvdctl(&["doctor"]).code(0);
-    assert_eq!(findings(&done, "warning"), ["node2: its clock is 5 s behind those of the other nodes"], "{}", done.out);
-    lab.hvdctl(&["up"]).code(0).complains(&["warning: node2: its clock is 5 s behind"]);
+    off(findings(&done, "warning"), "behind", 9);
+    lab.hvdctl(&["up"]).code(0).complains(&["warning: node2: its clock is "]);
     drop(restore);
     is_well_again(&lab);
 }

@@ -187,14 +187,16 @@ def save(*_):
 signal.signal(signal.SIGTERM, save)
 hvd.init()
 if hvd.rank() == int(sys.argv[1]):
-    time.sleep(1)
+    time.sleep(3)
     os._exit(7)
 while True: time.sleep(0.1)";
     for controller in controllers("--mpi") {
         let ways = [("1", "[0 node1]"), ("0", "[1 node2]")];
         for &(fails, saves) in if FULL { &ways[..] } else { &ways[..1] } {
             let words = ["run", "-np", "2", controller, "--", "python3", "-c", program, fails];
-            lab.hvdctl(&words).code(7).says(&[&format!("{saves} saved")]);
+            // of the 2 s that the others have it needs 1.2 s, which a busy node may not give it
+            let saved = format!("{saves} saved");
+            assert!((0..3).any(|_| lab.hvdctl(&words).code(7).out.contains(&saved)), "never: {saved}");
             no_job_is_left();
         }
     }
@@ -251,14 +253,14 @@ fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
     lab.edit("[defaults]", "stop_grace_s = 20\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     for controller in controllers("--gloo") {
-        let run = sleeping(&lab, controller, "trap '' TERM; echo ready; while :; do sleep 1; done");
+        let mut run = sleeping(&lab, controller, "trap 'echo asked' TERM; echo ready; while :; do sleep 1; done");
         run.signal("INT");
-        thread::sleep(s(2));
+        run.until(&["[0 node1] asked", "[1 node2] asked"], s(20));
         run.signal("INT");
         let done = run.end(s(10)).code(130);
-        no_session_is_left(done.pid);
         // the nodes finish the work after the grace period, and the workers stay
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()), "it waited for them");
+        no_session_is_left(done.pid);
         assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
         no_job_is_left();
         assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);

@@ -179,7 +179,7 @@ fn an_interrupted_fetch_after_a_job_is_completed_by_the_hinted_command() {
         let part = fs::read_dir(&parts).ok().and_then(|mut files| files.next()?.ok());
         part.map_or(0, |part| part.metadata().map_or(0, |metadata| metadata.len()))
     };
-    let limit = Instant::now() + s(120);
+    let limit = Instant::now() + s(600);
     while so_far() == 0 && run.runs() && Instant::now() < limit {
         sleep(Duration::from_millis(5));
     }

@@ -40,7 +40,7 @@ fn change_host_key(node: &str) {
     on(
         node,
         "cd /etc/ssh && mv ssh_host_ed25519_key kept_key && ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key &&
-         rm -f ssh_host_ed25519_key.pub && kill -HUP \"$(cat /run/sshd.pid)\" && sleep 0.5",
+         rm -f ssh_host_ed25519_key.pub && kill -HUP \"$(cat /run/sshd.pid)\" && sleep 2",
     );
     sshd_listens(node);
 }

@@ -1,6 +1,6 @@
 //! One machine, no inventory: this machine's own Docker Engine, its port 12345 and its /opt/horovod. One such test runs at a time.
 
-use crate::process::{Done, run, s};
+use crate::process::{Done, eventually, run, s};
 use crate::state::{FULL_IMAGE, Lab, Restore, controllers, hvdctl_in};
 use std::fs;
 use std::path::Path;
@@ -71,7 +71,8 @@ fn the_whole_job_on_this_machine_alone() {
     let project = lab.project("local", &[("train.py", program)]);
     let done = hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(5);
     assert!(done.out.contains("] /workspace"), "{}", done.out);
-    assert_eq!((ours().as_str(), processes().as_str()), ("hworker running\n", ""));
+    let is_clean = || (ours().as_str(), processes().as_str()) == ("hworker running\n", "");
+    assert!(eventually(s(5), is_clean), "{}{}", ours(), processes());
     assert!(!project.join("by-0").exists(), "a job does not write to the project here");
     let done =
         hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--mpi", "--", "echo", "a  b", "$HOME"]).code(0);
@@ -91,7 +92,8 @@ fn the_whole_job_on_this_machine_alone() {
     sleeper.until(&["[0 ", "[1 "], s(60));
     sleeper.signal("INT");
     sleeper.end(s(40)).code(130);
-    assert_eq!((ours().as_str(), processes().as_str()), ("hworker running\n", ""));
+    let is_clean = || (ours().as_str(), processes().as_str()) == ("hworker running\n", "");
+    assert!(eventually(s(5), is_clean), "{}{}", ours(), processes());
 
     hvdctl(&["keys", "push"]).code(2).complains(&["no inventory"]);
     hvdctl(&["down", "--purge", "-y"]).code(0);

@@ -61,7 +61,8 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
     let others = NODES.map(|node| {
         on(node, "HVDCTL_TEST=1 setsid sleep 9000 >/dev/null 2>&1 </dev/null &");
         on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
-        on(node, "sleep 1; pgrep -fx 'sleep 9000' | sort")
+        let both = "for i in $(seq 300); do [ $(pgrep -cfx 'sleep 9000') != 2 ] || break; sleep 0.1; done";
+        on(node, &format!("{both}; pgrep -fx 'sleep 9000' | sort"))
     });
     let all: Vec<_> = ["--gloo", "--mpi"]
         .into_iter()

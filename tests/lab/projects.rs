@@ -227,7 +227,7 @@ fn a_connection_that_breaks_in_the_middle_leaves_the_earlier_tree_whole() {
     on(
         "node2",
         "cd /opt/horovod/projects/.p@lab
-         for i in $(seq 1000); do [ -z \"$(find . -name data -size +1M)\" ] || { came=1; break; }; sleep 0.02; done
+         for i in $(seq 5000); do [ -z \"$(find . -name data -size +1M)\" ] || { came=1; break; }; sleep 0.02; done
          [ -n \"$came\" ] || exit 1
          kill -9 $(pgrep -f '^sshd: workshop') || :",
     );
@@ -245,13 +245,13 @@ fn a_node_that_accepts_nothing_of_the_project_fails_and_delays_no_other() {
     let project = lab.project("p", &[("train.py", "")]);
     // more than connection and pipes take, and more than one node may be ahead of another
     fs::write(project.join("data"), vec![b'x'; 32 << 20]).unwrap();
-    lab.edit("[cluster]", "[cluster]\ncommand_timeout_s = 5");
+    lab.edit("[cluster]", "[cluster]\ncommand_timeout_s = 15");
     on("node2", "printf '#!/bin/sh\\nexec sleep 97\\n' >/usr/local/bin/tar && chmod 755 /usr/local/bin/tar");
     let stuck = crate::state::Restore(|| {
         on("node2", "rm -f /usr/local/bin/tar; kill $(pgrep -f '^sleep 97'); :");
     });
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
-    done.complains(&["node2: cannot upload the project", "no progress for 5 s", "hint: check the node's disk"]);
+    done.complains(&["node2: cannot upload the project", "no progress for 15 s", "hint: check the node's disk"]);
     assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
     crate::state::no_job_is_left();
     drop(stuck);

@@ -17,8 +17,10 @@ fn with_start_up(line: &str) -> Restore<impl FnMut()> {
 /// sshd on node2 with these settings in front of all others.
 fn with_sshd(settings: &str) -> Restore<impl FnMut()> {
     const FILE: &str = "/etc/ssh/sshd_config.d/00-test.conf";
+    let starts = || on("node2", "grep -c 'Server listening on .* port 22[.]' /var/log/sshd.log || :");
+    let before = starts();
     on("node2", &format!("printf '{settings}' >{FILE} && sshd -t && kill -HUP $(cat /run/sshd.pid)"));
-    let listens = || on("node2", "ss -Hltn 'sport = :22' | wc -l").trim() != "0";
+    let listens = || starts() != before && on("node2", "ss -Hltn 'sport = :22' | wc -l").trim() != "0";
     assert!(eventually(s(10), listens), "sshd does not listen");
     Restore(|| drop(node_sh("node2", &format!("rm -f {FILE}; kill -HUP $(cat /run/sshd.pid)"), &[])))
 }

@@ -41,7 +41,8 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     // in a rank it is all the same, on the master in hmaster and elsewhere in hworker
     let script = "cat /data/file; touch /data/x 2>/dev/null || echo read-only; head -c 3 /dev/hvdctl-test | od -An -tx1
         nvidia-smi -L; echo $(df --output=size,target /dev/shm | tail -n 1)
-        ulimit -l; ulimit -n; echo \"$PLAIN|$BOTH|$TOKEN\"; sleep 3";
+        ulimit -l; ulimit -n; echo \"$PLAIN|$BOTH|$TOKEN\"
+        while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done";
     let run = lab.start(&["run", "-np", "2", "--", "sh", "-c", script]);
     let looked = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -v grep | grep -c s3cr3t-w0rd;
          docker ps -aq | xargs docker inspect | grep -c s3cr3t-w0rd;
@@ -49,6 +50,9 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     crate::process::eventually(crate::process::s(60), || run.out().matches("s3cr3t-w0rd").count() == 2);
     for node in NODES {
         assert_eq!(on(node, looked), "0\n0\n0\n600 0\n", "{node}");
+    }
+    for node in NODES {
+        on(node, "touch /opt/horovod/jobs/go");
     }
     let done = run.end(crate::process::s(60)).code(0);
     for (rank, plain) in [("0 node1", "two words $HOME"), ("1 node2", "another")] {

@@ -217,11 +217,21 @@ fn json_is_a_line_per_event_and_ends_with_the_code() {
     let project = lab.project(
         "who",
         &[
-            ("train.py", &format!("{WHO}\nimport time\nif rank == '1': time.sleep(2) or sys.exit(7)")),
+            (
+                "train.py",
+                &format!(
+                    "{WHO}\nimport time\nwhile not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)\nif rank == '1': sys.exit(7)\ntime.sleep(300)"
+                ),
+            ),
             ("data.txt", "d"),
         ],
     );
-    let done = lab.hvdctl(&["--json", "train", project.to_str().unwrap(), "-np", "2"]).code(7);
+    let mut run = lab.start(&["--json", "train", project.to_str().unwrap(), "-np", "2"]);
+    run.until(&["out 0 node1", "err 0 node1", "out 1 node2", "err 1 node2"], s(60));
+    for node in NODES {
+        on(node, "touch /opt/horovod/jobs/go");
+    }
+    let done = run.end(s(60)).code(7);
     let events: Vec<Value> =
         done.out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l:?}"))).collect();
     assert!(events.iter().all(|e| e["event"].is_string()), "{}", done.out);
