@@ -23,7 +23,7 @@ receive() {
   } | hash_lists
 }
 # hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when
-# the next one is there. The first errors of hashing are printed only if tar had none, because tar's own are their cause
+# the next one is there. The first errors of hashing are printed, unless tar has failed: that is their cause
 hash_lists() {
   cd "$stage" || return
   list=1 errors=
@@ -67,7 +67,7 @@ remove_old() {
 }
 
 main() {
-  # those of uploads that lost their connection; their tar may still be writing
+  # the staging directories of uploads that lost their connection; a tar may still be writing to them
   rm -rf "$known"/stage* 2>/dev/null
   mkdir "$stage" "$stage/t" || fail ""
   receive || fail ""

@@ -31,7 +31,8 @@ const PIECES_AHEAD: usize = 8;
 /// Bytes that are read from a file at once.
 const BLOCK: usize = 64 * 1024;
 
-/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads.
+/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads at
+/// most.
 const LARGE: u64 = 64 * 1024;
 const GROUP: usize = 16;
 const MAX_THREADS: usize = 12;
@@ -206,8 +207,8 @@ fn own_output() -> Vec<(u64, u64)> {
     files.map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
-/// Reads what is at a path, and hashes a large file. Returns its name and entry; `None` for what is not uploaded: the root itself, hvdctl's own
-/// output, sockets, pipes and devices.
+/// Reads what is at a path; a file only if it is large, see [`hash_small_files`]. Returns its name and entry; `None` for what is not
+/// uploaded: the root itself, hvdctl's own output, sockets, pipes and devices.
 fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Option<(String, Entry)>, Error> {
     let relative = path.strip_prefix(root).unwrap_or(path);
     let not_utf8 = |what: &str, remedy: &str| {
@@ -261,8 +262,8 @@ fn hash_small_files(root: &Path, entries: &mut BTreeMap<String, Entry>) -> Resul
     })
 }
 
-/// Reads and hashes some small files. One that has become large since the walk gets a size that it no longer has, with which
-/// [`append_file`] refuses it.
+/// Reads and hashes some small files. One that has grown since the walk is read up to [`LARGE`] bytes; [`append_file`] then refuses it,
+/// because it has another size.
 fn hash_group(files: &mut [(PathBuf, &mut Hash, &mut u64)]) -> Result<(), Error> {
     let read = files.iter().map(|(path, ..)| {
         let mut contents = Vec::new();

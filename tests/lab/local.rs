@@ -92,7 +92,6 @@ fn the_whole_job_on_this_machine_alone() {
     sleeper.until(&["[0 ", "[1 "], s(60));
     sleeper.signal("INT");
     sleeper.end(s(40)).code(130);
-    let is_clean = || (ours().as_str(), processes().as_str()) == ("hworker running\n", "");
     assert!(eventually(s(5), is_clean), "{}{}", ours(), processes());
 
     hvdctl(&["keys", "push"]).code(2).complains(&["no inventory"]);
