@@ -118,7 +118,7 @@ impl JobPlan {
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
-            env: launcher.container_environment(&id, node, &request),
+            env: launcher.container_environment(&id, &request),
             ..ContainerSpec::master(cluster, node, gpus, supervisor, &id)
         };
         Ok(JobPlan {
@@ -332,6 +332,8 @@ fn launch_file(
         start: launcher.start,
         launcher: (launcher.arguments)(request),
         variables: (launcher.variables)(request).into_iter().collect(),
+        files: (launcher.files)(request).into_iter().collect(),
+        reads: launcher.reads,
         first: request.first,
         workers: hosts[1..].iter().map(HostAssignment::launch_host).collect(),
         restarts: options.restarts,

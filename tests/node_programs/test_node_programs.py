@@ -56,6 +56,22 @@ class Arguments(unittest.TestCase):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
 
 
+class NodeLauncher(unittest.TestCase):
+    def test_a_launcher_has_the_variables_that_it_reads(self):
+        own = os.path.join(JOB, "env.json")
+        self.addCleanup(os.remove, own)
+        with open(own, "w") as file:
+            json.dump({"TORCH_A": "of -e", "TORCH_B": "of -e", "USE_LIBUV": "0", "TOKEN": "secret"}, file)
+        request = {"env": {"PATH": os.environ["PATH"], "TORCH_A": "of the image", "OF_IMAGE": "1"}, "reads": ["TORCH_", "USE_LIBUV"],
+                   "argv": ["env"], "ranks": 1, "variables": None}
+        done = subprocess.run([sys.executable, os.path.join(JOB, "node_launcher.py")], input=json.dumps(request) + "\n",
+                              stdout=subprocess.PIPE, universal_newlines=True)
+        lines = done.stdout.splitlines()
+        for line in ("TORCH_A=of -e", "TORCH_B=of -e", "USE_LIBUV=0", "OF_IMAGE=1"):
+            self.assertIn(line, lines)
+        self.assertNotIn("secret", done.stdout)
+
+
 class Ports(unittest.TestCase):
     """Addresses of the loopback interface stand for nodes."""
     TOKEN = "0123456789abcdef"

@@ -235,6 +235,8 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start: launcher.start,
         launcher: (launcher.arguments)(&request),
         variables: (launcher.variables)(&request).into_iter().collect(),
+        files: (launcher.files)(&request).into_iter().collect(),
+        reads: launcher.reads,
         first: all[0],
         workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
         restarts: spec.restarts,
