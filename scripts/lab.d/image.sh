@@ -8,6 +8,11 @@ image_inputs() { # DIRECTORY [ARGUMENT…]
 
 image_label() { docker image inspect --format "{{index .Config.Labels \"hvdctl.lab.inputs\"}}" "$1" 2>/dev/null; }
 
+# The suite of Debian that a build starts from: its argument SUITE, or the one that its Dockerfile names.
+image_suite() { # DIRECTORY [ARGUMENT…]
+  { printf '%s\n' "${@:2}" | sed -n 's/^SUITE=//p'; sed -n 's/^FROM debian://p; s/^ARG SUITE=//p' "$1/Dockerfile"; } | sed 's/ .*//; q'
+}
+
 image_ensure() { # IMAGE DIRECTORY [ARGUMENT of docker build…]
   local -r image=$1 directory=$2
   shift 2
@@ -18,7 +23,8 @@ image_ensure() { # IMAGE DIRECTORY [ARGUMENT of docker build…]
     machine_lock "build-${image//[\/:]/-}"
     # Another process that had the lock may have built it.
     [ "$(image_label "$image")" != "$inputs" ] || exit 0
-    base_ensure
+    suite=$(image_suite "$directory" "$@")
+    [ -z "$suite" ] || base_ensure "$suite"
     image_build "$image" "$directory" "$inputs" "$@"
   ) || exit 1
 }
@@ -45,12 +51,14 @@ image_build() {
 
 image_id() { docker image inspect --format '{{.Id}}' "$@" 2>/dev/null; } # IMAGE…
 
-image_ensure_horovod() { # latest|tensorflow|quick
+image_ensure_horovod() { # latest|tensorflow|quick|modern|modern-frameworks
   case $1 in
   latest) image_ensure "$LAB_IMAGE:latest" "$LAB_SCRIPTS/image" ;;
   # The base is an argument, so that the image is rebuilt when it changes.
   quick) image_ensure "$LAB_IMAGE:quick" "$LAB_SCRIPTS/image/quick" --build-arg "BASE=$(image_id "$LAB_IMAGE:latest")" ;;
   tensorflow) image_ensure "$LAB_IMAGE:tensorflow" "$LAB_SCRIPTS/image" --build-arg TENSORFLOW=1 ;;
+  modern) image_ensure "$LAB_IMAGE:modern" "$LAB_SCRIPTS/image/modern" ;;
+  modern-frameworks) image_ensure "$LAB_IMAGE:modern-frameworks" "$LAB_SCRIPTS/image/modern" --build-arg FRAMEWORKS=1 ;;
   esac
 }
 
