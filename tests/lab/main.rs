@@ -24,6 +24,7 @@ mod lease;
 mod local;
 mod logins;
 mod matrix;
+mod modern;
 mod operator;
 mod pool;
 mod process;
