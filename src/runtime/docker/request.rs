@@ -47,6 +47,8 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         labels: Some(container.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
+            // an engine with userns-remap refuses the node's network otherwise, and root there is what the node's files need
+            userns_mode: Some("host".into()),
             binds: Some(own_mounts.chain(workspace).collect()),
             mounts: unless_empty(mounts.collect()),
             devices: unless_empty(devices.collect()),
@@ -88,7 +90,7 @@ mod tests {
         let spec = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
         let request = create_request(&spec);
         let host = request.host_config.unwrap();
-        assert_eq!(host.network_mode.as_deref(), Some("host"));
+        assert_eq!((host.network_mode.as_deref(), host.userns_mode.as_deref()), (Some("host"), Some("host")));
         assert_eq!(
             host.binds.unwrap(),
             [
