@@ -258,3 +258,16 @@ fn the_public_half_of_a_key_needs_ssh_keygen() {
     assert_eq!(machine.prints(public, "key_name=id_rsa"), format!("-y -f {path}\n"));
     assert_eq!(machine.fails(public, "key_name=id_rsa PATH=/nonexistent"), "ssh-keygen: not found (openssh-client)\n");
 }
+
+#[test]
+fn an_own_name_that_resolves_nowhere_is_reported() {
+    let machine = Machine::new(&[]);
+    let unresolved = || {
+        let text = machine.prints(&["doctor.sh"], "worker_pid= docker_root= addresses= names=");
+        text.lines().filter(|line| line.starts_with("unresolved")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    machine.stub("uname", "echo name-of-nothing.invalid");
+    assert_eq!(unresolved(), ["unresolved name-of-nothing.invalid"]);
+    machine.stub("uname", "echo localhost");
+    assert_eq!(unresolved(), [""; 0]);
+}

@@ -54,6 +54,8 @@ pub struct Details {
     pub disks: Vec<Disk>,
     /// The addresses that names resolve to there.
     pub names: BTreeMap<String, IpAddr>,
+    /// Its own host name, if that resolves to no address there.
+    pub unresolved: Option<String>,
     /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
@@ -86,6 +88,7 @@ impl Details {
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
                 "name" => details.names.extend(pair(value)),
+                "unresolved" => details.unresolved = Some(value.to_owned()),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
                 "unchecked" => details.unchecked.extend(pair(value)),

@@ -549,6 +549,7 @@ fn the_network_between() {
             node.names.extend(details.names);
             node.mtu.extend(details.mtu);
             node.strict.extend(details.strict);
+            node.unresolved = details.unresolved;
         })
         .found()
     };
@@ -575,6 +576,10 @@ fn the_network_between() {
         ["warning names gpu02: resolves gpu01 (gpu01) to 10.0.0.3"]
     );
     assert!(found("name gpu01 127.0.1.1\n")[0].starts_with("warning names"));
+    assert_eq!(
+        found("unresolved gpu02\n"),
+        ["warning names gpu02: its own host name gpu02 resolves to no address there"]
+    );
     assert_eq!(
         found("mtu eth0 9000\n"),
         ["warning mtu gpu02: its interface has a different MTU: gpu[01,03] 1500 · gpu02 9000"]
