@@ -14,8 +14,8 @@ pub(crate) mod scripted;
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
-use crate::transport::privileges::Access;
 pub use crate::transport::privileges::RunAs;
+use crate::transport::privileges::{self, Access};
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use connections::Connections;
@@ -135,6 +135,9 @@ impl Transport {
     async fn start_with(&self, run_as: RunAs, argv: &[&str], input: Input) -> io::Result<Process> {
         let invocation = self.access.invocation(run_as, argv);
         let mut process = self.start_process(&invocation.argv, input).await?;
+        if invocation.is_marked && self.prints_marks() {
+            process = process.after_root_marks();
+        }
         if let Some(preamble) = invocation.preamble {
             process.stdin.write_all(preamble.as_bytes()).await?;
             process.stdin.flush().await?;
@@ -142,10 +145,19 @@ impl Transport {
         Ok(process)
     }
 
+    /// Returns whether programs print marks: those of a test are not started by a shell.
+    fn prints_marks(&self) -> bool {
+        match self.channel {
+            Channel::Ssh(_) | Channel::Local => true,
+            #[cfg(test)]
+            Channel::Scripted(_) => false,
+        }
+    }
+
     async fn start_process(&self, argv: &[String], input: Input) -> io::Result<Process> {
         match &self.channel {
             Channel::Ssh(connections) => {
-                let (mut child, slot) = connections.spawn(&prelude::marked(argv)).await?;
+                let (mut child, slot) = connections.spawn(&privileges::marked(argv)).await?;
                 let prelude = Prelude { noise: Arc::clone(&self.noise), unmarked: Arc::default() };
                 let stdout = child.stdout().take().map(|stream| prelude::stdout(stream, prelude.clone(), self.limit));
                 let stderr = child.stderr().take().map(|stream| prelude::stderr(stream, Arc::clone(&self.noise)));

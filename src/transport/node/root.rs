@@ -59,7 +59,9 @@ impl Transport {
         let stderr = output.complaint();
         // the line was the only attempt: that there was no second one is not worth reporting
         let is_refused = stderr.lines().any(|line| failure::sudo(line) == Some(Refusal::PasswordRefused));
-        let other = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        // sudo warns of other things as well
+        let other = lines.clone().rfind(|line| failure::sudo(line).is_some()).or(lines.next_back());
         let message = other.filter(|_| !is_refused).unwrap_or("sudo refused the password");
         Err(NodeError::failed(&self.node, operation, message)
             .hint(format!("check that it is the password of {user} there; hvdctl tries a password only once")))
@@ -76,7 +78,7 @@ impl Transport {
     /// Returns why a program did not run as root, if it was not the program that failed.
     pub(super) fn root_refusal(&self, output: &Output, operation: &str) -> Option<NodeError> {
         use Refusal::{NotAllowed, NotInstalled, PasswordRequired};
-        if output.code == 0 {
+        if output.code == 0 || output.is_from_root {
             return None;
         }
         let stderr = output.complaint();
