@@ -14,6 +14,7 @@ pub(crate) mod scripted;
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
+use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
 use crate::transport::privileges::{self, Access};
 use crate::transport::ssh::Control;
@@ -67,6 +68,8 @@ pub struct Transport {
     node: String,
     channel: Channel,
     access: Access,
+    /// Why the node's engine cannot be used.
+    engine_fault: Option<EngineFault>,
     limit: Duration,
     /// What the login shell printed before the first program that it started.
     noise: Arc<OnceLock<String>>,
@@ -109,6 +112,7 @@ impl Transport {
             node: node.name.clone(),
             channel,
             access: Access::default(),
+            engine_fault: None,
             limit: cluster.command_timeout,
             noise: Arc::default(),
         })

@@ -81,7 +81,10 @@ impl Access {
         match (run_as, &self.engine) {
             (RunAs::Login, _) => as_login(argv.iter().copied().map(str::to_owned).collect()),
             (RunAs::Root, _) => self.as_root(argv),
-            (RunAs::Docker, Engine::AsRoot) => self.as_root(&[&["docker"], argv].concat()),
+            (RunAs::Docker, Engine::AsRoot(host)) => {
+                let argv = shell(DOCKER, &[host], argv);
+                self.as_root(&argv.iter().map(String::as_str).collect::<Vec<_>>())
+            }
             (RunAs::Docker, Engine::Direct(host)) => as_login(shell(DOCKER, &[host], argv)),
         }
     }
@@ -126,7 +129,7 @@ mod tests {
 
     fn with_password() -> Access {
         let password = Some(Secret::new(Zeroizing::new("hunter2".into())));
-        Access { password, ..access(RootMethod::SudoWithPassword, Engine::AsRoot) }
+        Access { password, ..access(RootMethod::SudoWithPassword, Engine::default()) }
     }
 
     #[test]

@@ -7,11 +7,11 @@ use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
 use crate::text::failure::{self, Docker, Sudo as Refusal};
-use crate::transport::access::{Login, RootMethod};
+use crate::transport::access::{EngineFault, Login, RootMethod};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
 use zeroize::Zeroizing;
 
-const ACCESS: &str = include_str!("../../scripts/access.sh");
+const ACCESS: &str = concat!(include_str!("../../scripts/login.sh"), include_str!("../../scripts/access.sh"));
 
 impl Transport {
     /// Sets how root and the engine are used from now on, and returns the login. A password is tried where one is needed: once,
@@ -41,6 +41,10 @@ impl Transport {
         }
         self.access.root = root;
         self.access.engine = login.engine(root);
+        self.engine_fault = login.engine_fault();
+        if let Some(warning) = login.warning() {
+            events.warn(format!("{}: {warning}", self.node));
+        }
         self.access.image = cluster.image.clone();
         self.access.cluster = cluster.name.clone();
         Ok(login)
@@ -73,6 +77,17 @@ impl Transport {
              without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
              set `user = \"root\"`"
         ))
+    }
+
+    /// Checks that the node has an engine that may be used, as far as it is known without asking it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn check_engine(&self, operation: &str) -> Result<(), NodeError> {
+        let error = |EngineFault { message, hint }: &EngineFault| {
+            NodeError::failed(&self.node, operation, message).kind(Kind::EngineUnavailable).hint(hint)
+        };
+        self.engine_fault.as_ref().map(error).map_or(Ok(()), Err)
     }
 
     /// Returns why a program did not run as root, if it was not the program that failed.
@@ -194,6 +209,8 @@ mod tests {
             ("cut", "coreutils", "echo \"cut: invalid option -- 'z'\" >&2; exit 1"),
             ("b2sum", "coreutils", "echo \"b2sum: invalid option -- 'z'\" >&2; exit 1"),
             ("stat", "coreutils", "exit 1"),
+            ("cut", "uutils", "echo 'cut (uutils coreutils) 0.2.2'; exit 1"),
+            ("cut", "uutils", "echo '/usr/bin/cut 0.0.17'; exit 1"),
             ("xargs", "findutils", "exit 1"),
             ("grep", "grep", "exec tr '\\0' '\\n'"),
         ];
