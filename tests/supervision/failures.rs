@@ -189,8 +189,9 @@ fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
         fs::write(dir.path().join(name), text).unwrap();
     }
     let job = r#"{"command": ["true"], "grace": 600, "ulimits": {}, "stall": 0}"#;
-    let launcher =
-        serde_json::to_string(&launcher(LauncherName::Horovodrun, Controller::Gloo).rank_description("")).unwrap();
+    let alone = hvdctl::node::network::alone();
+    let launcher = launcher(LauncherName::Horovodrun, Controller::Gloo).rank_description(&alone, alone.address);
+    let launcher = serde_json::to_string(&launcher).unwrap();
     fs::write(dir.path().join("job.json"), job).unwrap();
     fs::write(dir.path().join("launcher.json"), launcher).unwrap();
     let mut rank = Command::new("python3");
