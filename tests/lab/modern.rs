@@ -2,7 +2,7 @@
 
 use crate::launchers::COLLECTIVES;
 use crate::process::s;
-use crate::state::{Lab, MODERN_IMAGE, no_job_is_left, on};
+use crate::state::{Lab, MODERN_IMAGE, Restore, no_job_is_left};
 
 #[test]
 fn each_launcher_starts_the_ranks_of_an_image_whose_python_is_only_in_its_own_path() {
@@ -26,7 +26,7 @@ fn each_launcher_starts_the_ranks_of_an_image_whose_python_is_only_in_its_own_pa
 }
 
 #[test]
-fn open_mpi_5_leaves_nothing_of_a_job_that_fails_and_starts_again_on_the_nodes_that_answer() {
+fn open_mpi_5_leaves_nothing_of_a_job_that_fails_and_starts_again_on_the_nodes_that_are_left() {
     let lab = Lab::up_with(MODERN_IMAGE);
     let launch = |ranks| ["run", "-np", ranks, "--launcher", "mpirun", "--", "sh", "-c"];
     let fails = "[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 300; exit 7";
@@ -37,7 +37,8 @@ fn open_mpi_5_leaves_nothing_of_a_job_that_fails_and_starts_again_on_the_nodes_t
     let program = "echo attempt $HVDCTL_RESTART of $OMPI_COMM_WORLD_SIZE; [ $HVDCTL_RESTART = 1 ] || exec sleep 300";
     let mut run = lab.start(&[&launch("1:2")[..], &[program]].concat());
     run.until(&["[0 node1] attempt 0 of 2", "[1 node2] attempt 0 of 2"], s(120));
-    on("node2", "docker kill hworker");
-    run.end(s(120)).code(0).says(&["[0 node1] attempt 1 of 1"]).complains(&["node2 left ("]);
+    lab.hvdctl(&["drain", "node2"]).code(0);
+    let _restored = Restore(|| drop(lab.hvdctl(&["drain", "--undo", "node2"]).code(0)));
+    run.end(s(120)).code(0).says(&["[0 node1] attempt 1 of 1"]).complains(&["node2 left (drained)"]);
     no_job_is_left();
 }
