@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] = &["machine.sh", "marked.sh", "killed.sh", "facts.sh"];
+const FACTS: &[&str] = &["machine.sh", "gpus.sh", "marked.sh", "killed.sh", "facts.sh"];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {

@@ -184,6 +184,9 @@ node.gpus: an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it
   [0, -1] -> +4 -1
   ["GPU-x"] -> +1 "GPU-x"
   ["GPU-1,GPU-2"] -> +1 "GPU-1,GPU-2"
+  ["MIG-"] -> +1 "MIG-"
+  ["MIG-GPU-1/7"] -> +1 "MIG-GPU-1/7"
+  ["MIG-3g.20gb"] -> +1 "MIG-3g.20gb"
   [0, [1]] -> +4 an array
 node.slots: a number of slots from 1 to 1024
   0 -> 0

@@ -5,7 +5,7 @@
 
 use super::directory::{self, File};
 use super::manage::{remove_records, running};
-use super::plan::{EnvFiles, HostAssignment, endpoint, node_environment};
+use super::plan::{EnvFiles, HostAssignment, add_gpus, endpoint, node_environment};
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
@@ -229,7 +229,8 @@ impl Extension<'_> {
         ensure_worker(inventory, &observed, workspace.as_ref(), None, &quiet).await?;
         let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
         let environment = environment(given, &self.launcher.member.node, &observed.member.node);
-        let environment = environment.map_err(|error| NodeError::failed(node.name(), ADD, error))?;
+        let mut environment = environment.map_err(|error| NodeError::failed(node.name(), ADD, error))?;
+        add_gpus(&mut environment, &observed, &[], &BTreeMap::new());
         Ok(HostAssignment { observed, endpoint, ranks, launches: false, environment })
     }
 

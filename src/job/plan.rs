@@ -6,7 +6,7 @@ use super::cleanup::JobNodes;
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory, Node};
 use crate::keys::files::{Keys, differing};
@@ -96,7 +96,7 @@ impl JobPlan {
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
-        let (mut hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
+        let (mut hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some(), &options.env)?;
         hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
         launcher.check_variables(hosts.iter().flat_map(|host| host.environment.keys()).map(String::as_str))?;
         let shared = target.inventory.clone();
@@ -167,14 +167,10 @@ impl JobPlan {
         }
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, observed)?;
-        match network::missing_gpus(&observed.member.node, &observed.facts) {
-            Some(missing) if host.ranks > 0 => {
-                Err(NodeError::failed(observed.name(), "find the configured GPUs", missing)
-                    .kind(Kind::GpusMissing)
-                    .hint("run nvidia-smi on the node, or set `gpus` to what it lists"))
-            }
-            _ => observed.image_id(cluster).map(|_| ()),
+        if host.ranks > 0 {
+            nodes::check_gpus(&observed.member.node, &observed.facts)?;
         }
+        observed.image_id(cluster).map(|_| ())
     }
 
     /// The job on the nodes that take part.
@@ -235,13 +231,14 @@ fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
 }
 
 /// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join later, and have
-/// to reach a job that begins on one.
+/// to reach a job that begins on one. `given`: the operator's own variables.
 fn assign(
     target: &Target,
     placement: &Placement,
     nodes: Vec<ObservedNode>,
     launcher: &Launcher,
     may_grow: bool,
+    given: &BTreeMap<String, Secret>,
 ) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
     let alone = placement.shares.len() == 1;
     let (mut hosts, mut others, mut failed, mut env_files) = (Vec::new(), Vec::new(), Vec::new(), EnvFiles::new());
@@ -259,9 +256,7 @@ fn assign(
         match endpoint {
             Ok(endpoint) => {
                 let mut environment = node_environment(&observed.member.node, &mut env_files)?;
-                if !share.gpus.is_empty() {
-                    environment.insert("CUDA_VISIBLE_DEVICES".into(), Secret::plain(share.gpus.join(",")));
-                }
+                add_gpus(&mut environment, &observed, &share.gpus, given);
                 let launches = placement.launcher() == share.node;
                 hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, launches, environment });
             }
@@ -275,6 +270,27 @@ fn assign(
         hosts.iter().map(|host| (host.observed.name(), host.endpoint.interface.as_str())).collect();
     launcher.check_interfaces(&interfaces)?;
     Ok((hosts, others))
+}
+
+/// Adds the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered, unless the user has
+/// set it, and which of them it has.
+pub(super) fn add_gpus(
+    environment: &mut BTreeMap<String, Secret>,
+    observed: &ObservedNode,
+    allocated: &[String],
+    given: &BTreeMap<String, Secret>,
+) {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    if network::gpu_request(node, facts) == GpuRequest::None {
+        return;
+    }
+    let by_bus = "PCI_BUS_ID";
+    let order = environment.entry("CUDA_DEVICE_ORDER".into()).or_insert_with(|| Secret::plain(by_bus));
+    let is_by_bus = given.get("CUDA_DEVICE_ORDER").unwrap_or(&*order).expose() == by_bus;
+    let chosen = network::chosen_gpus(node, facts);
+    if let Some(visible) = network::visible_devices(&chosen, allocated, is_by_bus) {
+        environment.insert("CUDA_VISIBLE_DEVICES".into(), Secret::plain(visible));
+    }
 }
 
 /// Returns a node's endpoint in its cluster, which a launcher can use.

@@ -96,7 +96,7 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
     }
 }
 
-/// Starts a worker that mounts the project, or replaces one that does not. `own`: the id of the job that has the worker to itself, and
+/// Starts a worker that mounts the project, or replaces one that does not or has lost its GPUs. `own`: the id of the job that has the worker to itself, and
 /// whether its ranks may be started more than once.
 ///
 /// # Errors
@@ -114,8 +114,7 @@ pub(super) async fn ensure_worker(
     if let Some((job, may_restart)) = own {
         desired = desired.for_job(&inventory.cluster, job, may_restart);
     }
-    let operations = apply::plan(&inventory.cluster, observed, &desired)?;
-    apply::apply(inventory, observed, &operations, events).await
+    apply::ensure(inventory, observed, &desired, events).await
 }
 
 /// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was prepared at

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 import re
-import subprocess
 
 try:
     from importlib.metadata import version
@@ -82,15 +81,6 @@ def nccl():
     return None
 
 
-def gpus():
-    """Returns the number of visible GPUs; None without nvidia-smi."""
-    try:
-        output = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
-        return str(sum(line.startswith(b"GPU ") for line in output.splitlines()))
-    except Exception:
-        return None
-
-
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
@@ -99,4 +89,3 @@ say("jax", installed("jax"))
 say("mpi4py", installed("mpi4py"))
 say("cuda", cuda())
 say("nccl", nccl())
-say("gpus", gpus())
