@@ -15,7 +15,7 @@ use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
-use crate::node::network::{self, Endpoint};
+use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
@@ -272,24 +272,20 @@ fn assign(
     Ok((hosts, others))
 }
 
-/// Adds the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered, unless the user has
-/// set it, and which of them it has.
+/// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all. `given`: the
+/// operator's own variables.
 pub(super) fn add_gpus(
     environment: &mut BTreeMap<String, Secret>,
     observed: &ObservedNode,
     allocated: &[String],
     given: &BTreeMap<String, Secret>,
 ) {
-    let (node, facts) = (&observed.member.node, &observed.facts);
-    if network::gpu_request(node, facts) == GpuRequest::None {
-        return;
-    }
-    let by_bus = "PCI_BUS_ID";
-    let order = environment.entry("CUDA_DEVICE_ORDER".into()).or_insert_with(|| Secret::plain(by_bus));
-    let is_by_bus = given.get("CUDA_DEVICE_ORDER").unwrap_or(&*order).expose() == by_bus;
-    let chosen = network::chosen_gpus(node, facts);
-    if let Some(visible) = network::visible_devices(&chosen, allocated, is_by_bus) {
-        environment.insert("CUDA_VISIBLE_DEVICES".into(), Secret::plain(visible));
+    let order = given.get(CUDA_DEVICE_ORDER).or(environment.get(CUDA_DEVICE_ORDER)).map(Secret::expose);
+    for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order) {
+        // what is not allocated to others may be chosen in the inventory
+        if !allocated.is_empty() || !environment.contains_key(name) {
+            environment.insert(name.to_owned(), Secret::plain(value));
+        }
     }
 }
 

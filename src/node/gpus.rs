@@ -12,6 +12,9 @@ const INFO_ROM: i32 = 14;
 /// The exit code of `timeout`, which limits it.
 const TIMED_OUT: i32 = 124;
 
+/// The message of an `nvidia-smi` that was not waited for any longer.
+pub const NO_ANSWER: &str = "no answer within 20 s";
+
 /// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Gpu {
@@ -137,14 +140,17 @@ pub fn hint(message: &str) -> &'static str {
         Some(failure::NvidiaSmi::LostGpu) => {
             "a GPU does not answer its driver: see sudo dmesg on the node for Xid errors, and reboot it"
         }
-        None => "run nvidia-smi on the node; a reboot helps if the driver hangs; without GPUs set `gpus = 0`",
+        None if message == NO_ANSWER => {
+            "if it is slow, sudo nvidia-smi -pm 1 on the node; if it hangs, see sudo dmesg there, and reboot the node"
+        }
+        None => "run nvidia-smi on the node, and see sudo dmesg there; without GPUs set `gpus = 0`",
     }
 }
 
 /// Returns why a call of `nvidia-smi` failed, given its exit code if it ended, and its message if it wrote one.
 fn failure(code: Option<i32>, message: Option<&str>) -> Option<String> {
     match (code, message) {
-        (None | Some(TIMED_OUT), _) => Some("no answer within 20 s".to_owned()),
+        (None | Some(TIMED_OUT), _) => Some(NO_ANSWER.to_owned()),
         (_, Some(message)) => Some(message.trim().to_owned()),
         (Some(0), None) => None,
         (Some(code), None) => Some(format!("exit code {code}")),

@@ -1,9 +1,14 @@
-//! Under which address and on which interface a node takes part in a job.
+//! Under which address, on which interface and with which GPUs a node takes part in a job.
 
 use crate::inventory::{Gpus, Inventory, Node};
 use crate::node::facts::Facts;
 use crate::node::gpus::{Device, GpuRequest, NvidiaSmi};
 use std::net::{IpAddr, Ipv4Addr};
+
+/// The variable that says how CUDA numbers GPUs.
+pub const CUDA_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
+/// The variable that says which GPUs CUDA uses.
+pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A node's place on the cluster's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,21 +195,34 @@ pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
     }
 }
 
-/// Returns `CUDA_VISIBLE_DEVICES` of a job's ranks on a node, given the UUIDs that are allocated to it there; all if these are none.
-/// `None`: the ranks see all that their container has. Programs read integers, which are the places in `chosen`, the devices of the
-/// container; `by_bus`: CUDA numbers them in that order too. CUDA takes MIG devices only by UUID.
-pub fn visible_devices(chosen: &[Device<'_>], allocated: &[String], by_bus: bool) -> Option<String> {
-    let has_mig = chosen.iter().any(|device| device.mig.is_some());
-    if allocated.is_empty() && !has_mig {
-        return None;
+/// Returns the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered, unless the user
+/// has chosen an `order`, and which of the container's GPUs it has. `allocated`: their UUIDs; empty for all.
+pub fn gpu_variables(
+    node: &Node,
+    facts: &Facts,
+    allocated: &[String],
+    order: Option<&str>,
+) -> Vec<(&'static str, String)> {
+    const BY_BUS: &str = "PCI_BUS_ID";
+    if gpu_request(node, facts) == GpuRequest::None {
+        return Vec::new();
     }
+    let visible = visible_devices(&chosen_gpus(node, facts), allocated, order.is_none_or(|order| order == BY_BUS));
+    let order = order.is_none().then(|| (CUDA_DEVICE_ORDER, BY_BUS.to_owned()));
+    order.into_iter().chain(visible.map(|visible| (CUDA_VISIBLE_DEVICES, visible))).collect()
+}
+
+/// Returns the devices as `CUDA_VISIBLE_DEVICES` has them; `None`: all that the container has. Programs read integers there, which are
+/// the places in `chosen`, the devices of the container; `by_bus`: CUDA numbers them in that order. It takes MIG devices only by UUID.
+fn visible_devices(chosen: &[Device<'_>], allocated: &[String], by_bus: bool) -> Option<String> {
+    let has_mig = chosen.iter().any(|device| device.mig.is_some());
     let place = |uuid: &String| chosen.iter().position(|device| device.uuid() == uuid).map(|place| place.to_string());
     let places: Option<Vec<String>> = allocated.iter().map(place).collect();
-    Some(match places.filter(|_| by_bus && !has_mig) {
-        Some(places) => places.join(","),
-        None if allocated.is_empty() => chosen.iter().map(Device::uuid).collect::<Vec<_>>().join(","),
-        None => allocated.join(","),
-    })
+    match places.filter(|_| by_bus && !has_mig) {
+        _ if allocated.is_empty() => has_mig.then(|| chosen.iter().map(Device::uuid).collect::<Vec<_>>().join(",")),
+        Some(places) => Some(places.join(",")),
+        None => Some(allocated.join(",")),
+    }
 }
 
 #[cfg(test)]
@@ -356,22 +374,27 @@ mod tests {
              gpu exit 0\n",
         );
         let node = Node { gpus: Gpus::List(vec!["2".into(), "1".into()]), ..Node::default() };
-        let chosen = chosen_gpus(&node, &facts);
-        let visible = |allocated: &[&str], by_bus| {
+        let variables = |allocated: &[&str], order: Option<&str>| {
             let allocated: Vec<String> = allocated.iter().map(|uuid| (*uuid).to_owned()).collect();
-            visible_devices(&chosen, &allocated, by_bus)
+            let variables = gpu_variables(&node, &facts, &allocated, order);
+            variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(visible(&["GPU-cc"], true).as_deref(), Some("1"), "the container has GPU-bb and GPU-cc");
-        assert_eq!(visible(&["GPU-bb", "GPU-cc"], true).as_deref(), Some("0,1"));
-        assert_eq!(visible(&["GPU-cc"], false).as_deref(), Some("GPU-cc"), "CUDA may number them otherwise");
-        assert_eq!(visible(&[], true), None);
+        let by_bus = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
+        // the container has GPU-bb and GPU-cc
+        assert_eq!(variables(&["GPU-cc"], None), format!("{by_bus} CUDA_VISIBLE_DEVICES=1"));
+        assert_eq!(variables(&["GPU-bb", "GPU-cc"], None), format!("{by_bus} CUDA_VISIBLE_DEVICES=0,1"));
+        assert_eq!(variables(&[], None), by_bus);
+        assert_eq!(variables(&["GPU-cc"], Some("PCI_BUS_ID")), "CUDA_VISIBLE_DEVICES=1");
+        // CUDA numbers them in an order that is not known
+        assert_eq!(variables(&["GPU-cc"], Some("FASTEST_FIRST")), "CUDA_VISIBLE_DEVICES=GPU-cc");
+        assert_eq!(gpu_variables(&node, &Facts { gpus: Vec::new(), ..facts.clone() }, &[], Some("x")), []);
+        assert_eq!(gpu_variables(&Node { gpus: Gpus::Count(0), ..node.clone() }, &facts, &[], None), []);
         let mig = Facts::parse(
             "nvidia-smi yes\nmig exit 0\ngpu GPU 0: A (UUID: GPU-aa)\ngpu   MIG 3g.20gb     Device  0: (UUID: MIG-1)\n\
              gpu   MIG 3g.20gb     Device  1: (UUID: MIG-2)\ngpu exit 0\n",
         );
-        let chosen = chosen_gpus(&Node::default(), &mig);
-        assert_eq!(visible_devices(&chosen, &["MIG-2".to_owned()], true).as_deref(), Some("MIG-2"));
-        assert_eq!(visible_devices(&chosen, &[], true).as_deref(), Some("MIG-1,MIG-2"));
+        let of_mig = |allocated: &[String]| gpu_variables(&Node::default(), &mig, allocated, None)[1].1.clone();
+        assert_eq!((of_mig(&["MIG-2".to_owned()]), of_mig(&[])), ("MIG-2".into(), "MIG-1,MIG-2".into()));
     }
 
     #[test]

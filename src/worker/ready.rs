@@ -53,7 +53,7 @@ impl Answer {
 /// Asks a running worker. Returns `None` if ranks there need nothing that it could lack.
 ///
 /// # Errors
-/// If it does not answer within the time limit.
+/// If it, or `nvidia-smi` in it, does not answer within the time limit.
 pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Result<Option<Answer>, NodeError> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     if network::least_gpus(node, facts) == 0 || network::gpu_failure(node, facts).is_some() {
@@ -63,7 +63,17 @@ pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Re
     let (engine, limit) = (&observed.runtime.engine, cluster.command_timeout);
     let output = engine.run_in(worker, &["sh", "-s"], READY.as_bytes(), &operation, limit).await?;
     let output = observed.member.transport.succeeded(output, &operation)?;
-    Ok(Some(Answer::parse(&String::from_utf8_lossy(&output.stdout))))
+    let answer = Answer::parse(&String::from_utf8_lossy(&output.stdout));
+    match answer.nvidia_smi {
+        // a slow one is no lost one
+        NvidiaSmi::Failed(message) if message == gpus::NO_ANSWER => {
+            let message = format!("nvidia-smi: {message}");
+            Err(NodeError::failed(observed.name(), &operation, message)
+                .kind(Kind::TimedOut)
+                .hint(gpus::hint(gpus::NO_ANSWER)))
+        }
+        _ => Ok(Some(answer)),
+    }
 }
 
 /// Returns what a running worker lacks, as [`Answer::lost_gpus`].
