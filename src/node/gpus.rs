@@ -96,7 +96,7 @@ pub fn read(text: &str) -> (NvidiaSmi, Vec<Gpu>) {
     if values("nvidia-smi").next().is_none() {
         return (NvidiaSmi::Missing, Vec::new());
     }
-    let code = |key| values(key).filter_map(|line| line.strip_prefix("exit ")?.parse::<i32>().ok()).last();
+    let code = |key| values(key).filter_map(|line| line.strip_prefix("exit ")?.parse::<i32>().ok()).next();
     let lines = |key| values(key).filter(|line| !line.starts_with("exit "));
     let (mut gpus, unknown) = list(lines("gpu"));
     let listed = code("gpu").map(|code| if code == INFO_ROM && !gpus.is_empty() { 0 } else { code });

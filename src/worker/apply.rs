@@ -80,7 +80,7 @@ impl WorkerPlan {
         Ok(WorkerPlan { observed, end_jobs: Vec::new(), done: Vec::new(), left })
     }
 
-    /// Adds to the plan that a running worker is recreated which has lost its GPUs and would stay. Changes nothing.
+    /// Asks a running worker that would stay for its GPUs. If it has lost them, its recreation is added to the plan.
     ///
     /// # Errors
     /// If the worker does not answer.
@@ -96,6 +96,7 @@ impl WorkerPlan {
         Ok(self)
     }
 
+    /// Returns whether a container is removed.
     fn removes(&self, container: &str) -> bool {
         self.left.iter().any(|operation| matches!(operation, Operation::Remove { id, .. } if id == container))
     }
@@ -189,10 +190,11 @@ pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
     )
 }
 
-/// Makes a worker the desired one, which is not that of another job, and asks whether it is ready. One that has lost its GPUs is recreated.
+/// Makes a worker the desired one and asks whether it is ready for ranks. No job may have ranks in it: one that has lost its GPUs is
+/// recreated.
 ///
 /// # Errors
-/// As of [`plan()`] and [`execute`], or if the worker has not its GPUs.
+/// As of [`plan()`] and [`execute`], or if a new worker does not see its GPUs.
 pub async fn ensure(
     inventory: &Inventory,
     observed: &ObservedNode,
