@@ -15,6 +15,7 @@ mod endings;
 mod exec_fetch;
 mod first_contact;
 mod full;
+mod gpus;
 mod images;
 mod init;
 mod jobs;
