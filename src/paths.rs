@@ -6,3 +6,5 @@ pub const WORKSPACE: &str = "/workspace";
 pub const CONTAINER_SSH: &str = "/root/.ssh";
 /// File name of the workers' private host key; the public key has `.pub` appended.
 pub const HOST_KEY: &str = "ssh_host_ed25519_key";
+/// Name of the file with the public keys that may log in to a worker.
+pub const AUTHORIZED_KEYS: &str = "authorized_keys";

@@ -9,6 +9,7 @@ use crate::error::NodeError;
 use crate::event::Events;
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};
+use crate::node::names::is_localhost;
 use crate::node::network::{Endpoint, is_virtual};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
@@ -59,8 +60,10 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().flat_map(disks));
     if views.len() > 1 {
         found.extend(clocks(views));
+        found.extend(views.iter().filter_map(no_host_name));
         found.extend(host_names(views));
         found.extend(views.iter().filter_map(|view| interface(view)));
+        found.extend(views.iter().filter_map(|view| second_address(view)));
         found.extend(addresses(views));
         found.extend(images(inventory, views));
     }
@@ -164,8 +167,18 @@ fn shared<V: PartialEq + fmt::Display>(
     })
 }
 
+/// A host name that stands for every machine: installers leave it behind.
+fn no_host_name(view: &NodeView<'_>) -> Option<Finding> {
+    let name = Some(&view.facts.hostname).filter(|name| is_localhost(name))?;
+    Some(view.error("hostname", format!("its host name is {name}")).explain(
+        "ranks find their own address by the host name, and this one leads to no other machine",
+        "sudo hostnamectl set-hostname NAME, then hvdctl --on NODE down and hvdctl up",
+    ))
+}
+
 fn host_names(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
-    let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
+    let has_name = |view: &&NodeView<'_>| !view.facts.hostname.is_empty() && !is_localhost(&view.facts.hostname);
+    let named = views.iter().filter(has_name);
     let names = named.map(|view| (&view.facts.hostname, view.name().to_owned()));
     shared("hostname", "host name", names).map(|finding| {
         finding.explain(
@@ -189,7 +202,7 @@ fn addresses(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
 }
 
 fn interface(view: &NodeView<'_>) -> Option<Finding> {
-    let Endpoint { address, interface } = view.place().filter(|place| is_virtual(&place.interface))?;
+    let Endpoint { address, interface, .. } = view.place().filter(|place| is_virtual(&place.interface))?;
     let message =
         format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
     let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
@@ -198,6 +211,22 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
     Some(view.error("interface", message).explain(
         "ranks bind to this interface, and hang without a message because no other node can connect",
         format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
+    ))
+}
+
+/// An address that programs which are given an interface do not find. Gloo is not among them: it takes the address of the host name.
+fn second_address(view: &NodeView<'_>) -> Option<Finding> {
+    let Endpoint { address, label, network, .. } = view.place().filter(|place| place.is_ambiguous)?;
+    let first = view.facts.labelled(label).next().filter(|first| first != address)?;
+    let bits = network.as_deref().and_then(|network| network.split_once('/')).map_or("32", |(_, bits)| bits);
+    let message =
+        format!("its address in the cluster, {address}, is not the first of {label}: NCCL and Open MPI take {first}");
+    Some(view.warning("address", message).explain(
+        "NCCL and Open MPI find addresses by the interface's name; where the nodes do not reach each other at the first, jobs hang",
+        format!(
+            "make it the first address, or label it: sudo ip addr del {address}/{bits} dev {label} && sudo ip addr add \
+             {address}/{bits} dev {label} label {label}:1, also in the network configuration"
+        ),
     ))
 }
 

@@ -4,6 +4,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
+use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::{Image, Runtime};
@@ -162,6 +163,11 @@ impl ObservedNode {
 /// With what is missing or does not match.
 pub fn place(inventory: &Inventory, node: &ObservedNode) -> Result<Endpoint, NodeError> {
     network::place(inventory, &node.member.node, &node.facts).map_err(|cause| no_place(node.name(), cause))
+}
+
+/// Returns the names by which these nodes know each other in their containers.
+pub fn host_names<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a ObservedNode>) -> HostNames {
+    HostNames::new(inventory, nodes.map(|observed| (&observed.member.node, &observed.facts)))
 }
 
 /// Returns the error of a node without an endpoint.

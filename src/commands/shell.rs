@@ -5,7 +5,7 @@ use super::{Context, Outcome, output};
 use crate::cli;
 use crate::cluster::exec::worker;
 use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, connect, connect_all, observe, place, unreached,
+    Member, NodeResults, ObservedNode, Target, connect, connect_all, host_names, observe, place, unreached,
 };
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
@@ -22,7 +22,7 @@ use crate::text::nodeset;
 use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
-use crate::worker::plan;
+use crate::worker::{names, plan};
 use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -149,7 +149,7 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     check_keys(&target.inventory, nodes.iter())?;
     let hosts = hosts(target, nodes, events);
     let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
-    let interface = place(&target.inventory, master).ok().map(|place| place.interface);
+    let interface = place(&target.inventory, master).ok().map(|place| place.label);
     let launcher = launcher(cluster.launcher, cluster.controller);
     let request = ShellRequest {
         slots: hosts.iter().map(|host| host.slots).sum(),
@@ -172,6 +172,8 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let started = async {
         let mut main = runtime.start_attached(&container, &format!("start {}", spec.name)).await?;
         wait_until_ready(&master.member, &mut main).await?;
+        let names = host_names(&target.inventory, nodes.iter());
+        names::write(master, &container, &names, master.member.transport.limit()).await?;
         Ok::<Process, NodeError>(main)
     };
     let started = started.await;

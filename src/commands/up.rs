@@ -5,7 +5,7 @@ use super::context::{ConnectedNodes, Context, node_rows, observe_each};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, NodeResults, Target};
+use crate::cluster::nodes::{Member, NodeResults, Target, host_names};
 use crate::error::{Error, NodeError};
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
@@ -15,6 +15,7 @@ use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
+use crate::worker::names;
 use crate::worker::plan::Operation;
 
 /// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
@@ -128,6 +129,7 @@ fn no_master(target: &Target, node: &str) -> NodeError {
 /// Executes the plans on all nodes at once. A stopped command begins no further operation.
 async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
     let Context { target, events, session, .. } = context;
+    let host_names = host_names(&target.inventory, plans.ok.iter().map(|plan| &plan.observed));
     let apply = async |mut plan: WorkerPlan| {
         while plan.next().is_some() {
             if session.cancellation.check().is_err() {
@@ -135,6 +137,8 @@ async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
             }
             plan.execute_next(&target.inventory, &session.progress, events).await?;
         }
+        let (observed, limit) = (&plan.observed, plan.observed.member.transport.limit());
+        events.report(names::write(observed, &target.cluster().worker, &host_names, limit).await)?;
         session.progress.done(plan.node());
         events.done(plan.node(), plan.summary());
         Ok(plan)

@@ -10,6 +10,7 @@ use crate::paths::WORKSPACE;
 use crate::transport::node::Script;
 use base64::Engine as _;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use zeroize::Zeroizing;
 
 const START: &str = include_str!("../scripts/job_start.sh");
@@ -35,7 +36,7 @@ impl JobPlan {
             files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
         }
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
-        create(&cluster.jobs_dir, host, self.record(), &files).await
+        create(&cluster.jobs_dir, host, self.record(), self.hosts[0].endpoint.address, &files).await
     }
 
     /// Returns what the records of all nodes have in common.
@@ -72,7 +73,8 @@ impl JobPlan {
     }
 }
 
-/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`.
+/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`. `first` is
+/// the address of the launcher's node.
 ///
 /// # Errors
 /// With the node's message.
@@ -80,12 +82,13 @@ pub(super) async fn create(
     jobs_dir: &str,
     host: &HostAssignment,
     record: Record,
+    first: IpAddr,
     others: &[File<'_>],
 ) -> Result<(), NodeError> {
     let Member { node, transport } = &host.observed.member;
-    let (interface, ulimits) = (host.endpoint.interface.clone(), node.container.ulimits.clone());
+    let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
-    let launcher = record.launcher().rank_description(&record.interface).to_string();
+    let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();
     let text = serde_json::to_string(&record).unwrap_or_default();
     let environment: BTreeMap<_, _> = host.environment.iter().map(|(name, value)| (name, value.expose())).collect();
     let environment = Zeroizing::new(serde_json::to_string(&environment).unwrap_or_default());

@@ -15,6 +15,7 @@ use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::LaunchHost;
 use crate::launch::programs;
+use crate::node::names::HostNames;
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -22,6 +23,7 @@ use crate::sync::files::ProjectFiles;
 use crate::sync::upload::Project;
 use crate::transport::node::Script;
 use crate::worker::apply::WorkerPlan;
+use crate::worker::names;
 use base64::Engine as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,6 +42,10 @@ const ADD: &str = "join the job";
 struct Extension<'a> {
     inventory: &'a Inventory,
     launcher: &'a ObservedNode,
+    /// The id of the launcher's container.
+    container: String,
+    /// The names of all nodes.
+    names: HostNames,
     record: Record,
     added: Vec<(&'a ObservedNode, u32)>,
 }
@@ -77,10 +83,11 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     // jobs on several nodes are launched there
     let Some(master) = plans.iter().find(|plan| plan.observed.member.node.master) else { return Vec::new() };
     let launcher = &master.observed;
-    let is_up = |id: &str| {
-        let mut up = running(cluster, &launcher.runtime.containers);
-        up.any(|container| container.job() == Some(id)) && !master.end_jobs.iter().any(|ended| ended == id)
+    let container_of = |id: &str| {
+        let is_ended = master.end_jobs.iter().any(|ended| ended == id);
+        running(cluster, &launcher.runtime.containers).find(|container| container.job() == Some(id) && !is_ended)
     };
+    let names = nodes::host_names(inventory, plans.iter().map(|plan| &plan.observed));
     let mut taken = BTreeSet::new();
     let mut all = Vec::new();
     for record in open_records(&launcher.facts) {
@@ -88,9 +95,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
         let shares = &record.placement.shares;
         let is_exclusive = record.port == cluster.port && shares.iter().all(|share| !share.shared);
         let is_launched_here = record.placement.launcher() == launcher.name();
-        if !is_exclusive || !is_launched_here || !is_up(&record.id) {
-            continue;
-        }
+        let Some(container) = container_of(&record.id).filter(|_| is_exclusive && is_launched_here) else { continue };
         let is_free = |node: &&ObservedNode| {
             node.facts.drained.is_none()
                 && shares.iter().all(|share| share.node != node.name())
@@ -107,7 +112,8 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
         }
         taken.extend(added.iter().map(|(node, _)| node.name()));
         if !added.is_empty() {
-            all.push(Extension { inventory, launcher, record, added });
+            let (container, names) = (container.id.clone(), names.clone());
+            all.push(Extension { inventory, launcher, container, names, record, added });
         }
     }
     all
@@ -212,11 +218,9 @@ impl Extension<'_> {
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
         let endpoint = endpoint(inventory, &observed)?;
         let interface = &record.interface;
-        if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.interface) {
-            let cause = format!(
-                "{name} requires the interface {interface} on every node; this node has {}",
-                endpoint.interface
-            );
+        if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.label) {
+            let cause =
+                format!("{name} requires the interface {interface} on every node; this node has {}", endpoint.label);
             return Err(NodeError::failed(node.name(), ADD, cause));
         }
         let mut workspace = None;
@@ -227,6 +231,7 @@ impl Extension<'_> {
             node_project.upload(project, compared, &quiet).await?;
         }
         ensure_worker(inventory, &observed, workspace.as_ref(), None, &quiet).await?;
+        names::write(&observed, &cluster.worker, &self.names, observed.member.transport.limit()).await?;
         let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
         let environment = environment(given, &self.launcher.member.node, &observed.member.node);
         let environment = environment.map_err(|error| NodeError::failed(node.name(), ADD, error))?;
@@ -244,11 +249,14 @@ impl Extension<'_> {
         let programs: Vec<File<'_>> =
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
         let jobs_dir = &self.inventory.cluster.jobs_dir;
+        let first = nodes::place(self.inventory, self.launcher)?.address;
         let written = for_each_node(ready.iter().collect(), async |host| {
-            directory::create(jobs_dir, host, record.clone(), &programs).await
+            directory::create(jobs_dir, host, record.clone(), first, &programs).await
         })
         .await;
         written.into_iter().collect::<Result<(), _>>()?;
+        let launcher = self.launcher;
+        names::write(launcher, &self.container, &self.names, launcher.member.transport.limit()).await?;
         let joining: Vec<LaunchHost<'_>> = ready.iter().map(HostAssignment::launch_host).collect();
         let script = Script::new(JOIN)
             .with("jobs_dir", jobs_dir)

@@ -15,6 +15,7 @@ use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
+use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
@@ -65,6 +66,8 @@ pub struct JobPlan {
     pub placement: Placement,
     /// The nodes that take part, that of the launcher first.
     pub hosts: Vec<HostAssignment>,
+    /// The names of all observed nodes, for the workers.
+    pub(super) names: HostNames,
     /// Selected nodes without ranks; they also get the project, unless they are drained.
     pub others: Vec<ObservedNode>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
@@ -96,7 +99,10 @@ impl JobPlan {
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
-        let (mut hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
+        let names = nodes::host_names(&target.inventory, nodes.iter());
+        let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some())?;
+        let endpoints: Vec<_> = hosts.iter().map(|host| (host.observed.name(), &host.endpoint)).collect();
+        let interface = launcher.shared_interface(&endpoints)?;
         hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
         launcher.check_variables(hosts.iter().flat_map(|host| host.environment.keys()).map(String::as_str))?;
         let shared = target.inventory.clone();
@@ -109,7 +115,7 @@ impl JobPlan {
             first: hosts[0].launch_host(),
             rendezvous_port: rendezvous_port(&hosts)?,
             port: cluster.port,
-            interface: &hosts[0].endpoint.interface,
+            interface: &interface,
             start_timeout: cluster.start_timeout,
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
@@ -123,13 +129,22 @@ impl JobPlan {
         };
         Ok(JobPlan {
             commands: launcher.commands(&request),
-            launch: launch_file(cluster, launcher, &request, &hosts, &options, cluster.port != shared.cluster.port),
+            launch: launch_file(
+                cluster,
+                launcher,
+                &request,
+                &hosts,
+                &names,
+                &options,
+                cluster.port != shared.cluster.port,
+            ),
             id,
             program,
             options,
             container,
             placement,
             hosts,
+            names,
             others,
             max_ranks,
             drained,
@@ -240,7 +255,6 @@ fn assign(
     target: &Target,
     placement: &Placement,
     nodes: Vec<ObservedNode>,
-    launcher: &Launcher,
     may_grow: bool,
 ) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
     let alone = placement.shares.len() == 1;
@@ -271,9 +285,6 @@ fn assign(
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
-    let interfaces: Vec<_> =
-        hosts.iter().map(|host| (host.observed.name(), host.endpoint.interface.as_str())).collect();
-    launcher.check_interfaces(&interfaces)?;
     Ok((hosts, others))
 }
 
@@ -325,6 +336,7 @@ fn launch_file(
     launcher: &Launcher,
     request: &LaunchRequest<'_>,
     hosts: &[HostAssignment],
+    names: &HostNames,
     options: &JobOptions,
     own_workers: bool,
 ) -> String {
@@ -333,6 +345,7 @@ fn launch_file(
         launcher: (launcher.arguments)(request),
         variables: (launcher.variables)(request).into_iter().collect(),
         first: request.first,
+        names: names.of_node(request.first.node).unwrap_or_default(),
         workers: hosts[1..].iter().map(HostAssignment::launch_host).collect(),
         restarts: options.restarts,
         elastic: options.min_ranks().map(|min_ranks| Elastic { min_ranks, timeout: cluster.elastic_timeout.as_secs() }),

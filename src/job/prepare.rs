@@ -11,8 +11,8 @@ use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
 use crate::sync::upload::{Uploaded, Workspace};
 use crate::text::units::{count, human};
-use crate::worker::apply;
 use crate::worker::plan::orphaned_shells;
+use crate::worker::{apply, names};
 use std::collections::BTreeMap;
 
 /// Where the project is, by node.
@@ -74,6 +74,7 @@ async fn prepare_node(
         // after the upload, which may create the directory that the worker mounts
         let own = plan.has_own_workers().then(|| (plan.id.as_str(), options.may_restart()));
         ensure_worker(inventory, observed, place.as_ref(), own, events).await?;
+        names::write(observed, &cluster.worker, &plan.names, transport.limit()).await?;
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;

@@ -8,6 +8,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+pub use crate::paths::AUTHORIZED_KEYS;
 pub use crate::text::public_key::bare;
 pub use directory::{Desired, Keys, differing, public_host_key, removal, warnings};
 pub use lines::{
@@ -22,8 +23,6 @@ use crate::node::facts::Facts;
 use crate::secret::Secret;
 use std::fmt;
 
-/// Who may log in to the workers.
-pub const AUTHORIZED_KEYS: &str = "authorized_keys";
 /// The workers' pinned host keys.
 pub const KNOWN_HOSTS: &str = "known_hosts";
 

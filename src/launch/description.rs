@@ -1,5 +1,6 @@
 //! The description of a launcher and a job for the programs on the nodes, as JSON.
 
+use crate::node::names::HostEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -125,6 +126,8 @@ pub struct LaunchDescription<'a> {
     /// The node of the launcher.
     #[serde(flatten)]
     pub first: LaunchHost<'a>,
+    /// The nodes' names for `/etc/hosts` of its container (`hosts.py`), its own node's first.
+    pub names: Vec<&'a HostEntry>,
     /// The other nodes, which the job supervisor reaches over the sshd of their workers.
     pub workers: Vec<LaunchHost<'a>>,
     /// How often the job is started again after a failure.

@@ -19,6 +19,7 @@ mod torchrun;
 use crate::error::Error;
 use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
+use crate::node::network::Endpoint;
 use description::{Argument, LaunchHost, Position, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,6 +66,8 @@ pub struct Launcher {
     pub local_rank: &'static [&'static str],
     /// The same for the number of ranks.
     pub size: &'static [&'static str],
+    /// The variable with the address of the launcher's node, if it takes that from the interface's name.
+    pub launcher_address: Option<&'static str>,
     /// Variables that pin a rank to its node's interface.
     pub interface_variables: &'static [&'static str],
     /// The same for those that the user's own environment may set otherwise.
@@ -98,6 +101,7 @@ const BASE: Launcher = Launcher {
     rank: &[],
     local_rank: &[],
     size: &[],
+    launcher_address: None,
     interface_variables: &[],
     interface_defaults: &[],
     init: "",
@@ -119,7 +123,7 @@ pub struct LaunchRequest<'a> {
     pub port: u16,
     /// The first of the ports that are free on all nodes, as many as a node has ranks.
     pub rendezvous_port: u16,
-    /// The interface of the first node on the cluster network.
+    /// The interface of all nodes on the cluster network, or what stands for it ([`Launcher::shared_interface`]).
     pub interface: &'a str,
     /// Time for all ranks to start.
     pub start_timeout: Duration,
@@ -185,6 +189,16 @@ pub struct NodeCommand {
     pub variables: Vec<Vec<String>>,
 }
 
+/// Returns the value of a variable that pins a rank to its node's interface. Where the name does not lead to the address, there is none:
+/// Gloo and TensorPipe then take the address of the host name. NCCL cannot do without, and takes a name without `=` for the beginning
+/// of a name.
+fn interface_value(variable: &str, endpoint: &Endpoint) -> Option<String> {
+    match variable {
+        "NCCL_SOCKET_IFNAME" => Some(format!("={}", endpoint.label)),
+        _ => Some(endpoint.label.clone()).filter(|_| !endpoint.is_ambiguous),
+    }
+}
+
 impl Launcher {
     /// Returns what is started on each node: on the launcher's node alone if that starts all ranks.
     pub fn commands(&self, request: &LaunchRequest<'_>) -> Vec<NodeCommand> {
@@ -215,16 +229,25 @@ impl Launcher {
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 
-    /// Checks that the interfaces of all nodes (node and interface) have the same name if the launcher takes one name for all of them.
+    /// Returns what the launcher is given as the interface of these nodes (name and endpoint): that of the first node. A launcher that takes
+    /// one name for all nodes is given their network if the names differ.
     ///
     /// # Errors
-    /// [`Error::Check`] with the interface of each node.
-    pub fn check_interfaces(&self, nodes: &[(&str, &str)]) -> Result<(), Error> {
-        let names: BTreeSet<&str> = nodes.iter().map(|(_, interface)| *interface).collect();
-        let Some(name) = self.one_interface.filter(|_| names.len() > 1) else { return Ok(()) };
-        let list: Vec<String> = nodes.iter().map(|(node, interface)| format!("{node}: {interface}")).collect();
+    /// [`Error::Check`] with the interface of each node, if these nodes have no network in common either.
+    pub fn shared_interface(&self, nodes: &[(&str, &Endpoint)]) -> Result<String, Error> {
+        let labels: BTreeSet<&str> = nodes.iter().map(|(_, endpoint)| endpoint.label.as_str()).collect();
+        let networks: BTreeSet<Option<&str>> = nodes.iter().map(|(_, endpoint)| endpoint.network.as_deref()).collect();
+        let first = nodes.first().map_or("", |(_, endpoint)| endpoint.label.as_str());
+        let Some(name) = self.one_interface.filter(|_| labels.len() > 1) else { return Ok(first.to_owned()) };
+        if let (1, Some(Some(network))) = (networks.len(), networks.first()) {
+            return Ok((*network).to_owned());
+        }
+        let list: Vec<String> = nodes.iter().map(|(node, endpoint)| format!("{node}: {}", endpoint.label)).collect();
         Err(Error::check(
-            format!("{name} requires the same interface name on all nodes; the names differ ({})", list.join(", ")),
+            format!(
+                "{name} requires the same interface name or the same network on all nodes; both differ ({})",
+                list.join(", ")
+            ),
             "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
              `interface` or `address` of each node so that the names agree",
         ))
@@ -246,17 +269,19 @@ impl Launcher {
         }
     }
 
-    /// Returns what the rank supervisors on a node have to know, given the node's interface: `JOBS/ID/launcher.json`.
-    pub fn rank_description(&self, interface: &str) -> Value {
-        let pinned = |names: &[&'static str]| -> BTreeMap<&str, &str> {
-            names.iter().filter(|_| !interface.is_empty()).map(|name| (*name, interface)).collect()
+    /// Returns what the rank supervisors on a node have to know: `JOBS/ID/launcher.json`. `launcher` is the address of the launcher's node.
+    pub fn rank_description(&self, endpoint: &Endpoint, launcher: IpAddr) -> Value {
+        let pinned = |names: &[&'static str]| -> BTreeMap<&str, Option<String>> {
+            names.iter().map(|name| (*name, interface_value(name, endpoint))).collect()
         };
+        let mut environment = pinned(self.interface_variables);
+        environment.extend(self.launcher_address.map(|name| (name, Some(launcher.to_string()))));
         json!({
             "rank": self.rank,
             "local_rank": self.local_rank,
             "size": self.size,
-            // the program's environment over that of the launcher, and under it
-            "environment": pinned(self.interface_variables),
+            // the program's environment over that of the launcher, and under it; a variable without a value is not set
+            "environment": environment,
             "defaults": pinned(self.interface_defaults),
             "init": self.init,
             "hang_reports": BTreeMap::from_iter(self.hang_reports.iter().copied()),

@@ -2,8 +2,8 @@
 
 use super::description::Argument;
 use super::horovodrun;
-use super::open_mpi::{DAEMONS, READS, container_environment, session_environment};
-use super::{BASE, LaunchRequest, Launcher, ShellRequest};
+use super::open_mpi::{DAEMONS, READS, container_environment};
+use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 
 /// Starts a daemon on each node over ssh, and that its ranks.
 pub static LAUNCHER: Launcher = Launcher {
@@ -28,22 +28,17 @@ pub static LAUNCHER: Launcher = Launcher {
     ..BASE
 };
 
-/// The environment by which it reaches the other nodes, if it has to.
-fn connection(port: u16, interface: Option<&str>) -> Vec<(&'static str, String)> {
-    let ssh = format!("-p {port}");
-    // without an interface it tries all of them, the loopback and Docker's own among them, and hangs
-    let names = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"];
-    let interfaces = interface.into_iter().flat_map(|interface| names.map(|name| (name, interface.to_owned())));
-    interfaces.chain([("OMPI_MCA_plm_rsh_args", ssh.clone()), ("PRTE_MCA_plm_ssh_args", ssh)]).collect()
+/// The options by which it reaches the workers' sshd.
+fn ssh(port: u16) -> [(&'static str, String); 2] {
+    ["OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"].map(|name| (name, format!("-p {port}")))
 }
 
 fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
-    let interface = Some(request.interface).filter(|_| request.hosts.len() > 1);
-    [session_environment(), connection(request.port, interface)].concat()
+    [open_mpi::environment(request), ssh(request.port).to_vec()].concat()
 }
 
 fn shell_environment(request: &ShellRequest<'_>) -> Vec<(&'static str, String)> {
-    [container_environment(), connection(request.port, request.interface)].concat()
+    [container_environment(), open_mpi::interface(request.interface), ssh(request.port).to_vec()].concat()
 }
 
 fn by_hand(request: &ShellRequest<'_>) -> String {

@@ -4,6 +4,8 @@
 //! (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own, and as
 //! environment, so that the argument vector is the same.
 
+use super::LaunchRequest;
+
 /// Process names of the daemons of Open MPI 4 and 5.
 pub(super) const DAEMONS: &[&str] = &["orted", "prted"];
 
@@ -17,9 +19,17 @@ pub(super) fn container_environment() -> Vec<(&'static str, String)> {
     vec![("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())]
 }
 
+/// The environment by which its daemons and its ranks choose an interface, or a network. Without it they try all of them, the
+/// loopback and Docker's own among them, and hang.
+pub(super) fn interface(interface: Option<&str>) -> Vec<(&'static str, String)> {
+    let names = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"];
+    interface.into_iter().flat_map(|interface| names.map(|name| (name, interface.to_owned()))).collect()
+}
+
 /// The environment that any `mpirun` in hmaster needs.
-pub(super) fn session_environment() -> Vec<(&'static str, String)> {
+pub(super) fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
     let mut all = container_environment();
+    all.extend(interface(Some(request.interface).filter(|_| request.hosts.len() > 1)));
     // otherwise its daemons leave their sshd sessions and are not ended when the network is cut
     all.push(("OMPI_MCA_orte_leave_session_attached", "1".into()));
     all.push(("PRTE_MCA_prte_leave_session_attached", "1".into()));

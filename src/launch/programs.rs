@@ -21,8 +21,9 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 8] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 3] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 4] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/job_supervisor.py")),
+    (0o644, "hosts.py", include_str!("../scripts/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/membership.py")),
     (0o644, "workers.py", include_str!("../scripts/workers.py")),
 ];

@@ -3,6 +3,7 @@
 use super::horovodrun::{GLOO, MPI};
 use super::*;
 use crate::inventory::{Inventory, VARIABLE, env_lines};
+use crate::node::network;
 use serde_json::json;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -131,6 +132,9 @@ fn the_environment_of_the_launcher() {
         MPI.container_environment("j1", &node, &REQUEST)[2..],
         [
             "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+            "OMPI_MCA_btl_tcp_if_include=eth0",
+            "OMPI_MCA_oob_tcp_if_include=eth0",
+            "PRTE_MCA_prte_if_include=eth0",
             "OMPI_MCA_orte_leave_session_attached=1",
             "PRTE_MCA_prte_leave_session_attached=1",
             "OMPI_MCA_btl=1"
@@ -140,10 +144,28 @@ fn the_environment_of_the_launcher() {
 
 #[test]
 fn each_rank_gets_the_interface_of_its_node() {
-    let description = GLOO.rank_description("ib0");
-    assert_eq!(description["environment"], json!({"HOROVOD_GLOO_IFACE": "ib0", "NCCL_SOCKET_IFNAME": "ib0"}));
+    let mut place = endpoint("ib0", "10.0.0.0/24");
+    let launcher = HOSTS[0].address;
+    let description = GLOO.rank_description(&place, launcher);
+    let rendezvous = launcher.to_string();
+    assert_eq!(
+        description["environment"],
+        // NCCL takes a name without `=` for the beginning of one
+        json!({
+            "HOROVOD_GLOO_IFACE": "ib0", "NCCL_SOCKET_IFNAME": "=ib0", "HOROVOD_GLOO_RENDEZVOUS_ADDR": rendezvous
+        })
+    );
     assert_eq!(description["defaults"], json!({"GLOO_SOCKET_IFNAME": "ib0"}));
-    assert_eq!(GLOO.rank_description("")["environment"], json!({}));
+    assert!(MPI.rank_description(&place, launcher)["environment"].get("HOROVOD_GLOO_RENDEZVOUS_ADDR").is_none());
+
+    // the name of an interface with several addresses may lead to another one
+    place.is_ambiguous = true;
+    let description = torchrun::LAUNCHER.rank_description(&place, launcher);
+    let expected = json!({"GLOO_SOCKET_IFNAME": null, "TP_SOCKET_IFNAME": null, "NCCL_SOCKET_IFNAME": "=ib0"});
+    assert_eq!(description["environment"], expected);
+    // the label of an address leads to that alone
+    place = Endpoint { label: "ib0:1".into(), is_ambiguous: false, ..place };
+    assert_eq!(GLOO.rank_description(&place, launcher)["environment"]["HOROVOD_GLOO_IFACE"], "ib0:1");
 }
 
 #[test]
@@ -211,18 +233,26 @@ fn a_shell_shows_how_to_launch_by_hand() {
     }
 }
 
+/// A place in this network.
+fn endpoint(interface: &str, network: &str) -> Endpoint {
+    Endpoint { interface: interface.into(), label: interface.into(), network: Some(network.into()), ..network::alone() }
+}
+
 #[test]
-fn interfaces_of_different_names_are_refused_where_the_launcher_takes_one_for_all() {
-    let check = |launcher: &Launcher, second| launcher.check_interfaces(&[("a", "eth0"), ("b", second)]);
+fn a_launcher_that_takes_one_interface_for_all_takes_their_network_where_the_names_differ() {
+    let first = endpoint("eth0", "10.0.0.0/24");
+    let shared = |launcher: &Launcher, other: &Endpoint| launcher.shared_interface(&[("a", &first), ("b", other)]);
     for launcher in launchers() {
-        check(launcher, "eth0").unwrap();
-        match check(launcher, "ib0") {
-            Ok(()) => assert_eq!(launcher.one_interface, None),
-            Err(error) => assert!(error.to_string().contains("the names differ (a: eth0, b: ib0)"), "{error}"),
+        assert_eq!(shared(launcher, &endpoint("eth0", "10.9.0.0/24")).unwrap(), "eth0");
+        let is_one = launcher.one_interface.is_some();
+        let expected = if is_one { "10.0.0.0/24" } else { "eth0" };
+        assert_eq!(shared(launcher, &endpoint("ib0", "10.0.0.0/24")).unwrap(), expected);
+        match shared(launcher, &endpoint("ib0", "10.9.0.0/24")) {
+            Ok(_) => assert!(!is_one),
+            Err(error) => assert!(is_one && error.to_string().contains("both differ (a: eth0, b: ib0)"), "{error}"),
         }
     }
-    let refused = launchers().map(|launcher| check(launcher, "ib0").is_err());
-    assert_eq!(refused, [false, true, false, true, false]);
+    assert_eq!(launchers().map(|launcher| launcher.one_interface.is_some()), [false, true, false, true, false]);
 }
 
 #[test]

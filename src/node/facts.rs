@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
@@ -111,6 +111,10 @@ pub struct Facts {
     pub ssh_zone: Option<String>,
     /// Interface and address, loopback included.
     pub addresses: Vec<(String, IpAddr)>,
+    /// The label of each IPv4 address, by which programs find it (getifaddrs(3)); without `ip addr add … label` the interface's name.
+    pub labels: BTreeMap<IpAddr, String>,
+    /// The network of each address, as `10.0.0.0/24`.
+    pub networks: BTreeMap<IpAddr, String>,
     /// GPUs that the machine itself sees.
     pub gpus: Vec<Gpu>,
     /// When its report began and ended by its own clock, in seconds since the epoch.
@@ -182,7 +186,7 @@ impl Facts {
                 }
                 "disk" => facts.disks.extend(disk(value)),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
-                "addr" => facts.addresses.extend(address(value)),
+                "addr" => drop(facts.add_address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
                 "gpu" => facts.gpus.extend(gpu(value)),
                 "dir" => facts.key_dir = file(value).map(|(_, directory)| directory),
@@ -199,6 +203,17 @@ impl Facts {
         facts
     }
 
+    /// Parses `eth0 10.0.0.1/24 LABEL`.
+    fn add_address(&mut self, value: &str) -> Option<()> {
+        let mut words = value.split(' ');
+        let (name, (address, bits)) = (words.next()?.split('@').next()?, words.next()?.split_once('/')?);
+        let address = address.parse().ok()?;
+        self.addresses.push((name.to_owned(), address));
+        self.labels.extend(words.next().map(|label| (address, label.to_owned())));
+        self.networks.insert(address, network(address, bits.parse().ok()?));
+        Some(())
+    }
+
     /// Compares the node's clock with ours. The report was requested at `asked` and complete at `came`: the node began
     /// it after the first and ended it before the second.
     #[must_use]
@@ -213,6 +228,14 @@ impl Facts {
     /// The interface that carries `address`.
     pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
         self.addresses.iter().find(|(_, a)| *a == address).map(|(name, _)| name.as_str())
+    }
+
+    /// The IPv4 addresses with this label, in the kernel's order: a program that knows only the name takes the first.
+    pub fn labelled(&self, label: &str) -> impl Iterator<Item = IpAddr> {
+        self.addresses
+            .iter()
+            .map(|(_, address)| *address)
+            .filter(move |a| self.labels.get(a).is_some_and(|l| l == label))
     }
 
     /// The first address of an interface, IPv4 before IPv6, which launchers are not given. A link-local one means
@@ -243,11 +266,13 @@ pub fn disk(value: &str) -> Option<Disk> {
     Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
 }
 
-/// Parses `eth0 10.0.0.1/24`.
-fn address(value: &str) -> Option<(String, IpAddr)> {
-    let [name, address] = parts(value)?;
-    let address = address.split('/').next()?.parse().ok()?;
-    Some((name.split('@').next()?.to_owned(), address))
+/// Returns the network of an address.
+fn network(address: IpAddr, bits: u32) -> String {
+    let network: IpAddr = match address {
+        IpAddr::V4(v4) => Ipv4Addr::from(v4.to_bits() & u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from(v6.to_bits() & u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0)).into(),
+    };
+    format!("{network}/{bits}")
 }
 
 /// Parses `ADDRESS:PORT PID USER CONTAINER PROGRAM`, with `-` for what is not known. `ss` writes `*` and `0.0.0.0` for all addresses;
@@ -289,13 +314,21 @@ mod tests {
     fn a_node_is_read() {
         let facts = Facts::parse(
             "hostname node1\ncores 2\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 fe80::1/64\n\
-             addr eth0@if7 10.0.0.1/24\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\n\
+             addr eth0@if7 10.0.0.1/24 eth0\naddr eth0@if7 10.0.9.130/25 eth0\naddr eth0@if7 10.8.0.1/0 eth0:1\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\n\
              gpu   MIG 1g.18gb Device 0: (UUID: MIG-3)\ndir . 700 0:0\nfile id_rsa.pub 644 0:0\n\
              text id_rsa.pub ssh-rsa AAAA x\nlater thing\n",
         );
         assert_eq!(facts.hostname, "node1");
         assert_eq!(facts.interface_of("10.0.0.1".parse().unwrap()), Some("eth0"));
         assert_eq!(facts.address_on("eth0"), Some("10.0.0.1".parse().unwrap()));
+        let addresses = |label| facts.labelled(label).map(|address| address.to_string()).collect::<Vec<_>>();
+        assert_eq!(
+            (addresses("eth0"), addresses("eth0:1")),
+            (vec!["10.0.0.1".into(), "10.0.9.130".into()], vec!["10.8.0.1".into()])
+        );
+        let networks = ["10.0.0.1", "10.0.9.130", "10.8.0.1", "fe80::1"]
+            .map(|a| facts.networks[&a.parse::<IpAddr>().unwrap()].clone());
+        assert_eq!(networks, ["10.0.0.0/24", "10.0.9.128/25", "0.0.0.0/0", "fe80::/64"]);
         assert_eq!(facts.gpus, [Gpu { index: 0, name: "NVIDIA H200".into(), uuid: "GPU-1-2".into() }]);
         assert_eq!(facts.key_files["id_rsa.pub"].text, "ssh-rsa AAAA x\n");
         assert_eq!(facts.key_dir.unwrap().mode, "700");

@@ -2,4 +2,5 @@
 
 pub mod facts;
 pub mod gpus;
+pub mod names;
 pub mod network;

@@ -12,11 +12,23 @@ pub struct Endpoint {
     pub address: IpAddr,
     /// The interface that carries it.
     pub interface: String,
+    /// The name by which programs find the address: its label, in general the interface's name.
+    pub label: String,
+    /// Its network, as `10.0.0.0/24`, if known.
+    pub network: Option<String>,
+    /// Whether other IPv4 addresses have that name, too: a program that knows the name may take one of them.
+    pub is_ambiguous: bool,
 }
 
 /// Returns the endpoint of a node that needs no other one; its traffic stays on the loopback interface.
 pub fn alone() -> Endpoint {
-    Endpoint { address: Ipv4Addr::LOCALHOST.into(), interface: "lo".into() }
+    Endpoint {
+        address: Ipv4Addr::LOCALHOST.into(),
+        interface: "lo".into(),
+        label: "lo".into(),
+        network: None,
+        is_ambiguous: false,
+    }
 }
 
 /// A node's place in its cluster: [`alone`] where there is no other node and the inventory names no address, else its
@@ -49,7 +61,14 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     if let Some(wanted) = node.interface.as_deref().filter(|wanted| *wanted != interface) {
         return Err(format!("the address {address} is on {interface}, not on {wanted}"));
     }
-    Ok(Endpoint { address, interface: interface.to_owned() })
+    let label = facts.labels.get(&address).map_or(interface, String::as_str);
+    Ok(Endpoint {
+        address,
+        interface: interface.to_owned(),
+        label: label.to_owned(),
+        network: facts.networks.get(&address).cloned(),
+        is_ambiguous: facts.labelled(label).count() > 1,
+    })
 }
 
 /// The address by which ssh reached the node, as far as other nodes and launchers can use it.
@@ -191,6 +210,22 @@ mod tests {
             missing_gpus(&node, &Facts { nvidia_smi: true, ..facts.clone() }).unwrap(),
             "the inventory requires 4, nvidia-smi lists 0"
         );
+    }
+
+    #[test]
+    fn an_address_is_found_by_its_label() {
+        let addresses = "addr eth0 192.168.0.5/24 eth0\naddr eth0 10.0.0.5/24 eth0\naddr eth0 10.0.1.5/24 eth0:1\n";
+        let place = |ssh: &str| {
+            let facts = Facts::parse(&format!("ssh {ssh}\n{addresses}addr eth1 10.0.2.5/24 eth1\n"));
+            let place = endpoint(&Inventory::local("n", "i").nodes[0], &facts).unwrap();
+            (place.interface, place.label, place.network.unwrap(), place.is_ambiguous)
+        };
+        let expected =
+            |interface: &str, label: &str, network: &str, many| (interface.into(), label.into(), network.into(), many);
+        assert_eq!(place("192.168.0.5"), expected("eth0", "eth0", "192.168.0.0/24", true));
+        assert_eq!(place("10.0.0.5"), expected("eth0", "eth0", "10.0.0.0/24", true));
+        assert_eq!(place("10.0.1.5"), expected("eth0", "eth0:1", "10.0.1.0/24", false));
+        assert_eq!(place("10.0.2.5"), expected("eth1", "eth1", "10.0.2.0/24", false));
     }
 
     #[test]

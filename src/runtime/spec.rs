@@ -3,7 +3,7 @@
 use crate::inventory::{Cluster, KeyType, Node, Ulimit};
 pub use crate::inventory::{Device, Mount};
 use crate::node::gpus::GpuRequest;
-use crate::paths::{CONTAINER_SSH, HOST_KEY};
+use crate::paths::{AUTHORIZED_KEYS, CONTAINER_SSH, HOST_KEY};
 use crate::text::digest::hex;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -238,7 +238,7 @@ fn split_keep_alive(spec: &Value) -> (Option<&str>, Vec<&str>) {
     (keep_alive.first().copied(), rest)
 }
 
-/// Becomes a worker's sshd, which needs its privilege separation directory. Arguments: sshd's full path and options.
+/// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
 const START: &str = include_str!("../scripts/worker_start.sh").trim_ascii_end();
 
 /// The same for the worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's path and options: where
@@ -246,13 +246,19 @@ const START: &str = include_str!("../scripts/worker_start.sh").trim_ascii_end();
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker_idle.sh"), include_str!("../scripts/worker_start.sh"));
 
-/// Returns the worker's main process. sshd needs its full path and its privilege separation directory. The host key is the cluster's, so
-/// that a worker keeps its identity when it is recreated.
+/// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps its identity when it
+/// is recreated. sshd reads no configuration of the image, which is made for other users and purposes (`AllowUsers`, `ListenAddress`).
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     let (port, host_key) = (cluster.port.to_string(), format!("{CONTAINER_SSH}/{HOST_KEY}"));
+    let authorized_keys = format!("AuthorizedKeysFile={CONTAINER_SSH}/{AUTHORIZED_KEYS}");
     let options = [
         "PermitRootLogin=prohibit-password",
         "PubkeyAuthentication=yes",
+        &authorized_keys,
+        // the keys are mounted read-only; the modes of the image's home directory do not matter
+        "StrictModes=no",
+        // the image's PAM modules may refuse root, and change limits and environment
+        "UsePAM=no",
         "PasswordAuthentication=no",
         "KbdInteractiveAuthentication=no",
         // the logins of many ranks arrive at once; sshd's default drops connections from the tenth on
@@ -266,7 +272,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         // not reachable from the host's other networks
         &format!("ListenAddress={address}"),
     ];
-    let program = ["sh", "-c", START, "/usr/sbin/sshd", "-D", "-e", "-p", &port, "-h", &host_key];
+    let program = ["sh", "-c", START, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", &port, "-h", &host_key];
     program.into_iter().chain(options.into_iter().flat_map(|option| ["-o", option])).map(str::to_owned).collect()
 }
 
@@ -351,8 +357,8 @@ mod tests {
         let at = |at: usize| base.command[at].as_str();
         let probes = base.command.iter().position(|word| word == "ClientAliveInterval=15").unwrap();
         assert_eq!((at(probes - 1), at(probes + 1), at(probes + 2)), ("-o", "-o", "ClientAliveCountMax=3"));
-        // what hvdctl made before there was the setting; `up` would recreate every worker if this changed
-        assert_eq!(base.hash(), "c4e31672f00b");
+        // `up` would recreate every worker if this changed
+        assert_eq!(base.hash(), "c0fa5ba0833b");
         // what concerns a job alone is no part of the cluster's worker
         cluster.worker_idle = Duration::from_secs(5);
         cluster.restart_pause = Duration::ZERO;
@@ -392,6 +398,6 @@ mod tests {
         assert_eq!(more.differences(&json), ["mounts", "devices", "ulimits"]);
         assert!(more.differences(&more.json()).is_empty());
         assert_ne!(more.hash(), plain.hash());
-        assert!(!more.json().contains("env"), "the environment is the jobs', not the containers'");
+        assert!(json!(more).get("env").is_none(), "the environment is the jobs', not the containers'");
     }
 }

@@ -24,6 +24,7 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import frames  # noqa: E402
+import hosts  # noqa: E402
 import membership  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
@@ -311,8 +312,18 @@ class JobSupervisor:
         self.leaving, self.joining = [], []  # the nodes by which the current attempt of an elastic job ends
         self.changes = []  # of its nodes so far
 
+    def write_names(self):
+        """Writes the nodes' names to /etc/hosts here; hvdctl itself has written them to the workers'."""
+        try:
+            hosts.write(self.launch["names"])
+        except OSError as error:
+            lines = frames.Lines(self.log, b"l")
+            lines.take(("cannot write the nodes' names to %s: %s\n" % (hosts.PATH, error.strerror)).encode(errors="replace"))
+            lines.end()
+
     def run(self):
         """Runs the job and returns the exit code of this process."""
+        self.write_names()
         if self.membership:
             self.write_members()
         while True:

@@ -16,8 +16,13 @@ address=${HVDCTL_ADDRESS:-${address##* }}
 [ -z "$address" ] || say ssh "$address"
 # without addresses, keys would be accepted from anywhere
 addresses=$(ip -o addr show up) || exit
-printf '%s\n' "$addresses" | while read -r _ name family address _; do
-  case $family in inet | inet6) say addr "$name $address" ;; esac
+printf '%s\n' "$addresses" | while read -r _ name family address rest; do
+  # an IPv4 address has a label, the last word before the backslash
+  rest=${rest%%\\*}
+  case $family in
+  inet) say addr "$name $address ${rest##* }" ;;
+  inet6) say addr "$name $address" ;;
+  esac
 done
 if command -v nvidia-smi >/dev/null 2>&1; then
   say nvidia-smi yes

@@ -75,6 +75,8 @@ def program_environment(inherited, launcher, given):
     env = dict(launcher["defaults"])
     env.update(inherited)
     env.update(launcher["environment"], HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
+    # None: not set, whatever the launcher set
+    env = {name: value for name, value in env.items() if value is not None}
     env.update(given)
     return env
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The ssh that the launcher finds first in PATH. The launcher passes StrictHostKeyChecking=no; ssh takes the first value that it is
-# given, so these options win: only the workers' pinned host keys are accepted, and no question is asked.
+# given, so these options win: only the workers' pinned host keys are accepted, and no question is asked. The image's ssh_config does
+# not apply, and the key is found also if root's home directory is another one in the image; ssh skips the name that is not there.
 here=${0%/*}
 # the job's file has the same keys for the port of its workers
 known=$here/known_hosts
@@ -15,7 +16,7 @@ fi
 # the key exchange takes most of a login inside the cluster: a third of it with sntrup761, OpenSSH 9's first choice. An ssh that does
 # not know the option keeps its default
 kex=-oKexAlgorithms=^curve25519-sha256
-"$ssh" "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
+"$ssh" -F /dev/null "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
 # HVDCTL_KEEP_ALIVE: seconds between keep-alive probes
 #
 # the launcher's test (`true`) whether a node answers goes over the job supervisor's connection. An ssh that starts ranks has a
@@ -25,5 +26,5 @@ path=none
 case "$*" in
 *' true') path=/run/hvdctl-${here##*/}/%r@%h:%p ;;
 esac
-exec "$ssh" "$kex" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" -o GlobalKnownHostsFile=/dev/null \
+exec "$ssh" -F /dev/null "$kex" -o IdentityFile=/root/.ssh/id_rsa -o IdentityFile=/root/.ssh/id_ed25519 -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" -o GlobalKnownHostsFile=/dev/null \
   -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" -o ControlPath="$path" "$@"

@@ -2,4 +2,5 @@
 
 pub mod apply;
 pub mod image;
+pub mod names;
 pub mod plan;

@@ -4,13 +4,17 @@ use super::description::Argument;
 use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
-pub static GLOO: Launcher =
-    Launcher { init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"), ..COMMON };
+pub static GLOO: Launcher = Launcher {
+    init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"),
+    // horovodrun takes the last address of the interface (horovod/runner/util/network.py, `get_driver_ip`)
+    launcher_address: Some("HOROVOD_GLOO_RENDEZVOUS_ADDR"),
+    ..COMMON
+};
 
 /// With MPI: `horovodrun` starts `mpirun`, and that a daemon on each node.
 pub static MPI: Launcher = Launcher {
     arguments: |request| arguments("--mpi", request),
-    environment: |_| open_mpi::session_environment(),
+    environment: open_mpi::environment,
     reads: open_mpi::READS,
     one_interface: Some("MPI"),
     daemons: open_mpi::DAEMONS,

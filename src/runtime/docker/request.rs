@@ -33,7 +33,8 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
     });
     ContainerCreateBody {
         image: Some(spec.image.clone()),
-        cmd: Some(spec.command.clone()),
+        // in place of the image's entrypoint, which may start something else
+        entrypoint: Some(spec.command.clone()),
         user: Some("0:0".into()),
         working_dir: Some(if workspace.is_some() { WORKSPACE } else { "/" }.into()),
         env: unless_empty(container.env.clone()),
@@ -87,6 +88,8 @@ mod tests {
         let worker = |gpus| ContainerSpec::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
         let spec = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
         let request = create_request(&spec);
+        // the image's entrypoint and command have no part in it
+        assert_eq!((request.entrypoint, request.cmd), (Some(spec.spec.command.clone()), None));
         let host = request.host_config.unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("host"));
         assert_eq!(

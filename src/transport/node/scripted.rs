@@ -239,6 +239,7 @@ impl Node {
             let code = match words.as_slice() {
                 [.., "sh", "-s"] => node.run_script(own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
+                [.., "exec", "-i", container, "python3", "-"] => node.take_names(container, own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
@@ -247,6 +248,20 @@ impl Node {
             let _ = tell.send(code);
         });
         Streams { stdin, stdout, stderr, code }
+    }
+
+    /// Takes the nodes' names as `hosts.py` in a container.
+    async fn take_names(&self, container: &str, mut own: Own) -> i32 {
+        let call = format!("docker exec {container} hosts.py");
+        let mut program = String::new();
+        let _ = own.stdin.read_to_string(&mut program).await;
+        if let Some(words) = self.arrives(&call).await {
+            return own.fail(&words).await;
+        }
+        let names = program.lines().last().unwrap_or_default().to_owned();
+        self.edit(|state| state.names = names);
+        self.ends(&call).await;
+        0
     }
 
     /// Answers as `binding.py` in a worker of two cores.

@@ -33,6 +33,8 @@ pub struct State {
     pub log: String,
     /// How many containers were ever made here.
     pub made: usize,
+    /// The last call of `hosts.py` in a container.
+    pub names: String,
 }
 
 /// A container of a scripted node.
@@ -103,6 +105,7 @@ impl State {
             access: "user root\nsudo root\nengine direct\n",
             log: String::new(),
             made: 0,
+            names: String::new(),
         }
     }
 

@@ -1,0 +1,31 @@
+//! Writes the nodes' names to `/etc/hosts` of a container.
+
+use crate::cluster::nodes::ObservedNode;
+use crate::error::NodeError;
+use crate::node::names::{HostEntry, HostNames};
+use std::time::Duration;
+
+const HOSTS: &str = include_str!("../scripts/hosts.py");
+
+/// Writes the nodes' names to a running container on a node.
+///
+/// # Errors
+/// With Python's message, or if there is no answer within `limit`.
+pub async fn write(
+    observed: &ObservedNode,
+    container: &str,
+    names: &HostNames,
+    limit: Duration,
+) -> Result<(), NodeError> {
+    let Some(entries) = names.of_node(observed.name()) else { return Ok(()) };
+    let operation = format!("write the nodes' names to /etc/hosts in {container}");
+    let program = program(&entries);
+    let output =
+        observed.runtime.engine.run_in(container, &["python3", "-"], program.as_bytes(), &operation, limit).await?;
+    observed.member.transport.succeeded(output, &operation).map(drop)
+}
+
+/// Returns the program that writes the names. Lists and strings are the same in JSON and in Python.
+fn program(entries: &[&HostEntry]) -> String {
+    format!("{HOSTS}\n\nwrite({})\n", serde_json::to_string(entries).unwrap_or_default())
+}
