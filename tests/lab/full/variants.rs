@@ -53,14 +53,15 @@ fn lab(args: &[&str]) -> Done {
 }
 
 /// The addresses of eth1 in place of the found ones.
-fn with_second_addresses(mut inventory: String) -> String {
+fn with_second_addresses(inventory: &str) -> String {
+    let found: Vec<&str> = inventory.lines().filter(|line| !line.starts_with("address = ")).collect();
+    let mut inventory = found.join("\n");
     for node in ["node1", "node2"] {
         let show = "ip -4 -o addr show dev eth1 | sed 's/.*inet \\([^/]*\\).*/\\1/'";
         let address = lab(&["sh", node, "sh", "-c", show]).ok();
         let host = format!("host = \"{node}\"");
         assert!(inventory.contains(&host), "{inventory}");
-        let uncommented: Vec<&str> = inventory.lines().filter(|line| !line.starts_with("address = ")).collect();
-        inventory = uncommented.join("\n").replacen(&host, &format!("address = \"{}\"\n{host}", address.trim()), 1);
+        inventory = inventory.replacen(&host, &format!("address = \"{}\"\n{host}", address.trim()), 1);
     }
     inventory
 }
@@ -81,7 +82,10 @@ fn tried(variant: &Variant, dir: &Path) -> Vec<String> {
         return steps.failed;
     }
     steps.report("scripts/lab up", "ok", started);
-    let edit = |inventory| if variant.second_is_cluster { with_second_addresses(inventory) } else { inventory };
+    let edit = |inventory: String| match variant.second_is_cluster {
+        true => with_second_addresses(&inventory),
+        false => inventory,
+    };
     steps.take(edit, &[0, 1, 2, 3, 4]);
     steps.failed
 }
