@@ -13,11 +13,10 @@ use std::cmp::Reverse;
 pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     for view in views {
+        found.extend(views.iter().filter_map(|other| name(view, other)));
         let Some(details) = &view.details else { continue };
-        for other in views.iter().filter(|other| other.name() != view.name()) {
-            found.extend(route(view, details, other));
-            found.extend(name(view, details, other));
-        }
+        let others = views.iter().filter(|other| other.name() != view.name());
+        found.extend(others.filter_map(|other| route(view, details, other)));
     }
     found.extend(mtu(views));
     found.extend(versions(views));
@@ -130,16 +129,26 @@ fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option
     })
 }
 
-/// Another node's host name that resolves to another machine.
-fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
-    let hostname = &other.facts.hostname;
-    let address = details.names.get(hostname)?;
-    if !address.is_loopback() && other.facts.interface_of(*address).is_some() {
+/// A host name that does not lead to its node in the worker of a node, where `up` and every job write the names.
+fn name(view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
+    let (hostname, address) = (&other.facts.hostname, other.place()?.address.to_string());
+    let found = view.inside.get(&format!("name:{hostname}"))?.trim();
+    if found == address {
         return None;
     }
-    Some(view.warning("names", format!("resolves {hostname} ({}) to {address}", other.name())).explain(
-        "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine",
-        format!("correct {hostname} in /etc/hosts of the node, or in DNS"),
+    let leads = if found.is_empty() { "is unknown".to_owned() } else { format!("resolves to {found}") };
+    let message = format!("the host name {hostname} {leads} in its worker instead of {address}");
+    let (severity, why) = if view.name() == other.name() {
+        (
+            Error,
+            "Gloo connects the ranks of a node by the address of its host name: jobs hang, fail, or use another network",
+        )
+    } else {
+        (Warning, "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine, or none")
+    };
+    Some(Finding::new(severity, "names", view.name(), message).explain(
+        why,
+        "hvdctl up, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of the image lacks `files`",
     ))
 }
 

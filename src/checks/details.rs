@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// What is installed in a worker, by `src/scripts/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
-/// versions, without what is missing. `gpus`: how many `nvidia-smi` lists.
+/// versions, without what is missing. `gpus`: how many `nvidia-smi` lists. `name:HOST`: the addresses that a host name resolves to there.
 pub type Versions = BTreeMap<String, String>;
 
 /// Parses the lines of `inside.py`: `KEY VALUE`.
@@ -52,8 +52,6 @@ pub struct Details {
     pub strict: BTreeSet<String>,
     /// Room.
     pub disks: Vec<Disk>,
-    /// The addresses that names resolve to there.
-    pub names: BTreeMap<String, IpAddr>,
     /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
@@ -85,7 +83,6 @@ impl Details {
                 "mtu" => details.mtu.extend(pair(value)),
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
-                "name" => details.names.extend(pair(value)),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
                 "unchecked" => details.unchecked.extend(pair(value)),

@@ -214,19 +214,16 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
     ))
 }
 
-/// An address that programs which are given an interface do not find. Gloo is not among them: it takes the address of the host name.
+/// An address that is not the first of its interface. Open MPI finds addresses by the kernel's number of the interface, NCCL by the label.
+/// Gloo takes the address of the host name, which is always the one in the cluster.
 fn second_address(view: &NodeView<'_>) -> Option<Finding> {
-    let Endpoint { address, label, network, .. } = view.place().filter(|place| place.is_ambiguous)?;
-    let first = view.facts.labelled(label).next().filter(|first| first != address)?;
-    let bits = network.as_deref().and_then(|network| network.split_once('/')).map_or("32", |(_, bits)| bits);
-    let message =
-        format!("its address in the cluster, {address}, is not the first of {label}: NCCL and Open MPI take {first}");
+    let Endpoint { address, interface, is_ambiguous, .. } = view.place()?;
+    let first = view.facts.address_on(interface).filter(|first| first != address && address.is_ipv4())?;
+    let takers = if *is_ambiguous { "Open MPI and NCCL take" } else { "Open MPI takes" };
+    let message = format!("its address in the cluster, {address}, is not the first of {interface}: {takers} {first}");
     Some(view.warning("address", message).explain(
-        "NCCL and Open MPI find addresses by the interface's name; where the nodes do not reach each other at the first, jobs hang",
-        format!(
-            "make it the first address, or label it: sudo ip addr del {address}/{bits} dev {label} && sudo ip addr add \
-             {address}/{bits} dev {label} label {label}:1, also in the network configuration"
-        ),
+        "such traffic uses another network than the cluster's, and a job hangs if the nodes do not reach each other there",
+        format!("give {address} an interface of its own (a VLAN or macvlan device); Gloo uses {address} in any case"),
     ))
 }
 

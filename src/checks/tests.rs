@@ -207,11 +207,10 @@ fn clocks() {
 fn host_names_and_addresses() {
     let twice = Clinic::with(3, |c| {
         c.nodes[2].facts.hostname = "gpu01".into();
-        for node in &mut c.nodes {
-            node.details.names.clear();
-        }
     });
     twice.finds(&["error hostname gpu[01,03]: they have the same host name, gpu01"]);
+    let unnamed = |c: &mut Clinic| c.nodes.iter_mut().for_each(|n| n.facts.hostname = "localhost.localdomain".into());
+    Clinic::with(2, unnamed).finds(&["error hostname gpu[01-02]: its host name is localhost.localdomain"]);
     let place = |ssh: &str| {
         let facts = Facts::parse(&format!(
             "ssh {ssh}\naddr docker0 172.17.0.1/16\naddr eth0 10.0.0.2/24\naddr eth1 10.0.0.1/24\n"
@@ -540,13 +539,58 @@ fn memory_and_disks() {
 }
 
 #[test]
+fn an_address_that_is_not_the_first_of_its_interface() {
+    let second = |label: &str| {
+        let facts = Facts::parse(&format!(
+            "ssh 10.0.0.2\naddr eth0 192.168.0.2/24 eth0\naddr eth0 10.0.0.2/24 {label}\naddr eth1 10.8.0.2/24 eth1\n"
+        ));
+        Clinic::with(2, |c| {
+            let node = &mut c.nodes[1].facts;
+            (node.addresses, node.labels, node.networks) = (facts.addresses, facts.labels, facts.networks);
+        })
+        .found()
+    };
+    assert_eq!(
+        second("eth0"),
+        [
+            "warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI and NCCL take \
+          192.168.0.2"
+        ]
+    );
+    assert_eq!(
+        second("eth0:1"),
+        [
+            "warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI takes 192.168.0.2"
+        ]
+    );
+}
+
+#[test]
+fn names_in_the_workers() {
+    let found = |lines: &str| {
+        let resolved = versions(&format!("name:gpu01 10.0.0.1\nname:gpu02 10.0.0.2\n{lines}"));
+        Clinic::with(2, |c| c.nodes[1].inside.extend(resolved)).found()
+    };
+    assert_eq!(found(""), Vec::<String>::new());
+    let own = "error names gpu02: the host name gpu02";
+    assert_eq!(
+        found("name:gpu02 127.0.1.1\n"),
+        [format!("{own} resolves to 127.0.1.1 in its worker instead of 10.0.0.2")]
+    );
+    // Gloo binds to the first that it can
+    let several = format!("{own} resolves to 10.0.0.2 192.168.0.2 in its worker instead of 10.0.0.2");
+    assert_eq!(found("name:gpu02 10.0.0.2 192.168.0.2\n"), [several]);
+    let unknown = "warning names gpu02: the host name gpu01 is unknown in its worker instead of 10.0.0.1";
+    assert_eq!(found("name:gpu01 \n"), [unknown]);
+}
+
+#[test]
 fn the_network_between() {
     let found = |said: &str| {
         let details = Details::parse(said);
         Clinic::with(3, |c| {
             let node = &mut c.nodes[1].details;
             node.routes.extend(details.routes);
-            node.names.extend(details.names);
             node.mtu.extend(details.mtu);
             node.strict.extend(details.strict);
         })
@@ -570,11 +614,6 @@ fn the_network_between() {
              incoming packets from there (rp_filter)"]
     );
     assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
-    assert_eq!(
-        found("name gpu01 10.0.0.3\nname gpu03 -\n"),
-        ["warning names gpu02: resolves gpu01 (gpu01) to 10.0.0.3"]
-    );
-    assert!(found("name gpu01 127.0.1.1\n")[0].starts_with("warning names"));
     assert_eq!(
         found("mtu eth0 9000\n"),
         ["warning mtu gpu02: its interface has a different MTU: gpu[01,03] 1500 · gpu02 9000"]

@@ -18,6 +18,7 @@ use crate::keys::reachability::Matrix;
 use crate::launch;
 use crate::node::facts::Facts;
 use crate::node::network;
+use crate::paths::SESSION_SHELL;
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
@@ -113,7 +114,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
             let details = details(inventory, node, &nodes, engine.as_ref().ok()).await;
             (engine, details)
         };
-        tokio::join!(details, inside(inventory, node))
+        tokio::join!(details, inside(inventory, node, &nodes))
     })
     .await;
     let mut views = Vec::new();
@@ -151,7 +152,7 @@ async fn engine_info(node: &NodeState) -> Result<EngineInfo, NodeError> {
     }
 }
 
-/// Examines one node, also by the others' addresses and names. `engine` is `None` if it did not report about itself.
+/// Examines one node, also by the others' addresses. `engine` is `None` if it did not report about itself.
 async fn details(
     inventory: &Inventory,
     node: &NodeState,
@@ -161,15 +162,13 @@ async fn details(
     let others = || all.iter().filter(|other| other.name() != node.name());
     let place = |other: &NodeState| network::place(inventory, &other.member.node, &other.facts).ok();
     let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
-    let names: String = others().map(|other| format!("{}\n", other.facts.hostname)).collect();
     let sshd = node.worker(inventory).and_then(|(_, worker)| {
         node.facts.listeners.iter().find(|listener| listener.container.as_deref() == Some(worker))?.pid
     });
     let script = Script::new(DOCTOR)
         .with("worker_pid", &sshd.map(|pid| pid.to_string()).unwrap_or_default())
         .with("docker_root", engine.map_or("", |engine| &engine.root_dir))
-        .with("addresses", &addresses)
-        .with("names", &names);
+        .with("addresses", &addresses);
     let output = node.member.transport.script(&script, "examine the node").await?;
     let details = Details::parse(&String::from_utf8_lossy(&output));
     Ok(match engine {
@@ -179,12 +178,16 @@ async fn details(
     })
 }
 
-/// Asks the worker for the versions in it; there are none where it is not up.
-async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Versions, NodeError> {
+/// Asks the worker for the versions in it, and for the addresses of all nodes' names; there is nothing where it is not up. The program
+/// runs as those that arrive through the worker's sshd, as ranks do.
+async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Result<Versions, NodeError> {
     let Some((runtime, id)) = node.worker(inventory) else { return Ok(Versions::new()) };
     let operation = "list the versions in the worker";
-    let program = [INSIDE, launch::INSIDE].concat();
-    let output = runtime.run_in(id, &["python3", "-"], program.as_bytes(), operation, INSIDE_LIMIT).await?;
+    let names: Vec<&str> = all.iter().map(|node| node.facts.hostname.as_str()).collect();
+    let names = serde_json::to_string(&names).unwrap_or_default();
+    let program = format!("NAMES = {names}\n{INSIDE}{}", launch::INSIDE);
+    let argv = [SESSION_SHELL, "-c", "exec python3 -"];
+    let output = runtime.run_in(id, &argv, program.as_bytes(), operation, INSIDE_LIMIT).await?;
     let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
     let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
     Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))

@@ -60,7 +60,8 @@ pub(super) fn mount(value: &Value) -> Checked<Mount> {
     absolute(&mount.source)?;
     absolute(&mount.target)?;
     let target = &mount.target;
-    let is_reserved = target == "/" || target == WORKSPACE || Path::new(target).starts_with(CONTAINER_SSH);
+    let is_reserved =
+        ["/", "/etc/hosts", WORKSPACE].contains(&target.as_str()) || Path::new(target).starts_with(CONTAINER_SSH);
     refuse_if(is_reserved, format!("{target} in the container is reserved for the image or hvdctl"))?;
     Ok(mount)
 }

@@ -1,5 +1,5 @@
 # Prints details of a node for `doctor`, as "KEY VALUE" lines for checks/details.rs. Variables: worker_pid (sshd in the worker, may be
-# empty), docker_root (may be empty), addresses and names of the other nodes (one a line). Changes nothing.
+# empty), docker_root (may be empty), addresses of the other nodes (one a line). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -45,11 +45,6 @@ printf '%s' "$addresses" | while read -r address; do
   else
     say route "$address" - "$(printf '%s\n' "$route" | tail -n 1)"
   fi
-done
-printf '%s' "$names" | while read -r name; do
-  # a name server that does not answer must not block the rest
-  address=$(timeout 5 getent ahostsv4 "$name" 2>/dev/null | awk 'NR == 1 { print $1 }')
-  say name "$name" "${address:--}"
 done
 
 # prints the job of a process, from its environment

@@ -1,5 +1,5 @@
 """Prints what is in the image, as the ranks find it, as "KEY VALUE" lines for checks/details.rs. Runs in the worker and changes
-nothing; the launchers append programs of their own (src/launch). Frameworks are not imported if their files suffice, because that
+nothing; hvdctl sets NAMES, the nodes' host names, before, and the launchers append programs of their own (src/launch). Frameworks are not imported if their files suffice, because that
 takes seconds."""
 import ctypes
 import glob
@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+import socket
 import subprocess
 
 try:
@@ -91,6 +92,17 @@ def gpus():
         return None
 
 
+def addresses(name):
+    """Returns the IPv4 addresses of a host name; None if it is unknown."""
+    try:
+        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:
+        return None
+    return list(dict.fromkeys(address[0] for *_, address in found))
+
+
+for host in NAMES:  # noqa: F821
+    print("name:" + host, *(addresses(host) or [""]), flush=True)
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))

@@ -25,6 +25,7 @@ sys.path.insert(0, JOB)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import binding  # noqa: E402
 import frames  # noqa: E402
+import hosts  # noqa: E402
 import job_supervisor  # noqa: E402
 import machines  # noqa: E402
 import processes  # noqa: E402
@@ -54,6 +55,44 @@ class Arguments(unittest.TestCase):
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
+
+
+class Hosts(unittest.TestCase):
+    NODES = [["10.0.0.1", ["own"]], ["10.0.0.2", ["other", "gpu-b"]]]
+    OURS = "10.0.0.1\town\t# hvdctl\n10.0.0.2\tother gpu-b\t# hvdctl\n"
+
+    def check(self, before, after, nodes=None):
+        nodes = nodes or self.NODES
+        self.assertEqual(hosts.rewrite(before, nodes), after)
+        self.assertEqual(hosts.rewrite(after, nodes), after, "again")
+
+    def test_the_own_name_has_the_address_in_the_cluster_alone(self):
+        self.check("", self.OURS)
+        # Debian and Ubuntu; cloud images; a management network
+        stock = "127.0.0.1\tlocalhost\n127.0.1.1\town.example.org\town\n::1 localhost ip6-localhost\n"
+        self.check(stock, self.OURS.replace("own", "own.example.org own") + "127.0.0.1\tlocalhost\n::1 localhost ip6-localhost\n")
+        self.check("127.0.0.1 localhost OWN\n::1 own\n", self.OURS + "127.0.0.1\tlocalhost\n")
+        self.check("192.168.0.1 own # management\n", self.OURS)
+
+    def test_other_lines_stay(self):
+        lines = "# own\n\n10.9.9.9 nfs # for own\nnonsense\n192.168.0.2\tother.mgmt\n"
+        self.check(lines.replace(".mgmt", ".mgmt gpu-b other"), self.OURS + lines)
+
+    def test_what_was_written_before_follows_the_addresses(self):
+        before = hosts.rewrite("127.0.1.1 own.lan own\n", self.NODES)
+        moved = "10.0.0.7\town.lan own\t# hvdctl\n10.0.0.3\tthird\t# hvdctl\n10.0.0.2\tother gpu-b\t# hvdctl\n"
+        self.check(before, moved, [["10.0.0.7", ["own"]], ["10.0.0.3", ["third", "own"]]])
+
+    def test_the_file_is_written_in_place(self):
+        path = os.path.join(JOB, "hosts-of-a-test")
+        with open(path, "wb") as file:
+            file.write(b"127.0.1.1 own\n# caf\xe9, a long line that is longer than what is written\n")
+        inode = os.stat(path).st_ino
+        hosts.write([["10.0.0.1", ["own"]]], path)
+        hosts.write([], path)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), b"10.0.0.1\town\t# hvdctl\n# caf\xe9, a long line that is longer than what is written\n")
+        self.assertEqual(os.stat(path).st_ino, inode)
 
 
 class Ports(unittest.TestCase):
