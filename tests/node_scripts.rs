@@ -258,3 +258,121 @@ fn the_public_half_of_a_key_needs_ssh_keygen() {
     assert_eq!(machine.prints(public, "key_name=id_rsa"), format!("-y -f {path}\n"));
     assert_eq!(machine.fails(public, "key_name=id_rsa PATH=/nonexistent"), "ssh-keygen: not found (openssh-client)\n");
 }
+
+/// The file of the Docker context `lab`: its directory is the SHA-256 of its name.
+const CONTEXT: &str =
+    "home/.docker/contexts/meta/a51146d38077ff992eba84cf1d5e9b249073503eb74868699016153b031a38f7/meta.json";
+
+#[test]
+fn the_engine_that_a_login_names_is_found_as_docker_finds_it() {
+    let machine = Machine::new(&[("home/.docker/config.json", ""), (CONTEXT, "")]);
+    let socket = machine.path("engine.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    machine.stub("docker", "exit 1");
+    let write = |name: &str, text: &str| fs::write(machine.path(name), text).unwrap();
+    let place = |name: &str| machine.path(name).display().to_string();
+    let home = format!("unset DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG; HOME='{}'", place("home"));
+    let found = |variables: &str| {
+        let text = machine.prints(&["login.sh"], &format!("{home}; {variables}"));
+        assert!(!text.contains("secret"), "{text}");
+        let is_named = |line: &&str| line.starts_with("named") || line.starts_with("context");
+        text.lines().filter(is_named).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let config = place("home/.docker/config.json");
+    let of_context = |by: &str, host: &str| {
+        vec![
+            "context lab".to_owned(),
+            format!("context-file {}", place(CONTEXT)),
+            format!("named-by {by}"),
+            format!("named-host {host}"),
+        ]
+    };
+    for none in ["", "{}", "not JSON", "{\"currentContext\": \"default\"}", "{\n \"currentContext\":\"\"\n}"] {
+        write("home/.docker/config.json", none);
+        assert_eq!(found(""), [""; 0], "{none}");
+    }
+    let own = format!("unix://{}", socket.display());
+    let context = format!(
+        "{{\"Name\":\"lab\",\"Metadata\":{{\"Host\":\"x\"}},\"Endpoints\":{{\"docker\":{{\"Host\":\"{own}\",\"SkipTLSVerify\":false}},\
+         \"kubernetes\":{{\"Host\":\"https://k\"}}}}}}"
+    );
+    let spread =
+        context.replace(',', ",\n  ").replace(':', " : ").replace("unix : ", "unix:").replace("https : ", "https:");
+    let one_line = "{\"auths\":{\"r\":{\"auth\":\"secret\"}},\"currentContext\":\"lab\"}";
+    for config_text in [one_line, "{\n\t\"currentContext\" :\n\t\"lab\",\n\t\"credsStore\": \"secret\"\n}\n"] {
+        write("home/.docker/config.json", config_text);
+        for text in [&context, &spread] {
+            write(CONTEXT, text);
+            let open = [of_context(&config, &own), vec!["named-socket open".to_owned()]].concat();
+            assert_eq!(found(""), open, "{config_text} {text}");
+        }
+    }
+    // the variables go before the file, and DOCKER_HOST before a context
+    assert_eq!(found("DOCKER_CONTEXT=default"), [""; 0]);
+    assert_eq!(found("DOCKER_HOST=ssh://gpu9 DOCKER_CONTEXT=lab"), ["named-by DOCKER_HOST", "named-host ssh://gpu9"]);
+    assert_eq!(found(&format!("DOCKER_CONFIG='{}'", place("elsewhere"))), [""; 0]);
+    write("home/.docker/config.json", "{}");
+    assert_eq!(
+        found("DOCKER_CONTEXT=lab")[2..],
+        ["named-by DOCKER_CONTEXT".to_owned(), format!("named-host {own}"), "named-socket open".to_owned()]
+    );
+    // a context that is gone, or whose file says nothing
+    write("home/.docker/config.json", one_line);
+    for text in ["", "{", "{\"Endpoints\":{\"kubernetes\":{\"Host\":\"https://k\"}}}"] {
+        write(CONTEXT, text);
+        assert_eq!(found(""), of_context(&config, ""), "{text}");
+    }
+    fs::remove_file(machine.path(CONTEXT)).unwrap();
+    assert_eq!(found(""), of_context(&config, ""));
+}
+
+#[test]
+fn a_docker_command_of_podman_is_known() {
+    let machine = Machine::new(&[]);
+    let found = || {
+        let text = machine.prints(&["login.sh"], "unset DOCKER_HOST DOCKER_CONTEXT");
+        text.lines().filter(|line| line.starts_with("docker-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    machine.stub("docker", "exit 1");
+    assert_eq!(found(), [""; 0]);
+    machine.stub("docker", "echo Emulate Docker CLI using podman. >&2\nexec /usr/bin/podman \"$@\"");
+    assert_eq!(found(), ["docker-command podman"]);
+    machine.stub("podman", "exit 1");
+    fs::remove_file(machine.path("tools/docker")).unwrap();
+    std::os::unix::fs::symlink("podman", machine.path("tools/docker")).unwrap();
+    assert_eq!(found(), ["docker-command podman"]);
+}
+
+#[test]
+fn the_reason_of_sudo_is_its_refusal() {
+    let machine = Machine::new(&[]);
+    let found = |printed: &str| {
+        machine.stub("sudo", &format!("printf '%s\\n' {printed} >&2; exit 1"));
+        machine.stub("id", "case $1 in -u) echo 1000 ;; *) echo ana ;; esac");
+        let text = machine.prints(&["login.sh", "access.sh"], "");
+        text.lines().find(|line| line.starts_with("sudo ")).unwrap().to_owned()
+    };
+    let noise = "'sudo: unable to resolve host gpu1: Name or service not known'";
+    for (refusal, fact) in [
+        ("'sudo: a password is required'", "sudo asks sudo: a password is required"),
+        ("'sudo: interactive authentication is required'", "sudo asks sudo: interactive authentication is required"),
+        ("'ana is not in the sudoers file.'", "sudo no ana is not in the sudoers file."),
+        ("'broken'", "sudo no broken"),
+    ] {
+        assert_eq!(found(&format!("{noise} {refusal}")), fact);
+        assert!(refusal == "'broken'" || found(&format!("{noise} {refusal} {noise}")) == fact, "{refusal}");
+    }
+}
+
+#[test]
+fn an_own_name_that_resolves_nowhere_is_reported() {
+    let machine = Machine::new(&[]);
+    let unresolved = || {
+        let text = machine.prints(&["doctor.sh"], "worker_pid= docker_root= addresses= names=");
+        text.lines().filter(|line| line.starts_with("unresolved")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    machine.stub("uname", "echo name-of-nothing.invalid");
+    assert_eq!(unresolved(), ["unresolved name-of-nothing.invalid"]);
+    machine.stub("uname", "echo localhost");
+    assert_eq!(unresolved(), [""; 0]);
+}

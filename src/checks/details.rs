@@ -52,6 +52,8 @@ pub struct Details {
     pub strict: BTreeSet<String>,
     /// Room.
     pub disks: Vec<Disk>,
+    /// Its own host name, if that resolves to no address there.
+    pub unresolved: Option<String>,
     /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
@@ -83,6 +85,7 @@ impl Details {
                 "mtu" => details.mtu.extend(pair(value)),
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
+                "unresolved" => details.unresolved = Some(value.to_owned()),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
                 "unchecked" => details.unchecked.extend(pair(value)),

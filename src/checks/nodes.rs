@@ -37,6 +37,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
     if let Some(details) = &view.details {
         found.extend(memlock(view, details));
         found.extend(max_sessions(view, details));
+        found.extend(own_name(view, details));
         found.extend(details.disks.iter().filter_map(|disk| images_disk(view, disk)));
         found.extend(details.unchecked.iter().filter_map(|(check, message)| unchecked(view, check, message)));
     }
@@ -48,6 +49,14 @@ fn no_place(view: &NodeView<'_>) -> Option<Finding> {
     Some(view.error("network", format!("its address in the cluster is unknown: {reason}")).explain(
         "the worker has no address to listen on, and the other nodes cannot connect to it",
         "set `address` or `interface` of this [[node]] in the inventory",
+    ))
+}
+
+fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
+    let name = details.unresolved.as_ref()?;
+    Some(view.warning("names", format!("its own host name {name} resolves to no address there")).explain(
+        "programs that ask for the address of their own machine fail, and sudo warns with every command",
+        format!("add {name} to /etc/hosts of the node, with its address in the cluster"),
     ))
 }
 

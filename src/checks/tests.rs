@@ -593,6 +593,7 @@ fn the_network_between() {
             node.routes.extend(details.routes);
             node.mtu.extend(details.mtu);
             node.strict.extend(details.strict);
+            node.unresolved = details.unresolved;
         })
         .found()
     };
@@ -614,6 +615,10 @@ fn the_network_between() {
              incoming packets from there (rp_filter)"]
     );
     assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
+    assert_eq!(
+        found("unresolved gpu02\n"),
+        ["warning names gpu02: its own host name gpu02 resolves to no address there"]
+    );
     assert_eq!(
         found("mtu eth0 9000\n"),
         ["warning mtu gpu02: its interface has a different MTU: gpu[01,03] 1500 · gpu02 9000"]

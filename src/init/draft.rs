@@ -7,6 +7,7 @@ use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::failure;
 use crate::text::units::count;
+use crate::transport::access::{EngineFault, Login, NO_DOCKER};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
@@ -19,6 +20,8 @@ pub struct Probe {
     pub root: Option<Result<String, String>>,
     /// The version of the Docker Engine, or why it does not answer; `None` where it is not installed.
     pub docker: Option<Result<String, String>>,
+    /// Why the engine cannot be used, if that is known without asking it.
+    pub engine_fault: Option<EngineFault>,
     /// The images that were asked for and are there.
     pub images: Vec<String>,
 }
@@ -26,7 +29,8 @@ pub struct Probe {
 impl Probe {
     /// Parses the script's lines: `KEY VALUE`.
     pub fn parse(text: &str) -> Probe {
-        let mut probe = Probe { facts: Facts::parse(text), ..Probe::default() };
+        let engine_fault = Login::parse(text).engine_fault().filter(|fault| fault.message != NO_DOCKER);
+        let mut probe = Probe { facts: Facts::parse(text), engine_fault, ..Probe::default() };
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             let (how, rest) = value.split_once(' ').unwrap_or((value, ""));
@@ -61,9 +65,9 @@ impl Probe {
     }
 
     /// Returns what keeps it from being a node or needs attention, each with a hint.
-    pub fn concerns(&self) -> Vec<(String, &'static str)> {
+    pub fn concerns(&self) -> Vec<(String, String)> {
         let mut concerns = Vec::new();
-        let mut add = |what: String, hint| concerns.push((what, hint));
+        let mut add = |what: String, hint: &str| concerns.push((what, hint.to_owned()));
         if let Some(Err(message)) = &self.root {
             if failure::sudo(message) == Some(failure::Sudo::PasswordRequired) {
                 add("sudo asks for a password".into(), "have the password ready for the next commands");
@@ -72,10 +76,11 @@ impl Probe {
                 add(format!("cannot become root: {message}"), "set `user` to a login that is root or may run sudo");
             }
         }
-        match &self.docker {
-            None => add("Docker is not installed".into(), "install Docker Engine on that machine"),
+        match (&self.engine_fault, &self.docker) {
+            (Some(EngineFault { message, hint }), _) => add(message.clone(), hint),
+            (None, None) => add("Docker is not installed".into(), "install Docker Engine on that machine"),
             // without root it is unknown whether the engine runs
-            Some(Err(message)) if !matches!(self.root, Some(Err(_))) => {
+            (None, Some(Err(message))) if !matches!(self.root, Some(Err(_))) => {
                 add(format!("the Docker Engine does not answer: {message}"), "sudo systemctl start docker");
             }
             _ => {}

@@ -6,7 +6,11 @@ use crate::event::{Events, Step};
 use crate::init::draft::Probe;
 use crate::transport::node::{RunAs, Script};
 
-const PROBE: &str = concat!(include_str!("../scripts/machine.sh"), include_str!("../scripts/probe.sh"));
+const PROBE: &str = concat!(
+    include_str!("../scripts/machine.sh"),
+    include_str!("../scripts/login.sh"),
+    include_str!("../scripts/probe.sh")
+);
 
 /// Probes every node, all at once, as the login itself. Each comes with what was found or the error, in the
 /// inventory's order.

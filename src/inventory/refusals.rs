@@ -211,6 +211,7 @@ node.mounts: a mount like "/data:/data:ro" or { source = "/data", target = "/dat
   ["/a:/b\u0000"] -> +1 "/a:/b\0"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
   ["/a:/"] -> +1 "/a:/"; / in the container is reserved for the image or hvdctl
   ["/a:/workspace"] -> +1 "/a:/workspace"; /workspace in the container is reserved for the image or hvdctl
+  ["/a:/etc/hosts"] -> +1 "/a:/etc/hosts"; /etc/hosts in the container is reserved for the image or hvdctl
   ["/a:/root/.ssh/x"] -> +1 "/a:/root/.ssh/x"; /root/.ssh/x in the container is reserved for the image or hvdctl
   [{ source = "/a" }] -> +1 a table; missing field `target`
   [{ source = "/a", target = "b" }] -> +1 a table; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end

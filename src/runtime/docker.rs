@@ -42,6 +42,7 @@ impl Runtime {
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
         let operation = "reach the Docker Engine";
+        transport.check_engine(operation)?;
         let connections = ConnectionPool::new(transport);
         let dialler = connections.clone();
         let send = move |request| Box::pin(dialler.clone().request(request));

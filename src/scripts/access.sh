@@ -1,12 +1,9 @@
-# Prints how the login can use root and the Docker Engine on this node, as "KEY VALUE" lines for transport/access.rs. Changes nothing
-# and never asks for a password.
+# Prints how the login can use root on this node, and which tools the node lacks, as "KEY VALUE" lines for transport/access.rs. Appended to
+# login.sh. Changes nothing and never asks for a password.
 LC_ALL=C
 export LC_ALL
-say() { printf '%s\n' "$*"; }
 
-# the tools of hvdctl's scripts, by Debian package: without them, some scripts would report nothing instead of an error. The PATH of a
-# login may lack the directory of `ip`
-PATH=$PATH:/usr/sbin:/sbin
+# the tools of hvdctl's scripts, by Debian package (text/packages.rs has those of other distributions): without them, some scripts would report nothing instead of an error
 packages='
 coreutils b2sum base64 cat chmod chown comm cp cut date df head id ls mkdir mv readlink rm rmdir sha256sum sleep sort stat sync tail
 coreutils timeout touch tr uname
@@ -43,7 +40,12 @@ pass() { # TOOL
   esac 2>/dev/null
 }
 find_unfit() {
-  ! command -v "$1" >/dev/null 2>&1 || [ "$(printf '/\0' | pass "$1" | tr '\0' .)" = /. ] || say unfit "$1" "$2"
+  if ! command -v "$1" >/dev/null 2>&1 || [ "$(printf '/\0' | pass "$1" | tr '\0' .)" = /. ]; then return; fi
+  case $("$1" --version 2>/dev/null) in
+  # uutils before 0.1 do not say so
+  *uutils* | *' 0.0.'*) say unfit "$1" uutils ;;
+  *) say unfit "$1" "$2" ;;
+  esac
 }
 each find_missing
 # all of them at once; one by one only if one fails
@@ -64,7 +66,7 @@ elif ! command -v sudo >/dev/null 2>&1; then
 elif said=$(sudo -n true 2>&1); then
   say sudo yes
 else
-  said=$(printf '%s\n' "$said" | grep . | tail -n 1)
+  said=$(reason "$said")
   # sudo also asks users whom it will refuse, so only a try shows whether a password helps
   case $said in
   # the second message is that of sudo-rs
@@ -72,18 +74,3 @@ else
   *) say sudo no "$said" ;;
   esac
 fi
-
-if ! command -v docker >/dev/null 2>&1; then
-  : # keeps docker's own message as the error
-elif [ -n "${DOCKER_HOST:-}" ]; then
-  say engine direct "$DOCKER_HOST"
-elif grep -Eqs '"currentContext"[[:space:]]*:[[:space:]]*"[^"]' ~/.docker/config.json; then
-  say engine context
-elif [ -w /var/run/docker.sock ]; then
-  say engine direct
-elif [ -S /var/run/docker.sock ]; then
-  say engine closed
-fi
-# where an engine without root listens (docs.docker.com, "Rootless mode")
-rootless=${XDG_RUNTIME_DIR:-/run/user/$uid}/docker.sock
-[ ! -S "$rootless" ] || [ ! -w "$rootless" ] || say rootless "unix://$rootless"

@@ -47,6 +47,10 @@ printf '%s' "$addresses" | while read -r address; do
   fi
 done
 
+# a node that does not know its own name: sudo complains with every command, and programs that ask for their own address fail
+own=$(uname -n)
+timeout 5 getent ahosts "$own" >/dev/null 2>&1 || say unresolved "$own"
+
 # prints the job of a process, from its environment
 job_of() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1; }
 for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk; do

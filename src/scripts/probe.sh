@@ -1,5 +1,5 @@
-# Probes a machine for `init`. Appended to machine.sh; prints "KEY VALUE" lines for init/draft.rs. Variables: images. Runs as the login
-# itself, because its way to become root is not known yet, and changes nothing.
+# Probes a machine for `init`. Appended to machine.sh and login.sh; prints "KEY VALUE" lines for init/draft.rs. Variables: images. Runs as
+# the login itself, because its way to become root is not known yet, and changes nothing.
 last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''
 if [ "$(id -u)" = 0 ]; then
@@ -10,24 +10,28 @@ elif output=$(timeout 10 sudo -n true 2>&1 </dev/null); then
   say root sudo
   sudo='sudo -n'
 else
-  say root no "$(last)"
+  say root no "$(reason "$output")"
 fi
 
-if ! command -v docker >/dev/null 2>&1; then
+if [ -z "$docker" ]; then
   say docker none
   exit 0
 fi
-# where an engine without root listens
-own=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/docker.sock
+# as transport/access.rs decides: a context without a socket here is not used
+if [ -n "$context" ] && [ -z "$socket" ]; then
+  DOCKER_HOST=unix:///var/run/docker.sock
+  export DOCKER_HOST
+fi
 ask() { timeout 10 "$@" </dev/null; }
 if output=$(ask docker version -f '{{.Server.Version}}' 2>&1); then
   say docker login "$(last)"
   sudo=''
-elif [ -n "$sudo" ] && output=$(ask sudo -n docker version -f '{{.Server.Version}}' 2>&1); then
+# what sudo prints itself is not Docker's answer
+elif [ -n "$sudo" ] && output=$(ask sudo -n sh -c 'docker version -f "{{.Server.Version}}" 2>&1' 2>/dev/null); then
   say docker sudo "$(last)"
-elif [ -S "$own" ] && output=$(DOCKER_HOST=unix://$own ask docker version -f '{{.Server.Version}}' 2>&1); then
+elif [ -S "$rootless" ] && output=$(DOCKER_HOST=unix://$rootless ask docker version -f '{{.Server.Version}}' 2>&1); then
   say docker login "$(last)"
-  sudo='' DOCKER_HOST=unix://$own
+  sudo='' DOCKER_HOST=unix://$rootless
   export DOCKER_HOST
 else
   say docker no "$(last)"

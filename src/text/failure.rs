@@ -49,7 +49,8 @@ pub fn sudo(line: &str) -> Option<Sudo> {
     let kinds: [(Sudo, &[&str]); 4] = [
         (Sudo::PasswordRequired, &["a password is required", "authentication is required"]),
         (Sudo::PasswordRefused, &refused),
-        (Sudo::NotAllowed, &["is not in the sudoers file", "is not allowed to"]),
+        // the last is that of sudo-rs
+        (Sudo::NotAllowed, &["is not in the sudoers file", "is not allowed to", "I'm afraid I can't do that"]),
         (Sudo::NotInstalled, &["sudo: not found"]),
     ];
     classify(line, &kinds)
@@ -94,7 +95,7 @@ pub enum Docker {
 
 /// Classifies the text of the Docker Engine (20.10 and later) and of its command; `None` for anything else.
 pub fn docker(text: &str) -> Option<Docker> {
-    let kinds: [(Docker, &[&str]); 7] = [
+    let kinds: [(Docker, &[&str]); 6] = [
         (Docker::NoGpuRuntime, &["could not select device driver"]),
         (Docker::NoSpace, &["no space left on device"]),
         (Docker::ImageMissing, &["No such image", "Unable to find image"]),
@@ -103,10 +104,12 @@ pub fn docker(text: &str) -> Option<Docker> {
             Docker::NotRunning,
             &["Cannot connect to the Docker daemon", "connection refused", "docker.sock: connect: no such file"],
         ),
-        (Docker::SudoRefused, &["sudo:", "sudoers"]),
         (Docker::NotAllowed, &["permission denied"]),
     ];
-    classify(text, &kinds)
+    let is_refusal = |line: &str| {
+        line.contains("sudoers") || line.starts_with("Sorry, user ") || is_from_sudo(line) && sudo(line).is_some()
+    };
+    classify(text, &kinds).or_else(|| text.lines().any(is_refusal).then_some(Docker::SudoRefused))
 }
 
 /// Why a program could not read or write a file.
@@ -138,6 +141,11 @@ pub fn is_from_jump_host(text: &str) -> bool {
 /// Returns whether a line of `ssh` reports no failure.
 pub fn is_ssh_notice(line: &str) -> bool {
     line.starts_with("Warning: Permanently added")
+}
+
+/// Returns whether a line of the standard error of a program that sudo has started is sudo's own.
+pub fn is_from_sudo(line: &str) -> bool {
+    line.starts_with("sudo: ") || line.starts_with("sudo-rs: ")
 }
 
 /// Returns whether a line is bash's warning about a locale that the machine lacks.
@@ -182,6 +190,7 @@ mod tests {
             ("sudo: 1 incorrect password attempt", Some(Sudo::PasswordRefused)),
             ("ana is not in the sudoers file.  This incident will be reported.", Some(Sudo::NotAllowed)),
             ("Sorry, user ana is not allowed to execute '/usr/bin/sh -s' as root on gpu1.", Some(Sudo::NotAllowed)),
+            ("sudo: I'm sorry ana. I'm afraid I can't do that", Some(Sudo::NotAllowed)),
             ("sh: 1: sudo: not found", Some(Sudo::NotInstalled)),
             ("sudo: unable to resolve host gpu1: Name or service not known", None),
         ];
@@ -214,6 +223,11 @@ mod tests {
             ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", Some(Docker::NotRunning)),
             ("dial unix /var/run/docker.sock: connect: no such file or directory", Some(Docker::NotRunning)),
             ("ana is not in the sudoers file.", Some(Docker::SudoRefused)),
+            (
+                "sudo: unable to resolve host gpu1: Name or service not known\nsudo: a password is required",
+                Some(Docker::SudoRefused),
+            ),
+            ("sudo: unable to resolve host gpu1: Name or service not known", None),
             ("dial unix /var/run/docker.sock: connect: permission denied", Some(Docker::NotAllowed)),
             ("driver failed programming external connectivity", None),
         ];

@@ -4,6 +4,7 @@ pub mod argument;
 pub mod digest;
 pub mod failure;
 pub mod nodeset;
+pub mod packages;
 pub mod public_key;
 pub mod quote;
 pub mod units;

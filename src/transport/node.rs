@@ -14,8 +14,9 @@ pub(crate) mod scripted;
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
-use crate::transport::privileges::Access;
+use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
+use crate::transport::privileges::{self, Access};
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use connections::Connections;
@@ -67,6 +68,8 @@ pub struct Transport {
     node: String,
     channel: Channel,
     access: Access,
+    /// Why the node's engine cannot be used.
+    engine_fault: Option<EngineFault>,
     limit: Duration,
     /// What the login shell printed before the first program that it started.
     noise: Arc<OnceLock<String>>,
@@ -109,6 +112,7 @@ impl Transport {
             node: node.name.clone(),
             channel,
             access: Access::default(),
+            engine_fault: None,
             limit: cluster.command_timeout,
             noise: Arc::default(),
         })
@@ -135,6 +139,9 @@ impl Transport {
     async fn start_with(&self, run_as: RunAs, argv: &[&str], input: Input) -> io::Result<Process> {
         let invocation = self.access.invocation(run_as, argv);
         let mut process = self.start_process(&invocation.argv, input).await?;
+        if invocation.is_marked && self.prints_marks() {
+            process = process.after_root_marks();
+        }
         if let Some(preamble) = invocation.preamble {
             process.stdin.write_all(preamble.as_bytes()).await?;
             process.stdin.flush().await?;
@@ -142,10 +149,19 @@ impl Transport {
         Ok(process)
     }
 
+    /// Returns whether programs print marks: those of a test are not started by a shell.
+    fn prints_marks(&self) -> bool {
+        match self.channel {
+            Channel::Ssh(_) | Channel::Local => true,
+            #[cfg(test)]
+            Channel::Scripted(_) => false,
+        }
+    }
+
     async fn start_process(&self, argv: &[String], input: Input) -> io::Result<Process> {
         match &self.channel {
             Channel::Ssh(connections) => {
-                let (mut child, slot) = connections.spawn(&prelude::marked(argv)).await?;
+                let (mut child, slot) = connections.spawn(&privileges::marked(argv)).await?;
                 let prelude = Prelude { noise: Arc::clone(&self.noise), unmarked: Arc::default() };
                 let stdout = child.stdout().take().map(|stream| prelude::stdout(stream, prelude.clone(), self.limit));
                 let stderr = child.stderr().take().map(|stream| prelude::stderr(stream, Arc::clone(&self.noise)));

@@ -7,6 +7,11 @@ use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
+/// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined the streams,
+/// nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands (`set -x`) and a sudo that
+/// repeats what it refuses do not print them.
+pub const BEGIN: &str = include_str!("../scripts/begin.sh");
+
 /// The program follows `root_address.sh`, which keeps the address by which ssh reached the node (neither sudo nor a container would
 /// pass it on) and makes sudo's messages English.
 const AS_LOGIN: &str = concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_login.sh"));
@@ -65,16 +70,22 @@ pub struct Invocation {
     pub argv: Vec<String>,
     /// What goes to standard input before everything else: the password and the line that ends it.
     pub preamble: Option<Zeroizing<String>>,
+    /// Whether the program's streams begin with [`BEGIN`]'s marks, because what runs it as root may print something itself: sudo a
+    /// warning about the host name or its settings, a module of PAM a greeting, Docker what the kernel lacks.
+    pub is_marked: bool,
 }
 
 impl Access {
     /// Returns what starts a program as `run_as`.
     pub fn invocation(&self, run_as: RunAs, argv: &[&str]) -> Invocation {
         match (run_as, &self.engine) {
-            (RunAs::Login, _) => Invocation { argv: argv.iter().copied().map(str::to_owned).collect(), preamble: None },
+            (RunAs::Login, _) => as_login(argv.iter().copied().map(str::to_owned).collect()),
             (RunAs::Root, _) => self.as_root(argv),
-            (RunAs::Docker, Engine::AsRoot) => self.as_root(&[&["docker"], argv].concat()),
-            (RunAs::Docker, Engine::Direct(host)) => Invocation { argv: shell(DOCKER, &[host], argv), preamble: None },
+            (RunAs::Docker, Engine::AsRoot(host)) => {
+                let argv = shell(DOCKER, &[host], argv);
+                self.as_root(&argv.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+            (RunAs::Docker, Engine::Direct(host)) => as_login(shell(DOCKER, &[host], argv)),
         }
     }
 
@@ -87,8 +98,19 @@ impl Access {
             RootMethod::Container => (IN_CONTAINER, vec![self.image.as_str(), &self.cluster, process(), host]),
         };
         let preamble = |password: &Secret| Zeroizing::new(format!("{}\n{PASSWORD_ENDS}", password.expose()));
-        Invocation { argv: shell(script, &arguments, argv), preamble: self.password.as_ref().map(preamble) }
+        let argv = shell(script, &arguments, &[&["sh", "-c", BEGIN, "sh"], argv].concat());
+        Invocation { argv, preamble: self.password.as_ref().map(preamble), is_marked: true }
     }
+}
+
+fn as_login(argv: Vec<String>) -> Invocation {
+    Invocation { argv, preamble: None, is_marked: false }
+}
+
+/// Returns the arguments of a program whose shell prints [`BEGIN`]'s marks first.
+pub fn marked(argv: &[String]) -> Vec<String> {
+    let shell = ["sh", "-c", BEGIN, "sh"].map(str::to_owned);
+    shell.into_iter().chain(argv.iter().cloned()).collect()
 }
 
 fn shell(script: &str, arguments: &[&str], argv: &[&str]) -> Vec<String> {
@@ -107,7 +129,7 @@ mod tests {
 
     fn with_password() -> Access {
         let password = Some(Secret::new(Zeroizing::new("hunter2".into())));
-        Access { password, ..access(RootMethod::SudoWithPassword, Engine::AsRoot) }
+        Access { password, ..access(RootMethod::SudoWithPassword, Engine::default()) }
     }
 
     #[test]
@@ -152,7 +174,11 @@ mod tests {
             let input = format!("{}the input\n", start.preamble.as_deref().unwrap());
             child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
             let output = child.wait_with_output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&output.stdout), "the input\n10.0.0.1\n", "sudo that does {reads:?}");
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                "\nhvdctl-begins\nthe input\n10.0.0.1\n",
+                "sudo that does {reads:?}"
+            );
         }
     }
 }

@@ -134,6 +134,31 @@ fn one_program_at_a_time_on_a_connection_is_enough() {
 }
 
 #[test]
+fn a_sudo_that_warns_and_a_docker_context_that_is_gone() {
+    let lab = Lab::up();
+    let project = lab.project("warned", &[("train.py", "open('made', 'w').write('here')\n")]);
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "1", "--launcher", "env"]).code(0);
+    on(
+        "node1",
+        "hostname nowhere.invalid && mkdir -p /home/workshop/.docker &&
+         echo '{\"currentContext\": \"desktop-linux\"}' >/home/workshop/.docker/config.json",
+    );
+    let _back = Restore(|| drop(node_sh("node1", "hostname node1; rm -rf /home/workshop/.docker", &[])));
+    let said = node_sh("node1", "su workshop -c 'sudo -n true' 2>&1", &[]).out;
+    assert!(said.contains("unable to resolve host"), "{said}");
+    let out = lab.path().join("fetched");
+    let fetched = lab.hvdctl(&["fetch", "-o", out.to_str().unwrap()]).code(0);
+    assert!(!fetched.err.contains("unable to resolve"), "{}", fetched.err);
+    assert_eq!(fs::read_to_string(out.join("made")).unwrap(), "here");
+    let context = "node1: /home/workshop/.docker/config.json names the Docker context desktop-linux, ";
+    let doctor = lab.hvdctl(&["doctor"]).says(&["node1: its own host name nowhere.invalid resolves to no address"]);
+    doctor.complains(&[context, "docker context use default"]);
+    on("node1", "echo '{\"currentContext\":\"default\"}' >/home/workshop/.docker/config.json");
+    let status = lab.hvdctl(&["status"]).code(0).says(&["up"]);
+    assert!(!status.err.contains("context"), "{}", status.err);
+}
+
+#[test]
 fn control_sequences_of_ranks_reach_no_terminal() {
     let operator = Operator::new("user = \"workshop\"", "user = \"workshop\"");
     operator.hvdctl(&["up"]).code(0);

@@ -112,6 +112,9 @@ fn concerns_have_a_hint() {
         assert!(all[0].0.contains(what) && all[0].1.contains(hint), "{all:?}");
     };
     one("root login\ndocker none\n", "Docker is not installed", "install Docker");
+    let without = "os debian \nroot login\ndocker-command missing\ndocker-engine yes\ndocker none\n";
+    one(without, "the `docker` command is not", "apt-get install docker-cli");
+    one("root login\ndocker-command missing\ndocker none\n", "Docker is not installed", "install Docker");
     one("root sudo\ndocker no Cannot connect\n", "Cannot connect", "start docker");
     one("root no sudo: a password is required\ndocker no permission denied\n", "asks for a password", "ready");
     one("root no sudo: not found\ndocker no permission denied\n", "sudo: not found", "`user`");

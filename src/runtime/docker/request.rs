@@ -48,6 +48,8 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         labels: Some(container.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
+            // an engine with userns-remap refuses the node's network otherwise, and root there is what the node's files need
+            userns_mode: Some("host".into()),
             binds: Some(own_mounts.chain(workspace).collect()),
             mounts: unless_empty(mounts.collect()),
             devices: unless_empty(devices.collect()),
@@ -91,7 +93,7 @@ mod tests {
         // the image's entrypoint and command have no part in it
         assert_eq!((request.entrypoint, request.cmd), (Some(spec.spec.command.clone()), None));
         let host = request.host_config.unwrap();
-        assert_eq!(host.network_mode.as_deref(), Some("host"));
+        assert_eq!((host.network_mode.as_deref(), host.userns_mode.as_deref()), (Some("host"), Some("host")));
         assert_eq!(
             host.binds.unwrap(),
             [

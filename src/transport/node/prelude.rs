@@ -3,6 +3,8 @@
 //! sshd starts every program by the login's shell, which reads start-up files first (`~/.bashrc`). What those print
 //! would precede Docker's answers, leases and archives. So each program is started by a shell of ours that first prints
 //! a mark on both streams, and the text before the mark is only used in error messages.
+//!
+//! A program that runs as root is marked once more: what sudo, PAM or `docker run` print before it starts is not its own.
 
 use crate::text::failure;
 use futures_util::stream::{self, TryStreamExt};
@@ -13,9 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-/// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined the streams,
-/// nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands (`set -x`) does not print them.
-const BEGIN: &str = include_str!("../../scripts/begin.sh");
+/// The marks of `begin.sh`.
 const MARK: &[u8] = b"\nhvdctl-begins\n";
 const MARK_STDERR: &[u8] = b"\nhvdctl-begins-stderr\n";
 
@@ -24,12 +24,6 @@ const MAX_PRELUDE: usize = 64 << 10;
 
 /// Bytes that are read from a program at once.
 const BLOCK: usize = 64 << 10;
-
-/// Returns the arguments of a program whose shell prints the marks first.
-pub(super) fn marked(argv: &[String]) -> Vec<String> {
-    let shell = ["sh", "-c", BEGIN, "sh"].map(str::to_owned);
-    shell.into_iter().chain(argv.iter().cloned()).collect()
-}
 
 /// What the login shell of a program printed.
 #[derive(Debug, Default, Clone)]
@@ -94,6 +88,17 @@ pub(super) fn stdout(inner: impl AsyncRead + Unpin, prelude: Prelude, limit: Dur
     after_mark(inner, MARK, prelude, Some(Instant::now() + limit))
 }
 
+/// Returns both streams of a program from the marks on that it prints once it runs as root, and where all of standard output is put if
+/// it has no mark: the program was not started, and the streams are those of what should have started it.
+pub(super) fn as_root(
+    stdout: impl AsyncRead + Unpin,
+    stderr: impl AsyncRead + Unpin,
+) -> (impl AsyncRead, impl AsyncRead, Arc<OnceLock<String>>) {
+    let prelude = Prelude::default();
+    let unmarked = Arc::clone(&prelude.unmarked);
+    (after_mark(stdout, MARK, prelude, None), after_mark(stderr, MARK_STDERR, Prelude::default(), None), unmarked)
+}
+
 /// Returns standard error from its mark on.
 pub(super) fn stderr(inner: impl AsyncRead + Unpin, noise: Arc<OnceLock<String>>) -> impl AsyncRead {
     after_mark(inner, MARK_STDERR, Prelude { noise, ..Prelude::default() }, None)
@@ -144,6 +149,7 @@ fn without_own(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::privileges::{BEGIN, marked};
 
     async fn read(pieces: &[&[u8]]) -> (io::Result<String>, Prelude) {
         let (mut writer, reader) = tokio::io::duplex(1 << 20);

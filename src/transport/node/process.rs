@@ -1,9 +1,11 @@
 //! A program that runs on a node: its streams, written and read concurrently to its end.
 
 use super::connections::Slot;
-use super::prelude::{LoginError, Prelude};
+use super::prelude::{self, LoginError, Prelude};
+use crate::text::failure;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -27,12 +29,18 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
+    /// Whether it was started as root, and so the exit code is not that of a sudo that refused.
+    pub is_from_root: bool,
 }
 
 impl Output {
-    /// Returns standard error as text.
+    /// Returns standard error as text, without what sudo adds to that of a program that it has started.
     pub fn complaint(&self) -> String {
-        String::from_utf8_lossy(&self.stderr).into_owned()
+        let text = String::from_utf8_lossy(&self.stderr);
+        if self.is_from_root && text.lines().any(failure::is_from_sudo) {
+            return text.split_inclusive('\n').filter(|line| !failure::is_from_sudo(line)).collect();
+        }
+        text.into_owned()
     }
 }
 
@@ -57,6 +65,8 @@ pub struct Process {
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
     /// What its login shell printed, where one started it.
     pub(super) prelude: Prelude,
+    /// All that what should have run it as root printed, where one did not start it; `None` for what runs as the login.
+    pub(super) not_as_root: Option<Arc<OnceLock<String>>>,
     /// Waits for its exit code.
     pub(super) exit: Pin<Box<dyn Future<Output = io::Result<i32>> + Send>>,
     // dropped last: its connection may be the last thing that keeps the directory of the ssh masters
@@ -80,9 +90,16 @@ impl Process {
             stdout: Box::pin(stdout.ok_or_else(missing)?),
             stderr: Box::pin(stderr.ok_or_else(missing)?),
             prelude: Prelude::default(),
+            not_as_root: None,
             exit: Box::pin(exit),
             _slot: None,
         })
+    }
+
+    /// Separates what sudo and its kind print before the program starts.
+    pub(super) fn after_root_marks(self) -> Process {
+        let (stdout, stderr, unmarked) = prelude::as_root(self.stdout, self.stderr);
+        Process { stdout: Box::pin(stdout), stderr: Box::pin(stderr), not_as_root: Some(unmarked), ..self }
     }
 
     /// Writes the input, reads both outputs to their ends and waits.
@@ -162,8 +179,7 @@ impl Process {
             read = read => read?,
             error = write => return Err(error),
         };
-        let code = self.wait(&stderr).await?;
-        Ok(Output { code, stdout, stderr })
+        self.end(stdout, stderr).await
     }
 
     /// Reads both outputs to their ends and keeps at most `max` bytes of each. When the time is over standard input is closed, which
@@ -186,8 +202,7 @@ impl Process {
             }
         };
         let ((stdout, more_output), (stderr, more_errors)) = read;
-        let code = self.wait(&stderr).await?;
-        let output = Output { code, stdout, stderr };
+        let output = self.end(stdout, stderr).await?;
         Ok(Collected { output, left_out: more_output + more_errors, timed_out })
     }
 
@@ -206,10 +221,13 @@ impl Process {
     }
 
     /// Waits for the exit code of a program whose outputs have ended.
-    async fn wait(self, stderr: &[u8]) -> io::Result<i32> {
+    async fn end(self, stdout: Vec<u8>, stderr: Vec<u8>) -> io::Result<Output> {
         let code = self.exit.await?;
-        let Some(printed) = self.prelude.unmarked.get() else { return Ok(code) };
-        let message = format!("{printed}\n{}", String::from_utf8_lossy(stderr).trim());
+        let Some(printed) = self.prelude.unmarked.get() else {
+            let is_from_root = self.not_as_root.is_some_and(|printed| printed.get().is_none());
+            return Ok(Output { code, stdout, stderr, is_from_root });
+        };
+        let message = format!("{printed}\n{}", String::from_utf8_lossy(&stderr).trim());
         Err(match message.trim() {
             "" => LoginError::ended(&format!("the login shell exited with code {code} and printed nothing")),
             message => LoginError::ended(message),

@@ -7,11 +7,11 @@ use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
 use crate::text::failure::{self, Docker, Sudo as Refusal};
-use crate::transport::access::{Login, RootMethod};
+use crate::transport::access::{EngineFault, Login, RootMethod};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
 use zeroize::Zeroizing;
 
-const ACCESS: &str = include_str!("../../scripts/access.sh");
+const ACCESS: &str = concat!(include_str!("../../scripts/login.sh"), include_str!("../../scripts/access.sh"));
 
 impl Transport {
     /// Sets how root and the engine are used from now on, and returns the login. A password is tried where one is needed: once,
@@ -41,6 +41,10 @@ impl Transport {
         }
         self.access.root = root;
         self.access.engine = login.engine(root);
+        self.engine_fault = login.engine_fault();
+        if let Some(warning) = login.warning() {
+            events.warn(format!("{}: {warning}", self.node));
+        }
         self.access.image = cluster.image.clone();
         self.access.cluster = cluster.name.clone();
         Ok(login)
@@ -59,7 +63,9 @@ impl Transport {
         let stderr = output.complaint();
         // the line was the only attempt: that there was no second one is not worth reporting
         let is_refused = stderr.lines().any(|line| failure::sudo(line) == Some(Refusal::PasswordRefused));
-        let other = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let mut lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        // sudo warns of other things as well
+        let other = lines.clone().rfind(|line| failure::sudo(line).is_some()).or(lines.next_back());
         let message = other.filter(|_| !is_refused).unwrap_or("sudo refused the password");
         Err(NodeError::failed(&self.node, operation, message)
             .hint(format!("check that it is the password of {user} there; hvdctl tries a password only once")))
@@ -73,10 +79,21 @@ impl Transport {
         ))
     }
 
+    /// Checks that the node has an engine that may be used, as far as it is known without asking it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn check_engine(&self, operation: &str) -> Result<(), NodeError> {
+        let error = |EngineFault { message, hint }: &EngineFault| {
+            NodeError::failed(&self.node, operation, message).kind(Kind::EngineUnavailable).hint(hint)
+        };
+        self.engine_fault.as_ref().map(error).map_or(Ok(()), Err)
+    }
+
     /// Returns why a program did not run as root, if it was not the program that failed.
     pub(super) fn root_refusal(&self, output: &Output, operation: &str) -> Option<NodeError> {
         use Refusal::{NotAllowed, NotInstalled, PasswordRequired};
-        if output.code == 0 {
+        if output.code == 0 || output.is_from_root {
             return None;
         }
         let stderr = output.complaint();
@@ -192,6 +209,8 @@ mod tests {
             ("cut", "coreutils", "echo \"cut: invalid option -- 'z'\" >&2; exit 1"),
             ("b2sum", "coreutils", "echo \"b2sum: invalid option -- 'z'\" >&2; exit 1"),
             ("stat", "coreutils", "exit 1"),
+            ("cut", "uutils", "echo 'cut (uutils coreutils) 0.2.2'; exit 1"),
+            ("cut", "uutils", "echo '/usr/bin/cut 0.0.17'; exit 1"),
             ("xargs", "findutils", "exit 1"),
             ("grep", "grep", "exec tr '\\0' '\\n'"),
         ];

@@ -102,7 +102,7 @@ impl State {
             keys: None,
             lease: None,
             facts: String::new(),
-            access: "user root\nsudo root\nengine direct\n",
+            access: "user root\nsudo root\nengine open\n",
             log: String::new(),
             made: 0,
             names: String::new(),
