@@ -350,13 +350,15 @@ class Image(unittest.TestCase):
                 with open(program, "w") as file:
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
-            program = ""
+            program = "NAMES = ['localhost', 'no-such-host.invalid']\n"
             for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "inside.py")):
                 with open(part) as file:
                     program += file.read()
             said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
                                   env={"PATH": path}).stdout.decode()
-        return dict(line.split(" ", 1) for line in said.splitlines())["launchers"]
+        said = dict(line.split(" ", 1) for line in said.splitlines())
+        self.assertEqual([said["name:localhost"], said["name:no-such-host.invalid"]], ["127.0.0.1", ""])
+        return said["launchers"]
 
     def test_the_launchers_of_an_image(self):
         self.assertEqual(self.launchers(), "env")

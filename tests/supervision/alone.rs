@@ -36,6 +36,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
         variables: BTreeMap::new(),
         first: LaunchHost { node: "a", address: "10.0.0.1".parse().unwrap(), ranks: 1 },
+        names: Vec::new(),
         workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
         restarts: 0,
         elastic: None,
