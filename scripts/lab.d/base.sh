@@ -37,6 +37,7 @@ base_bootstrap() { # SUITE DIRECTORY
 # This machine's Debian sources, with the suite in place of its own, as lines for sources.list.
 base_apt_sources() { # SUITE
   local own
+  # shellcheck source=/dev/null
   own=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
   [ -n "$own" ] || return 0
   # shellcheck disable=SC2016 # apt expands it
