@@ -6,6 +6,7 @@ use crate::process::{Done, run, s};
 use crate::state::{FULL, FULL_IMAGE, IMAGE, Lab, NODES, Restore, hvdctl_in, no_job_is_left, node_sh};
 use std::fs;
 use std::io::{Write, stderr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ const TRAININGS: [(&str, &[&str], &str); 5] = [
     ("mpi_pi", &["--launcher", "mpirun"], "[0 node1] pi is about 3.1415926536"),
 ];
 
-/// A user's way on the two nodes of a cluster, with the steps that failed.
+/// What a user does with the two nodes of a cluster, with the steps that failed.
 pub struct Steps<'a> {
     variant: &'a str,
     dir: &'a Path,
@@ -36,14 +37,17 @@ impl Steps<'_> {
         Steps { variant, dir, home, failed: Vec::new() }
     }
 
-    /// Runs hvdctl; the step is good if it ends with 0 and its output contains the text.
+    /// Runs hvdctl; the step is good if it ends with 0, in time, and its output contains the text.
     fn step(&mut self, name: &str, args: &[&str], says: &str) {
         let started = Instant::now();
         let mut command = hvdctl_in(self.dir);
         command.env("HOME", self.home.path()).args(args);
-        let done = run(command, s(240));
-        let good = done.code == 0 && done.out.contains(says);
-        self.report(name, &if good { "ok".to_owned() } else { failure(&done) }, started);
+        let result = match catch_unwind(AssertUnwindSafe(|| run(command, s(240)))) {
+            Ok(done) if done.code == 0 && done.out.contains(says) => "ok".to_owned(),
+            Ok(done) => failure(&done),
+            Err(_) => "FAILED: it did not end".to_owned(),
+        };
+        self.report(name, &result, started);
     }
 
     /// Prints the result of a step, at once where there is a table of them, and keeps it if it is a failure.
@@ -60,7 +64,7 @@ impl Steps<'_> {
 
     /// From `init` to `down`, with the inventory changed in between and one training for each of these launchers. A step is tried
     /// even if an earlier one failed, except that nothing is possible without an inventory.
-    pub fn take(&mut self, edit: impl Fn(String) -> String, trainings: &[usize]) {
+    pub fn run_all(&mut self, edit: impl Fn(String) -> String, trainings: &[usize]) {
         self.step("init", &["init", NODES[0], NODES[1]], "wrote inventory.toml with 2 nodes");
         let inventory = self.dir.join("inventory.toml");
         let Ok(text) = fs::read_to_string(&inventory) else { return };
@@ -121,13 +125,13 @@ fn strange(own_name_is_second: bool) -> impl Drop {
 const RESTORE: &str =
     "cat /run/hvdctl-test-hosts >/etc/hosts; ip addr flush dev eth0 to 10.77.0.0/24; rm /run/hvdctl-test-hosts";
 
-/// The pair's nodes as they are now take this way.
+/// Runs all steps on the pair's nodes as they are now.
 #[track_caller]
 fn all_steps_succeed(lab: &Lab, variant: &str, trainings: &[usize]) {
     let dir = lab.path().join(variant);
     fs::create_dir(&dir).unwrap();
     let mut steps = Steps::new(variant, &dir, &lab_dir().join("ssh_config"));
-    steps.take(|inventory| inventory.replacen(FULL_IMAGE, IMAGE, 1), trainings);
+    steps.run_all(|inventory| inventory.replacen(FULL_IMAGE, IMAGE, 1), trainings);
     assert!(steps.failed.is_empty(), "{}", steps.failed.join("\n"));
     no_job_is_left();
 }
