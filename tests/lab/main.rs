@@ -40,6 +40,7 @@ mod status;
 mod train;
 mod up;
 mod up_faults;
+mod variants;
 mod verify;
 mod watch;
 mod worker_logins;
