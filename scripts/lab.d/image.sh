@@ -1,12 +1,19 @@
 # Images: built when their inputs changed, and not touched otherwise. Sourced, never run.
 # shellcheck shell=bash
 
+readonly IMAGE_INPUTS='{{index .Config.Labels "hvdctl.lab.inputs"}}'
+
 # A build's inputs are the files of its directory and its arguments; their hash is kept as a label of the image.
 image_inputs() { # DIRECTORY [ARGUMENT…]
   { cd "$1" && find . -maxdepth 1 -type f ! -name build -print0 | sort -z | xargs -0 sha256sum && printf '%s\n' "${@:2}"; } | sha256sum | cut -c1-32
 }
 
-image_label() { docker image inspect --format "{{index .Config.Labels \"hvdctl.lab.inputs\"}}" "$1" 2>/dev/null; }
+image_label() { docker image inspect --format "$IMAGE_INPUTS" "$1" 2>/dev/null; }
+
+# The suite of Debian that a build starts from: its argument SUITE, or the one that its Dockerfile names.
+image_suite() { # DIRECTORY [ARGUMENT…]
+  { printf '%s\n' "${@:2}" | sed -n 's/^SUITE=//p'; sed -n 's/^FROM debian://p; s/^ARG SUITE=//p' "$1/Dockerfile"; } | sed 's/ .*//; q'
+}
 
 # The suite of Debian that a build starts from: its argument SUITE, or the one that its Dockerfile names.
 image_suite() { # DIRECTORY [ARGUMENT…]
@@ -62,4 +69,25 @@ image_ensure_horovod() { # latest|tensorflow|quick|modern|modern-frameworks
   esac
 }
 
-image_ensure_node() { image_ensure hvdctl-lab/node:latest "$LAB_SCRIPTS/lab.d/node"; }
+image_ensure_node() { # SUITE[-uutils]
+  local -a arguments=(--build-arg "SUITE=${1%-uutils}")
+  if [[ $1 = *-uutils ]]; then arguments+=(--build-arg UUTILS=1); fi
+  image_ensure "hvdctl-lab/node:$1" "$LAB_SCRIPTS/lab.d/node" "${arguments[@]}"
+}
+
+# Builds an image from a Dockerfile on standard input, which may begin after its FROM line, and loads it into these nodes.
+image_derive() { # IMAGE NODE…
+  local -r image=$1
+  local dockerfile node failed=0
+  local -a jobs=()
+  shift
+  dockerfile=$(cat)
+  grep -qi '^FROM ' <<<"$dockerfile" || dockerfile="FROM $LAB_IMAGE:latest"$'\n'$dockerfile
+  DOCKER_BUILDKIT=0 docker build --network host --force-rm --label "$LAB_LABEL" -t "$image" - <<<"$dockerfile" >&2 || die "$image could not be built"
+  for node; do
+    docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" docker load -q >/dev/null &
+    jobs+=($!)
+  done
+  for node in "${jobs[@]}"; do wait "$node" || failed=1; done
+  [ "$failed" = 0 ] || die "$image could not be loaded into every node"
+}

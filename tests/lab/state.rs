@@ -200,7 +200,8 @@ pub fn on(node: &str, script: &str) -> String {
 /// The node's address on the pair's network.
 #[track_caller]
 pub fn address(node: &str) -> String {
-    on(node, "hostname -i").split_whitespace().next().unwrap().to_owned()
+    // the own name is 127.0.1.1 there
+    on(node, "ip -o -4 addr show dev eth0 | sed -n '1s/.* inet \\([^/]*\\).*/\\1/p'").trim().to_owned()
 }
 
 /// `docker inspect` of a container on a node.

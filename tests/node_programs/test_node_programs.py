@@ -312,6 +312,16 @@ class Binding(unittest.TestCase):
         # of the CPU set of the container, whatever of it lies there
         self.assertEqual(self.bound("numa", 3, usable=range(20, 50))[1], ["48-49", "48-49", "20-31"])
 
+    def test_a_mig_device_is_where_its_gpu_is(self):
+        devices = ["MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", "MIG-GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/0/0", "MIG-unknown"]
+        gpus = machines.DGX_GPUS + machines.DGX_MIG_DEVICES
+        self.assertEqual(binding.gpu_nodes(reader(machines.DGX), gpus, ",".join(devices)), [7, 5, -1])
+
+    def test_each_rank_gets_a_mig_device_of_its_own(self):
+        of_rank = [rank_supervisor.own_device("MIG-1,MIG-2", rank) for rank in range(3)]
+        self.assertEqual(of_rank, ["MIG-1", "MIG-2", "MIG-1"])
+        self.assertEqual([rank_supervisor.own_device(visible, 1) for visible in ("0,1", "GPU-a,GPU-b", "")], ["0,1", "GPU-a,GPU-b", ""])
+
     def test_nothing_is_bound_where_nothing_is_known(self):
         self.assertEqual(self.bound(None, 2, gpus=""), ("none", ["0-255"] * 2))
         self.assertEqual(self.bound(None, 2, gpus="Failed to initialize NVML: Unknown Error\n")[0], "none")

@@ -1,8 +1,10 @@
-//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate.
+//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, nodes of other
+//! distributions and with other settings.
 
 mod cuts;
 mod frameworks;
 mod keras;
+mod variants;
 
 use crate::process::{run, s};
 use crate::state::{Lab, no_job_is_left};
