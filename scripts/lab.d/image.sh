@@ -15,11 +15,6 @@ image_suite() { # DIRECTORY [ARGUMENT…]
   { printf '%s\n' "${@:2}" | sed -n 's/^SUITE=//p'; sed -n 's/^FROM debian://p; s/^ARG SUITE=//p' "$1/Dockerfile"; } | sed 's/ .*//; q'
 }
 
-# The suite of Debian that a build starts from: its argument SUITE, or the one that its Dockerfile names.
-image_suite() { # DIRECTORY [ARGUMENT…]
-  { printf '%s\n' "${@:2}" | sed -n 's/^SUITE=//p'; sed -n 's/^FROM debian://p; s/^ARG SUITE=//p' "$1/Dockerfile"; } | sed 's/ .*//; q'
-}
-
 image_ensure() { # IMAGE DIRECTORY [ARGUMENT of docker build…]
   local -r image=$1 directory=$2
   shift 2
