@@ -53,11 +53,12 @@ image_build() {
 
 image_id() { docker image inspect --format '{{.Id}}' "$@" 2>/dev/null; } # IMAGE…
 
-image_ensure_horovod() { # latest|tensorflow|quick|modern|modern-frameworks
+image_ensure_horovod() { # latest|tensorflow|quick|strange|modern|modern-frameworks
   case $1 in
   latest) image_ensure "$LAB_IMAGE:latest" "$LAB_SCRIPTS/image" ;;
   # The base is an argument, so that the image is rebuilt when it changes.
   quick) image_ensure "$LAB_IMAGE:quick" "$LAB_SCRIPTS/image/quick" --build-arg "BASE=$(image_id "$LAB_IMAGE:latest")" ;;
+  strange) image_ensure "$LAB_IMAGE:strange" "$LAB_SCRIPTS/image/strange" --build-arg "BASE=$(image_id "$LAB_IMAGE:quick")" ;;
   tensorflow) image_ensure "$LAB_IMAGE:tensorflow" "$LAB_SCRIPTS/image" --build-arg TENSORFLOW=1 ;;
   modern) image_ensure "$LAB_IMAGE:modern" "$LAB_SCRIPTS/image/modern" ;;
   modern-frameworks) image_ensure "$LAB_IMAGE:modern-frameworks" "$LAB_SCRIPTS/image/modern" --build-arg FRAMEWORKS=1 ;;

@@ -380,22 +380,25 @@ class JobSupervisor:
         if launcher.code is None and not fault:
             fault = self.requests.fault()
         stopped = launcher.code is None and not fault and (self.requests or not launcher.failed)
-        may_restart = self.membership or len(self.attempts) < self.launch["restarts"]
-        again = bool(launcher.code != 0 and not self.requests and may_restart)
+        may_restart = bool((self.membership or len(self.attempts) < self.launch["restarts"]) and not self.requests)
 
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
-        self.reap_everywhere(report, again)
+        self.reap_everywhere(report, may_restart)
         launcher.end()
         reap.rest()
         launcher.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
-        reap.forget(again)
+        reap.forget(may_restart)
         code = launcher.failed[0] if launcher.failed else launcher.code
         result = dict(outcome(report, self.used, self.launch["node"]), launcher=None if stopped else 1 if fault else code)
         if fault:
             result["fault"] = fault
-        return result, again
+        # mpirun of Open MPI 5 ends with 0 when it has lost a node
+        succeeded = launcher.code == 0 and len(result["exits"]) == ranks(self.used)
+        if may_restart and succeeded:
+            self.clean()
+        return result, may_restart and not succeeded
 
     def watch(self, launcher):
         """Waits until the launcher ends, a rank fails, the end is requested, a node leaves or joins, or ranks are missing. Returns the

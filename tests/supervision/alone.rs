@@ -133,6 +133,17 @@ fn the_pause_before_a_restart_doubles_and_is_as_it_was_set() {
 }
 
 #[test]
+fn a_launcher_that_ends_with_0_has_not_succeeded_if_ranks_are_missing() {
+    // as mpirun of Open MPI 5, which has lost a node
+    let here = tempfile::tempdir().unwrap();
+    let description = LaunchDescription { restarts: 1, restart_pause: 0, ..description("exit 0") };
+    let result = supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
+    let attempts = fs::read_to_string(here.path().join("attempts.json")).unwrap();
+    assert_eq!(attempts.matches("\"launcher\": 0").count(), 1, "{attempts}");
+    assert_eq!(result.state(), State::Lost);
+}
+
+#[test]
 fn a_launcher_has_the_nodes_of_each_attempt_in_a_file_and_the_variables_that_it_reads() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("env.json"), r#"{"PET_LOG_DIR": "of -e", "TOKEN": "secret"}"#).unwrap();
