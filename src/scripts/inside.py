@@ -91,7 +91,7 @@ def addresses(name):
     return list(dict.fromkeys(address[0] for *_, address in found))
 
 
-for host in NAMES:  # noqa: F821
+for host in globals()["NAMES"]:
     print("name:" + host, *(addresses(host) or [""]), flush=True)
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
