@@ -64,6 +64,9 @@ pub struct Running {
     /// Keep at most this much output on each node, e.g. 512m or 2g; the oldest lines go first [default: all]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub log_max: Option<u64>,
+    /// Keep every state of progress bars in the log [default: the newest one, at most once a second]
+    #[arg(long)]
+    pub log_progress: bool,
     /// Show which rank would run where, and with which command; start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,

@@ -81,6 +81,7 @@ async fn launch(
         bind: running.bind.or(cluster.bind),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         log_max: running.log_max,
+        log_progress: running.log_progress,
         env,
         watch: WatchOptions {
             output: !running.detach,

@@ -43,6 +43,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         bind: cluster.bind,
         stall_timeout: Duration::ZERO,
         log_max: None,
+        log_progress: false,
         env: BTreeMap::new(),
         watch: WatchOptions {
             output: *verbose > 0,

@@ -68,6 +68,7 @@ impl JobPlan {
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),
             log_max: options.log_max,
+            log_progress: options.log_progress,
             ..Record::default()
         }
     }

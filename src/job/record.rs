@@ -68,6 +68,9 @@ pub struct Record {
     pub idle_margin: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
     pub log_max: Option<u64>,
+    /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.
+    #[serde(default)]
+    pub log_progress: bool,
     /// The inventory's limits by name: a login by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
 }

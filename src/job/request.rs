@@ -56,6 +56,8 @@ pub struct JobOptions {
     pub stall_timeout: Duration,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
+    /// Whether the log keeps every state of progress bars.
+    pub log_progress: bool,
     /// Environment of the ranks; takes precedence over the inventory's.
     pub env: BTreeMap<String, Secret>,
     /// How it is watched.

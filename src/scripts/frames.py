@@ -1,12 +1,22 @@
 """A node's log of a job: frames, one a line (job/frames.rs reads them), and the short file `states` next to it."""
 import ctypes
 import os
+import re
 import time
 
 LONGEST = 1 << 16  # bytes; a longer line is cut into several frames, so that memory stays bounded
 RESERVED = 1 << 16  # bytes for what must be recorded even if the disk is full
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE: fallocate(2)
 OUTPUT = (b"o", b"e")  # frames with output of a rank
+INTERVAL = 1  # seconds between two states of a progress bar in the log
+MOST_ROWS = 256  # of a screen whose states wait for that
+# control sequences (ECMA-48, 8.3): the cursor moves to another row; all but those for colour and style, and backspaces
+MOVE = re.compile(rb"\x1b\[[0-9]{0,3}[ABEF]")
+CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-ln-~]|\x08")
+BLANK = b" \t\x08"
+STYLE = re.compile(rb"\x1b\[[0-?]*m")
+# what ends a text on the screen: a newline, a carriage return, or another row
+END = re.compile(rb"\r*(\n)|\r+|\x1b\[([0-9]{0,3})([ABEF])")
 
 
 def fallocate(file, mode, length):
@@ -88,6 +98,11 @@ def updates(line):
     return [part for part in line.split(b"\r") if part]
 
 
+def is_visible(text):
+    """Whether a text shows anything on a screen."""
+    return bool(text.strip(BLANK)) and (b"\x1b" not in text or bool(STYLE.sub(b"", CONTROL.sub(b"", text)).strip(BLANK)))
+
+
 class Lines:
     """Turns a stream's bytes into whole lines; each state of a progress bar is one. A line without an end is shown after a second.
     `see` is called with each line; a true result keeps the line out of the log."""
@@ -97,20 +112,25 @@ class Lines:
         self.rest, self.since = b"", 0.0
 
     def take(self, data):
-        *whole, rest = (self.rest + data).split(b"\n")
-        lines = [part for line in whole for part in updates(line) or [b""]]
-        # the last state of an unfinished line may still grow
-        last = rest.rstrip(b"\r").rfind(b"\r") + 1
-        lines += updates(rest[:last])
-        self.rest, self.since = rest[last:], time.monotonic()
+        lines, self.rest = self.split(self.rest + data)
+        self.since = time.monotonic()
         while len(self.rest) > LONGEST:
-            lines.append(self.rest[:LONGEST])
+            lines += self.unseen([self.rest[:LONGEST]])
             self.rest = self.rest[LONGEST:]
         self.show(lines)
 
+    def split(self, data):
+        """The lines of the bytes, and those after the last line."""
+        *whole, rest = data.split(b"\n")
+        lines = [part for line in whole for part in updates(line) or [b""]]
+        # the last state of an unfinished line may still grow
+        last = rest.rstrip(b"\r").rfind(b"\r") + 1
+        return self.unseen(lines + updates(rest[:last])), rest[last:]
+
+    def unseen(self, lines):
+        return [line for line in lines if not self.see(line)] if self.see else lines
+
     def show(self, lines):
-        if self.see:
-            lines = [line for line in lines if not self.see(line)]
         if lines:
             self.log.write(self.kind, lines)
 
@@ -120,5 +140,87 @@ class Lines:
             self.end()
 
     def end(self):
-        self.show(updates(self.rest))
+        self.show(self.unseen(updates(self.rest)))
         self.rest = b""
+
+
+class LastStates(Lines):
+    """The same, but of a progress bar only its newest state, once a second. A state is text that the next one overwrites, because it ends
+    with a carriage return or the cursor has moved up to its row. A row's last text is never left out: a terminal would still show it."""
+
+    def __init__(self, log, kind, see=None):
+        super().__init__(log, kind, see)
+        self.row = self.bottom = 0  # that of the cursor, and the last one
+        self.states = {}  # rows to their newest texts, which are not in the log yet
+        self.due = self.shown = 0.0  # when they are to be there; when the last ones came there
+        self.has_row = False  # whether the log has a text of the cursor's row
+
+    def split(self, data):
+        is_plain = not self.states and self.row == self.bottom and b"\r" not in data
+        if is_plain and not (b"\x1b[" in data and MOVE.search(data)):
+            *lines, rest = data.split(b"\n")
+            if lines and self.has_row:
+                self.has_row = False
+                lines = lines if lines[0] else lines[1:]
+            return self.unseen(lines), rest
+        lines, start = [], 0
+        for end in END.finditer(data):
+            newline, count, direction = end.groups()
+            if end.end() == len(data) and not newline and not direction:
+                break  # a newline may follow the carriage return
+            wanted = self.unseen([data[start:end.start()]])
+            lines += [line for text in wanted for line in (self.finish(text) if newline else self.overwrite(text))]
+            if newline or direction:
+                self.move(-int(count or 1) if direction in (b"A", b"F") else int(count or 1), newline)
+            start = end.end()
+        return lines, data[start:]
+
+    def move(self, rows, adds):
+        """Moves the cursor by so many rows. Only a newline adds one at the end."""
+        self.row = self.row + rows if adds else min(self.row + rows, self.bottom)
+        self.bottom = max(self.row, self.bottom)
+        self.has_row = False
+
+    def finish(self, text):
+        """The lines for the log after a newline that follows this text."""
+        if self.row < self.bottom or self.states.keys() - {self.row}:
+            # the cursor has been further up, and may return to this row
+            return self.overwrite(text)
+        state = self.states.pop(self.row, b"")
+        text = text if is_visible(text) else state or text
+        return [text] if text or not self.has_row else []
+
+    def overwrite(self, text):
+        """Keeps the row's newest text. Returns the lines for the log if there are too many."""
+        if not is_visible(text):
+            return []
+        lines = self.take_states() if len(self.states) >= MOST_ROWS and self.row not in self.states else []
+        if not self.states:
+            self.due = time.monotonic() + INTERVAL
+        self.states[self.row] = text
+        return lines
+
+    def take_states(self):
+        lines = [CONTROL.sub(b"", self.states[row]) for row in sorted(self.states)]
+        self.has_row = self.has_row or self.row in self.states
+        self.states, self.shown = {}, time.monotonic()
+        return lines
+
+    def idle(self):
+        now = time.monotonic()
+        if self.rest and now - max(self.since, self.shown) > INTERVAL:
+            self.end()
+        elif self.states and now >= self.due:
+            self.show(self.take_states())
+
+    def end(self):
+        rest, self.rest = self.rest, b""
+        text = rest.rstrip(b"\r")
+        if self.states or rest != text:
+            lines = [line for text in self.unseen([text]) for line in self.overwrite(text)]
+            lines += self.take_states()
+        else:
+            lines = self.unseen([text] if text else [])
+        self.has_row = self.has_row or bool(lines)
+        self.shown = time.monotonic()
+        self.show(lines)

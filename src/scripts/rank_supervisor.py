@@ -303,8 +303,9 @@ class Supervisor:
             return False
         self.log.state(b"s", b"")
         reports = HangReports(self.log, self.launcher)
-        for stream, lines in ((self.program.child.stdout, frames.Lines(self.log, b"o")),
-                              (self.program.child.stderr, frames.Lines(self.log, b"e", reports.see))):
+        lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
+        for stream, lines in ((self.program.child.stdout, lines_of(self.log, b"o")),
+                              (self.program.child.stderr, lines_of(self.log, b"e", reports.see))):
             self.streams[stream] = lines
             os.set_blocking(stream.fileno(), False)
             self.selector.register(stream, selectors.EVENT_READ)

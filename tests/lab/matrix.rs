@@ -223,7 +223,8 @@ for i in range(100): out.write(b'\\rbar %d' % i)
 out.write(b'\\n' + b'y' * 300000 + b'\\n\\xff\\xfe end without newline')
 out.flush()
 time.sleep(4)";
-    let mut command = lab.command(&["run", "-np", "4", controller, "--", "python3", "-c", program, &LINES.to_string()]);
+    let options = ["run", "-np", "4", controller, "--log-progress"];
+    let mut command = lab.command(&[&options[..], &["--", "python3", "-c", program, &LINES.to_string()]].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory, nor on the nodes

@@ -350,7 +350,7 @@ mod full {
 for i in range(3): print(f'\\rstep {i}', end='', flush=True)
 print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
 time.sleep(300)";
-        let mut run = lab.start(&["run", "-np", "1", "--", "python3", "-c", bar]);
+        let mut run = lab.start(&["run", "-np", "1", "--log-progress", "--", "python3", "-c", bar]);
         let lines =
             ["step 0", "step 1", "step 2", "done", "", "and a prompt"].map(|l| format!("[0 node1] {l}\n")).concat();
         run.until(&[&lines], s(60));

@@ -2,6 +2,7 @@
 interpreter that it finds."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -10,6 +11,8 @@ import sys
 import tempfile
 import time
 import unittest
+from random import Random
+from unittest import mock
 
 sys.dont_write_bytecode = True
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -217,6 +220,7 @@ class Output(unittest.TestCase):
         self.assertEqual(self.lines(b"a", b"b\nc", b"\n\nd"), [b"ab", b"c", b"", b"d"])
 
     def test_each_state_of_a_progress_bar_is_a_line(self):
+        """With --log-progress."""
         self.assertEqual(self.lines(b"\r 1%\r 2%", b"\r 3%\n", b"end\r\n"), [b" 1%", b" 2%", b" 3%", b"end"])
 
     def test_long_lines_are_cut(self):
@@ -237,6 +241,114 @@ class Output(unittest.TestCase):
                 last = file.read().splitlines()[-1]
             self.assertEqual(last.split(b" ", 1)[1], b"3 o " + b"x" * 100)
             os.close(log.file)
+
+
+class Screen(unittest.TestCase):
+    """A rank's output if of progress bars only the newest states are logged."""
+
+    def written(self, pieces, see=None):
+        """The lines that are logged, each with its time; pieces are bytes, or seconds that pass."""
+        written = []
+        clock = mock.Mock()
+        clock.monotonic.return_value = 0.0
+
+        class Log:
+            def write(self, _kind, lines):
+                written.extend((clock.monotonic(), line) for line in lines)
+
+        with mock.patch.object(frames, "time", clock):
+            lines = frames.LastStates(Log(), b"e", see)
+            for piece in pieces:
+                if isinstance(piece, bytes):
+                    lines.take(piece)
+                else:
+                    clock.monotonic.return_value += piece
+                lines.idle()
+            lines.end()
+        return written
+
+    def lines(self, *pieces, **options):
+        return [line for _, line in self.written(pieces, **options)]
+
+    def test_a_bar_is_logged_once_a_second(self):
+        for form in (b"\r%d%%", b"%d%%\r", b"\r\x1b[K%d%%", b"\r\x1b[2K\x1b[32m%d%%\x1b[0m", b"%d%%\x08\x08\x08\r"):
+            pieces = [piece for step in range(1, 601) for piece in (form % step, 0.1)] + [form.strip(b"\r") % 700 + b"\n", b"end\n"]
+            written = self.written(pieces)
+            times = [time for time, _ in written]
+            self.assertTrue(55 <= len(written) <= 62, (form, written))
+            self.assertTrue(all(after - before >= 0.99 for before, after in zip(times, times[1:-2])), (form, times))
+            self.assertIn(b"700%", written[-2][1])
+            self.assertEqual(written[-1][1], b"end")
+            steps = [int(re.search(rb"([0-9]+)%", line).group(1)) for _, line in written[:-2]]
+            self.assertTrue(all(abs(step - 10 * time) <= 2 for step, time in zip(steps, times)), "the newest: %s" % written)
+
+    def test_a_slow_bar_is_logged_while_it_waits(self):
+        self.assertEqual(self.lines(b"\r1%", 1.5, b"\r2%", 1.5, b"\r2%\n"), [b"1%", b"2%", b"2%"])
+        self.assertEqual(self.lines(b"1%\r", 1.5, b"2%\r", 1.5, b"\n", b"end\n"), [b"1%", b"2%", b"end"])
+
+    def test_what_a_bar_leaves_is_always_logged(self):
+        for rest in (b"", b"\n", b"\r", b"\r\n", b"\r\r\n", b"\r       ", b"\r       \r"):
+            self.assertEqual(self.lines(b"\r 1%\r100%" + rest), [b"100%"], rest)
+        self.assertEqual(self.lines(b"\r 1%\r100%\r", b"\nend"), [b"100%", b"end"])
+
+    def test_other_output_is_as_it_was(self):
+        for text in (b"a\n\nb\n", b"  \n", b"\x1b[31mred\x1b[0m\n\x1b]0;title\x07\x1b[2J\x08\n", b"\xff\xfe\x00\n"):
+            self.assertEqual(self.lines(text), text.split(b"\n")[:-1])
+        self.assertEqual(self.lines(b"one\r\n\r\ntwo\r", b"\nthree"), [b"one", b"", b"two", b"three"])
+        self.assertEqual(self.lines(b"wait", 2, b" done\nask: ", 2, b"\n\nend\n"), [b"wait", b" done", b"ask: ", b"", b"end"])
+        written = self.lines(b"\r" + b"x" * (2 * frames.LONGEST + 1))
+        self.assertEqual([len(line) for line in written], [frames.LONGEST, frames.LONGEST, 1])
+
+    def test_lines_between_the_states_of_a_bar(self):
+        """As `tqdm.write` prints them."""
+        pieces = [piece for step in range(100) for piece in (
+            b"\r%d%%" % step, b"\r      \r", b"loss %d" % step, b"\n", b"\r%d%%" % step, 0.1)]
+        written = self.lines(*pieces)
+        self.assertEqual([line for line in written if line.startswith(b"loss")], [b"loss %d" % step for step in range(100)])
+        self.assertEqual(written[-1], b"99%")
+        self.assertLessEqual(len(written), 111)
+
+    def test_each_of_several_bars_is_logged_once_a_second(self):
+        """The cursor moves up between them: nested bars as tqdm draws them, and a table as rich does."""
+        tqdm, table = [b"\router 0"], [b"a 0\nb 0\nc 0"]
+        for step in range(1, 301):
+            tqdm += [b"\n\rinner %d\x1b[A" % step, 0.1]
+            tqdm += [b"\n\r        \x1b[A", b"\router %d" % step] if step % 10 == 0 else []
+            table += [b"\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2Ka %d\nb %d\nc %d" % (step, step, step), 0.1]
+        for pieces, last, bars in ((tqdm + [b"\n"], [b"outer 300", b"inner 300"], 2), (table, [b"a 300", b"b 300", b"c 300"], 3)):
+            written = self.lines(*pieces)
+            self.assertTrue(27 * bars <= len(written) <= 32 * bars, written)
+            self.assertEqual(sorted(written[-bars:]), sorted(last))
+            self.assertFalse([line for line in written if b"\x1b" in line])
+
+    def test_what_a_terminal_shows_at_the_end_is_logged(self):
+        random = Random(7)
+        for _ in range(100):
+            pieces, screen, row, bottom = [], {}, 0, 0
+            for number in range(random.randrange(60)):
+                text = b"%d." % number if random.random() < 0.7 else b""
+                screen[row] = text or screen.get(row, b"")
+                # a text begins in the first column
+                end, rows = random.choice([(b"\r", 0), (b"\n", 1), (b"\r\n", 1), (b"\x1b[A\r", -1), (b"\x1b[2A\r", -2), (b"\x1b[B\r", 1)])
+                row = row + rows if b"\n" in end else min(row + rows, bottom)
+                bottom = max(row, bottom)
+                pieces.append(text + end)
+                pieces += [random.random()] if random.random() < 0.3 else []
+            stream = [piece for piece in pieces if isinstance(piece, bytes)]
+            for form in (pieces, [b"".join(stream)], [b"%c" % byte for byte in b"".join(stream)]):
+                lines = self.lines(*form)
+                self.assertEqual([text for text in screen.values() if text and text not in lines], [], (form, lines))
+
+    def test_many_rows_wait_in_bounded_memory(self):
+        with mock.patch.object(frames, "MOST_ROWS", 3):
+            written = self.written([b"0\n1\x1b[A\r2\n3\n4\n5\n6\n", 0.5, b"7\n"])
+        self.assertEqual([line for _, line in written], [b"0", b"2", b"3", b"4", b"5", b"6", b"7"])
+        self.assertEqual(written[3][0], 0.0)
+
+    def test_everything_is_seen_once(self):
+        seen = []
+        self.lines(b"a\n\rb\rc\x1b[A\nd\n", 2, b"e", 2, b"\n", see=lambda line: seen.append(line))
+        self.assertEqual([text for text in seen if text], [b"a", b"b", b"c", b"d", b"e"])
 
 
 class Hangs(unittest.TestCase):

@@ -94,6 +94,8 @@ pub struct Spec {
     pub idle_margin: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
+    /// Whether the log keeps every state of progress bars.
+    pub log_progress: bool,
     /// Which cores the ranks are bound to.
     pub bind: Option<Bind>,
     /// The ranks that the launcher never starts, separated by spaces.
@@ -112,6 +114,7 @@ impl Spec {
             stall: 0,
             idle_margin: 30,
             log_max: None,
+            log_progress: false,
             start_timeout: 60,
             restarts: 0,
             min_ranks: None,
@@ -216,6 +219,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         stall: spec.stall,
         idle_margin: spec.idle_margin,
         log_max: spec.log_max,
+        log_progress: spec.log_progress,
         ulimits: BTreeMap::new(),
     }
 }

@@ -21,7 +21,7 @@ out.write(b'\\n' + b'y' * 300000 + b'\\n')
 out.flush()
 print('an error', file=sys.stderr)
 out.write(b'\\xff\\xfe end without newline')";
-        let end = cluster.start(&Spec { ranks: [2, 2], ..Spec::python(method, program) }).end();
+        let end = cluster.start(&Spec { ranks: [2, 2], log_progress: true, ..Spec::python(method, program) }).end();
         assert_eq!((end.ending.state(), end.ending.started), (State::Succeeded, 4), "{}", end.all);
         for rank in 0..4 {
             let of_rank = || end.frames.iter().filter(|frame| frame.rank == rank);
@@ -78,17 +78,51 @@ fn the_last_lines_of_a_rank_come_however_it_ends() {
 }
 
 #[test]
-fn a_progress_bar_is_in_the_log_while_it_moves() {
+fn every_state_of_a_progress_bar_is_in_the_log_if_asked() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "for i in range(3): print(f'\\rstep {i}', end='', flush=True)
 print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
 time.sleep(300)";
-        let job = cluster.start(&Spec::python(method, program));
+        let job = cluster.start(&Spec { log_progress: true, ..Spec::python(method, program) });
         (0..2).for_each(|rank| job.until(rank, "and a prompt"));
         job.signal(rustix::process::Signal::TERM);
         let end = job.end();
         assert_eq!(end.lines, [["step 0", "step 1", "step 2", "done", "", "and a prompt"]; 2], "{}", end.all);
+    });
+}
+
+#[test]
+fn a_progress_bar_is_in_the_log_now_and_then_while_it_moves() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "step, ended = 0, []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+while not ended:
+    step += 1
+    for file in (sys.stdout, sys.stderr): print(f'\\r{step} of many', end='', file=file, flush=True)
+    time.sleep(0.001)
+print(f'\\r{step} in all')
+print('\\rthe end', end='', file=sys.stderr)";
+        let job = cluster.start(&Spec::python(method, program));
+        job.until_holds("two states of each bar", || {
+            let bars = [&b" 0 o "[..], b" 0 e ", b" 1 o ", b" 1 e "];
+            let log = [0, 1].map(|node| std::fs::read(cluster.job_file(node, "log")).unwrap()).concat();
+            bars.iter().all(|bar| log.windows(bar.len()).filter(|text| text == bar).count() >= 2)
+        });
+        job.signal(rustix::process::Signal::TERM);
+        let end = job.end();
+        for rank in 0..2 {
+            let errors = end.frames.iter().filter(|frame| frame.rank == rank).filter_map(|frame| match &frame.kind {
+                Kind::Stderr(line) => Some(String::from_utf8_lossy(line).into_owned()),
+                _ => None,
+            });
+            let (lines, errors): (&[String], Vec<String>) = (&end.lines[rank as usize], errors.collect());
+            let steps = lines.last().and_then(|line| line.strip_suffix(" in all")).and_then(|step| step.parse().ok());
+            let steps: usize = steps.unwrap_or_else(|| panic!("the last state is missing{}", end.all));
+            assert_eq!(errors.last().map(String::as_str), Some("the end"), "{}", end.all);
+            assert!(lines.len() + errors.len() < steps / 5, "{} states: {}", 2 * steps, end.all);
+        }
     });
 }
 

@@ -32,6 +32,7 @@ fn a_record_of_an_earlier_build_is_read() {
         "port": 12345, "interface": "eth0", "grace": 10, "stall": 60, "idle_margin": 30, "ulimits": {}}"#;
     let record = Record::parse(text).unwrap();
     assert_eq!((record.restarts, record.controller, record.port), (0, None, 12345));
+    assert!(!record.log_progress);
 }
 
 #[test]
