@@ -150,7 +150,11 @@ impl Extension<'_> {
                 removed.unwrap_or_else(|error| events.warn(error));
             }
         }
-        joined.map(|()| ready.iter().map(|host| host.observed.name().to_owned()).collect())
+        joined?;
+        let limit = self.inventory.cluster.command_timeout;
+        let named = names::write(self.launcher, &self.container, &self.names, limit).await;
+        named.unwrap_or_else(|error| events.warn(error));
+        Ok(ready.iter().map(|host| host.observed.name().to_owned()).collect())
     }
 
     /// Warns that nodes cannot be added.
@@ -260,8 +264,6 @@ impl Extension<'_> {
         })
         .await;
         written.into_iter().collect::<Result<(), _>>()?;
-        let launcher = self.launcher;
-        names::write(launcher, &self.container, &self.names, launcher.member.transport.limit()).await?;
         let joining: Vec<LaunchHost<'_>> = ready.iter().map(HostAssignment::launch_host).collect();
         let script = Script::new(JOIN)
             .with("jobs_dir", jobs_dir)

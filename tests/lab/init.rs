@@ -94,8 +94,8 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     on("node1", "ip addr add 10.99.0.1/24 dev eth0");
     let args = ["init", "--json", "node1", "node2", "alias", "nobody@127.0.0.1:1"];
     let done = workplace.hvdctl(&args).code(3).complains(&[
-        "node2: Docker is not installed",
-        "install Docker Engine",
+        "node2: the Docker Engine is installed, but the `docker` command is not",
+        "apt-get install docker-cli",
         "alias: skipped, because it is the same machine as node1",
     ]);
     let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
@@ -112,7 +112,7 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     assert_eq!((inventory.nodes[1].address, inventory.nodes[2].ssh_port), (None, Some(1)));
     let text = workplace.text("inventory.toml");
     for words in
-        ["there is also 10.99.0.1 on eth0", "# Docker is not installed", "Connection refused", "# alias is skipped"]
+        ["there is also 10.99.0.1 on eth0", "# the Docker Engine is installed, but the `docker` command is not", "Connection refused", "# alias is skipped"]
     {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }
