@@ -179,6 +179,35 @@ fn the_names_of_the_ssh_configuration() {
 }
 
 #[test]
+fn code_hosts_and_jump_hosts_of_the_ssh_configuration_are_left_out() {
+    let dir = directory();
+    let config = |text: &str| {
+        fs::create_dir_all(dir.path().join(".ssh")).unwrap();
+        fs::write(dir.path().join(".ssh/config"), text).unwrap();
+    };
+    config(
+        "Host github.com\n  User git\nHost bastion\nHost *.lab\n  ProxyJump bastion\nHost gpu1.lab gpu2.lab\nHost code\n  User git\n",
+    );
+    let done = hvdctl(dir.path(), &["init", "--no-probe", "--from-ssh-config"]);
+    assert!(done.starts_with("exit code: 0"), "{done}");
+    let note = "left out of ~/.ssh/config: github.com (a code host), bastion (a jump host), code (a code host); name a machine";
+    assert!(done.contains(note), "{done}");
+    assert_eq!(nodes(&dir.path().join("inventory.toml")), ["gpu1.lab gpu1.lab - -", "gpu2.lab gpu2.lab - -"]);
+    // on a terminal one may still be picked by its name
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe --from-ssh-config --force", "bastion\n");
+    assert!(code == 0 && !screen.contains("  bastion\n"), "{screen}");
+    assert_eq!(nodes(&dir.path().join("inventory.toml")), ["bastion bastion - -"]);
+    config("Host github.com\n");
+    let done = hvdctl(dir.path(), &["init", "--from-ssh-config", "--force"]);
+    let why =
+        "error: ~/.ssh/config has no machines that may be nodes\n  hint: name the machines: hvdctl init node1 node2\n";
+    assert!(
+        done.starts_with("exit code: 2\n") && done.contains("github.com (a code host)") && done.ends_with(why),
+        "{done}"
+    );
+}
+
+#[test]
 fn a_machine_that_cannot_be_probed_is_written_with_the_reason() {
     let dir = directory();
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"

@@ -11,7 +11,7 @@ use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
 use crate::init::machines::{self, Host};
 use crate::init::probe;
-use crate::init::ssh_config;
+use crate::init::ssh_config::{self, Aliases};
 use crate::inventory::{self, Inventory};
 use crate::render::table::{cell, table};
 use crate::terminal::{self, Echo};
@@ -49,6 +49,10 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = Some(result);
         }
+        if options.from_ssh_config {
+            // not every name there is a node, and the first becomes the master
+            entries.sort_by_key(|entry| entry.error().is_some());
+        }
         draft::find_duplicates(&mut entries);
     }
     warn(&entries, events);
@@ -70,20 +74,30 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
     let hosts = if !options.hosts.is_empty() {
         read(&options.hosts.join(" ")).map_err(wrong)?
     } else if options.from_ssh_config {
-        let aliases = good(ssh_config::read()?, events);
-        if aliases.is_empty() {
-            let why = "~/.ssh/config has no host names (`Host` lines without * and ?)";
+        let Aliases { machines, left_out } = ssh_config::read()?;
+        let machines = good(machines, events);
+        let others: Vec<String> = left_out.iter().map(|(name, reason)| format!("{name} ({reason})")).collect();
+        if !others.is_empty() {
+            let hint = "name a machine as HOST, or add it to the file, if it is to be a node";
+            events.note(format!("left out of ~/.ssh/config: {}; {hint}", others.join(", ")));
+        }
+        if machines.is_empty() {
+            let why = match others.len() {
+                0 => "~/.ssh/config has no host names (`Host` lines without * and ?)",
+                _ => "~/.ssh/config has no machines that may be nodes",
+            };
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
+        let known = [machines.clone(), good(left_out.into_iter().map(|(name, _)| name).collect(), events)].concat();
         let pick = |answer: &str| match answer {
             "" => Ok(Vec::new()),
-            "all" => read(&aliases.join(" ")),
+            "all" => read(&machines.join(" ")),
             names => {
-                let picked = nodeset::select(&names.replace(' ', ","), &aliases, &nodeset::Groups::new())?;
+                let picked = nodeset::select(&names.replace(' ', ","), &known, &nodeset::Groups::new())?;
                 read(&picked.join(" "))
             }
         };
-        let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
+        let list: String = machines.iter().map(|alias| format!("  {alias}\n")).collect();
         let question = format!(
             "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
         );
@@ -112,7 +126,7 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 /// The question for the machines, with some of the ssh configuration's names.
 fn question(events: &Events) -> String {
     const SHOWN: usize = 12;
-    let known = good(ssh_config::read().unwrap_or_default(), events);
+    let known = good(ssh_config::read().unwrap_or_default().machines, events);
     let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
     let names = match nodeset::fold(&known[..known.len().min(SHOWN)]) {
         names if names.is_empty() => names,
