@@ -7,9 +7,11 @@ use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::init::ansible;
 use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
-use crate::init::machines::{self, Host};
+use crate::init::hostfile;
+use crate::init::machines::{self, Fault, Host, Machines};
 use crate::init::probe;
 use crate::init::ssh_config::{self, Aliases};
 use crate::inventory::{self, Inventory};
@@ -18,6 +20,7 @@ use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::count;
+use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -40,8 +43,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     // before the first question
     draft_file::check_free(&file, options.force)?;
 
-    let hosts = hosts(options, global, events).await?;
-    let mut entries = draft::entries(hosts);
+    let Machines { machines, groups, notes } = machines(options, global, events).await?;
+    notes.into_iter().for_each(|note| events.note(note));
+    let mut entries = draft::entries(machines);
     if !options.no_probe {
         let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
         let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
@@ -56,7 +60,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         draft::find_duplicates(&mut entries);
     }
     warn(&entries, events);
-    let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
+    let text =
+        draft::text(&options.name, draft::image(&images, &entries), &entries) + &draft::groups(&groups, &entries);
+    Inventory::parse(&text, &file)?;
     draft_file::write(&file, &text, options.force)?;
     Ok(outcome(&file, options, global, &entries))
 }
@@ -64,6 +70,26 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
 /// `-o`, else `-i`, else the one that hvdctl looks for here.
 fn file(options: &Init, global: &Global) -> PathBuf {
     options.output.clone().or_else(|| global.inventory.clone()).unwrap_or_else(|| "inventory.toml".into())
+}
+
+/// The machines of a file of another tool, else those of [`hosts`].
+async fn machines(options: &Init, global: &Global, events: &Events) -> Result<Machines, Error> {
+    type Parse = fn(&str, Option<&str>) -> Result<Machines, Fault>;
+    let (file, parse, hint): (_, Parse, _) = match (&options.from_hostfile, &options.from_ansible) {
+        (Some(file), _) => (file, hostfile::parse, "a line is HOST, HOST:SLOTS or HOST slots=N; # begins a comment"),
+        (_, Some(file)) => {
+            (file, ansible::parse, "only the INI form of Ansible's inventories is read, see docs/cli.md")
+        }
+        _ => return Ok(hosts(options, global, events).await?.into()),
+    };
+    let text = fs::read(file)
+        .map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display()), "name a file that you can read"))?;
+    let machines = parse(&String::from_utf8_lossy(&text), options.user.as_deref())
+        .map_err(|Fault { line, why }| Error::usage(format!("{}:{line}: {why}", file.display()), hint))?;
+    if machines.machines.is_empty() {
+        return Err(Error::usage(format!("{} has no hosts", file.display()), hint));
+    }
+    Ok(machines)
 }
 
 /// The machines: those that were named, else those of the ssh configuration, else those that are typed.
