@@ -66,6 +66,9 @@ pub struct Record {
     pub stall: u64,
     /// Seconds beyond that after which a rank that makes no progress ends the job.
     pub idle_margin: u64,
+    /// Seconds after which a rank without a connection to another one is recorded; 0: never. Earlier builds had none.
+    #[serde(default)]
+    pub isolated_after: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
     pub log_max: Option<u64>,
     /// The inventory's limits by name: a login by sshd may have changed those of the container.

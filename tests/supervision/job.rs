@@ -91,6 +91,8 @@ pub struct Spec {
     pub elastic_timeout: u64,
     /// Seconds beyond `stall` after which a rank without progress ends the job.
     pub idle_margin: u64,
+    /// Seconds after which a rank without connections is recorded; 0: never.
+    pub isolated_after: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
     /// Which cores the ranks are bound to.
@@ -110,6 +112,7 @@ impl Spec {
             grace: 60,
             stall: 0,
             idle_margin: 30,
+            isolated_after: 0,
             log_max: None,
             start_timeout: 60,
             restarts: 0,
@@ -212,6 +215,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         grace: spec.grace,
         stall: spec.stall,
         idle_margin: spec.idle_margin,
+        isolated_after: spec.isolated_after,
         log_max: spec.log_max,
         ulimits: BTreeMap::new(),
     }
@@ -288,6 +292,12 @@ impl Job<'_> {
             text += &format!("\n--- {}\n{errors}{}\n{processes:#?}", node.name, log.join("\n"));
         }
         text
+    }
+
+    /// The ranks that are recorded to have no connection to another one.
+    pub fn isolated(&self) -> Vec<u32> {
+        let frames = (0..NODES.len()).flat_map(|index| self.frames(index));
+        frames.filter(|frame| matches!(frame.kind, Kind::Isolated(_))).map(|frame| frame.rank).collect()
     }
 
     /// Waits until a rank has written this line.
