@@ -55,8 +55,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
             entry.found = Some(result);
         }
         if options.from_ssh_config {
-            // not every name there is a node, and the first becomes the master
-            entries.sort_by_key(|entry| entry.error().is_some());
+            draft::unprobed_last(&mut entries);
         }
         draft::find_duplicates(&mut entries);
     }

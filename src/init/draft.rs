@@ -160,6 +160,11 @@ pub fn entries(machines: impl IntoIterator<Item = impl Into<Machine>>) -> Vec<En
     machines.into_iter().map(|machine| entry(machine.into())).collect()
 }
 
+/// Puts the machines that could not be probed last, where not every name need be a node: the first one becomes the master.
+pub fn unprobed_last(entries: &mut [Entry]) {
+    entries.sort_by_key(|entry| entry.error().is_some());
+}
+
 /// Finds the machines that are named a second time, by what was found on them.
 pub fn find_duplicates(entries: &mut [Entry]) {
     for i in 1..entries.len() {
