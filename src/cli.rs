@@ -157,6 +157,12 @@ pub struct Init {
     /// Use the machines in ~/.ssh/config; on a terminal, choose among them
     #[arg(long, conflicts_with = "hosts")]
     pub from_ssh_config: bool,
+    /// Use the hosts and slots of a hostfile of Open MPI, DeepSpeed, MPICH or pdsh
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["hosts", "from_ssh_config"])]
+    pub from_hostfile: Option<PathBuf>,
+    /// Use the hosts and groups of an Ansible inventory in INI form
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["hosts", "from_ssh_config", "from_hostfile"])]
+    pub from_ansible: Option<PathBuf>,
     /// File to write [default: that of -i, else inventory.toml]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,

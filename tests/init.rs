@@ -143,6 +143,10 @@ fn invalid_arguments_are_refused_and_nothing_is_written() {
     for args in [
         &["init", "a", "A"] as &[&str],
         &["init", "a", "--from-ssh-config"],
+        &["init", "a", "--from-hostfile", "f"],
+        &["init", "--from-ssh-config", "--from-ansible", "f"],
+        &["init", "--from-hostfile", "f", "--from-ansible", "f"],
+        &["init", "--from-hostfile", "nowhere"],
         &["init", "a", "--user", "-x"],
         &["init", "a", "--name", "no name"],
         &["init", "a", "--image", "No Image"],
@@ -176,6 +180,86 @@ fn the_names_of_the_ssh_configuration() {
     assert!(done.contains("warning: these names are not valid in an inventory: fifth+"), "{done}");
     let expected = ["first", "second", "third", "sixth"].map(|name| format!("{name} {name} - -"));
     assert_eq!(nodes(&dir.path().join("inventory.toml")), expected);
+}
+
+#[test]
+fn code_hosts_and_jump_hosts_of_the_ssh_configuration_are_left_out() {
+    let dir = directory();
+    let config = |text: &str| {
+        fs::create_dir_all(dir.path().join(".ssh")).unwrap();
+        fs::write(dir.path().join(".ssh/config"), text).unwrap();
+    };
+    config(
+        "Host github.com\n  User git\nHost bastion\nHost *.lab\n  ProxyJump bastion\nHost gpu1.lab gpu2.lab\nHost code\n  User git\n",
+    );
+    let done = hvdctl(dir.path(), &["init", "--no-probe", "--from-ssh-config"]);
+    assert!(done.starts_with("exit code: 0"), "{done}");
+    let note = "left out of ~/.ssh/config: github.com (a code host), bastion (a jump host), code (a code host); name a machine";
+    assert!(done.contains(note), "{done}");
+    assert_eq!(nodes(&dir.path().join("inventory.toml")), ["gpu1.lab gpu1.lab - -", "gpu2.lab gpu2.lab - -"]);
+    // on a terminal one may still be picked by its name
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe --from-ssh-config --force", "bastion\n");
+    assert!(code == 0 && !screen.contains("  bastion\n"), "{screen}");
+    assert_eq!(nodes(&dir.path().join("inventory.toml")), ["bastion bastion - -"]);
+    config("Host github.com\n");
+    let done = hvdctl(dir.path(), &["init", "--from-ssh-config", "--force"]);
+    let why =
+        "error: ~/.ssh/config has no machines that may be nodes\n  hint: name the machines: hvdctl init node1 node2\n";
+    assert!(
+        done.starts_with("exit code: 2\n") && done.contains("github.com (a code host)") && done.ends_with(why),
+        "{done}"
+    );
+}
+
+#[test]
+fn hostfiles_and_inventories_of_other_tools() {
+    let dir = directory();
+    let init = |option: &str, text: &str| {
+        fs::write(dir.path().join("hosts"), text).unwrap();
+        hvdctl(dir.path(), &["init", "--no-probe", "--force", "--user", "ana", option, "hosts"])
+    };
+    let file = dir.path().join("inventory.toml");
+    let done = init("--from-hostfile", "# two\ngpu[1-2] slots=8\neve@head:2\ngpu1\n");
+    assert!(done.starts_with("exit code: 0"), "{done}");
+    assert_eq!(nodes(&file), ["gpu1 gpu1 ana -", "gpu2 gpu2 ana -", "head head eve -"]);
+    let slots = |file: &Path| {
+        let inventory = hvdctl::inventory::Inventory::load(file).unwrap();
+        inventory.nodes.iter().map(|node| node.slots).collect::<Vec<_>>()
+    };
+    assert_eq!(slots(&file), [Some(9), Some(8), Some(2)]);
+    insta::assert_snapshot!(init("--from-hostfile", "gpu1\ngpu2 slots=many\n"), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: hosts:2: expected 1 to 1024 slots, found "many"
+      hint: a line is HOST, HOST:SLOTS or HOST slots=N; # begins a comment
+    "#);
+    let done = init(
+        "--from-ansible",
+        "[gpu]\ng[1:2] ansible_port=2222\nold ansible_host=10.0.0.9 ansible_ssh_private_key_file=~/.ssh/old\n\
+         [racks:children]\ngpu\n[other]\nhead\nlocalhost ansible_connection=local\n",
+    );
+    assert!(done.starts_with("exit code: 0") && done.contains("localhost is left out"), "{done}");
+    assert_eq!(nodes(&file), ["g1 g1 ana 2222", "g2 g2 ana 2222", "10.0.0.9 old ana -", "head head ana -"]);
+    let inventory = hvdctl::inventory::Inventory::load(&file).unwrap();
+    let groups: Vec<String> =
+        inventory.groups.iter().map(|(name, nodes)| format!("{name}: {}", nodes.join(" "))).collect();
+    assert_eq!(groups, ["gpu: g1 g2 old", "other: head", "racks: g1 g2 old"]);
+    assert_eq!(inventory.nodes[2].identity.as_ref().unwrap().file_name().unwrap(), "old");
+    insta::assert_snapshot!(init("--from-ansible", "all:\n  hosts:\n"), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: hosts:1: expected a port from 1 to 65535, found ""
+      hint: only the INI form of Ansible's inventories is read, see docs/cli.md
+    "#);
+    insta::assert_snapshot!(init("--from-ansible", "# none\n"), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: hosts has no hosts
+      hint: only the INI form of Ansible's inventories is read, see docs/cli.md
+    ");
 }
 
 #[test]
@@ -310,7 +394,8 @@ fn bash_completes_arguments() {
     assert_eq!(offered_by_bash(&script, &["hvdctl", "train", "p", "-n"]), ["-np"]);
     assert_eq!(offered_by_bash(&script, &["hvdctl", "run", "--np"]), ["--np"]);
     assert_eq!(offered_by_bash(&script, &["hvdctl", "verify", "-np", "2", "--controller", "g"]), ["gloo"]);
-    assert_eq!(offered_by_bash(&script, &["hvdctl", "init", "--from"]), ["--from-ssh-config"]);
+    let sources = ["--from-ssh-config", "--from-hostfile", "--from-ansible"];
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "init", "--from"]), sources);
 }
 
 #[test]

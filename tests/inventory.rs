@@ -62,6 +62,7 @@ fn the_smallest_has_the_documented_defaults() {
         stop_grace: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(1800),
         idle_margin: Duration::from_secs(30),
+        isolated_after: Duration::from_secs(60),
         restart_pause: Duration::from_secs(2),
         elastic_timeout: Duration::from_secs(600),
         worker_idle: Duration::from_secs(60),
@@ -109,6 +110,7 @@ start_timeout_s = 1_000
 stop_grace_s = 0
 stall_timeout_s = 604800
 idle_margin_s = 0
+isolated_after_s = 0
 restart_pause_s = 300
 elastic_timeout_s = 60
 worker_idle_s = 5
@@ -172,6 +174,7 @@ master = true
         stop_grace: Duration::ZERO,
         stall_timeout: Duration::from_secs(604_800),
         idle_margin: Duration::ZERO,
+        isolated_after: Duration::ZERO,
         restart_pause: Duration::from_secs(300),
         elastic_timeout: Duration::from_secs(60),
         worker_idle: Duration::from_secs(5),

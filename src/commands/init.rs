@@ -7,11 +7,13 @@ use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::init::ansible;
 use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
-use crate::init::machines::{self, Host};
+use crate::init::hostfile;
+use crate::init::machines::{self, Fault, Host, Machines};
 use crate::init::probe;
-use crate::init::ssh_config;
+use crate::init::ssh_config::{self, Aliases};
 use crate::inventory::{self, Inventory};
 use crate::node::gpus::{Device, Gpu, NvidiaSmi};
 use crate::render::table::{cell, table};
@@ -19,6 +21,7 @@ use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::count;
+use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -41,8 +44,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     // before the first question
     draft_file::check_free(&file, options.force)?;
 
-    let hosts = hosts(options, global, events).await?;
-    let mut entries = draft::entries(hosts);
+    let Machines { machines, groups, notes } = machines(options, global, events).await?;
+    notes.into_iter().for_each(|note| events.note(note));
+    let mut entries = draft::entries(machines);
     if !options.no_probe {
         let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
         let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
@@ -50,10 +54,15 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = Some(result);
         }
+        if options.from_ssh_config {
+            draft::unprobed_last(&mut entries);
+        }
         draft::find_duplicates(&mut entries);
     }
     warn(&entries, events);
-    let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
+    let text =
+        draft::text(&options.name, draft::image(&images, &entries), &entries) + &draft::groups(&groups, &entries);
+    Inventory::parse(&text, &file)?;
     draft_file::write(&file, &text, options.force)?;
     Ok(outcome(&file, options, global, &entries))
 }
@@ -61,6 +70,26 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
 /// `-o`, else `-i`, else the one that hvdctl looks for here.
 fn file(options: &Init, global: &Global) -> PathBuf {
     options.output.clone().or_else(|| global.inventory.clone()).unwrap_or_else(|| "inventory.toml".into())
+}
+
+/// The machines of a file of another tool, else those of [`hosts`].
+async fn machines(options: &Init, global: &Global, events: &Events) -> Result<Machines, Error> {
+    type Parse = fn(&str, Option<&str>) -> Result<Machines, Fault>;
+    let (file, parse, hint): (_, Parse, _) = match (&options.from_hostfile, &options.from_ansible) {
+        (Some(file), _) => (file, hostfile::parse, "a line is HOST, HOST:SLOTS or HOST slots=N; # begins a comment"),
+        (_, Some(file)) => {
+            (file, ansible::parse, "only the INI form of Ansible's inventories is read, see docs/cli.md")
+        }
+        _ => return Ok(hosts(options, global, events).await?.into()),
+    };
+    let text = fs::read(file)
+        .map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display()), "name a file that you can read"))?;
+    let machines = parse(&String::from_utf8_lossy(&text), options.user.as_deref())
+        .map_err(|Fault { line, why }| Error::usage(format!("{}:{line}: {why}", file.display()), hint))?;
+    if machines.machines.is_empty() {
+        return Err(Error::usage(format!("{} has no hosts", file.display()), hint));
+    }
+    Ok(machines)
 }
 
 /// The machines: those that were named, else those of the ssh configuration, else those that are typed.
@@ -71,20 +100,30 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
     let hosts = if !options.hosts.is_empty() {
         read(&options.hosts.join(" ")).map_err(wrong)?
     } else if options.from_ssh_config {
-        let aliases = good(ssh_config::read()?, events);
-        if aliases.is_empty() {
-            let why = "~/.ssh/config has no host names (`Host` lines without * and ?)";
+        let Aliases { machines, left_out } = ssh_config::read()?;
+        let machines = good(machines, events);
+        let others: Vec<String> = left_out.iter().map(|(name, reason)| format!("{name} ({reason})")).collect();
+        if !others.is_empty() {
+            let hint = "name a machine as HOST, or add it to the file, if it is to be a node";
+            events.note(format!("left out of ~/.ssh/config: {}; {hint}", others.join(", ")));
+        }
+        if machines.is_empty() {
+            let why = match others.len() {
+                0 => "~/.ssh/config has no host names (`Host` lines without * and ?)",
+                _ => "~/.ssh/config has no machines that may be nodes",
+            };
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
+        let known = [machines.clone(), good(left_out.into_iter().map(|(name, _)| name).collect(), events)].concat();
         let pick = |answer: &str| match answer {
             "" => Ok(Vec::new()),
-            "all" => read(&aliases.join(" ")),
+            "all" => read(&machines.join(" ")),
             names => {
-                let picked = nodeset::select(&names.replace(' ', ","), &aliases, &nodeset::Groups::new())?;
+                let picked = nodeset::select(&names.replace(' ', ","), &known, &nodeset::Groups::new())?;
                 read(&picked.join(" "))
             }
         };
-        let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
+        let list: String = machines.iter().map(|alias| format!("  {alias}\n")).collect();
         let question = format!(
             "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
         );
@@ -113,7 +152,7 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 /// The question for the machines, with some of the ssh configuration's names.
 fn question(events: &Events) -> String {
     const SHOWN: usize = 12;
-    let known = good(ssh_config::read().unwrap_or_default(), events);
+    let known = good(ssh_config::read().unwrap_or_default().machines, events);
     let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
     let names = match nodeset::fold(&known[..known.len().min(SHOWN)]) {
         names if names.is_empty() => names,

@@ -81,6 +81,7 @@ fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launc
         let bracket = format!("[{} {}]", root_cause.rank, root_cause.node);
         text.extend(job.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
     }
-    text.extend(root_cause.hint(launcher).map(|hint| format!("\n  hint: {hint}")));
+    let hint = root_cause.hint(launcher).or_else(|| launcher.hint_on_output(&job.last_lines));
+    text.extend(hint.map(|hint| format!("\n  hint: {hint}")));
     text
 }

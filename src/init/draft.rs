@@ -1,15 +1,16 @@
 //! Drafts an inventory from the named machines and the probe results.
 
 use crate::error::NodeError;
-use crate::init::machines::Host;
+use crate::init::machines::{Host, Machine};
 use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, Device, NvidiaSmi};
 use crate::node::network::is_virtual;
 use crate::text::failure;
+use crate::text::nodeset;
 use crate::text::units::count;
 use crate::transport::access::{EngineFault, Login, NO_DOCKER};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 /// The parsed output of `src/scripts/probe.sh`.
@@ -124,6 +125,10 @@ pub struct Entry {
     pub name: String,
     /// The machine.
     pub host: Host,
+    /// The private key for it, if a file names one.
+    pub identity: Option<String>,
+    /// Its slots, if a file has them.
+    pub slots: Option<u32>,
     /// What was found there; `None` where it was not probed.
     pub found: Option<Result<Probe, NodeError>>,
     /// The name of the earlier machine that it is the same as; see [`find_duplicates`].
@@ -142,17 +147,22 @@ impl Entry {
     }
 }
 
-/// Names the machines: each as its host, unless an earlier one has that name.
-pub fn entries(hosts: Vec<Host>) -> Vec<Entry> {
+/// Names the machines: each by its own name, else as its host, unless an earlier one has that name.
+pub fn entries(machines: impl IntoIterator<Item = impl Into<Machine>>) -> Vec<Entry> {
     let mut taken = HashSet::new();
-    let mut entry = |host: Host| {
+    let mut entry = |Machine { host, name, identity, slots }: Machine| {
         let port = host.port.map(|port| format!("{}-{port}", host.host));
         let numbered = (1..).map(|n| format!("node-{n}"));
-        let mut candidates = std::iter::once(host.host.clone()).chain(port).chain(numbered);
+        let mut candidates = name.into_iter().chain([host.host.clone()]).chain(port).chain(numbered);
         let name = candidates.find(|name| name.len() <= 253 && taken.insert(name.clone())).unwrap_or_default();
-        Entry { name, host, found: None, same_as: None }
+        Entry { name, host, identity, slots, found: None, same_as: None }
     };
-    hosts.into_iter().map(&mut entry).collect()
+    machines.into_iter().map(|machine| entry(machine.into())).collect()
+}
+
+/// Puts the machines that could not be probed last, where not every name need be a node: the first one becomes the master.
+pub fn unprobed_last(entries: &mut [Entry]) {
+    entries.sort_by_key(|entry| entry.error().is_some());
 }
 
 /// Finds the machines that are named a second time, by what was found on them.
@@ -218,6 +228,22 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
     text.0
 }
 
+/// The groups, for the end of the inventory's text. Each has its entries by their indices; where one is left out, the machine that it
+/// is the same as.
+pub fn groups(groups: &BTreeMap<String, Vec<usize>>, entries: &[Entry]) -> String {
+    let mut text = Text(String::new());
+    if !groups.is_empty() {
+        text.0.push_str("\n# Sets of nodes, for --on @GROUP.\n[groups]\n");
+    }
+    for (name, members) in groups {
+        let node = |index: &usize| entries.get(*index).map(|entry| entry.same_as.as_ref().unwrap_or(&entry.name));
+        let nodes: BTreeSet<&String> = members.iter().filter_map(node).collect();
+        let nodes: Vec<&String> = nodes.into_iter().collect();
+        text.0.push_str(&format!("{} = {}\n", quoted(name), quoted(&nodeset::fold(&nodes))));
+    }
+    text.0
+}
+
 fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &mut HashSet<IpAddr>) {
     let host = &entry.host;
     text.line("[[node]]");
@@ -240,6 +266,12 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
     if let Some(port) = host.port {
         text.field("ssh_port", &port.to_string(), "of the machine's own sshd");
     }
+    if let Some(identity) = &entry.identity {
+        text.field("identity", &quoted(identity), "your private key for it");
+    }
+    if let Some(slots) = entry.slots {
+        text.field("slots", &slots.to_string(), "most ranks of one job");
+    }
     let Some(probe) = entry.probe() else {
         return text.comment("gpus", "\"auto\"", "as many as nvidia-smi lists");
     };
@@ -251,7 +283,9 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
         (NvidiaSmi::Listed, n) => text.field("gpus", &n.min(1024).to_string(), &probe.facts.gpus[0].name),
     }
     let slots = if gpus == 0 { probe.facts.cores.max(1) as usize } else { gpus };
-    text.comment("slots", &slots.min(1024).to_string(), "most ranks of one job");
+    if entry.slots.is_none() {
+        text.comment("slots", &slots.min(1024).to_string(), "most ranks of one job");
+    }
     let candidates = probe.candidates();
     match probe.address() {
         Some((name, address)) => {

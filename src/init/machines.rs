@@ -1,15 +1,16 @@
-//! Machines as they are named for `hvdctl init`: on the command line, at a prompt, or in an ssh configuration.
+//! Machines as they are named for `hvdctl init`: on the command line, at a prompt, in an ssh configuration, or in a file of another
+//! tool.
 
 use crate::inventory::{self, canonical_host, is_ipv6};
 use crate::text::nodeset::{self, MOST_NAMES};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::num::NonZeroU16;
 
 /// One machine as ssh will be given it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Host {
     /// The host that ssh connects to.
     pub host: String,
@@ -30,6 +31,51 @@ impl fmt::Display for Host {
             None => f.write_str(&self.host),
         }
     }
+}
+
+/// A machine with what a file of another tool says about it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Machine {
+    /// The machine.
+    pub host: Host,
+    /// What its node is to be called; otherwise as its host.
+    pub name: Option<String>,
+    /// The private key for it.
+    pub identity: Option<String>,
+    /// Most ranks of one job.
+    pub slots: Option<u32>,
+}
+
+impl From<Host> for Machine {
+    fn from(host: Host) -> Machine {
+        Machine { host, ..Machine::default() }
+    }
+}
+
+/// The machines of a file of another tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Machines {
+    /// The machines, each once.
+    pub machines: Vec<Machine>,
+    /// The machines of each group by its name, as indices.
+    pub groups: BTreeMap<String, Vec<usize>>,
+    /// What was left out.
+    pub notes: Vec<String>,
+}
+
+impl From<Vec<Host>> for Machines {
+    fn from(hosts: Vec<Host>) -> Machines {
+        Machines { machines: hosts.into_iter().map(Machine::from).collect(), ..Machines::default() }
+    }
+}
+
+/// What cannot be read in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// What is wrong there.
+    pub why: String,
 }
 
 /// Reads what was named: `[user@]host[:port]`, an address of IPv6 bare or as `[fd00::1]:22`, ranges like `node[1-4]`;
@@ -54,16 +100,24 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
 
 /// Parses one argument, which may be a range of hosts.
 fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
+    let (user, place, port) = parts(word, user);
+    let port = port.map(|port| port.parse::<NonZeroU16>().map_err(|_| "expected a port from 1 to 65535 after the `:`"));
+    named(place, user, port.transpose()?.map(NonZeroU16::get))
+}
+
+/// Splits `[user@]place[:number]`. `user` is that of a place without one.
+pub(super) fn parts<'w>(word: &'w str, user: Option<&'w str>) -> (Option<&'w str>, &'w str, Option<&'w str>) {
     // a user of a domain may have an @ in the name, a host never
     let (user, rest) = word.rsplit_once('@').map_or((user, word), |(user, rest)| (Some(user), rest));
+    match rest.rsplit_once(':') {
+        Some((place, number)) if !is_ipv6(rest) && !rest.ends_with(']') => (user, place, Some(number)),
+        _ => (user, rest, None),
+    }
+}
+
+/// The machines of a place: a host, an address of IPv6 in brackets or without, or a range.
+pub(super) fn named(place: &str, user: Option<&str>, port: Option<u16>) -> Result<Vec<Host>, String> {
     let user = user.map(|user| inventory::USER.read(user)).transpose()?;
-    let (place, port) = match rest.rsplit_once(':') {
-        Some((place, port)) if !is_ipv6(rest) && !rest.ends_with(']') => {
-            let port = port.parse::<NonZeroU16>().map_err(|_| "expected a port from 1 to 65535 after the `:`")?;
-            (place, Some(port.get()))
-        }
-        _ => (rest, None),
-    };
     let host = |host: &str| Ok(Host { host: inventory::HOST.read(host)?, user: user.clone(), port });
     let bare = place.strip_prefix('[').and_then(|place| place.strip_suffix(']')).unwrap_or(place);
     if is_ipv6(bare) {
@@ -93,6 +147,10 @@ mod tests {
             ("[fd00::1]", vec![host("fd00::1", None, None)]),
             ("n[1-2]", vec![host("n1", None, None), host("n2", None, None)]),
             ("u@n[08-09].x:22", vec![host("n08.x", Some("u"), Some(22)), host("n09.x", Some("u"), Some(22))]),
+            (
+                "r[1-2]-n[1-4/3]:22",
+                ["r1-n1", "r1-n4", "r2-n1", "r2-n4"].map(|name| host(name, None, Some(22))).to_vec(),
+            ),
             ("a, b  n[1,3]", ["a", "b", "n1", "n3"].map(|name| host(name, None, None)).to_vec()),
             ("h:1 h:2", vec![host("h", None, Some(1)), host("h", None, Some(2))]),
             ("", vec![]),
@@ -120,7 +178,8 @@ mod tests {
             ("[fd00::1]x", "port from 1 to 65535"),
             ("n[1-", "bracket"),
             ("n[3-1]", "the range 3-1 is empty"),
-            ("n[1-2][1-2]", "expected a host as for ssh"),
+            ("n[1-200][1-200]", "more than 10000 names"),
+            ("n[1-2]]", "expected a host as for ssh"),
             ("a b A", "A is named twice"),
             ("fd00::1 fd00:0::1", "named twice"),
             ("n[1-9999] m[1-9999]", "more than 10000 machines"),

@@ -1,7 +1,10 @@
-//! `hvdctl init`: machines named on the command line or in an SSH configuration, probed, and written as an inventory.
+//! `hvdctl init`: machines named on the command line, in an SSH configuration or in a file of another tool, probed, and written as an
+//! inventory.
 
+pub mod ansible;
 pub mod draft;
 pub mod draft_file;
+pub mod hostfile;
 pub mod machines;
 pub mod probe;
 pub mod ssh_config;

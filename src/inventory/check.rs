@@ -99,7 +99,7 @@ rules! {
         |_| Ok(());
 
     /// The name of a node: it must be possible to name it in `--on` and to use it in a file's name.
-    pub(super) NODE_NAME: "1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`", 253,
+    pub NODE_NAME: "1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`", 253,
         r"^[\p{Alphabetic}\p{N}_:%][\p{Alphabetic}\p{N}_.:%-]*$", |_| Ok(());
 
     /// The user to log in as, also of a domain.
@@ -119,7 +119,7 @@ rules! {
          |MIG-(?:GPU-)?[0-9A-Fa-f-]{1,40}(?:/[0-9]{1,3}/[0-9]{1,3})?)$", |_| Ok(());
 
     /// A file of the operator's machine.
-    pub(super) FILE: "the path of a file on this machine", 1000,
+    pub FILE: "the path of a file on this machine", 1000,
         r"^[^\x00-\x1f\x7f-\x9f]*[^/\x00-\x1f\x7f-\x9f]$", operators_file;
 
     /// A limit that Docker knows.

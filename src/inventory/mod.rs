@@ -26,7 +26,7 @@ mod schema;
 mod sets;
 
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
-pub use check::{HOST, IMAGE, NAME, Rule, USER, VARIABLE, is_ipv6, parse_size};
+pub use check::{FILE, HOST, IMAGE, NAME, NODE_NAME, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit, env_lines};
 pub use fault::{Fault, Faults};
 pub use fields::{Cluster, Container, Node, TABLES, names};

@@ -109,6 +109,8 @@ cluster.stall_timeout_s: whole seconds from 0 to 604800
   604801 -> 604801
 cluster.idle_margin_s: whole seconds from 0 to 86400
   86401 -> 86401
+cluster.isolated_after_s: whole seconds from 0 to 86400
+  -1 -> -1
 cluster.restart_pause_s: whole seconds from 0 to 300
   0.5 -> 0.5
   301 -> 301

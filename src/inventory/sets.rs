@@ -131,6 +131,24 @@ fn ranges_are_many_nodes() {
         ]
     );
     assert_eq!(inventory.master().name, "head");
+    let racks = "[[node]]\nhost = 'rack[1-2]-gpu[1-8/4].lan'\nname = 'r[1-2]g[1-2]'\naddress = '10.0.[1-2].[1,5]'\n[groups]\n\
+                 second = 'r2g[1-2]'\n";
+    let inventory = parse(&with_nodes(racks)).expect("valid");
+    let reported: Vec<String> = inventory
+        .nodes
+        .iter()
+        .map(|node| format!("{} {} {}", node.name, node.host, node.address.expect("an address")))
+        .collect();
+    assert_eq!(
+        reported,
+        [
+            "r1g1 rack1-gpu1.lan 10.0.1.1",
+            "r1g2 rack1-gpu5.lan 10.0.1.5",
+            "r2g1 rack2-gpu1.lan 10.0.2.1",
+            "r2g2 rack2-gpu5.lan 10.0.2.5"
+        ]
+    );
+    assert_eq!(inventory.groups["second"], ["r2g1", "r2g2"]);
     let alone = parse(&with_nodes("[[node]]\nhost = 'n[1-2]'\n")).expect("valid");
     assert_eq!(alone.master().name, "n1", "the first is the master unless another says so");
     assert!(parse(&with_nodes("[[node]]\nhost = 'n[7]'\nmaster = true\n")).is_ok(), "a range of one is one");

@@ -29,6 +29,8 @@ pub enum Kind {
     },
     /// A rank hangs, as the launcher's library reports on a rank that waits, or as the rank's own supervisor found.
     Hung(HungRank),
+    /// The rank had no connection to another one in so many seconds (`peers.py`).
+    Isolated(u64),
     /// The number of lines of output that a full disk lost.
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`Kind::Exited`] follows.
@@ -147,6 +149,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
             let (seconds, idle) = (seconds.parse().ok()?, serde_json::from_value(idle.into()).ok()?);
             Kind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
         }
+        b"a" => Kind::Isolated(text().parse().ok()?),
         b"w" => Kind::Lost(text().parse().ok()?),
         b"r" => Kind::Restart(text().into_owned()),
         b"d" => Kind::Over,
@@ -168,9 +171,10 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 14);
+        assert_eq!(whole.len(), 15);
+        assert_eq!(whole[14].kind, Kind::Isolated(60));
         assert_eq!(whole[13].kind, Kind::Lost(66_131));
         assert_eq!(whole[12].kind, Kind::Over);
         assert_eq!(whole[10].kind, Kind::Restart("attempt 2".into()));

@@ -2,7 +2,7 @@
 
 use super::frames::{Frame, Kind};
 use super::record::{HungRank, RankExit};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many of the last lines of each rank, and of the launcher, are kept.
 const LINES: usize = 20;
@@ -18,6 +18,8 @@ pub struct Monitor {
     pub exits: Vec<RankExit>,
     /// The ranks that were reported to hang.
     pub hung: Vec<HungRank>,
+    /// The ranks that had no connection to another one, and whether that was reported for all of them.
+    isolated: (BTreeSet<u32>, bool),
     /// The launcher's last lines.
     pub launcher: VecDeque<String>,
     /// The last lines of each rank, numbered among those of all ranks.
@@ -35,6 +37,7 @@ impl Monitor {
             Kind::Started => {
                 self.exits.retain(|exit| exit.rank != rank);
                 self.hung.retain(|hung| hung.rank != rank);
+                self.isolated.0.remove(&rank);
                 self.output.remove(&rank);
                 self.started += 1;
             }
@@ -47,6 +50,7 @@ impl Monitor {
                 asked: *asked,
                 oom: *oom,
             }),
+            Kind::Isolated(_) => drop(self.isolated.0.insert(rank)),
             Kind::Hung(hung) => self.hung.push(HungRank { time, ..hung.clone() }),
             Kind::Stdout(line) | Kind::Stderr(line) => {
                 keep(self.output.entry(rank).or_default(), (self.lines, text(line)));
@@ -55,6 +59,12 @@ impl Monitor {
             Kind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
             Kind::Broken(_) | Kind::Restart(_) | Kind::Lost(_) | Kind::Over => {}
         }
+    }
+
+    /// Returns whether none of so many ranks had a connection to another one; true once, as that may be the program's purpose.
+    pub fn are_newly_isolated(&mut self, ranks: u32) -> bool {
+        let (isolated, reported) = &mut self.isolated;
+        isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
     }
 
     /// Returns the last lines of a rank.
@@ -82,6 +92,20 @@ mod tests {
 
     fn line(rank: u32, text: &[u8]) -> Frame {
         Frame { time: 1.0, rank, kind: Kind::Stderr(text.to_vec()) }
+    }
+
+    #[test]
+    fn ranks_without_connections_are_reported_once_and_only_if_all_are() {
+        let mut monitor = Monitor::default();
+        let mut after = |rank: u32, kind: Kind| {
+            monitor.record("a", &Frame { time: 1.0, rank, kind }, 0.0);
+            monitor.are_newly_isolated(3)
+        };
+        assert!(!after(0, Kind::Isolated(60)) && !after(0, Kind::Isolated(60)) && !after(1, Kind::Isolated(60)));
+        // one that is restarted is looked at again
+        assert!(!after(1, Kind::Started) && !after(2, Kind::Isolated(60)));
+        assert!(after(1, Kind::Isolated(60)));
+        assert!(!after(1, Kind::Started) && !after(1, Kind::Isolated(60)), "it may be on purpose");
     }
 
     #[test]

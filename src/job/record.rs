@@ -66,6 +66,9 @@ pub struct Record {
     pub stall: u64,
     /// Seconds beyond that after which a rank that makes no progress ends the job.
     pub idle_margin: u64,
+    /// Seconds after which a rank without a connection to another one is recorded; 0: never. Earlier builds had none.
+    #[serde(default)]
+    pub isolated_after: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
     pub log_max: Option<u64>,
     /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.

@@ -17,6 +17,7 @@ use crate::job::frames::Frame;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{JobResult, State};
+use crate::launch;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::count;
@@ -51,7 +52,8 @@ pub async fn start(
     session.locks.release().await;
     let (job, placement, options) = (plan.nodes(), &plan.placement, plan.options.watch);
     let (on_frame, monitor) = (&mut on_frame, Monitor::default());
-    let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor };
+    let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
+    let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher };
     let outcome = watch.run(follow, &mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
@@ -117,7 +119,8 @@ pub async fn attach(
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     let (placement, on_frame, monitor) = (&job.placement, &mut |_: &str, _: &Frame| {}, Monitor::default());
-    let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor };
+    let launcher = launch::launcher(job.launcher, job.controller);
+    let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor, launcher };
     watch.run(follow, &mut cancel).await
 }
 

@@ -14,6 +14,7 @@ use super::supervision::{Action, End, Input, Supervision};
 use crate::cancel::signalled;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
+use crate::launch::Launcher;
 use crate::launch::placement::Placement;
 use crate::runtime::Runtime;
 use crate::text::nodeset;
@@ -36,6 +37,8 @@ pub(super) struct Watch<'a> {
     pub(super) on_frame: &'a mut dyn FnMut(&str, &Frame),
     /// What the frames have said so far.
     pub(super) monitor: Monitor,
+    /// The job's launcher.
+    pub(super) launcher: &'static Launcher,
 }
 
 impl Watch<'_> {
@@ -107,6 +110,9 @@ impl Watch<'_> {
             Kind::Stdout(_) | Kind::Stderr(_) if self.options.output => report_output(node, frame, self.events),
             Kind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
             Kind::Restart(event) => self.events.send(Event::Restart { text: Restart::message(&event) }),
+            Kind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
+                self.events.warn(self.launcher.isolation_warning(seconds));
+            }
             Kind::Launcher(line) if self.options.launcher_output => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 self.events.send(Event::Launcher { line });

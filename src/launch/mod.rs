@@ -8,6 +8,7 @@ pub mod description;
 mod env;
 pub mod env_file;
 pub mod horovodrun;
+mod mistaken;
 mod mpirun;
 mod open_mpi;
 pub mod placement;

@@ -25,6 +25,7 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 import activity  # noqa: E402
 import binding  # noqa: E402
 import frames  # noqa: E402
+import peers  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
 
@@ -256,6 +257,9 @@ class Supervisor:
         self.last_output = self.next_sample = time.monotonic()
         self.limit = idle_limit(job, first_number(launcher["size"], os.environ))
         self.activity = activity.Activity(self.limit, launcher["spins"], self.children.start) if self.limit else None
+        # records of earlier builds do not have the time
+        isolated_after = job.get("isolated_after") if first_number(launcher["size"], os.environ) > 1 else None
+        self.isolation = peers.Isolation(isolated_after) if isolated_after else None
         self.quiet = collections.deque(maxlen=3)  # seconds without progress, by the last samples
 
     def run(self):
@@ -417,6 +421,8 @@ class Supervisor:
         self.stopped = (self.stopped or time.monotonic()) if self.program.is_stopped() else None
         if self.deadline is not None:
             return
+        if self.isolation and self.isolation.is_found(os.getpid()):
+            self.log.write(b"a", [b"%d" % self.isolation.limit])
         # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds with all ranks
         if 0 < self.job["stall"] <= self.stopped_seconds():
             self.hung = self.stopped_seconds()

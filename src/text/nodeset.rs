@@ -4,16 +4,19 @@ use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// The most names that one pair of brackets may stand for, and the most machines of an inventory; more are a mistyped range.
+/// The most names that one term may stand for, and the most machines of an inventory; more are a mistyped range.
 pub const MOST_NAMES: usize = 10_000;
+
+/// The most bytes of a name that comes from a range; no host name is longer.
+const LONGEST_NAME: usize = 255;
 
 /// The nodes of each group by its name.
 pub type Groups = BTreeMap<String, Vec<String>>;
 
 /// Returns the nodes of `all` that an expression names, in the order of `all`.
 ///
-/// `gpu1,gpu[03-05],@fast,!gpu04`: names, ranges with leading zeros, `@` before a group's name, `,` to join, `!` to remove
-/// from what precedes it. An expression that begins with `!` removes from all.
+/// `gpu1,gpu[03-05],r[1-2]n[1-8/2],@fast,!gpu04`: names, ranges with leading zeros and steps, `@` before a group's name, `,` to
+/// join, `!` to remove from what precedes it. An expression that begins with `!` removes from all.
 ///
 /// # Errors
 /// A message about a name that is no node or group, a range that cannot be parsed, or nothing left.
@@ -79,26 +82,62 @@ pub fn split(expression: &str) -> Vec<&str> {
     parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// Returns the names that a term stands for: `gpu[01-03,7]`, or a name alone.
+/// Returns the names that a term stands for: `gpu[01-03,7]`, every second one with `gpu[1-7/2]`, each with each in `r[1-2]n[1-4]`, or a
+/// name alone.
 ///
 /// # Errors
-/// A message about a range that cannot be parsed or is empty, or too many names.
+/// A message about a range that cannot be parsed or is empty, or names that are too many or too long.
 pub fn expand(term: &str) -> Result<Vec<String>, String> {
-    let Some((prefix, rest)) = term.split_once('[') else { return Ok(vec![term.to_owned()]) };
-    let (ranges, suffix) = rest.split_once(']').ok_or("a bracket is not closed")?;
-    let mut names = Vec::new();
+    expand_with(term, numbers)
+}
+
+/// Returns the same where `values` reads what is in a pair of brackets, given how many values there may be.
+///
+/// # Errors
+/// As [`expand`], and what `values` refuses.
+pub fn expand_with(
+    term: &str,
+    values: impl Fn(&str, usize) -> Result<Vec<String>, String>,
+) -> Result<Vec<String>, String> {
+    let (mut names, mut rest) = (vec![String::new()], term);
+    while let Some((before, behind)) = rest.split_once('[') {
+        let (ranges, after) = behind.split_once(']').ok_or("a bracket is not closed")?;
+        names = product(&names, before, &values(ranges, MOST_NAMES / names.len().max(1))?)?;
+        rest = after;
+    }
+    product(&names, rest, &[String::new()])
+}
+
+/// Returns each name followed by a text and each value. Thousands of names must not multiply a text of any length.
+fn product(names: &[String], text: &str, values: &[String]) -> Result<Vec<String>, String> {
+    let is_alone = names.len() * values.len() == 1;
+    if !is_alone && names.iter().any(|name| name.len() + text.len() > LONGEST_NAME) {
+        return Err(format!("a name with a range has at most {LONGEST_NAME} bytes"));
+    }
+    let joined = |name: &String| values.iter().map(|value| format!("{name}{text}{value}")).collect::<Vec<_>>();
+    Ok(names.iter().flat_map(joined).collect())
+}
+
+/// The numbers of `01-03,7,1-9/2`, with their leading zeros.
+fn numbers(ranges: &str, most: usize) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
     for range in ranges.split(',') {
-        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (bounds, step) = range.split_once('/').map_or((range, None), |(bounds, step)| (bounds, Some(step)));
+        let (low, high) = bounds.split_once('-').unwrap_or((bounds, bounds));
         let (from, to, width) = (number(low)?, number(high)?, low.len());
+        let step = step.map_or(Ok(1), number)?;
         if from > to {
             return Err(format!("the range {range} is empty"));
         }
-        if names.len() + (to - from) as usize >= MOST_NAMES {
+        if step == 0 {
+            return Err(format!("the range {range} has steps of 0"));
+        }
+        if found.len() + ((to - from) / step) as usize >= most {
             return Err(format!("with the range {range} there are more than {MOST_NAMES} names"));
         }
-        names.extend((from..=to).map(|n| format!("{prefix}{n:0width$}{suffix}")));
+        found.extend((from..=to).step_by(step as usize).map(|n| format!("{n:0width$}")));
     }
-    Ok(names)
+    Ok(found)
 }
 
 /// Parses up to 9 digits.
@@ -107,21 +146,29 @@ fn number(text: &str) -> Result<u32, String> {
     good.then(|| text.parse().ok()).flatten().ok_or_else(|| format!("{text:?} is no number of up to 9 digits"))
 }
 
-/// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`. Addresses and names of digits alone stay whole.
+/// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`, and several racks alike → `rack[1-2]-gpu[1-4]`. Addresses and
+/// names of digits alone stay whole.
 pub fn fold(names: &[impl AsRef<str>]) -> String {
+    let mut folded = terms_of(names.iter().map(AsRef::as_ref).collect());
+    folded.sort();
+    folded.join(",")
+}
+
+/// The terms of folded names: by their last number, then what comes before it in the same way where the rest is the same.
+fn terms_of(names: BTreeSet<&str>) -> Vec<String> {
     static NUMBERED: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("^([^.:]*[^.:0-9])([0-9]{1,9})([^.:0-9]*)$").expect("a valid pattern"));
     let numbered = |name| NUMBERED.captures(name).map(|parts| parts.extract::<3>().1);
     // one leading zero shows that all numbers of as many digits have a fixed width
     let padded: HashSet<(&str, &str, usize)> = names
         .iter()
-        .filter_map(|name| numbered(name.as_ref()))
+        .filter_map(|name| numbered(name))
         .filter(|[_, number, _]| number.len() > 1 && number.starts_with('0'))
         .map(|[prefix, number, suffix]| (prefix, suffix, number.len()))
         .collect();
     let mut folded = Vec::new();
     let mut groups: BTreeMap<(&str, &str, usize), BTreeSet<u32>> = BTreeMap::new();
-    for name in names.iter().map(AsRef::as_ref) {
+    for name in names {
         match numbered(name).map(|[prefix, number, suffix]| (prefix, suffix, number.len(), number.parse())) {
             Some((prefix, suffix, digits, Ok(number))) => {
                 let width = if padded.contains(&(prefix, suffix, digits)) { digits } else { 0 };
@@ -130,24 +177,32 @@ pub fn fold(names: &[impl AsRef<str>]) -> String {
             _ => folded.push(name.to_owned()),
         }
     }
+    let mut prefixes: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for ((prefix, suffix, width), numbers) in groups {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for number in numbers {
-            match ranges.last_mut() {
-                Some((_, high)) if *high + 1 == number => *high = number,
-                _ => ranges.push((number, number)),
-            }
-        }
-        let text = |(low, high): &(u32, u32)| match low == high {
-            true => format!("{low:0width$}"),
-            false => format!("{low:0width$}-{high:0width$}"),
-        };
-        let is_single = matches!(ranges[..], [(low, high)] if low == high);
-        let text = ranges.iter().map(text).collect::<Vec<_>>().join(",");
-        folded.push(if is_single { format!("{prefix}{text}{suffix}") } else { format!("{prefix}[{text}]{suffix}") });
+        prefixes.entry(format!("{}{suffix}", ranges(&numbers, width))).or_default().insert(prefix);
     }
-    folded.sort();
-    folded.join(",")
+    for (rest, prefixes) in prefixes {
+        folded.extend(terms_of(prefixes).into_iter().map(|prefix| format!("{prefix}{rest}")));
+    }
+    folded
+}
+
+/// Numbers as ranges in brackets; one alone has none.
+fn ranges(numbers: &BTreeSet<u32>, width: usize) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, high)) if *high + 1 == number => *high = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let text = |(low, high): &(u32, u32)| match low == high {
+        true => format!("{low:0width$}"),
+        false => format!("{low:0width$}-{high:0width$}"),
+    };
+    let is_single = matches!(ranges[..], [(low, high)] if low == high);
+    let text = ranges.iter().map(text).collect::<Vec<_>>().join(",");
+    if is_single { text } else { format!("[{text}]") }
 }
 
 /// Formats texts, in the order in which they first come, with the nodes that share each folded and counted:
@@ -195,6 +250,8 @@ mod tests {
             ("gpu[01-03]!gpu02", "gpu01 gpu03"),
             ("gpu[01-03],!gpu02", "gpu01 gpu03"),
             ("!head", "gpu01 gpu02 gpu03 gpu10"),
+            ("gpu[01-03/2]", "gpu01 gpu03"),
+            ("gpu[0][1,3]", "gpu01 gpu03"),
         ] {
             assert_eq!(select(expression, &all, &none()).unwrap(), names(expected), "{expression}");
         }
@@ -207,8 +264,50 @@ mod tests {
             let why = select(written, &all, &none()).unwrap_err();
             assert!(!why.contains(|c: char| c.is_control() || c == '\u{202e}'), "{why:?}");
         }
-        for bad in ["gpu[01-", "gpu[a-b]", "gpu[3-1]", "head,!head", "", "gpu[0-4294967295]", "gpu[+1-2]"] {
+        for bad in ["gpu[01-", "gpu[a-b]", "gpu[3-1]", "head,!head", "", "gpu[0-4294967295]", "gpu[+1-2]", "gpu[0][1"] {
             assert!(select(bad, &all, &none()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn terms_as_clush_and_slurm_write_them() {
+        for (term, expected) in [
+            ("gpu[1-8/2]", "gpu1 gpu3 gpu5 gpu7"),
+            ("gpu[1-8/3,10]", "gpu1 gpu4 gpu7 gpu10"),
+            ("gpu[08-12/2]", "gpu08 gpu10 gpu12"),
+            ("gpu[1-2/9]", "gpu1"),
+            ("rack[1-2]-gpu[1-2]", "rack1-gpu1 rack1-gpu2 rack2-gpu1 rack2-gpu2"),
+            ("r[1-2]n[01-02].lan", "r1n01.lan r1n02.lan r2n01.lan r2n02.lan"),
+            ("[1-2][3,5]", "13 15 23 25"),
+            ("a[1]b[2]c[3]", "a1b2c3"),
+        ] {
+            assert_eq!(expand(term).unwrap(), names(expected), "{term}");
+        }
+        assert_eq!(expand("n[0-99][0-99]").unwrap().len(), MOST_NAMES);
+        for (term, expected) in [
+            ("n[0-99][0-100]", "with the range 0-100 there are more than 10000 names"),
+            ("n[0-999][0-9,10]", "with the range 10 there are more than 10000 names"),
+            ("n[0-99999999/2]", "with the range 0-99999999/2 there are more than 10000 names"),
+            ("n[1-2/0]", "the range 1-2/0 has steps of 0"),
+            ("n[1-2/]", "\"\" is no number of up to 9 digits"),
+            ("n[1-2/-1]", "\"-1\" is no number of up to 9 digits"),
+            ("n[1-2][", "a bracket is not closed"),
+            ("n[1-2][]", "\"\" is no number of up to 9 digits"),
+        ] {
+            assert_eq!(expand(term).unwrap_err(), expected, "{term}");
+        }
+    }
+
+    #[test]
+    fn names_with_several_numbers_fold_by_all_of_them() {
+        for (all, expected) in [
+            ("rack1-gpu1 rack1-gpu2 rack2-gpu1 rack2-gpu2", "rack[1-2]-gpu[1-2]"),
+            ("rack1-gpu1 rack1-gpu2 rack2-gpu1", "rack1-gpu[1-2],rack2-gpu1"),
+            ("r1n01 r2n01 r3n01", "r[1-3]n01"),
+            ("r08n1 r09n1 r10n1 r11n2", "r11n2,r[08-10]n1"),
+            ("a1b1c1 a1b2c1 a2b1c1 a2b2c1", "a[1-2]b[1-2]c1"),
+        ] {
+            assert_eq!(fold(&names(all)), expected);
         }
     }
 
@@ -244,6 +343,10 @@ mod tests {
             format!("gpu[{}]", vec!["0-99999"; 10_000].join(",")),
             format!("gpu[{}1]", "0".repeat(100_000)),
             format!("gpu[{}1-99999]", "0".repeat(1_000)),
+            format!("{}[1-9999]", "x".repeat(100_000)),
+            format!("[1-9999]{}", "x".repeat(100_000)),
+            format!("[1-9999]{}", "[1]".repeat(100_000)),
+            format!("gpu{}", "[1-9]".repeat(100_000)),
         ] {
             assert!(select(&long, &all, &none()).is_err());
         }
@@ -285,6 +388,38 @@ mod tests {
             let some: Vec<String> = all.iter().zip(&picks).filter(|(_, p)| **p).map(|(n, _)| n.clone()).collect();
             prop_assume!(!some.is_empty());
             prop_assert_eq!(select(&fold(&some), &all, &none()).unwrap(), some);
+        }
+
+        #[test]
+        fn racks_that_are_folded_select_the_same(picks in prop::collection::vec(any::<bool>(), 36), wide in any::<bool>()) {
+            let place = |i: u32| if wide { format!("r{:02}-n{}.a", 8 + i / 6, i % 6) } else { format!("r{}n{:02}", 8 + i / 6, 8 + i % 6) };
+            let all: Vec<String> = (0..36).map(place).collect();
+            let some: Vec<String> = all.iter().zip(&picks).filter(|(_, p)| **p).map(|(n, _)| n.clone()).collect();
+            prop_assume!(!some.is_empty());
+            prop_assert_eq!(select(&fold(&some), &all, &none()).unwrap(), some);
+        }
+
+        #[test]
+        fn a_term_is_the_product_of_its_brackets(
+            parts in prop::collection::vec(("[a-z-]{0,3}", 0u32..20, 0u32..9, 1u32..5, 1usize..4), 1..4),
+        ) {
+            let mut expected = vec![String::new()];
+            let mut term = String::new();
+            for (text, from, more, step, width) in parts {
+                term += &format!("{text}[{from:0width$}-{:0width$}/{step}]", from + more);
+                let numbers: Vec<u32> = (from..=from + more).filter(|n| (n - from) % step == 0).collect();
+                let width = format!("{from:0width$}").len();
+                expected = expected.iter().flat_map(|name| numbers.iter().map(move |n| (name.clone(), *n)))
+                    .map(|(name, n)| format!("{name}{text}{n:0width$}")).collect();
+            }
+            prop_assert_eq!(expand(&term).unwrap(), expected);
+        }
+
+        #[test]
+        fn no_term_has_more_names_than_an_inventory(term in "[a-b]?(\\[[0-9]{1,5}-[0-9]{1,5}(/[0-9])?(,[0-9]{1,3}-[0-9]{4})?\\][a-b]?){1,4}") {
+            if let Ok(names) = expand(&term) {
+                prop_assert!((1..=MOST_NAMES).contains(&names.len()));
+            }
         }
 
         #[test]

@@ -31,6 +31,7 @@ import frames  # noqa: E402
 import hosts  # noqa: E402
 import job_supervisor  # noqa: E402
 import machines  # noqa: E402
+import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
@@ -58,6 +59,60 @@ class Arguments(unittest.TestCase):
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
+
+
+class Peers(unittest.TestCase):
+    def test_endpoints_as_the_kernel_writes_them(self):
+        if sys.byteorder == "little":
+            for text, expected in (
+                ("0100007F:3039", "127.0.0.1 12345"),
+                ("0000000000000000FFFF00000200000A:0016", "10.0.0.2 22"),
+                ("000000FD000000000000000001000000:01BB", "fd00::1 443"),
+            ):
+                self.assertEqual("%s %d" % peers.endpoint(text), expected)
+
+    def test_which_connections_may_lead_to_another_rank(self):
+        own = [peers.endpoint("0100007F:3039")]
+        for address, port, expected in (
+            ("10.0.0.2", 40000, True), ("10.0.0.2", 443, True), ("127.0.0.1", 40000, True), ("127.0.0.1", 12345, False),
+            ("8.8.8.8", 443, False), ("8.8.8.8", 80, False), ("8.8.8.8", 40000, True), ("fd00::1", 443, True),
+        ):
+            there = peers.ipaddress.ip_address(address), port
+            self.assertEqual(peers.is_other(own, there), expected, there)
+
+    def test_connections_of_processes(self):
+        me = os.getpid()
+        program = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen(1)
+            self.assertFalse(peers.communicates([me]), "a socket that listens is no connection")
+            child = subprocess.Popen([sys.executable, "-c", program, str(server.getsockname()[1])], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE)
+            with child, server.accept()[0]:
+                child.stdout.readline()
+                self.assertTrue(peers.communicates([me]))
+                self.assertTrue(peers.communicates([child.pid]))
+                self.assertFalse(peers.communicates([me, child.pid]), "a process of the same rank")
+        self.assertFalse(peers.communicates([child.pid]), "it has ended")
+
+    def test_what_cannot_be_read_counts_as_a_connection(self):
+        def refuse(_path):
+            raise PermissionError
+        listdir, os.listdir = os.listdir, refuse
+        try:
+            self.assertTrue(peers.communicates([os.getpid()]))
+        finally:
+            os.listdir = listdir
+
+    def test_a_rank_is_isolated_if_no_look_finds_a_connection(self):
+        for found, expected in (("0000", "0001"), ("1", "000000"), ("0001", "000000"), ("01", "000000")):
+            looks = list(found)
+            isolation = peers.Isolation(0, lambda _pids: looks.pop(0) == "1")
+            answers = "".join(str(int(isolation.is_found(os.getpid()))) for _ in range(6))
+            self.assertEqual(answers.rstrip("0"), expected.rstrip("0"), found)
+            self.assertEqual(looks, [], "nothing is looked for after the answer")
+        self.assertFalse(peers.Isolation(60, self.fail).is_found(os.getpid()), "it is not time yet")
 
 
 class NodeLauncher(unittest.TestCase):

@@ -105,6 +105,17 @@ while True: os.sched_yield()";
 }
 
 #[test]
+fn ranks_without_connections_to_each_other_are_recorded() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let spec = Spec { isolated_after: 1, ..Spec::shell(method, "echo ready; exec sleep 300") };
+        let job = cluster.start(&spec);
+        job.until_holds("both ranks are isolated", || job.isolated().len() == 2);
+        job.signal(Signal::TERM);
+    });
+}
+
+#[test]
 fn a_timeline_of_the_users_own_is_all_that_there_is() {
     each_launcher(|method| {
         let cluster = Cluster::new();

@@ -92,6 +92,8 @@ pub struct Spec {
     pub elastic_timeout: u64,
     /// Seconds beyond `stall` after which a rank without progress ends the job.
     pub idle_margin: u64,
+    /// Seconds after which a rank without connections is recorded; 0: never.
+    pub isolated_after: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
     /// Whether the log keeps every state of progress bars.
@@ -113,6 +115,7 @@ impl Spec {
             grace: 60,
             stall: 0,
             idle_margin: 30,
+            isolated_after: 0,
             log_max: None,
             log_progress: false,
             start_timeout: 60,
@@ -218,6 +221,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         grace: spec.grace,
         stall: spec.stall,
         idle_margin: spec.idle_margin,
+        isolated_after: spec.isolated_after,
         log_max: spec.log_max,
         log_progress: spec.log_progress,
         ulimits: BTreeMap::new(),
@@ -298,6 +302,12 @@ impl Job<'_> {
             text += &format!("\n--- {}\n{errors}{}\n{processes:#?}", node.name, log.join("\n"));
         }
         text
+    }
+
+    /// The ranks that are recorded to have no connection to another one.
+    pub fn isolated(&self) -> Vec<u32> {
+        let frames = (0..NODES.len()).flat_map(|index| self.frames(index));
+        frames.filter(|frame| matches!(frame.kind, Kind::Isolated(_))).map(|frame| frame.rank).collect()
     }
 
     /// Waits until a rank has written this line.

@@ -125,6 +125,26 @@ fn concerns_have_a_hint() {
 }
 
 #[test]
+fn what_could_not_be_probed_is_not_the_master() {
+    let mut entries = entries("a b c d", vec![failed("x".into()), probed(PLAIN), failed("y".into())]);
+    unprobed_last(&mut entries);
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["b", "d", "a", "c"]);
+    assert_eq!(parse(&text("lab", "x/y:1", &entries)).master().name, "b");
+}
+
+#[test]
+fn groups_name_what_is_left_of_them() {
+    let entries = entries("a1 a2 b", vec![probed(PLAIN), None, probed(PLAIN)]);
+    assert_eq!(entries[2].same_as.as_deref(), Some("a1"));
+    let written = groups(&BTreeMap::from([("one".into(), vec![1, 0, 2]), ("two".into(), vec![2])]), &entries);
+    let inventory = parse(&(text("lab", "x/y:1", &entries) + &written));
+    assert_eq!(inventory.groups["one"], ["a1", "a2"]);
+    assert_eq!(inventory.groups["two"], ["a1"]);
+    assert_eq!(groups(&BTreeMap::new(), &entries), "");
+}
+
+#[test]
 fn the_image_that_all_have() {
     let wanted = ["first", "second"];
     let with = |images: &[&str]| {
