@@ -1,7 +1,7 @@
 //! Executes a command: the asynchronous runtime, the renderer, the signals, and the exit code.
 
 use super::target::target;
-use super::{Outcome, run};
+use super::{Outcome, limits, run};
 use crate::cli::{Cli, Command, Global, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::nodes::Target;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
+    limits::raise_open_files();
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
