@@ -18,6 +18,7 @@ use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::count;
+use crate::transport::ssh::Client;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -70,9 +71,11 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
     let hosts = if !options.hosts.is_empty() {
         read(&options.hosts.join(" ")).map_err(wrong)?
     } else if options.from_ssh_config {
-        let aliases = good(ssh_config::read()?, events);
+        let client = Client::find().await?;
+        let aliases = good(ssh_config::read(&client)?, events);
+        let config = client.config_name();
         if aliases.is_empty() {
-            let why = "~/.ssh/config has no host names (`Host` lines without * and ?)";
+            let why = format!("{config} has no host names (`Host` lines without * and ?)");
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
         let pick = |answer: &str| match answer {
@@ -85,11 +88,11 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
         };
         let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
         let question = format!(
-            "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
+            "{config} has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
         );
         if may_ask { ask(question, events, pick).await? } else { pick("all").map_err(wrong)? }
     } else if may_ask {
-        ask(question(events), events, read).await?
+        ask(question(events).await, events, read).await?
     } else {
         let hint = "name them: hvdctl init node1 ana@node2:2222; or take those of ~/.ssh/config: --from-ssh-config";
         return Err(Error::usage("no machines were named", hint));
@@ -110,13 +113,15 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 }
 
 /// The question for the machines, with some of the ssh configuration's names.
-fn question(events: &Events) -> String {
+async fn question(events: &Events) -> String {
     const SHOWN: usize = 12;
-    let known = good(ssh_config::read().unwrap_or_default(), events);
+    // without ssh, or its configuration, names can be typed all the same
+    let client = Client::find().await.unwrap_or_default();
+    let known = good(ssh_config::read(&client).unwrap_or_default(), events);
     let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
     let names = match nodeset::fold(&known[..known.len().min(SHOWN)]) {
         names if names.is_empty() => names,
-        names => format!("In ~/.ssh/config: {names}{more}\n"),
+        names => format!("In {}: {names}{more}\n", client.config_name()),
     };
     format!(
         "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\

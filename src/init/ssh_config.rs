@@ -1,6 +1,7 @@
 //! The operator's ssh configuration, read for the names that it gives to machines.
 
 use crate::error::Error;
+use crate::transport::ssh::Client;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -8,14 +9,15 @@ use std::path::Path;
 /// ssh itself follows no deeper.
 const DEPTH: usize = 16;
 
-/// The names in `~/.ssh/config` and the files that it includes, in their order, each once. A configuration that is not
-/// there has none.
+/// The names in the user's configuration for this ssh and the files that it includes, in their order, each once. A configuration that
+/// is not there has none.
 ///
 /// # Errors
 /// When it is there and cannot be read.
-pub fn read() -> Result<Vec<String>, Error> {
-    let Some(home) = std::env::home_dir() else { return Ok(Vec::new()) };
-    let config = home.join(".ssh/config");
+pub fn read(client: &Client) -> Result<Vec<String>, Error> {
+    let Some(config) = client.config() else { return Ok(Vec::new()) };
+    // as in ssh, $HOME applies to what an `Include` names
+    let home = std::env::home_dir().unwrap_or_default();
     let mut names = Vec::new();
     match fs::read(&config) {
         Ok(text) => walk(&String::from_utf8_lossy(&text), &home, DEPTH, &mut names),

@@ -1,5 +1,6 @@
 //! `init`: its inventory describes the nodes, and the other commands work with it at once.
 
+use crate::operator::own_home;
 use crate::process::{Done, run, s};
 use crate::state::{FULL_IMAGE, Lab, Restore, gpu_uuids, hvdctl_in, lab_dir, node_sh, on};
 use hvdctl::inventory::{Gpus, Inventory};
@@ -26,7 +27,7 @@ impl Workplace {
     #[track_caller]
     fn hvdctl(&self, args: &[&str]) -> Done {
         let mut command = hvdctl_in(&self.dir);
-        command.env("HOME", &self.home).args(args);
+        command.env("HOME", &self.home).env("PATH", own_home()).args(args);
         run(command, s(60))
     }
 
