@@ -168,7 +168,7 @@ pub fn interactive() -> (String, TcpListener) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let text = format!(
-        "Host *\n  LocalForward {port} localhost:6006\n  ExitOnForwardFailure yes\n  RemoteCommand echo theirs; exec sleep 300\n  \
+        "Host *\n  LocalForward 127.0.0.1:{port} localhost:6006\n  ExitOnForwardFailure yes\n  RemoteCommand echo theirs; exec sleep 300\n  \
          RequestTTY force\n  SessionType none\n  StdinNull yes\n  ForkAfterAuthentication yes\n  VisualHostKey yes\n  \
          PermitLocalCommand yes\n  LocalCommand echo theirs >&2\n  ControlMaster auto\n  ControlPath /tmp/hvdctl-test-{port}\n"
     );
