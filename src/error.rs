@@ -90,6 +90,8 @@ pub enum Kind {
     ImageMissing,
     /// The node, or its Docker Engine, does not have the GPUs that it should have.
     GpusMissing,
+    /// `nvidia-smi` failed on the node, so that its GPUs are not known.
+    NvidiaSmiFailed,
     /// Another program has a port that is needed.
     PortInUse,
     /// A disk of the node is full.

@@ -1,6 +1,9 @@
 //! The shell scripts of `src/scripts` that report what a node has, run on this machine with tools that fail: that a tool fails must not
 //! pass for "there is nothing".
 
+use hvdctl::node::facts::Facts;
+use hvdctl::node::gpus::{Device, NvidiaSmi};
+use hvdctl::worker::ready::Answer;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] = &["machine.sh", "marked.sh", "killed.sh", "facts.sh"];
+const FACTS: &[&str] = &["machine.sh", "gpus.sh", "marked.sh", "killed.sh", "facts.sh"];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {
@@ -207,6 +210,60 @@ fn what_doctor_cannot_check_is_reported() {
     assert_eq!(examine(&machine)[1], "unchecked gpu-users exit code 1");
     machine.stub("timeout", "exit 124");
     assert_eq!(examine(&machine)[1], "unchecked gpu-users no answer within 20 s");
+}
+
+#[test]
+fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let node = |machine: &Machine| {
+        let facts = Facts::parse(&machine.prints(FACTS, ""));
+        assert!(!facts.hostname.is_empty() && facts.clock.is_some(), "{facts:?}");
+        (
+            facts.nvidia_smi,
+            Device::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
+        )
+    };
+    let worker = |machine: &Machine| Answer::parse(&machine.prints(&["gpus.sh", "worker_ready.sh"], "")).nvidia_smi;
+    // this machine may have one of its own
+    if !["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|place| Path::new(place).join("nvidia-smi").exists()) {
+        assert_eq!((node(&machine), worker(&machine)), ((NvidiaSmi::Missing, String::new()), NvidiaSmi::Missing));
+    }
+    let two = "GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)";
+    let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
+    let mismatch = "Failed to initialize NVML: Driver/library version mismatch";
+    let no_driver = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.";
+    let failed = |message: &str| NvidiaSmi::Failed(message.to_owned());
+    let old = "echo 'Field \"mig.mode.current\" is not a valid field to query.'; exit 2";
+    for (list, mode, code, expected) in [
+        (two, "printf '0, [N/A]\\n1, Disabled\\n'", 0, (NvidiaSmi::Listed, "GPU-aa GPU-bb")),
+        (two, old, 0, (NvidiaSmi::Listed, "GPU-aa GPU-bb")),
+        (two, "printf '0, Disabled\\n1, Enabled\\n'", 0, (NvidiaSmi::Listed, "GPU-aa")),
+        (&format!("{mismatch}\nNVML library version: 550.144"), "exit 18", 18, (failed(mismatch), "")),
+        (&format!("{no_driver}\n"), "exit 9", 9, (failed(no_driver), "")),
+        ("No devices were found", "exit 6", 6, (failed("No devices were found"), "")),
+        (&two.replace("\n", &format!("\n{lost}\n")), "echo '0, Disabled'", 0, (failed(lost), "GPU-aa GPU-bb")),
+        (
+            "GPU 0: A100 (UUID: GPU-aa)\n  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)",
+            "echo '0, Enabled'",
+            0,
+            (NvidiaSmi::Listed, "MIG-c6d4"),
+        ),
+    ] {
+        // the message may be on either stream
+        for stream in ["1", "2"] {
+            let list = format!("cat >&{stream} <<'END'\n{list}\nEND\nexit {code}");
+            machine.stub("nvidia-smi", &format!("case $1 in --query-gpu=*)\n{mode}\nexit\n;;\nesac\n{list}"));
+            let (state, uuids) = node(&machine);
+            assert_eq!((&state, uuids.as_str()), (&expected.0, expected.1), "{list}");
+            assert_eq!(worker(&machine), state, "{list}");
+        }
+    }
+    // one that is ended, and one that cannot even be killed
+    let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
+    for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
+        machine.stub("timeout", hangs);
+        assert_eq!(node(&machine), (failed("no answer within 20 s"), String::new()), "{hangs}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 LAB_SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 LAB_ROOT=$(dirname "$LAB_SCRIPTS")
 # shellcheck disable=SC2034 # the parts that are sourced beside this one use them
-readonly LAB_SCRIPTS LAB_ROOT LAB_KEY=$LAB_ROOT/.lab/id_ed25519 LAB_PASSWORDS=$LAB_ROOT/.lab/passwords LAB_LABEL=hvdctl.lab=1 LAB_IMAGE=hvdctl-lab/horovod LAB_BASE=debian:bookworm
+readonly LAB_SCRIPTS LAB_ROOT LAB_KEY=$LAB_ROOT/.lab/id_ed25519 LAB_PASSWORDS=$LAB_ROOT/.lab/passwords LAB_LABEL=hvdctl.lab=1 LAB_IMAGE=hvdctl-lab/horovod
 
 # What belongs to the machine and not to one checkout: the engine's process id and log, the builds' logs, the locks.
 readonly LAB_RUN=/run/hvdctl-lab

@@ -1,12 +1,19 @@
 # Images: built when their inputs changed, and not touched otherwise. Sourced, never run.
 # shellcheck shell=bash
 
+readonly IMAGE_INPUTS='{{index .Config.Labels "hvdctl.lab.inputs"}}'
+
 # A build's inputs are the files of its directory and its arguments; their hash is kept as a label of the image.
 image_inputs() { # DIRECTORY [ARGUMENT…]
   { cd "$1" && find . -maxdepth 1 -type f ! -name build -print0 | sort -z | xargs -0 sha256sum && printf '%s\n' "${@:2}"; } | sha256sum | cut -c1-32
 }
 
-image_label() { docker image inspect --format "{{index .Config.Labels \"hvdctl.lab.inputs\"}}" "$1" 2>/dev/null; }
+image_label() { docker image inspect --format "$IMAGE_INPUTS" "$1" 2>/dev/null; }
+
+# The suite of Debian that a build starts from: its argument SUITE, or the one that its Dockerfile names.
+image_suite() { # DIRECTORY [ARGUMENT…]
+  { printf '%s\n' "${@:2}" | sed -n 's/^SUITE=//p'; sed -n 's/^FROM debian://p; s/^ARG SUITE=//p' "$1/Dockerfile"; } | sed 's/ .*//; q'
+}
 
 image_ensure() { # IMAGE DIRECTORY [ARGUMENT of docker build…]
   local -r image=$1 directory=$2
@@ -18,7 +25,8 @@ image_ensure() { # IMAGE DIRECTORY [ARGUMENT of docker build…]
     machine_lock "build-${image//[\/:]/-}"
     # Another process that had the lock may have built it.
     [ "$(image_label "$image")" != "$inputs" ] || exit 0
-    base_ensure
+    suite=$(image_suite "$directory" "$@")
+    [ -z "$suite" ] || base_ensure "$suite"
     image_build "$image" "$directory" "$inputs" "$@"
   ) || exit 1
 }
@@ -45,13 +53,37 @@ image_build() {
 
 image_id() { docker image inspect --format '{{.Id}}' "$@" 2>/dev/null; } # IMAGE…
 
-image_ensure_horovod() { # latest|tensorflow|quick
+image_ensure_horovod() { # latest|tensorflow|quick|strange|modern|modern-frameworks
   case $1 in
   latest) image_ensure "$LAB_IMAGE:latest" "$LAB_SCRIPTS/image" ;;
   # The base is an argument, so that the image is rebuilt when it changes.
   quick) image_ensure "$LAB_IMAGE:quick" "$LAB_SCRIPTS/image/quick" --build-arg "BASE=$(image_id "$LAB_IMAGE:latest")" ;;
+  strange) image_ensure "$LAB_IMAGE:strange" "$LAB_SCRIPTS/image/strange" --build-arg "BASE=$(image_id "$LAB_IMAGE:quick")" ;;
   tensorflow) image_ensure "$LAB_IMAGE:tensorflow" "$LAB_SCRIPTS/image" --build-arg TENSORFLOW=1 ;;
+  modern) image_ensure "$LAB_IMAGE:modern" "$LAB_SCRIPTS/image/modern" ;;
+  modern-frameworks) image_ensure "$LAB_IMAGE:modern-frameworks" "$LAB_SCRIPTS/image/modern" --build-arg FRAMEWORKS=1 ;;
   esac
 }
 
-image_ensure_node() { image_ensure hvdctl-lab/node:latest "$LAB_SCRIPTS/lab.d/node"; }
+image_ensure_node() { # SUITE[-uutils]
+  local -a arguments=(--build-arg "SUITE=${1%-uutils}")
+  if [[ $1 = *-uutils ]]; then arguments+=(--build-arg UUTILS=1); fi
+  image_ensure "hvdctl-lab/node:$1" "$LAB_SCRIPTS/lab.d/node" "${arguments[@]}"
+}
+
+# Builds an image from a Dockerfile on standard input, which may begin after its FROM line, and loads it into these nodes.
+image_derive() { # IMAGE NODE…
+  local -r image=$1
+  local dockerfile node failed=0
+  local -a jobs=()
+  shift
+  dockerfile=$(cat)
+  grep -qi '^FROM ' <<<"$dockerfile" || dockerfile="FROM $LAB_IMAGE:latest"$'\n'$dockerfile
+  DOCKER_BUILDKIT=0 docker build --network host --force-rm --label "$LAB_LABEL" -t "$image" - <<<"$dockerfile" >&2 || die "$image could not be built"
+  for node; do
+    docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" docker load -q >/dev/null &
+    jobs+=($!)
+  done
+  for node in "${jobs[@]}"; do wait "$node" || failed=1; done
+  [ "$failed" = 0 ] || die "$image could not be loaded into every node"
+}

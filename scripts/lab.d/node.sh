@@ -1,8 +1,6 @@
 # One machine of the lab: a container with its own sshd and its own Docker Engine. Sourced, never run.
 # shellcheck shell=bash
 
-readonly NODE_IMAGE=hvdctl-lab/node:latest
-
 # What follows is about the selected cluster: the lab itself ('') or one of the pool's pairs (p1, p2 …). Each has a network, nodes
 # and files of its own.
 cluster_select() { # CLUSTER
@@ -18,6 +16,19 @@ node_select() { # [PAIR/]NODE
 
 cluster_select ''
 
+# What machines are like. The options of `scripts/lab up` set it.
+NODE_SUITES=(bookworm) # of Debian: the first node's, the second's …; the last is that of all others
+NODE_UUTILS=           # -uutils: with coreutils and sudo written in Rust
+NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), nothing (none), the second address (other)
+NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
+NODE_DAEMON_JSON=      # text of /etc/docker/daemon.json
+NODE_SHARE=            # DIRECTORY:PATH, a directory of this machine that all nodes have at PATH
+
+node_image() { # NODE
+  local -r index=$((${1#node} - 1)) last=$((${#NODE_SUITES[@]} - 1))
+  printf 'hvdctl-lab/node:%s%s\n' "${NODE_SUITES[index < last ? index : last]}" "$NODE_UUTILS"
+}
+
 node_container() { printf 'hvdctl-lab-%s%s\n' "${CLUSTER:+$CLUSTER-}" "$1"; }
 
 # What a nested engine needs. --privileged fails on a machine that itself lacks CAP_SYS_RESOURCE (bit 24); there, all other
@@ -32,15 +43,15 @@ NODE_FLAGS+=(--shm-size=4g --cgroupns=private --tmpfs /run:exec --tmpfs '/tmp:mo
 readonly NODE_FLAGS
 
 # The first address range of these that is free; a lab that is up keeps the one it has.
-net_ensure() {
-  docker network inspect "$NET" >/dev/null 2>&1 && return
+net_ensure() { # NETWORK
+  docker network inspect "$1" >/dev/null 2>&1 && return
   local range third
   for range in 172.28 172.29 172.30 192.168 10.228; do
     for third in {100..119}; do
-      docker network create --label "$LAB_LABEL" --subnet "$range.$third.0/24" "$NET" >/dev/null 2>&1 && return
+      docker network create --label "$LAB_LABEL" --subnet "$range.$third.0/24" "$1" >/dev/null 2>&1 && return
     done
   done
-  die "no address range is free for the network $NET"
+  die "no address range is free for the network $1"
 }
 
 net_remove_all() {
@@ -48,9 +59,11 @@ net_remove_all() {
   for network in $(docker network ls -q --filter "label=$LAB_LABEL"); do docker network rm "$network" >/dev/null; done
 }
 
-net_prefix() { docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$NET" | sed 's/\.[0-9]*\/.*//'; }
+net_prefix() { docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$1" | sed 's/\.[0-9]*\/.*//'; }
 
 node_address() { printf '%s.%d\n' "$LAB_PREFIX" "$((10 + ${1#node}))"; }
+
+node_second_address() { printf '%s.%d\n' "$LAB_SECOND_PREFIX" "$((10 + ${1#node}))"; }
 
 # The GPUs of a node, one "INDEX UUID" a line: the same at every start, different from node to node.
 node_gpus() { # NODE COUNT
@@ -60,17 +73,25 @@ node_gpus() { # NODE COUNT
   done
 }
 
-node_hosts() { # COUNT
+# The lines of a node's /etc/hosts. For the own name, an installer writes 127.0.1.1 with the full name first.
+node_hosts() { # NODE COUNT
   local index
-  for ((index = 1; index <= $1; index++)); do printf '%s node%d\n' "$(node_address "node$index")" "$index"; done
+  case $NODE_NAMES in
+  stock) printf '127.0.1.1 %s.example.org %s\n' "$1" "$1" ;;
+  other) printf '%s %s\n' "$(node_second_address "$1")" "$1" ;;
+  none) return ;;
+  esac
+  for ((index = 1; index <= $2; index++)); do
+    [ "node$index" = "$1" ] || printf '%s node%d\n' "$(node_address "node$index")" "$index"
+  done
 }
 
 # Prints a hash of what a node is made of. A node is recreated when it differs.
 node_spec() { # NODE GPUS
   {
-    image_id "$NODE_IMAGE"
+    image_id "$(node_image "$1")"
     seed_content
-    printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}"
+    printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}" "$NODE_SECOND" "$NODE_DAEMON_JSON" "$NODE_SHARE"
     node_gpus "$1" "$2"
     cat "$LAB_KEY.pub" "$LAB_DIR/hostkeys/$1.pub" "$LAB_PASSWORDS"
   } | sha256sum | cut -c1-32
@@ -83,10 +104,11 @@ node_create() { # NODE GPUS SPEC HOSTS
   local stage user
   docker rm -f "$name" >/dev/null 2>&1 || true
   seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
-  docker create --name "$name" --hostname "$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
+  docker create --name "$name" -e "HOSTNAME=$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
     --label "hvdctl.lab.cluster=$CLUSTER" \
     --label "hvdctl.lab.spec=$spec" --network "$NET" --ip "$(node_address "$node")" --stop-timeout 8 "${NODE_FLAGS[@]}" \
-    -v "$name:/var/lib/docker" "$NODE_IMAGE" >/dev/null || return 1
+    -v "$name:/var/lib/docker" ${NODE_SHARE:+-v "$NODE_SHARE"} "$(node_image "$node")" >/dev/null || return 1
+  if [ "$NODE_SECOND" = network ]; then docker network connect --ip "$(node_second_address "$node")" "$NET-second" "$name" || return 1; fi
   stage=$(mktemp -d) || return 1
   install -D -m 600 "$LAB_DIR/hostkeys/$node" "$stage/etc/ssh/ssh_host_ed25519_key"
   for user in workshop asks dock own plain; do
@@ -96,6 +118,8 @@ node_create() { # NODE GPUS SPEC HOSTS
   install -D -m 600 "$LAB_PASSWORDS" "$stage/etc/hvdctl-lab/passwords"
   printf '%s\n' "$hosts" >"$stage/etc/hvdctl-lab/hosts"
   node_gpus "$node" "$gpus" >"$stage/etc/hvdctl-lab/gpus"
+  if [ "$NODE_SECOND" = address ]; then node_second_address "$node" >"$stage/etc/hvdctl-lab/second-address"; fi
+  if [ -n "$NODE_DAEMON_JSON" ]; then install -D -m 644 /dev/stdin "$stage/etc/docker/daemon.json" <<<"$NODE_DAEMON_JSON"; fi
   # Only files, so that the directories in the image keep their owners.
   (cd "$stage" && find . -type f -print0 | tar -c --null -T - --owner=0 --group=0) | docker cp - "$name:/" || { rm -rf "$stage"; return 1; }
   rm -rf "$stage"
@@ -103,10 +127,11 @@ node_create() { # NODE GPUS SPEC HOSTS
 }
 
 # Brings a node to the desired state; changes nothing if it has it already.
-node_ensure() { # NODE GPUS HOSTS
-  local -r node=$1 gpus=$2 hosts=$3
+node_ensure() { # NODE GPUS COUNT
+  local -r node=$1 gpus=$2
   local -r name=$(node_container "$node")
-  local spec is state address
+  local hosts spec is state address
+  hosts=$(node_hosts "$node" "$3")
   spec=$(node_spec "$node" "$gpus")
   is=$(docker inspect --format "{{index .Config.Labels \"hvdctl.lab.spec\"}} {{.State.Status}} {{with index .NetworkSettings.Networks \"$NET\"}}{{.IPAMConfig.IPv4Address}}{{end}}" \
     "$name" 2>/dev/null) || is=
@@ -118,7 +143,7 @@ node_ensure() { # NODE GPUS HOSTS
   else
     [ "$address" = "$(node_address "$node")" ] || {
       say "$node: connecting it to its network"
-      docker network connect --ip "$(node_address "$node")" "$NET" "$name" || return 1
+      docker network connect --ip "$(node_address "$node")" "$NET" "$name" && docker kill -s HUP "$name" >/dev/null || return 1
     }
     case $state in
     running) ;;
@@ -131,8 +156,10 @@ node_ensure() { # NODE GPUS HOSTS
     docker exec "$name" tail -n 5 /var/log/dockerd.log || true
     return 1
   }
-  if [ "$(timeout 20 docker exec "$name" docker image inspect --format '{{.Id}}' "${LAB_IMAGES[@]}" 2>/dev/null)" != "$(image_id "${LAB_IMAGES[@]}")" ]; then
-    say "$node: loading the images that it has lost"
+  # By their inputs, because an engine with containerd's store has other ids.
+  if [ "$(timeout 20 docker exec "$name" docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
+    "$(docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}")" ]; then
+    say "$node: loading the images that it lacks"
     docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" docker load -q >/dev/null || return 1
   fi
   wait_for 15 node_login "$node" || {

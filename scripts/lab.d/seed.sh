@@ -3,6 +3,8 @@
 # shellcheck shell=bash
 
 readonly SEED_VOLUME=hvdctl-lab-seed
+# Whose engine fills it. Newer engines take its data over; so does the older one of bullseye, which is of the same version but for fixes.
+readonly SEED_ENGINE=hvdctl-lab/node:bookworm
 
 volume_path() { docker volume inspect --format '{{.Mountpoint}}' "$1" 2>/dev/null; }
 
@@ -42,7 +44,7 @@ seed_load() { # CONTENT IMAGE…
   docker rm -f "$SEED_VOLUME" >/dev/null 2>&1 || true
   # An engine that only loads: no network, no rules.
   docker run -d --name "$SEED_VOLUME" --label "$LAB_LABEL" "${NODE_FLAGS[@]}" -v "$SEED_VOLUME:/var/lib/docker" \
-    --network none --entrypoint /usr/bin/tini "$NODE_IMAGE" -- dockerd --bridge=none --iptables=false >/dev/null
+    --network none --entrypoint /usr/bin/tini "$SEED_ENGINE" -- dockerd --bridge=none --iptables=false >/dev/null
   wait_for 60 docker exec "$SEED_VOLUME" docker version || {
     docker logs --tail 15 "$SEED_VOLUME" >&2
     die "the engine that fills the seed does not answer"

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// What is installed in a worker, by `src/scripts/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
-/// versions, without what is missing. `gpus`: how many `nvidia-smi` lists. `name:HOST`: the addresses that a host name resolves to there.
+/// versions, without what is missing. `name:HOST`: the addresses that a host name resolves to there.
 pub type Versions = BTreeMap<String, String>;
 
 /// Parses the lines of `inside.py`: `KEY VALUE`.

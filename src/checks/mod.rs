@@ -20,6 +20,7 @@ use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
+use crate::worker::ready::Answer;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -133,6 +134,8 @@ pub struct NodeView<'a> {
     pub starting: Vec<String>,
     /// What is in its worker; nothing if that is not up.
     pub inside: Versions,
+    /// What its worker answered about its GPUs, if it was asked.
+    pub answer: Option<Answer>,
 }
 
 impl<'a> NodeView<'a> {
@@ -155,6 +158,7 @@ impl<'a> NodeView<'a> {
             details: None,
             starting: Vec::new(),
             inside: Versions::new(),
+            answer: None,
         }
     }
 

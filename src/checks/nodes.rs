@@ -6,10 +6,10 @@ use crate::inventory::{Gpus, Inventory};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
 use crate::node::facts::Disk;
-use crate::node::gpus::GpuRequest;
+use crate::node::gpus::{self, GpuRequest, NvidiaSmi};
 use crate::node::network;
 use crate::runtime::spec::ContainerSpec;
-use crate::text::units::{count, human};
+use crate::text::units::human;
 use crate::worker::image::is_wanted;
 use crate::worker::plan::{self, ForeignContainer, Operation};
 
@@ -27,7 +27,7 @@ const SESSIONS: u32 = 10;
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = no_place(view).into_iter().chain(gpus(view)).collect();
+    let mut found: Vec<Finding> = no_place(view).into_iter().chain(has_gpus(view)).collect();
     if view.engine.is_some() {
         found.extend(toolkit(view));
         found.extend(image(inventory, view));
@@ -60,13 +60,17 @@ fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     ))
 }
 
-fn gpus(view: &NodeView<'_>) -> Option<Finding> {
+fn has_gpus(view: &NodeView<'_>) -> Option<Finding> {
+    if let Some(message) = network::gpu_failure(view.node, view.facts) {
+        let why = "its GPUs are not known, so no job can start there; a program on the node finds no GPU";
+        return Some(view.error("gpus", format!("nvidia-smi failed: {message}")).explain(why, gpus::hint(message)));
+    }
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
         let hint = "run nvidia-smi on the node, or set `gpus` to what it lists";
         return Some(view.error("gpus", missing).explain("some ranks would have no GPU", hint));
     }
     let configured = match &view.node.gpus {
-        _ if view.facts.nvidia_smi => return None,
+        _ if view.facts.nvidia_smi != NvidiaSmi::Missing => return None,
         Gpus::Auto | Gpus::Count(0) => return None,
         Gpus::Count(count) => count.to_string(),
         Gpus::All => "\"all\"".to_owned(),
@@ -80,7 +84,8 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
 }
 
 fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
-    if network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details.as_ref()?.toolkit {
+    let failed = network::gpu_failure(view.node, view.facts).is_some();
+    if failed || network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details.as_ref()?.toolkit {
         return None;
     }
     Some(view.error("toolkit", "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
@@ -115,6 +120,10 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         }));
     }
     let (Some(place), Some(image)) = (view.place(), view.image) else { return found };
+    if network::gpu_failure(view.node, view.facts).is_some() {
+        // what the worker should have is not known
+        return found;
+    }
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
     let Ok(operations) = plan::worker(&desired, &image.id, view.containers) else { return found };
     found.extend(match operations.as_slice() {
@@ -134,15 +143,11 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
 
 /// Finds GPUs that a worker has lost since it was started.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
-    let visible: usize = view.inside.get("gpus")?.parse().ok()?;
-    let given = network::chosen_gpus(view.node, view.facts).len();
-    let message = format!("its worker was started with {} and now sees {visible}", count(given, "GPU"));
-    (visible < given).then(|| {
-        view.error("gpus", message).explain(
-            "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
-            "hvdctl --on NODE down, then hvdctl up",
-        )
-    })
+    let lost = view.answer.as_ref()?.lost_gpus(view.node, view.facts)?;
+    Some(view.error("gpus", format!("its worker was {lost}")).explain(
+        "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
+        "hvdctl up, which recreates the worker",
+    ))
 }
 
 fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {

@@ -4,7 +4,7 @@ use super::Severity::{Error, Note};
 use super::*;
 use crate::inventory::{Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
-use crate::node::gpus::GpuRequest;
+use crate::node::gpus::{GpuRequest, NvidiaSmi};
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ struct Sick {
     image: Option<Image>,
     details: Details,
     inside: Versions,
+    answer: Option<Answer>,
     engine: &'static str,
     worker: bool,
 }
@@ -43,7 +44,7 @@ fn clinic(n: usize) -> Clinic {
         let listens = if n == 1 { "127.0.0.1".to_owned() } else { format!("10.0.0.{i}") };
         let facts = Facts::parse(&format!(
             "hostname gpu{i:02}\ncores 4\nssh 10.0.0.{i}\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.{i}/24\n\
-             addr docker0 172.17.0.1/16\nclock 1000.0\nclock 1000.1\nnvidia-smi yes\n\
+             addr docker0 172.17.0.1/16\nclock 1000.0\nclock 1000.1\nnvidia-smi yes\ngpu exit 0\nmig exit 0\n\
              gpu GPU 0: NVIDIA H200 (UUID: GPU-{i})\nlistener {listens}:12345 77 root w{i} sshd\n"
         ))
         .between(999.99, 1000.11);
@@ -74,6 +75,7 @@ fn clinic(n: usize) -> Clinic {
             image: image("aaa", "content"),
             details: Details::parse(&said),
             inside: versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n"),
+            answer: None,
             engine: "20.10.24",
             worker: true,
         }
@@ -90,7 +92,7 @@ impl Clinic {
 
     fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
         let view = |sick: &'a Sick| -> NodeView<'a> {
-            let Sick { node, facts, containers, image, details, inside, engine, worker } = sick;
+            let Sick { node, facts, containers, image, details, inside, answer, engine, worker } = sick;
             NodeView {
                 node,
                 facts,
@@ -102,6 +104,7 @@ impl Clinic {
                 worker: *worker,
                 details: Some(details.clone()),
                 inside: inside.clone(),
+                answer: answer.clone(),
             }
         };
         self.nodes.iter().map(view).collect()
@@ -317,7 +320,7 @@ fn gpus() {
             "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
-    let none = |n: &mut Sick| (n.facts.nvidia_smi, n.facts.gpus) = (false, Vec::new());
+    let none = |n: &mut Sick| (n.facts.nvidia_smi, n.facts.gpus) = (NvidiaSmi::Missing, Vec::new());
     assert_eq!(
         found(&none),
         [
@@ -349,12 +352,18 @@ fn gpus() {
     };
     assert_eq!(found(&|n| with_runtimes(n, &["runc", "nvidia"])), Vec::<String>::new());
     assert_eq!(found(&|n| with_runtimes(n, &["runc"])).len(), 1);
-    let inside = |n: &mut Sick, count: &str| drop(n.inside.insert("gpus".into(), count.into()));
-    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
-    assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
+    let answers =
+        |n: &mut Sick, lines: &str| n.answer = Some(Answer::parse(&format!("nvidia-smi yes\n{lines}mig exit 0\n")));
+    let nothing = "gpu exit 0\n";
+    assert_eq!(found(&|n| answers(n, nothing)), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
+    let fails = "gpu Failed to initialize NVML: Unknown Error\ngpu exit 255\n";
+    let lost =
+        "error gpus gpu02: its worker was started with 1 GPU and now sees 0: Failed to initialize NVML: Unknown Error";
+    assert_eq!(found(&|n| answers(n, fails)), [lost]);
+    assert_eq!(found(&|n| answers(n, "gpu GPU 0: NVIDIA H200 (UUID: GPU-2)\ngpu exit 0\n")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
     let older = |n: &mut Sick| {
-        inside(n, "0");
+        answers(n, nothing);
         n.containers[0].image_id = "old".into();
     };
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use crate::inventory::Node;
 use crate::launch::placement::Placement;
-use crate::node::facts::{Facts, gpu};
-use crate::node::gpus::GpuRequest;
+use crate::node::facts::Facts;
+use crate::node::gpus::{self, Device, GpuRequest};
 use crate::node::network;
 use crate::text::units::count;
 use schemars::JsonSchema;
@@ -93,11 +93,15 @@ fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<
         return None;
     }
     let Some(lines) = &report.gpus else { return Some("nvidia-smi does not work in its container".into()) };
-    let visible: BTreeSet<String> = lines.iter().filter_map(|l| gpu(l)).map(|g| g.uuid).collect();
+    let (gpus, message) = gpus::list(lines.iter().map(String::as_str));
+    if let Some(message) = message {
+        return Some(format!("nvidia-smi failed in its container: {message}"));
+    }
+    let visible: BTreeSet<&str> = Device::of(&gpus).iter().map(Device::uuid).collect();
     // none where the machine has no `nvidia-smi` outside of containers
-    let there: BTreeSet<String> = network::chosen_gpus(node, facts).into_iter().map(|g| g.uuid).collect();
+    let there: BTreeSet<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
     if !there.is_empty() && visible != there {
-        let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        let list = |set: &BTreeSet<&str>| set.iter().copied().collect::<Vec<_>>().join(" ");
         return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible)));
     }
     ((visible.len() as u32) < ranks)
@@ -125,7 +129,9 @@ mod tests {
 
     fn nodes() -> [(Node, Facts); 2] {
         ["a", "b"].map(|name| {
-            let facts = format!("hostname {name}\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-{name})\n");
+            let facts = format!(
+                "hostname {name}\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-{name})\ngpu exit 0\nmig exit 0\n"
+            );
             (Node { name: name.into(), ..Node::default() }, Facts::parse(&facts))
         })
     }

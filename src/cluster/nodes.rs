@@ -4,6 +4,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
+use crate::node::gpus;
 use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
@@ -25,6 +26,7 @@ const MAX_CONCURRENT_NODES: usize = 64;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/machine.sh"),
+    include_str!("../scripts/gpus.sh"),
     include_str!("../scripts/marked.sh"),
     include_str!("../scripts/killed.sh"),
     include_str!("../scripts/facts.sh")
@@ -174,6 +176,24 @@ pub fn host_names<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a Obs
 pub fn no_place(node: &str, cause: String) -> NodeError {
     NodeError::failed(node, "find its address on the cluster's network", cause)
         .hint("set `address` or `interface` of this [[node]] in the inventory")
+}
+
+/// Checks that a node has the GPUs that the inventory gives its containers.
+///
+/// # Errors
+/// If it does not, or `nvidia-smi` failed there.
+pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
+    if let Some(message) = network::gpu_failure(node, facts) {
+        return Err(NodeError::failed(&node.name, "list the GPUs", format!("nvidia-smi failed: {message}"))
+            .kind(Kind::NvidiaSmiFailed)
+            .hint(gpus::hint(message)));
+    }
+    match network::missing_gpus(node, facts) {
+        None => Ok(()),
+        Some(missing) => Err(NodeError::failed(&node.name, "find the configured GPUs", missing)
+            .kind(Kind::GpusMissing)
+            .hint("run nvidia-smi on the node, or set `gpus` to what it lists")),
+    }
 }
 
 /// Runs `work` on all nodes, at most `MAX_CONCURRENT_NODES` at a time. Returns the results in the order of the nodes. A slow node

@@ -163,6 +163,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         differs: Vec::new(),
         image: "ab71e42e11ba".into(),
         gpus: "4".into(),
+        nvidia_smi: None,
         slots: 4,
         job: job.map(str::to_owned),
         drained: None,
@@ -521,7 +522,8 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let hosts = crate::init::machines::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
     let probed = |text: &str| Some(Ok(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
-                 gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
+                 nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ngpu GPU 1: NVIDIA A100 (UUID: GPU-2ac4)\n\
+                 gpu   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)\ngpu exit 0\nmig exit 0\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
     let bare = "hostname gpu2\ncores 8\nroot no\ndocker none\n";
     let found = [probed(probe), probed(bare), probed(probe), Some(Err(refused("10.0.0.3"))), None];
     let mut entries = draft::entries(hosts);

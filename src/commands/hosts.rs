@@ -3,7 +3,7 @@
 use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome};
 use crate::cli::{self, Format};
-use crate::cluster::nodes::{Target, all, connect_all, facts, for_each_node};
+use crate::cluster::nodes::{Target, all, check_gpus, connect_all, facts, for_each_node};
 use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
@@ -22,6 +22,7 @@ pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Err
     if !unknown.selected.is_empty() && options.format != Format::Ssh {
         let results = for_each_node(connect_all(&unknown, events).await?, async |member| {
             let facts = facts(unknown.cluster(), &member).await?;
+            check_gpus(&member.node, &facts)?;
             Ok((member.node.name.clone(), network::slots(&member.node, &facts)))
         });
         slots.extend(all(events, results.await)?);

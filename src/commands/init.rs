@@ -13,6 +13,7 @@ use crate::init::machines::{self, Host};
 use crate::init::probe;
 use crate::init::ssh_config;
 use crate::inventory::{self, Inventory};
+use crate::node::gpus::{Device, Gpu, NvidiaSmi};
 use crate::render::table::{cell, table};
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
@@ -190,11 +191,15 @@ fn row(entry: &Entry) -> Vec<String> {
         return [&entry.name, "not probed", "–", "–", "–"].map(str::to_owned).to_vec();
     };
     let gpus = &probe.facts.gpus;
+    let named = |gpu: &Gpu| format!("{} ({})", Device::of(gpus).len(), gpu.name);
     vec![
         entry.name.clone(),
         cell(address(probe)),
         probe.facts.cores.to_string(),
-        gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
+        match &probe.facts.nvidia_smi {
+            NvidiaSmi::Failed(_) => "unknown".into(),
+            _ => gpus.first().map_or_else(|| "0".into(), named),
+        },
         match &probe.docker {
             Some(Ok(version)) => version.clone(),
             Some(Err(_)) => "unknown".into(),

@@ -16,7 +16,8 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
-use crate::node::facts::{Drained, Gpu};
+use crate::node::facts::Drained;
+use crate::node::gpus::Gpu;
 use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -293,8 +294,10 @@ pub struct NodeStatus {
     pub differs: Vec<String>,
     /// The start of the image's id, or `missing`.
     pub image: String,
-    /// How many GPUs it has, as text.
+    /// How many GPUs and MIG devices it has, as text; `unknown` if `nvidia-smi` failed.
     pub gpus: String,
+    /// The message of an `nvidia-smi` that failed, or null.
+    pub nvidia_smi: Option<String>,
     /// Its slots.
     pub slots: u32,
     /// The ids of the jobs that have their launcher or ranks on the node, separated by commas; null if there are none.

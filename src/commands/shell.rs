@@ -5,7 +5,7 @@ use super::{Context, Outcome, output};
 use crate::cli;
 use crate::cluster::exec::worker;
 use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, connect, connect_all, host_names, observe, place, unreached,
+    Member, NodeResults, ObservedNode, Target, check_gpus, connect, connect_all, host_names, observe, place, unreached,
 };
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
@@ -145,6 +145,7 @@ async fn guarded(
 /// Creates a separate container for the shell, like that of a job's launcher.
 async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
+    check_gpus(&master.member.node, &master.facts)?;
     master.image_id(cluster)?;
     check_keys(&target.inventory, nodes.iter())?;
     let hosts = hosts(target, nodes, events);

@@ -7,6 +7,7 @@ use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, obs
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
 use crate::node::facts::Facts;
+use crate::node::gpus::Device;
 use crate::node::network;
 use crate::render::table::cell;
 use crate::worker::apply;
@@ -31,13 +32,15 @@ fn entry(
     runtime: Result<RuntimeState, NodeError>,
 ) -> NodeEntry<NodeStatus> {
     let (name, cluster) = (member.node.name.clone(), &inventory.cluster);
+    let failure = network::gpu_failure(&member.node, &facts);
     let mut status = NodeStatus {
         master: member.node.master,
         engine: "–".into(),
         worker: "–",
         differs: Vec::new(),
         image: "–".into(),
-        gpus: facts.gpus.len().to_string(),
+        gpus: failure.map_or_else(|| Device::of(&facts.gpus).len().to_string(), |_| "unknown".into()),
+        nvidia_smi: failure.map(str::to_owned),
         slots: network::slots(&member.node, &facts),
         job: plan::running_jobs(&cluster.name, &facts, &[]),
         drained: facts.drained.clone(),
@@ -53,7 +56,11 @@ fn entry(
         .as_ref()
         .map_or("missing".into(), |image| image.id.trim_start_matches("sha256:").chars().take(12).collect());
     let observed = ObservedNode { member, facts, runtime };
-    let planned = apply::desired(inventory, &observed).and_then(|desired| apply::plan(cluster, &observed, &desired));
+    let planned = match status.nvidia_smi {
+        // what the worker should have is not known, and `up` does not change it
+        Some(_) => Ok(Vec::new()),
+        None => apply::desired(inventory, &observed).and_then(|desired| apply::plan(cluster, &observed, &desired)),
+    };
     let containers = &observed.runtime.containers;
     (status.worker, status.differs) = plan::worker_status(cluster, containers, planned.as_deref().ok());
     NodeEntry::reached(&name, true, status)
@@ -78,6 +85,9 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
     });
     let drained = |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.drained.clone()?));
     text.extend(nodes.iter().filter_map(drained).map(|(node, drained)| format!("{node} is {drained}\n")));
+    let failed_gpus =
+        |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.nvidia_smi.clone()?));
+    text.extend(nodes.iter().filter_map(failed_gpus).map(|(node, why)| format!("{node}: nvidia-smi failed: {why}\n")));
     let done = nodes.iter().filter(|node| node.ok).count();
     Outcome::new(Verdict::Nodes { done, failed: &failed }, text, Nodes { nodes })
 }

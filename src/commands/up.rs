@@ -1,4 +1,5 @@
-//! `hvdctl up`: connect, lock and observe, plan, pull images, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
+//! `hvdctl up`: connect, lock and observe, plan, pull images, ask the workers, check, push keys, end disrupted jobs, apply, add nodes to
+//! elastic jobs.
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows, observe_each};
@@ -32,6 +33,8 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     if !dry_run {
         plans = pull(plans, context).await?;
     }
+    let asked = async { Ok(plans.then(events, async |plan| plan.check_worker(inventory, events).await).await) };
+    plans = session.cancellation.run(asked).await?;
     plans = check(plans, options, context)?;
     plans = push_keys(plans, dry_run, context).await?;
     if !dry_run {

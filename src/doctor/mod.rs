@@ -22,6 +22,7 @@ use crate::paths::SESSION_SHELL;
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
+use crate::worker::ready::{self, Answer};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
@@ -114,15 +115,16 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
             let details = details(inventory, node, &nodes, engine.as_ref().ok()).await;
             (engine, details)
         };
-        tokio::join!(details, inside(inventory, node, &nodes))
+        tokio::join!(details, inside(inventory, node, &nodes), answer(inventory, node))
     })
     .await;
     let mut views = Vec::new();
-    for (node, ((engine, details), inside)) in nodes.iter().zip(closer) {
+    for (node, ((engine, details), inside, answer)) in nodes.iter().zip(closer) {
         known(engine, &mut findings);
         views.push(NodeView {
             details: known(details, &mut findings),
             inside: known(inside, &mut findings).unwrap_or_default(),
+            answer: known(answer, &mut findings).flatten(),
             starting: starting(&node.facts),
             ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
         });
@@ -191,6 +193,14 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
     let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
     Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Asks the worker for its GPUs, if it is up and should have some.
+async fn answer(inventory: &Inventory, node: &NodeState) -> Result<Option<Answer>, NodeError> {
+    match node.observed().zip(node.worker(inventory)) {
+        Some((observed, (_, id))) => ready::ask(&inventory.cluster, &observed, id).await,
+        None => Ok(None),
+    }
 }
 
 /// Checks connections between all nodes: logins on the workers' port, and random ports.

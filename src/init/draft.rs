@@ -4,6 +4,7 @@ use crate::error::NodeError;
 use crate::init::machines::Host;
 use crate::launch::check_address;
 use crate::node::facts::Facts;
+use crate::node::gpus::{self, Device, NvidiaSmi};
 use crate::node::network::is_virtual;
 use crate::text::failure;
 use crate::text::units::count;
@@ -85,9 +86,13 @@ impl Probe {
             }
             _ => {}
         }
-        if self.facts.nvidia_smi && self.facts.gpus.is_empty() {
-            let hint = "run `nvidia-smi -L` there, then set `gpus`";
-            add("nvidia-smi is installed and lists no GPU".into(), hint);
+        match &self.facts.nvidia_smi {
+            NvidiaSmi::Failed(message) => add(format!("nvidia-smi failed: {message}"), gpus::hint(message)),
+            NvidiaSmi::Listed if Device::of(&self.facts.gpus).is_empty() => {
+                let hint = "run `nvidia-smi -L` there, then set `gpus`";
+                add("nvidia-smi is installed and lists no GPU that programs can use".into(), hint);
+            }
+            _ => {}
         }
         if self.address().is_none() {
             let what = match &list(&self.candidates())[..] {
@@ -238,13 +243,14 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
     let Some(probe) = entry.probe() else {
         return text.comment("gpus", "\"auto\"", "as many as nvidia-smi lists");
     };
-    let gpus = &probe.facts.gpus;
-    match gpus.len() {
-        0 if probe.facts.nvidia_smi => text.comment("gpus", "\"auto\"", "nvidia-smi is there and lists none"),
-        0 => text.field("gpus", "0", "there is no nvidia-smi"),
-        n => text.field("gpus", &n.min(1024).to_string(), &gpus[0].name),
+    let gpus = Device::of(&probe.facts.gpus).len();
+    match (&probe.facts.nvidia_smi, gpus) {
+        (NvidiaSmi::Failed(_), _) => text.comment("gpus", "\"auto\"", "nvidia-smi failed"),
+        (NvidiaSmi::Missing, _) => text.field("gpus", "0", "there is no nvidia-smi"),
+        (NvidiaSmi::Listed, 0) => text.comment("gpus", "\"auto\"", "nvidia-smi is there and lists none"),
+        (NvidiaSmi::Listed, n) => text.field("gpus", &n.min(1024).to_string(), &probe.facts.gpus[0].name),
     }
-    let slots = if gpus.is_empty() { probe.facts.cores.max(1) as usize } else { gpus.len() };
+    let slots = if gpus == 0 { probe.facts.cores.max(1) as usize } else { gpus };
     text.comment("slots", &slots.min(1024).to_string(), "most ranks of one job");
     let candidates = probe.candidates();
     match probe.address() {

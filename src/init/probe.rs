@@ -8,6 +8,7 @@ use crate::transport::node::{RunAs, Script};
 
 const PROBE: &str = concat!(
     include_str!("../scripts/machine.sh"),
+    include_str!("../scripts/gpus.sh"),
     include_str!("../scripts/login.sh"),
     include_str!("../scripts/probe.sh")
 );

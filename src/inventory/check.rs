@@ -115,7 +115,8 @@ rules! {
 
     /// One GPU: its index in as few digits as it has, or its UUID.
     pub(super) GPU: "an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it", 64,
-        "^(?:[0-9]|[1-9][0-9]{1,2}|10[01][0-9]|102[0-3]|GPU-[0-9A-Fa-f-]{1,60})$", |_| Ok(());
+        "^(?:[0-9]|[1-9][0-9]{1,2}|10[01][0-9]|102[0-3]|GPU-[0-9A-Fa-f-]{1,60}\
+         |MIG-(?:GPU-)?[0-9A-Fa-f-]{1,40}(?:/[0-9]{1,3}/[0-9]{1,3})?)$", |_| Ok(());
 
     /// A file of the operator's machine.
     pub(super) FILE: "the path of a file on this machine", 1000,

@@ -130,8 +130,8 @@ tables! {
         identity: Option<PathBuf> = None, Text(&check::FILE);
         /// Jump hosts, as for ssh -J; "none" overrides those of your SSH configuration.
         jump: Option<String> = None, Text(&check::JUMP);
-        /// GPUs for jobs: a number (the first N), "auto" (all that nvidia-smi lists), "all" (the same, at least one),
-        /// "none", or a list of indices and UUIDs.
+        /// GPUs and MIG devices for jobs: a number (the first N), "auto" (all that nvidia-smi lists), "all" (the same,
+        /// at least one), "none", or a list of indices and UUIDs.
         gpus: super::Gpus = super::Gpus::Auto, Gpus;
         /// Most ranks of one job; otherwise one per GPU, or per CPU core.
         slots: Option<u32> = None, Number("a number of slots", 1, 1024);

@@ -1,6 +1,6 @@
 //! Which values of single fields are refused, where and in which words, and the odd ones that are not.
 
-use super::{Faults, Inventory, names};
+use super::{Faults, Gpus, Inventory, names};
 use std::path::Path;
 
 fn parse(text: &str) -> Result<Inventory, Faults> {
@@ -184,6 +184,9 @@ node.gpus: an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it
   [0, -1] -> +4 -1
   ["GPU-x"] -> +1 "GPU-x"
   ["GPU-1,GPU-2"] -> +1 "GPU-1,GPU-2"
+  ["MIG-"] -> +1 "MIG-"
+  ["MIG-GPU-1/7"] -> +1 "MIG-GPU-1/7"
+  ["MIG-3g.20gb"] -> +1 "MIG-3g.20gb"
   [0, [1]] -> +4 an array
 node.slots: a number of slots from 1 to 1024
   0 -> 0
@@ -339,6 +342,20 @@ fn hosts_that_ssh_takes() {
         assert_eq!(inventory.nodes[0].name, host);
     }
     assert!(faults(&with_host(&"h".repeat(254)))[0].ends_with("hhh\"…; it is 254 characters long"));
+}
+
+#[test]
+fn gpus_as_nvidia_smi_names_them() {
+    for gpu in [
+        "7",
+        "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77",
+        "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f",
+        // before driver 470
+        "MIG-GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/7/0",
+    ] {
+        let text = format!("cluster = {{ name = 'lab' }}\n[[node]]\nhost = 'a'\ngpus = [{gpu:?}]");
+        assert_eq!(parse(&text).expect(gpu).nodes[0].gpus, Gpus::List(vec![gpu.to_owned()]));
+    }
 }
 
 #[test]

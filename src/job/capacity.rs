@@ -5,15 +5,15 @@
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Member, ObservedNode, Target, connect};
-use crate::error::Error;
+use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus, connect};
+use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::record::{Record, open_records};
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
-use crate::node::facts::{Facts, Gpu};
-use crate::node::gpus::GpuRequest;
+use crate::node::facts::Facts;
+use crate::node::gpus::{Device, GpuRequest};
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
@@ -108,11 +108,15 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
 /// If the master launches the job, it comes first even without ranks.
 ///
 /// # Errors
-/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the resources.
+/// Too many ranks, GPUs that are not there or not known, and [`Error::Allocated`] if other jobs have the resources.
 pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) -> Result<Placement, Error> {
     let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
     let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
         nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
+    let failed = selected.iter().filter_map(|observed| gpus_unknown(observed)).collect::<Vec<_>>();
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
     let slots = selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
     let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
@@ -126,6 +130,13 @@ pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) 
         Some(per_node) => shared(&selected, per_node, ranks, wanted.map_by)?,
     };
     with_launcher(placement, nodes)
+}
+
+/// Returns the error of a node whose GPUs are not known: then its slots are not either, or ranks there would find no GPU.
+fn gpus_unknown(observed: &ObservedNode) -> Option<NodeError> {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    network::gpu_failure(node, facts)?;
+    check_gpus(node, facts).err()
 }
 
 /// Returns a node's name and how many ranks a job may have there if nothing is allocated.
@@ -143,11 +154,12 @@ fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String,
 /// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
 fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_node: u32) -> Resources {
     let (node, facts) = (&observed.member.node, &observed.facts);
-    left(network::slots(node, facts), &network::chosen_gpus(node, facts), allocations, per_node)
+    let gpus: Vec<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
+    left(network::slots(node, facts), &gpus, allocations, per_node)
 }
 
-/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs.
-fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
+/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs, given by their UUIDs.
+fn left(slots: u32, gpus: &[&str], allocations: &[Allocation], per_node: u32) -> Resources {
     let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.resources.as_ref()).collect();
     let Some(parts) = parts else { return Resources::default() };
     let taken = parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.slots));
@@ -155,8 +167,8 @@ fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> 
     if gpus.is_empty() {
         return Resources { slots, gpus: Vec::new() };
     }
-    let free = gpus.iter().map(|gpu| &gpu.uuid).filter(|uuid| !parts.iter().any(|part| part.gpus.contains(uuid)));
-    let gpus: Vec<String> = free.take(slots as usize).cloned().collect();
+    let free = gpus.iter().filter(|uuid| !parts.iter().any(|part| part.gpus.iter().any(|taken| taken == *uuid)));
+    let gpus: Vec<String> = free.take(slots as usize).map(|uuid| (*uuid).to_owned()).collect();
     Resources { slots: gpus.len() as u32, gpus }
 }
 
@@ -244,8 +256,9 @@ mod tests {
     use crate::model::allocation::tests::allocated;
     use proptest::prelude::*;
 
-    fn gpus(count: u32) -> Vec<Gpu> {
-        (0..count).map(|index| Gpu { index, name: "a GPU".into(), uuid: format!("GPU-{index}") }).collect()
+    fn gpus(count: u32) -> Vec<&'static str> {
+        const ALL: [&str; 8] = ["GPU-0", "GPU-1", "GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"];
+        ALL[..count as usize].to_vec()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::cluster::nodes::{all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::launch::programs::BINDING;
+use crate::node::network::CUDA_VISIBLE_DEVICES;
 use crate::runtime::container::running_worker;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const FIND_PROGRAM: &str = include_str!("../scripts/launcher_check.sh");
 
 /// The variables that decide the cores of a rank, besides the node.
-const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"];
+const VARIABLES: [&str; 2] = [CUDA_VISIBLE_DEVICES, "OMP_NUM_THREADS"];
 
 /// The cores and threads of the ranks of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -5,14 +5,14 @@
 
 use super::directory::{self, File};
 use super::manage::{remove_records, running};
-use super::plan::{EnvFiles, HostAssignment, endpoint, node_environment};
+use super::plan::{EnvFiles, HostAssignment, add_gpus, endpoint, node_environment};
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::nodes::{self, ObservedNode, for_each_node, observe};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
-use crate::inventory::{Inventory, Node};
+use crate::inventory::Inventory;
 use crate::launch::description::LaunchHost;
 use crate::launch::programs;
 use crate::node::names::HostNames;
@@ -230,11 +230,16 @@ impl Extension<'_> {
             workspace = Some(compared.workspace.clone());
             node_project.upload(project, compared, &quiet).await?;
         }
-        ensure_worker(inventory, &observed, workspace.as_ref(), None, &quiet).await?;
-        names::write(&observed, &cluster.worker, &self.names, observed.member.transport.limit()).await?;
+        ensure_worker(inventory, &observed, workspace.as_ref(), None, &self.names, &quiet).await?;
         let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
-        let environment = environment(given, &self.launcher.member.node, &observed.member.node);
-        let environment = environment.map_err(|error| NodeError::failed(node.name(), ADD, error))?;
+        let mut env_files = EnvFiles::new();
+        let mut of = |node: &ObservedNode| {
+            let mut environment = node_environment(&node.member.node, &mut env_files)?;
+            add_gpus(&mut environment, node, &[], &BTreeMap::new());
+            Ok(environment)
+        };
+        let environment = of(self.launcher).and_then(|from| environment(given, &from, of(&observed)?));
+        let environment = environment.map_err(|error: Error| NodeError::failed(node.name(), ADD, error))?;
         Ok(HostAssignment { observed, endpoint, ranks, launches: false, environment })
     }
 
@@ -268,17 +273,20 @@ impl Extension<'_> {
     }
 }
 
-/// Returns the ranks' environment on node `to`, from that on node `from`: variables that the inventory sets for one
-/// node must not reach the other.
+/// Returns the ranks' environment on a node, from `text`, that on another one. `from` and `to` are what the inventory and hvdctl set for
+/// each: variables of one node must not reach the other.
 ///
 /// # Errors
-/// When an `env_file` cannot be used.
-fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Secret>, Error> {
+/// When `text` cannot be read.
+fn environment(
+    text: &str,
+    from: &BTreeMap<String, Secret>,
+    to: BTreeMap<String, Secret>,
+) -> Result<BTreeMap<String, Secret>, Error> {
     let given: BTreeMap<String, String> =
         serde_json::from_str(text).map_err(|e| Error::Local(format!("cannot read the environment of the job: {e}")))?;
     let given = given.into_iter().map(|(name, value)| (name, Secret::new(Zeroizing::new(value))));
-    let mut env_files = EnvFiles::new();
-    let (from, mut environment) = (node_environment(from, &mut env_files)?, node_environment(to, &mut env_files)?);
+    let mut environment = to;
     environment.extend(given.filter(|(name, value)| from.get(name) != Some(value)));
     Ok(environment)
 }
@@ -286,6 +294,7 @@ fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Se
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::Node;
 
     #[test]
     fn the_environment_has_the_variables_of_the_new_node() {
@@ -295,9 +304,10 @@ mod tests {
         to.container.env = [("B", "4"), ("C", "5"), ("D", "6")].map(|(n, v)| (n.into(), v.into())).into();
         // C was given with -e
         let text = r#"{"A": "1", "B": "2", "C": "of -e", "E": "of -e"}"#;
-        let environment = environment(text, &from, &to).unwrap();
+        let of = |node: &Node| node_environment(node, &mut EnvFiles::new()).unwrap();
+        let environment = environment(text, &of(&from), of(&to)).unwrap();
         let environment = environment.iter().map(|(name, value)| (name.as_str(), value.expose()));
         assert!(environment.eq([("B", "4"), ("C", "of -e"), ("D", "6"), ("E", "of -e")]));
-        assert!(super::environment("cut o", &from, &to).is_err());
+        assert!(super::environment("cut o", &of(&from), of(&to)).is_err());
     }
 }

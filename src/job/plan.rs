@@ -6,7 +6,7 @@ use super::cleanup::JobNodes;
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory, Node};
 use crate::keys::files::{Keys, differing};
@@ -16,7 +16,7 @@ use crate::launch::programs::{JOB_SUPERVISOR, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
-use crate::node::network::{self, Endpoint};
+use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
@@ -100,7 +100,7 @@ impl JobPlan {
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
         let names = nodes::host_names(&target.inventory, nodes.iter());
-        let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some())?;
+        let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options.env)?;
         let endpoints: Vec<_> = hosts.iter().map(|host| (host.observed.name(), &host.endpoint)).collect();
         let interface = launcher.shared_interface(&endpoints)?;
         hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
@@ -124,7 +124,7 @@ impl JobPlan {
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
-            env: launcher.container_environment(&id, node, &request),
+            env: launcher.container_environment(&id, &request),
             ..ContainerSpec::master(cluster, node, gpus, supervisor, &id)
         };
         Ok(JobPlan {
@@ -182,14 +182,10 @@ impl JobPlan {
         }
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, observed)?;
-        match network::missing_gpus(&observed.member.node, &observed.facts) {
-            Some(missing) if host.ranks > 0 => {
-                Err(NodeError::failed(observed.name(), "find the configured GPUs", missing)
-                    .kind(Kind::GpusMissing)
-                    .hint("run nvidia-smi on the node, or set `gpus` to what it lists"))
-            }
-            _ => observed.image_id(cluster).map(|_| ()),
+        if host.ranks > 0 {
+            nodes::check_gpus(&observed.member.node, &observed.facts)?;
         }
+        observed.image_id(cluster).map(|_| ())
     }
 
     /// The job on the nodes that take part.
@@ -250,12 +246,13 @@ fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
 }
 
 /// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join later, and have
-/// to reach a job that begins on one.
+/// to reach a job that begins on one. `given`: the operator's own variables.
 fn assign(
     target: &Target,
     placement: &Placement,
     nodes: Vec<ObservedNode>,
     may_grow: bool,
+    given: &BTreeMap<String, Secret>,
 ) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
     let alone = placement.shares.len() == 1;
     let (mut hosts, mut others, mut failed, mut env_files) = (Vec::new(), Vec::new(), Vec::new(), EnvFiles::new());
@@ -273,9 +270,7 @@ fn assign(
         match endpoint {
             Ok(endpoint) => {
                 let mut environment = node_environment(&observed.member.node, &mut env_files)?;
-                if !share.gpus.is_empty() {
-                    environment.insert("CUDA_VISIBLE_DEVICES".into(), Secret::plain(share.gpus.join(",")));
-                }
+                add_gpus(&mut environment, &observed, &share.gpus, given);
                 let launches = placement.launcher() == share.node;
                 hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, launches, environment });
             }
@@ -286,6 +281,23 @@ fn assign(
         return Err(Error::Nodes { failed, done: 0 });
     }
     Ok((hosts, others))
+}
+
+/// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all. `given`: the
+/// operator's own variables.
+pub(super) fn add_gpus(
+    environment: &mut BTreeMap<String, Secret>,
+    observed: &ObservedNode,
+    allocated: &[String],
+    given: &BTreeMap<String, Secret>,
+) {
+    let order = given.get(CUDA_DEVICE_ORDER).or(environment.get(CUDA_DEVICE_ORDER)).map(Secret::expose);
+    for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order) {
+        // what is not allocated to others may be chosen in the inventory
+        if !allocated.is_empty() || !environment.contains_key(name) {
+            environment.insert(name.to_owned(), Secret::plain(value));
+        }
+    }
 }
 
 /// Returns a node's endpoint in its cluster, which a launcher can use.
@@ -344,6 +356,8 @@ fn launch_file(
         start: launcher.start,
         launcher: (launcher.arguments)(request),
         variables: (launcher.variables)(request).into_iter().collect(),
+        files: (launcher.files)(request).into_iter().collect(),
+        reads: launcher.reads,
         first: request.first,
         names: names.of_node(request.first.node).unwrap_or_default(),
         workers: hosts[1..].iter().map(HostAssignment::launch_host).collect(),

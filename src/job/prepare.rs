@@ -6,13 +6,14 @@ use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
+use crate::node::names::HostNames;
 use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
 use crate::sync::upload::{Uploaded, Workspace};
 use crate::text::units::{count, human};
+use crate::worker::apply;
 use crate::worker::plan::orphaned_shells;
-use crate::worker::{apply, names};
 use std::collections::BTreeMap;
 
 /// Where the project is, by node.
@@ -73,8 +74,7 @@ async fn prepare_node(
     if host.is_some_and(|host| !host.launches) {
         // after the upload, which may create the directory that the worker mounts
         let own = plan.has_own_workers().then(|| (plan.id.as_str(), options.may_restart()));
-        ensure_worker(inventory, observed, place.as_ref(), own, events).await?;
-        names::write(observed, &cluster.worker, &plan.names, transport.limit()).await?;
+        ensure_worker(inventory, observed, place.as_ref(), own, &plan.names, events).await?;
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;
@@ -97,8 +97,8 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
     }
 }
 
-/// Starts a worker that mounts the project, or replaces one that does not. `own`: the id of the job that has the worker to itself, and
-/// whether its ranks may be started more than once.
+/// Starts a worker that mounts the project, or replaces one that does not or has lost its GPUs. `own`: the id of the job that has the
+/// worker to itself, and whether its ranks may be started more than once. `names` are written to it.
 ///
 /// # Errors
 /// If the node cannot have this worker, or as the engine reports it.
@@ -107,6 +107,7 @@ pub(super) async fn ensure_worker(
     observed: &ObservedNode,
     place: Option<&Workspace>,
     own: Option<(&str, bool)>,
+    names: &HostNames,
     events: &Events,
 ) -> Result<(), NodeError> {
     let (workspace, new_workspace) =
@@ -115,8 +116,7 @@ pub(super) async fn ensure_worker(
     if let Some((job, may_restart)) = own {
         desired = desired.for_job(&inventory.cluster, job, may_restart);
     }
-    let operations = apply::plan(&inventory.cluster, observed, &desired)?;
-    apply::apply(inventory, observed, &operations, events).await
+    apply::ensure(inventory, observed, &desired, names, events).await
 }
 
 /// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was prepared at

@@ -27,6 +27,8 @@ pub enum Argument {
     Ranks {},
     /// `ADDRESS:RANKS,…` in rank order.
     Hosts {},
+    /// A hostfile of Open MPI, `ADDRESS slots=RANKS` on a line each, in rank order.
+    Hostfile {},
     /// An interface name, which differs if all ranks are on the node of the launcher.
     Interface {
         /// On several nodes.
@@ -93,6 +95,9 @@ impl Position<'_> {
             Argument::Hosts {} => {
                 hosts.iter().map(|host| format!("{}:{}", host.address, host.ranks)).collect::<Vec<_>>().join(",")
             }
+            Argument::Hostfile {} => {
+                hosts.iter().map(|host| format!("{} slots={}\n", host.address, host.ranks)).collect()
+            }
             Argument::Interface { alone, .. } if is_alone => alone.clone(),
             Argument::Interface { shared, .. } => shared.clone(),
             Argument::Nodes {} => hosts.len().to_string(),
@@ -123,6 +128,10 @@ pub struct LaunchDescription<'a> {
     pub launcher: Vec<Argument>,
     /// The variables of every rank, if no launcher sets them.
     pub variables: BTreeMap<&'static str, Argument>,
+    /// The files that the launcher reads on its node, by their names in the job's directory. They are written for each attempt.
+    pub files: BTreeMap<&'static str, Argument>,
+    /// Prefixes of the ranks' variables that the launcher gets too.
+    pub reads: &'static [&'static str],
     /// The node of the launcher.
     #[serde(flatten)]
     pub first: LaunchHost<'a>,

@@ -1,5 +1,6 @@
 # Appended to src/scripts/inside.py. Reports the launchers of the image.
 import shutil
+import subprocess
 
 
 def mpirun():

@@ -17,7 +17,6 @@ mod tests;
 mod torchrun;
 
 use crate::error::Error;
-use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::node::network::Endpoint;
 use description::{Argument, LaunchHost, Position, Start};
@@ -50,13 +49,15 @@ pub struct Launcher {
     pub arguments: fn(&LaunchRequest<'_>) -> Vec<Argument>,
     /// The variables of each rank with [`Start::PerRank`].
     pub variables: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
+    /// Files of the job's directory that it reads on its node.
+    pub files: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
     /// Environment that it needs.
     pub environment: fn(&LaunchRequest<'_>) -> Vec<(&'static str, String)>,
     /// The command with which a user in `hvdctl shell` starts a program on all nodes, if one command does.
     pub by_hand: fn(&ShellRequest<'_>) -> Option<String>,
     /// Environment that such a shell needs.
     pub shell_environment: fn(&ShellRequest<'_>) -> Vec<(&'static str, String)>,
-    /// Prefixes of variables that the launcher itself reads; other variables of the inventory reach only the ranks.
+    /// Prefixes of variables that the launcher itself reads; other variables of the user reach only the ranks.
     pub reads: &'static [&'static str],
     /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
@@ -93,6 +94,7 @@ const BASE: Launcher = Launcher {
     start: Start::Central,
     arguments: |_| Vec::new(),
     variables: |_| Vec::new(),
+    files: |_| Vec::new(),
     environment: |_| Vec::new(),
     by_hand: |_| None,
     shell_environment: |_| open_mpi::container_environment(),
@@ -219,13 +221,11 @@ impl Launcher {
         started_on.iter().enumerate().map(command).collect()
     }
 
-    /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank.
-    pub fn container_environment(&self, id: &str, first: &Node, request: &LaunchRequest<'_>) -> Vec<String> {
+    /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank. The user's own variables
+    /// may be secret: the job supervisor takes those that the launcher reads from the job's directory.
+    pub fn container_environment(&self, id: &str, request: &LaunchRequest<'_>) -> Vec<String> {
         let base = [("HVDCTL_JOB", id.to_owned()), ("PYTHONUNBUFFERED", "1".to_owned())];
-        let reads = |name: &str| self.reads.iter().any(|prefix| name.starts_with(prefix));
-        let own = first.container.env.iter().filter(|(name, _)| reads(name));
-        let own = own.map(|(name, value)| (name.as_str(), value.clone()));
-        let all = base.into_iter().chain((self.environment)(request)).chain(own);
+        let all = base.into_iter().chain((self.environment)(request));
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 

@@ -9,6 +9,7 @@ use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 pub static LAUNCHER: Launcher = Launcher {
     program: "mpirun",
     arguments,
+    files: |_| vec![(HOSTFILE, Argument::Hostfile {})],
     environment,
     by_hand: |request| Some(by_hand(request)),
     shell_environment,
@@ -27,6 +28,9 @@ pub static LAUNCHER: Launcher = Launcher {
     spins: true,
     ..BASE
 };
+
+/// The file with its nodes. Open MPI 5 gives no slots to the node's own address after `-H`.
+const HOSTFILE: &str = "hostfile";
 
 /// The options by which it reaches the workers' sshd.
 fn ssh(port: u16) -> [(&'static str, String); 2] {
@@ -53,8 +57,8 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--allow-run-as-root".into(),
         "-np".into(),
         Argument::Ranks {},
-        "-H".into(),
-        Argument::Hosts {},
+        "--hostfile".into(),
+        format!("{}/{HOSTFILE}", request.job_dir).into(),
         "--map-by".into(),
         "slot".into(),
         "--bind-to".into(),

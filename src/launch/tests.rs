@@ -2,7 +2,7 @@
 
 use super::horovodrun::{GLOO, MPI};
 use super::*;
-use crate::inventory::{Inventory, VARIABLE, env_lines};
+use crate::inventory::{VARIABLE, env_lines};
 use crate::node::network;
 use serde_json::json;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -113,9 +113,10 @@ fn every_rank_has_its_variables_without_a_launcher() {
 #[test]
 fn mpirun_takes_the_interface_of_the_nodes() {
     let all = commands(LauncherName::Mpirun, Controller::Gloo, &REQUEST);
-    assert!(all[0].argv.join(" ").starts_with("mpirun --allow-run-as-root -np 3 -H 10.0.0.1:2,10.0.0.2:1 "), "{all:?}");
-    let node = Inventory::local("node1", "image").nodes.remove(0);
-    let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &node, &REQUEST);
+    let argv = "mpirun --allow-run-as-root -np 3 --hostfile /opt/horovod/jobs/j1/hostfile --map-by slot ";
+    assert!(all[0].argv.join(" ").starts_with(argv), "{all:?}");
+    assert_eq!((mpirun::LAUNCHER.files)(&REQUEST), [("hostfile", Argument::Hostfile {})]);
+    let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &REQUEST);
     for variable in ["OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_plm_rsh_args=-p 12345"] {
         assert!(env.iter().any(|set| set == variable), "{env:?}");
     }
@@ -123,23 +124,31 @@ fn mpirun_takes_the_interface_of_the_nodes() {
 
 #[test]
 fn the_environment_of_the_launcher() {
-    let mut node = Inventory::local("node1", "image").nodes.remove(0);
-    for name in ["OMPI_MCA_btl", "SECRET"] {
-        node.container.env.insert(name.into(), "1".into());
-    }
-    assert_eq!(GLOO.container_environment("j1", &node, &REQUEST), ["HVDCTL_JOB=j1", "PYTHONUNBUFFERED=1"]);
+    assert_eq!(GLOO.container_environment("j1", &REQUEST), ["HVDCTL_JOB=j1", "PYTHONUNBUFFERED=1"]);
     assert_eq!(
-        MPI.container_environment("j1", &node, &REQUEST)[2..],
+        MPI.container_environment("j1", &REQUEST)[2..],
         [
             "OMPI_MCA_btl_vader_single_copy_mechanism=none",
             "OMPI_MCA_btl_tcp_if_include=eth0",
             "OMPI_MCA_oob_tcp_if_include=eth0",
             "PRTE_MCA_prte_if_include=eth0",
             "OMPI_MCA_orte_leave_session_attached=1",
-            "PRTE_MCA_prte_leave_session_attached=1",
-            "OMPI_MCA_btl=1"
+            "PRTE_MCA_prte_leave_session_attached=1"
         ]
     );
+}
+
+#[test]
+fn launchers_read_variables_of_the_user() {
+    let read = |launcher: &Launcher, name: &str| launcher.reads.iter().any(|prefix| name.starts_with(prefix));
+    for name in ["OMPI_MCA_btl", "PRTE_MCA_plm_ssh_args", "PMIX_MCA_gds"] {
+        assert_eq!(launchers().map(|launcher| read(launcher, name)), [false, true, false, true, false], "{name}");
+    }
+    for name in ["PET_LOG_DIR", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCH_CPP_LOG_LEVEL", "USE_LIBUV", "LOGLEVEL"] {
+        assert_eq!(launchers().map(|launcher| read(launcher, name)), [false, false, true, false, false], "{name}");
+    }
+    // with Gloo, horovodrun writes its environment into the command lines of ssh
+    assert!(GLOO.reads.is_empty());
 }
 
 #[test]

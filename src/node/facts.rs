@@ -1,22 +1,12 @@
 //! Parses what `src/scripts/facts.sh` reports about a node.
 
+use crate::node::gpus::{self, Gpu, NvidiaSmi};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, UNIX_EPOCH};
-
-/// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Gpu {
-    /// Index on its machine.
-    pub index: u32,
-    /// The product's name.
-    pub name: String,
-    /// The identity that survives reboots and re-numbering.
-    pub uuid: String,
-}
 
 /// A file in the cluster's key directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -115,7 +105,9 @@ pub struct Facts {
     pub labels: BTreeMap<IpAddr, String>,
     /// The network of each address, as `10.0.0.0/24`.
     pub networks: BTreeMap<IpAddr, String>,
-    /// GPUs that the machine itself sees.
+    /// What `nvidia-smi` says.
+    pub nvidia_smi: NvidiaSmi,
+    /// GPUs that the machine itself sees. They may not be all if `nvidia-smi` failed.
     pub gpus: Vec<Gpu>,
     /// When its report began and ended by its own clock, in seconds since the epoch.
     pub clock: Option<Span>,
@@ -123,8 +115,6 @@ pub struct Facts {
     pub ahead: Option<Span>,
     /// Listeners on the workers' port.
     pub listeners: Vec<Listener>,
-    /// Whether `nvidia-smi` is installed.
-    pub nvidia_smi: bool,
     /// The processes of jobs, other clusters' too.
     pub ranks: Vec<Rank>,
     /// The jobs of this cluster that have ranks here and whose end is not recorded.
@@ -155,7 +145,8 @@ impl Facts {
     /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over, so that an older program can read a
     /// newer script's output.
     pub fn parse(text: &str) -> Facts {
-        let mut facts = Facts::default();
+        let (nvidia_smi, gpus) = gpus::read(text);
+        let mut facts = Facts { nvidia_smi, gpus, ..Facts::default() };
         // a carriage return belongs to the line of the key file that has it
         for line in text.split_terminator('\n') {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -187,8 +178,6 @@ impl Facts {
                 "disk" => facts.disks.extend(disk(value)),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
                 "addr" => drop(facts.add_address(value)),
-                "nvidia-smi" => facts.nvidia_smi = true,
-                "gpu" => facts.gpus.extend(gpu(value)),
                 "dir" => facts.key_dir = file(value).map(|(_, directory)| directory),
                 "file" => facts.key_files.extend(file(value)),
                 "text" => {
@@ -299,13 +288,6 @@ fn file(value: &str) -> Option<(String, KeyFile)> {
     Some((name.to_owned(), KeyFile { mode: mode.into(), owner: owner.into(), text: String::new() }))
 }
 
-/// A line of `nvidia-smi -L`; lines of MIG slices, which are indented, are none.
-pub fn gpu(line: &str) -> Option<Gpu> {
-    let (index, rest) = line.strip_prefix("GPU ")?.split_once(": ")?;
-    let (name, uuid) = rest.rsplit_once(" (UUID: ")?;
-    Some(Gpu { index: index.parse().ok()?, name: name.to_owned(), uuid: uuid.trim_end().strip_suffix(')')?.to_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,8 +296,9 @@ mod tests {
     fn a_node_is_read() {
         let facts = Facts::parse(
             "hostname node1\ncores 2\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 fe80::1/64\n\
-             addr eth0@if7 10.0.0.1/24 eth0\naddr eth0@if7 10.0.9.130/25 eth0\naddr eth0@if7 10.8.0.1/0 eth0:1\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\n\
-             gpu   MIG 1g.18gb Device 0: (UUID: MIG-3)\ndir . 700 0:0\nfile id_rsa.pub 644 0:0\n\
+             addr eth0@if7 10.0.0.1/24 eth0\naddr eth0@if7 10.0.9.130/25 eth0\naddr eth0@if7 10.8.0.1/0 eth0:1\n\
+             nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\ngpu exit 0\nmig exit 0\ndir . 700 0:0\n\
+             file id_rsa.pub 644 0:0\n\
              text id_rsa.pub ssh-rsa AAAA x\nlater thing\n",
         );
         assert_eq!(facts.hostname, "node1");
@@ -329,7 +312,8 @@ mod tests {
         let networks = ["10.0.0.1", "10.0.9.130", "10.8.0.1", "fe80::1"]
             .map(|a| facts.networks[&a.parse::<IpAddr>().unwrap()].clone());
         assert_eq!(networks, ["10.0.0.0/24", "10.0.9.128/25", "0.0.0.0/0", "fe80::/64"]);
-        assert_eq!(facts.gpus, [Gpu { index: 0, name: "NVIDIA H200".into(), uuid: "GPU-1-2".into() }]);
+        assert_eq!(facts.nvidia_smi, NvidiaSmi::Listed);
+        assert_eq!(facts.gpus, [Gpu { name: "NVIDIA H200".into(), uuid: "GPU-1-2".into(), ..Gpu::default() }]);
         assert_eq!(facts.key_files["id_rsa.pub"].text, "ssh-rsa AAAA x\n");
         assert_eq!(facts.key_dir.unwrap().mode, "700");
     }

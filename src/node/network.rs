@@ -1,9 +1,14 @@
-//! Under which address and on which interface a node takes part in a job.
+//! Under which address, on which interface and with which GPUs a node takes part in a job.
 
 use crate::inventory::{Gpus, Inventory, Node};
-use crate::node::facts::{Facts, Gpu};
-use crate::node::gpus::GpuRequest;
+use crate::node::facts::Facts;
+use crate::node::gpus::{Device, GpuRequest, NvidiaSmi};
 use std::net::{IpAddr, Ipv4Addr};
+
+/// The variable that says how CUDA numbers GPUs.
+pub const CUDA_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
+/// The variable that says which GPUs CUDA uses.
+pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A node's place on the cluster's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,9 +117,11 @@ pub fn is_virtual(interface: &str) -> bool {
         || interface.strip_prefix("br-").is_some_and(is_id)
 }
 
-/// The ranks that a node may run: its slots, else the GPUs that its containers get, else its cores.
+/// The ranks that a node may run: its slots, else the GPUs and MIG devices that its containers get, else its cores. None where its
+/// GPUs are not known ([`gpu_failure`]).
 pub fn slots(node: &Node, facts: &Facts) -> u32 {
-    known_slots(node).unwrap_or_else(|| match (&node.gpus, facts.gpus.len() as u32) {
+    known_slots(node).unwrap_or_else(|| match (&node.gpus, Device::of(&facts.gpus).len() as u32) {
+        _ if gpu_failure(node, facts).is_some() => 0,
         (Gpus::Auto | Gpus::All, count @ 1..) => count,
         _ => facts.cores.max(1),
     })
@@ -130,53 +137,110 @@ pub fn known_slots(node: &Node) -> Option<u32> {
     }
 }
 
-/// The GPUs that the node's containers ask for. A number that is all there are asks for all of them.
+/// The GPUs that the node's containers ask for. A number that is all there are asks for all of them. Means nothing where the GPUs are
+/// not known ([`gpu_failure`]).
 pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
+    let devices = Device::of(&facts.gpus);
     match &node.gpus {
         Gpus::Count(0) => GpuRequest::None,
-        Gpus::Count(n) if facts.gpus.len() as u32 == *n => GpuRequest::All,
+        Gpus::Count(n) if devices.len() as u32 == *n => GpuRequest::All,
+        // the engine counts GPUs, not MIG devices
+        Gpus::Count(n) if devices.iter().any(|device| device.mig.is_some()) => {
+            GpuRequest::Devices(devices.iter().take(*n as usize).map(|device| device.uuid().to_owned()).collect())
+        }
         Gpus::Count(n) => GpuRequest::First(*n),
-        Gpus::Auto if facts.gpus.is_empty() => GpuRequest::None,
+        Gpus::Auto if devices.is_empty() => GpuRequest::None,
         Gpus::Auto | Gpus::All => GpuRequest::All,
         Gpus::List(list) => GpuRequest::Devices(list.clone()),
     }
 }
 
-/// The GPUs that the node's containers get, of those that the machine itself lists; none where it lists none.
-pub fn chosen_gpus(node: &Node, facts: &Facts) -> Vec<Gpu> {
+/// The devices that the node's containers get, of those that the machine itself lists; none where it lists none. In a container they
+/// are numbered in this order.
+pub fn chosen_gpus<'a>(node: &Node, facts: &'a Facts) -> Vec<Device<'a>> {
+    let devices = Device::of(&facts.gpus).into_iter();
     match &node.gpus {
-        Gpus::Count(n) => facts.gpus.iter().take(*n as usize).cloned().collect(),
-        Gpus::Auto | Gpus::All => facts.gpus.clone(),
-        Gpus::List(list) => facts.gpus.iter().filter(|gpu| list.iter().any(|id| is(gpu, id))).cloned().collect(),
+        Gpus::Count(n) => devices.take(*n as usize).collect(),
+        Gpus::Auto | Gpus::All => devices.collect(),
+        Gpus::List(list) => devices.filter(|device| list.iter().any(|id| device.is(id))).collect(),
     }
 }
 
-/// Returns whether an index or UUID of the inventory is that of this GPU.
-fn is(gpu: &Gpu, id: &str) -> bool {
-    gpu.uuid.eq_ignore_ascii_case(id) || gpu.index.to_string() == id
+/// The fewest devices that the node's containers must see; 0 where they get none.
+pub fn least_gpus(node: &Node, facts: &Facts) -> usize {
+    match (&node.gpus, gpu_request(node, facts)) {
+        (_, GpuRequest::None) => 0,
+        (Gpus::Auto | Gpus::All, _) => chosen_gpus(node, facts).len().max(1),
+        (Gpus::Count(n), _) => *n as usize,
+        (Gpus::List(list), _) => list.len(),
+    }
+}
+
+/// The message of `nvidia-smi`, if it failed on a node that is to have GPUs, so that these are not known.
+pub fn gpu_failure<'a>(node: &Node, facts: &'a Facts) -> Option<&'a str> {
+    match &facts.nvidia_smi {
+        NvidiaSmi::Failed(message) if node.gpus != Gpus::Count(0) => Some(message),
+        _ => None,
+    }
 }
 
 /// The GPUs that the inventory requires and the node does not have, as a sentence.
 pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
-    if !facts.nvidia_smi {
+    if facts.nvidia_smi != NvidiaSmi::Listed {
         return None;
     }
-    let there = facts.gpus.len();
+    let devices = Device::of(&facts.gpus);
     match &node.gpus {
-        Gpus::Count(n) if (there as u32) < *n => Some(format!("the inventory requires {n}, nvidia-smi lists {there}")),
-        Gpus::All if there == 0 => Some("the inventory requires \"all\", nvidia-smi lists none".to_owned()),
+        Gpus::Auto | Gpus::All if devices.is_empty() && !facts.gpus.is_empty() => {
+            let indices: Vec<String> = facts.gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+            Some(format!("no MIG devices were created on its GPUs in MIG mode ({})", indices.join(", ")))
+        }
+        Gpus::Count(n) if (devices.len() as u32) < *n => {
+            Some(format!("the inventory requires {n}, nvidia-smi lists {}", devices.len()))
+        }
+        Gpus::All if devices.is_empty() => Some("the inventory requires \"all\", nvidia-smi lists none".to_owned()),
         Gpus::List(list) => {
-            let listed: Vec<String> = facts.gpus.iter().map(|gpu| format!("{} {}", gpu.index, gpu.uuid)).collect();
+            let listed: Vec<String> = devices.iter().map(ToString::to_string).collect();
             let listed = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
-            let absent = list.iter().find(|id| !facts.gpus.iter().any(|gpu| is(gpu, id)));
-            let twice = facts.gpus.iter().find(|gpu| list.iter().filter(|id| is(gpu, id)).count() > 1);
+            let absent = list.iter().find(|id| !devices.iter().any(|device| device.is(id)));
+            let twice = devices.iter().find(|device| list.iter().filter(|id| device.is(id)).count() > 1);
             match (absent, twice) {
                 (Some(id), _) => Some(format!("the inventory requires {id}, nvidia-smi lists {listed}")),
-                (None, Some(gpu)) => Some(format!("the inventory names {} {} twice", gpu.index, gpu.uuid)),
+                (None, Some(device)) => Some(format!("the inventory names {device} twice")),
                 (None, None) => None,
             }
         }
         _ => None,
+    }
+}
+
+/// Returns the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered, unless the user
+/// has chosen an `order`, and which of the container's GPUs it has. `allocated`: their UUIDs; empty for all.
+pub fn gpu_variables(
+    node: &Node,
+    facts: &Facts,
+    allocated: &[String],
+    order: Option<&str>,
+) -> Vec<(&'static str, String)> {
+    const BY_BUS: &str = "PCI_BUS_ID";
+    if gpu_request(node, facts) == GpuRequest::None {
+        return Vec::new();
+    }
+    let visible = visible_devices(&chosen_gpus(node, facts), allocated, order.is_none_or(|order| order == BY_BUS));
+    let order = order.is_none().then(|| (CUDA_DEVICE_ORDER, BY_BUS.to_owned()));
+    order.into_iter().chain(visible.map(|visible| (CUDA_VISIBLE_DEVICES, visible))).collect()
+}
+
+/// Returns the devices as `CUDA_VISIBLE_DEVICES` has them; `None`: all that the container has. Programs read integers there, which are
+/// the places in `chosen`, the devices of the container; `by_bus`: CUDA numbers them in that order. It takes MIG devices only by UUID.
+fn visible_devices(chosen: &[Device<'_>], allocated: &[String], by_bus: bool) -> Option<String> {
+    let has_mig = chosen.iter().any(|device| device.mig.is_some());
+    let place = |uuid: &String| chosen.iter().position(|device| device.uuid() == uuid).map(|place| place.to_string());
+    let places: Option<Vec<String>> = allocated.iter().map(place).collect();
+    match places.filter(|_| by_bus && !has_mig) {
+        _ if allocated.is_empty() => has_mig.then(|| chosen.iter().map(Device::uuid).collect::<Vec<_>>().join(",")),
+        Some(places) => Some(places.join(",")),
+        None => Some(allocated.join(",")),
     }
 }
 
@@ -207,7 +271,7 @@ mod tests {
         node.gpus = Gpus::Count(4);
         assert_eq!((slots(&node, &facts), known_slots(&node)), (4, Some(4)));
         assert_eq!(
-            missing_gpus(&node, &Facts { nvidia_smi: true, ..facts.clone() }).unwrap(),
+            missing_gpus(&node, &Facts { nvidia_smi: NvidiaSmi::Listed, ..facts.clone() }).unwrap(),
             "the inventory requires 4, nvidia-smi lists 0"
         );
     }
@@ -244,7 +308,8 @@ mod tests {
     #[test]
     fn the_gpus_of_a_node() {
         let facts = Facts::parse(
-            "cores 8\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n",
+            "cores 8\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n\
+             gpu exit 0\nmig exit 0\n",
         );
         let list = |words: &[&str]| Gpus::List(words.iter().map(|w| (*w).to_owned()).collect());
         let devices = |words: &[&str]| GpuRequest::Devices(words.iter().map(|w| (*w).to_owned()).collect());
@@ -268,7 +333,7 @@ mod tests {
         ] {
             let node = Node { gpus: gpus.clone(), ..Node::default() };
             assert_eq!(gpu_request(&node, &facts), request, "{gpus:?}");
-            let uuids: Vec<String> = chosen_gpus(&node, &facts).into_iter().map(|gpu| gpu.uuid).collect();
+            let uuids: Vec<String> = chosen_gpus(&node, &facts).iter().map(|device| device.uuid().to_owned()).collect();
             assert_eq!((uuids.join(" ").as_str(), slots(&node, &facts)), (chosen, slots_there), "{gpus:?}");
             let words = missing_gpus(&node, &facts);
             assert_eq!(words.is_some(), missing.is_some(), "{gpus:?}: {words:?}");
@@ -286,7 +351,85 @@ mod tests {
             (None, 8),
             "a machine without nvidia-smi says nothing"
         );
-        assert!(missing_gpus(&all, &Facts { nvidia_smi: true, ..bare }).is_some());
+        assert!(missing_gpus(&all, &Facts { nvidia_smi: NvidiaSmi::Listed, ..bare }).is_some());
+    }
+
+    #[test]
+    fn mig_devices_are_devices_of_their_own() {
+        let text = "cores 8\nnvidia-smi yes\nmig 0, Enabled\nmig exit 0\ngpu GPU 0: NVIDIA A100 (UUID: GPU-aa)\n\
+                    gpu   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)\ngpu   MIG 3g.20gb     Device  1: (UUID: MIG-cba6)\n\
+                    gpu GPU 1: NVIDIA A100 (UUID: GPU-bb)\ngpu exit 0\n";
+        let facts = Facts::parse(text);
+        let node = |gpus: Gpus| Node { gpus, ..Node::default() };
+        let list = |ids: &[&str]| node(Gpus::List(ids.iter().map(|id| (*id).to_owned()).collect()));
+        let devices = |ids: &[&str]| GpuRequest::Devices(ids.iter().map(|id| (*id).to_owned()).collect());
+        for (node, request, chosen, slots_there) in [
+            (node(Gpus::Auto), GpuRequest::All, 3, 3),
+            (node(Gpus::Count(3)), GpuRequest::All, 3, 3),
+            (node(Gpus::Count(2)), devices(&["MIG-c6d4", "MIG-cba6"]), 2, 2),
+            (list(&["MIG-CBA6", "1"]), devices(&["MIG-CBA6", "1"]), 2, 2),
+        ] {
+            let found = (gpu_request(&node, &facts), chosen_gpus(&node, &facts).len(), slots(&node, &facts));
+            assert_eq!(found, (request, chosen, slots_there), "{:?}", node.gpus);
+            assert_eq!((missing_gpus(&node, &facts), least_gpus(&node, &facts)), (None, chosen), "{:?}", node.gpus);
+        }
+        let divided = missing_gpus(&list(&["0"]), &facts).unwrap();
+        assert_eq!(divided, "the inventory requires 0, nvidia-smi lists MIG-c6d4, MIG-cba6, 1 GPU-bb");
+        let none = Facts::parse(
+            "cores 8\nnvidia-smi yes\nmig 0, Enabled\nmig exit 0\ngpu GPU 0: NVIDIA A100 (UUID: GPU-aa)\ngpu exit 0\n",
+        );
+        let missing = |gpus: Gpus| missing_gpus(&node(gpus), &none);
+        assert_eq!(missing(Gpus::Auto).unwrap(), "no MIG devices were created on its GPUs in MIG mode (0)");
+        assert_eq!((missing(Gpus::All).is_some(), missing(Gpus::Count(1)).is_some()), (true, true));
+        assert_eq!(missing(Gpus::Count(0)), None);
+    }
+
+    #[test]
+    fn gpus_that_are_not_known_are_neither_none_nor_cores() {
+        let failed = Facts::parse("cores 8\nnvidia-smi yes\ngpu No devices were found\ngpu exit 6\nmig exit 6\n");
+        let node = |gpus: Gpus| Node { gpus, ..Node::default() };
+        for gpus in [Gpus::Auto, Gpus::All] {
+            assert_eq!(
+                (slots(&node(gpus.clone()), &failed), gpu_failure(&node(gpus), &failed)),
+                (0, Some("No devices were found"))
+            );
+        }
+        assert_eq!(slots(&Node { slots: Some(2), ..Node::default() }, &failed), 2);
+        assert_eq!((slots(&node(Gpus::Count(4)), &failed), missing_gpus(&node(Gpus::Count(4)), &failed)), (4, None));
+        assert!(gpu_failure(&node(Gpus::Count(4)), &failed).is_some());
+        assert_eq!((slots(&node(Gpus::Count(0)), &failed), gpu_failure(&node(Gpus::Count(0)), &failed)), (8, None));
+        let without = Facts::parse("cores 8\n");
+        assert_eq!((slots(&node(Gpus::Auto), &without), gpu_failure(&node(Gpus::Auto), &without)), (8, None));
+    }
+
+    #[test]
+    fn ranks_get_indices_as_their_container_numbers_gpus() {
+        let facts = Facts::parse(
+            "nvidia-smi yes\nmig exit 0\ngpu GPU 0: A (UUID: GPU-aa)\ngpu GPU 1: A (UUID: GPU-bb)\ngpu GPU 2: A (UUID: GPU-cc)\n\
+             gpu exit 0\n",
+        );
+        let node = Node { gpus: Gpus::List(vec!["2".into(), "1".into()]), ..Node::default() };
+        let variables = |allocated: &[&str], order: Option<&str>| {
+            let allocated: Vec<String> = allocated.iter().map(|uuid| (*uuid).to_owned()).collect();
+            let variables = gpu_variables(&node, &facts, &allocated, order);
+            variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let by_bus = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
+        // the container has GPU-bb and GPU-cc
+        assert_eq!(variables(&["GPU-cc"], None), format!("{by_bus} CUDA_VISIBLE_DEVICES=1"));
+        assert_eq!(variables(&["GPU-bb", "GPU-cc"], None), format!("{by_bus} CUDA_VISIBLE_DEVICES=0,1"));
+        assert_eq!(variables(&[], None), by_bus);
+        assert_eq!(variables(&["GPU-cc"], Some("PCI_BUS_ID")), "CUDA_VISIBLE_DEVICES=1");
+        // CUDA numbers them in an order that is not known
+        assert_eq!(variables(&["GPU-cc"], Some("FASTEST_FIRST")), "CUDA_VISIBLE_DEVICES=GPU-cc");
+        assert_eq!(gpu_variables(&node, &Facts { gpus: Vec::new(), ..facts.clone() }, &[], Some("x")), []);
+        assert_eq!(gpu_variables(&Node { gpus: Gpus::Count(0), ..node.clone() }, &facts, &[], None), []);
+        let mig = Facts::parse(
+            "nvidia-smi yes\nmig exit 0\ngpu GPU 0: A (UUID: GPU-aa)\ngpu   MIG 3g.20gb     Device  0: (UUID: MIG-1)\n\
+             gpu   MIG 3g.20gb     Device  1: (UUID: MIG-2)\ngpu exit 0\n",
+        );
+        let of_mig = |allocated: &[String]| gpu_variables(&Node::default(), &mig, allocated, None)[1].1.clone();
+        assert_eq!((of_mig(&["MIG-2".to_owned()]), of_mig(&[])), ("MIG-2".into(), "MIG-1,MIG-2".into()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ import sys
 
 SYSTEM = "/sys/devices/system/"
 LIST_GPUS = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader"]
+LIST_MIG_DEVICES = ["nvidia-smi", "-L"]
 
 
 def read(path):
@@ -23,9 +24,9 @@ def read(path):
         return ""
 
 
-def list_gpus():
+def list_gpus(query):
     try:
-        return subprocess.run(LIST_GPUS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        return subprocess.run(query, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               timeout=20).stdout.decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -62,11 +63,14 @@ def numa_nodes(read, usable):
 
 
 def gpu_nodes(read, listed, visible):
-    """The NUMA node of each GPU that the ranks see, in their order; -1 if it is not known. `visible`: CUDA_VISIBLE_DEVICES or None."""
+    """The NUMA node of each GPU that the ranks see, in their order; -1 if it is not known. `listed`: LIST_GPUS, and LIST_MIG_DEVICES if
+    there are any. `visible`: CUDA_VISIBLE_DEVICES or None."""
     nodes, all_gpus = {}, []
     for index, uuid, bus in re.findall(r"^(\d+), (GPU-[\w-]+), [0-9A-Fa-f]{4}([\w:.]+)\s*$", listed, re.M):
         nodes[index] = nodes[uuid] = int(read("/sys/bus/pci/devices/%s/numa_node" % bus.lower()) or -1)
         all_gpus.append(index)
+    for gpu, devices in re.findall(r"^GPU (\d+): .*\n((?:\s+MIG .*\n?)*)", listed, re.M):
+        nodes.update((uuid, nodes.get(gpu, -1)) for uuid in re.findall(r"\(UUID: (MIG-[^)]+)\)", devices))
     chosen = all_gpus if visible is None else visible.split(",")
     return [nodes.get(name.strip(), -1) for name in chosen if name]
 
@@ -110,7 +114,9 @@ def here(how, ranks, env):
     usable = os.sched_getaffinity(0)
     # nvidia-smi takes a moment, and with one NUMA node there is nothing to choose
     ask = how != "none" and len(numa_nodes(read, usable)) > 1
-    gpus = gpu_nodes(read, list_gpus(), env.get("CUDA_VISIBLE_DEVICES")) if ask else []
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    queries = [LIST_GPUS, LIST_MIG_DEVICES] if visible and "MIG-" in visible else [LIST_GPUS]
+    gpus = gpu_nodes(read, "".join(map(list_gpus, queries)), visible) if ask else []
     how, found = bind(how, ranks, usable, read, gpus)
     return how, found, threads(found, quota(read))
 

@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import socket
-import subprocess
 
 try:
     from importlib.metadata import version
@@ -83,15 +82,6 @@ def nccl():
     return None
 
 
-def gpus():
-    """Returns the number of visible GPUs; None without nvidia-smi."""
-    try:
-        output = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
-        return str(sum(line.startswith(b"GPU ") for line in output.splitlines()))
-    except Exception:
-        return None
-
-
 def addresses(name):
     """Returns the IPv4 addresses of a host name; None if it is unknown."""
     try:
@@ -111,4 +101,3 @@ say("jax", installed("jax"))
 say("mpi4py", installed("mpi4py"))
 say("cuda", cuda())
 say("nccl", nccl())
-say("gpus", gpus())

@@ -26,6 +26,7 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 import frames  # noqa: E402
 import hosts  # noqa: E402
 import membership  # noqa: E402
+import node_launcher  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
 import workers  # noqa: E402
@@ -83,6 +84,9 @@ class Position:
     def of_hosts(self):
         return ",".join("%s:%d" % (place["address"], place["ranks"]) for place in self.places)
 
+    def of_hostfile(self):
+        return "".join("%s slots=%d\n" % (place["address"], place["ranks"]) for place in self.places)
+
     def of_interface(self, shared, alone):
         return alone if [place["node"] for place in self.places] == [self.node] else shared
 
@@ -122,9 +126,14 @@ def create(name):
 
 
 def write(name, value):
+    """Writes a value as JSON."""
+    write_text(name, json.dumps(value))
+
+
+def write_text(name, text):
     """Writes a whole file or none, even if the power goes."""
     with create(name) as file:
-        file.write(json.dumps(value).encode())
+        file.write(text.encode())
         file.truncate()
         file.flush()
         os.fsync(file.fileno())
@@ -200,13 +209,16 @@ class Launcher:
                 os.set_blocking(process.stdout.fileno(), False)
                 self.selector.register(process.stdout, selectors.EVENT_READ)
         except OSError as error:
-            self.lines.take(("%s: %s\n" % (error.filename, error.strerror)).encode(errors="replace"))
+            self.lines.take(("%s: %s\n" % (error.filename or HERE, error.strerror)).encode(errors="replace"))
             self.code = 127
 
     def start_processes(self, places, env):
         here = self.launch["node"]
+        for name, part in self.launch["files"].items():
+            write_text(name, Position(places, here).text(part))
         if self.launch["start"] == "central":
             argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
+            env.update(node_launcher.own_variables(self.launch["reads"]))
             yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       start_new_session=True, bufsize=0)
             return
@@ -229,7 +241,7 @@ class Launcher:
     def request(self, places, index, env):
         """Returns the request to a node (node_launcher.py)."""
         at = Position(places, self.launch["node"], index)
-        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
+        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE}, "reads": self.launch["reads"],
                    "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
         if self.launch["start"] == "per-rank":
             positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
@@ -368,22 +380,25 @@ class JobSupervisor:
         if launcher.code is None and not fault:
             fault = self.requests.fault()
         stopped = launcher.code is None and not fault and (self.requests or not launcher.failed)
-        may_restart = self.membership or len(self.attempts) < self.launch["restarts"]
-        again = bool(launcher.code != 0 and not self.requests and may_restart)
+        may_restart = bool((self.membership or len(self.attempts) < self.launch["restarts"]) and not self.requests)
 
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
-        self.reap_everywhere(report, again)
+        self.reap_everywhere(report, may_restart)
         launcher.end()
         reap.rest()
         launcher.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
-        reap.forget(again)
+        reap.forget(may_restart)
         code = launcher.failed[0] if launcher.failed else launcher.code
         result = dict(outcome(report, self.used, self.launch["node"]), launcher=None if stopped else 1 if fault else code)
         if fault:
             result["fault"] = fault
-        return result, again
+        # mpirun of Open MPI 5 ends with 0 when it has lost a node
+        succeeded = launcher.code == 0 and len(result["exits"]) == ranks(self.used)
+        if may_restart and succeeded:
+            self.clean()
+        return result, may_restart and not succeeded
 
     def watch(self, launcher):
         """Waits until the launcher ends, a rank fails, the end is requested, a node leaves or joins, or ranks are missing. Returns the

@@ -1,4 +1,4 @@
-# Prints basic facts about a machine as "KEY VALUE" lines. Prepended to facts.sh and probe.sh. Changes nothing.
+# Prints basic facts about a machine as "KEY VALUE" lines. Prepended to gpus.sh, facts.sh and probe.sh. Changes nothing.
 say() { printf '%s\n' "$*"; }
 # logins that are not root's may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
@@ -24,8 +24,3 @@ printf '%s\n' "$addresses" | while read -r _ name family address rest; do
   inet6) say addr "$name $address" ;;
   esac
 done
-if command -v nvidia-smi >/dev/null 2>&1; then
-  say nvidia-smi yes
-  # a driver that hangs must not block the whole observation; one that fails lists no GPU, which the checks compare with the inventory
-  timeout 20 nvidia-smi -L 2>/dev/null | while IFS= read -r line; do say gpu "$line"; done
-fi

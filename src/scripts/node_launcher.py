@@ -1,6 +1,6 @@
 """Starts a launcher on this node, or every rank if there is none. The job supervisor calls it in hmaster and over the workers' sshd, and
-passes a request on standard input, a line of JSON: the environment `env`, the argument vector `argv`, the number of `ranks` on this
-node, and, if it is to start every rank, the `variables` of each.
+passes a request on standard input, a line of JSON: the environment `env`, the prefixes of variables that the launcher `reads`, the
+argument vector `argv`, the number of `ranks` on this node, and, if it is to start every rank, the `variables` of each.
 
 It becomes the launcher, so that all of its processes carry the job's mark in their environment and there is no process in between."""
 import json
@@ -25,6 +25,11 @@ def load(name):
         return {}
 
 
+def own_variables(prefixes):
+    """The ranks' variables on this node that the launcher reads too."""
+    return {name: value for name, value in load("env.json").items() if name.startswith(tuple(prefixes))}
+
+
 def start_each():
     """Starts every rank of this node, and ends when all have: with the exit code of the first that failed."""
     request = json.load(sys.stdin)
@@ -42,7 +47,7 @@ def main():
     if sys.argv[1:] == [EACH]:
         return start_each()
     request = json.loads(sys.stdin.buffer.readline().decode())
-    env = dict(os.environ, **request["env"])
+    env = dict(os.environ, **dict(request["env"], **own_variables(request["reads"])))
     if "OMP_NUM_THREADS" not in env:
         # torchrun would set 1 for each of several ranks, regardless of the cores
         _, _, threads = binding.here(load("job.json").get("bind"), request["ranks"], dict(env, **load("env.json")))

@@ -1,5 +1,5 @@
-# Probes a machine for `init`. Appended to machine.sh and login.sh; prints "KEY VALUE" lines for init/draft.rs. Variables: images. Runs as
-# the login itself, because its way to become root is not known yet, and changes nothing.
+# Probes a machine for `init`. Appended to machine.sh, gpus.sh and login.sh; prints "KEY VALUE" lines for init/draft.rs. Variables:
+# images. Runs as the login itself, because its way to become root is not known yet, and changes nothing.
 last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''
 if [ "$(id -u)" = 0 ]; then

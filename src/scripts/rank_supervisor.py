@@ -70,6 +70,12 @@ def set_limits(wanted):
             pass
 
 
+def own_device(visible, local_rank):
+    """CUDA_VISIBLE_DEVICES of one rank, given that of all ranks of its node. CUDA uses only the first MIG device, so each rank gets one."""
+    names = visible.split(",")
+    return names[local_rank % len(names)] if any(name.strip().startswith("MIG-") for name in names) else visible
+
+
 def program_environment(inherited, launcher, given):
     """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own."""
     env = dict(launcher["defaults"])
@@ -285,6 +291,8 @@ class Supervisor:
         _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], env)
         env.setdefault("OMP_NUM_THREADS", str(threads))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
+        if "CUDA_VISIBLE_DEVICES" in env:
+            env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank)
         try:
             self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children)
         except (OSError, subprocess.SubprocessError) as error:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The ssh that the launcher finds first in PATH. The launcher passes StrictHostKeyChecking=no; ssh takes the first value that it is
 # given, so these options win: only the workers' pinned host keys are accepted, and no question is asked. The image's ssh_config does
-# not apply, and the key is found also if root's home directory is another one in the image; ssh skips the name that is not there.
+# not apply, and the key is found also if root's home directory is another one in the image.
 here=${0%/*}
 # the job's file has the same keys for the port of its workers
 known=$here/known_hosts
@@ -26,5 +26,7 @@ path=none
 case "$*" in
 *' true') path=/run/hvdctl-${here##*/}/%r@%h:%p ;;
 esac
-exec "$ssh" -F /dev/null "$kex" -o IdentityFile=/root/.ssh/id_rsa -o IdentityFile=/root/.ssh/id_ed25519 -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" -o GlobalKnownHostsFile=/dev/null \
-  -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" -o ControlPath="$path" "$@"
+key=/root/.ssh/id_ed25519
+[ -f "$key" ] || key=/root/.ssh/id_rsa
+exec "$ssh" -F /dev/null "$kex" -o IdentityFile="$key" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" \
+  -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" -o ControlPath="$path" "$@"

@@ -112,6 +112,30 @@ pub fn docker(text: &str) -> Option<Docker> {
     classify(text, &kinds).or_else(|| text.lines().any(is_refusal).then_some(Docker::SudoRefused))
 }
 
+/// Why `nvidia-smi` failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NvidiaSmi {
+    /// The driver was updated while the old one is loaded.
+    DriverMismatch,
+    /// The driver is not loaded.
+    NoDriver,
+    /// The driver has found no GPU.
+    NoDevices,
+    /// A GPU does not answer the driver.
+    LostGpu,
+}
+
+/// Classifies the text of `nvidia-smi`; `None` for anything else.
+pub fn nvidia_smi(text: &str) -> Option<NvidiaSmi> {
+    let kinds: [(NvidiaSmi, &[&str]); 4] = [
+        (NvidiaSmi::DriverMismatch, &["Driver/library version mismatch"]),
+        (NvidiaSmi::NoDriver, &["couldn't communicate with the NVIDIA driver", "Driver Not Loaded"]),
+        (NvidiaSmi::NoDevices, &["No devices were found", "No devices found"]),
+        (NvidiaSmi::LostGpu, &["Unable to determine the device handle", "GPU is lost"]),
+    ];
+    classify(text, &kinds)
+}
+
 /// Why a program could not read or write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Files {

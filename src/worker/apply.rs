@@ -1,22 +1,28 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
-use crate::cluster::nodes::{ObservedNode, place};
+use crate::cluster::nodes::{ObservedNode, check_gpus, place};
 use crate::cluster::session::ProgressLog;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
+use crate::node::names::HostNames;
 use crate::node::network;
+use crate::runtime::container::running_worker;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
 use crate::transport::node::Script;
-use crate::worker::image;
 use crate::worker::plan::{self, NodePlan, Operation};
+use crate::worker::ready;
+use crate::worker::{image, names};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 const WAIT_PORT: &str = include_str!("../scripts/wait_port.sh");
+
+/// Why a worker is recreated that has lost its GPUs.
+const LOST_GPUS: &str = "lost its GPUs";
 
 /// Returns the worker that a node should have.
 ///
@@ -31,14 +37,10 @@ pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<Contain
 /// Returns what has to be done on a node to have the desired worker. Changes nothing.
 ///
 /// # Errors
-/// If the node cannot have this worker: no image, too few GPUs, another container of its name.
+/// If the node cannot have this worker: no image, too few GPUs or unknown ones, another container of its name.
 pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec) -> Result<Vec<Operation>, NodeError> {
     let (node, facts, containers) = (observed.name(), &observed.facts, &observed.runtime.containers);
-    if let Some(missing) = network::missing_gpus(&observed.member.node, facts) {
-        return Err(NodeError::failed(node, "find the configured GPUs", missing)
-            .kind(Kind::GpusMissing)
-            .hint("run nvidia-smi on the node, or set `gpus` to what it lists"));
-    }
+    check_gpus(&observed.member.node, facts)?;
     let image_id = observed.image_id(cluster)?;
     let is_open = |job: &str| facts.open_jobs.iter().any(|open| open == job);
     let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.ranks, is_open);
@@ -77,6 +79,27 @@ impl WorkerPlan {
         let operations = plan(&inventory.cluster, &observed, &desired(inventory, &observed)?)?;
         let left = pull.into_iter().chain(operations).collect();
         Ok(WorkerPlan { observed, end_jobs: Vec::new(), done: Vec::new(), left })
+    }
+
+    /// Asks a running worker that would stay for its GPUs. If it has lost them, its recreation is added to the plan.
+    ///
+    /// # Errors
+    /// If the worker does not answer.
+    pub async fn check_worker(mut self, inventory: &Inventory, events: &Events) -> Result<WorkerPlan, NodeError> {
+        let (cluster, containers) = (&inventory.cluster, &self.observed.runtime.containers);
+        let Some(worker) = running_worker(cluster, containers).filter(|worker| !self.removes(&worker.id)) else {
+            return Ok(self);
+        };
+        let asking = ready::lost_gpus(cluster, &self.observed, &worker.id);
+        if events.step(self.observed.name(), Step::read("checking the worker"), asking).await?.is_some() {
+            self.left.extend(plan::recreate(worker, &desired(inventory, &self.observed)?, LOST_GPUS));
+        }
+        Ok(self)
+    }
+
+    /// Returns whether a container is removed.
+    fn removes(&self, container: &str) -> bool {
+        self.left.iter().any(|operation| matches!(operation, Operation::Remove { id, .. } if id == container))
     }
 
     /// Returns the operation that is executed next.
@@ -166,6 +189,47 @@ pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
         lines.collect::<Vec<_>>().join("\n"),
         "wait until it ends, or end it with `hvdctl up --force`; `hvdctl up --dry-run` shows what would be done",
     )
+}
+
+/// Makes a worker the desired one, writes the nodes' names there, and asks whether it is ready for ranks. No job may have ranks in it: one
+/// that has lost its GPUs is recreated.
+///
+/// # Errors
+/// As of [`plan()`] and [`execute`], or if a new worker does not see its GPUs.
+pub async fn ensure(
+    inventory: &Inventory,
+    observed: &ObservedNode,
+    desired: &ContainerSpec,
+    names: &HostNames,
+    events: &Events,
+) -> Result<(), NodeError> {
+    let cluster = &inventory.cluster;
+    let operations = plan(cluster, observed, desired)?;
+    apply(inventory, observed, &operations, events).await?;
+    let Some(lost) = prepare(cluster, observed, &desired.name, names).await? else { return Ok(()) };
+    let is_new = operations.iter().any(|o| matches!(o, Operation::Create(created) if created.name == desired.name));
+    let Some(worker) = running_worker(cluster, &observed.runtime.containers).filter(|_| !is_new) else {
+        return Err(ready::error(observed, &desired.name, &lost));
+    };
+    events.warn(format!("{}: {} was {lost}; it is recreated", observed.name(), desired.name));
+    apply(inventory, observed, &plan::recreate(worker, desired, LOST_GPUS), events).await?;
+    match prepare(cluster, observed, &desired.name, names).await? {
+        Some(lost) => Err(ready::error(observed, &desired.name, &lost)),
+        None => Ok(()),
+    }
+}
+
+/// Writes the nodes' names to a running worker, and returns what it lacks.
+async fn prepare(
+    cluster: &Cluster,
+    observed: &ObservedNode,
+    worker: &str,
+    names: &HostNames,
+) -> Result<Option<String>, NodeError> {
+    let writing = names::write(observed, worker, names, cluster.command_timeout);
+    let (written, lost) = tokio::join!(writing, ready::lost_gpus(cluster, observed, worker));
+    written?;
+    lost
 }
 
 /// Executes operations on a node, one after the other.

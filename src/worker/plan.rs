@@ -142,6 +142,11 @@ pub fn worker(
     Ok(operations)
 }
 
+/// Returns the operations that replace a container by the desired one.
+pub fn recreate(container: &ContainerSummary, desired: &ContainerSpec, reason: &str) -> Vec<Operation> {
+    vec![remove(container, vec![reason.to_owned()]), Operation::Create(Box::new(desired.clone()))]
+}
+
 fn remove(container: &ContainerSummary, reasons: Vec<String>) -> Operation {
     Operation::Remove { name: container.name.clone(), id: container.id.clone(), reasons }
 }

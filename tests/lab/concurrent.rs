@@ -229,7 +229,9 @@ fn a_gpu_is_allocated_to_one_job_and_its_ranks_see_no_other() {
     let uuid = crate::state::gpu_uuids("node1").remove(0);
     let job = job(&lab, "a");
     assert_eq!(job["placement"]["shares"][0]["gpus"][0], uuid.as_str(), "{job}");
-    assert_eq!(variable("node1", job["id"].as_str().unwrap(), "CUDA_VISIBLE_DEVICES"), std::slice::from_ref(&uuid));
+    let id = job["id"].as_str().unwrap();
+    assert_eq!(variable("node1", id, "CUDA_VISIBLE_DEVICES"), ["0"]);
+    assert_eq!(variable("node1", id, "CUDA_DEVICE_ORDER"), ["PCI_BUS_ID"]);
     lab.hvdctl(&[&one[..], &["1", "--", "true"]].concat()).code(125).complains(&[&uuid, "(a)"]);
     go("a");
     a.end(s(60)).code(0);
@@ -249,12 +251,9 @@ fn a_gpu_is_allocated_to_one_job_and_its_ranks_see_no_other() {
         run
     });
     let ids = ["b", "c"].map(|name| self::job(&lab, name)["id"].as_str().unwrap().to_owned());
-    let mut seen = ids.map(|id| variable("node1", &id, "CUDA_VISIBLE_DEVICES").concat());
-    assert_eq!(seen[0], uuid);
-    seen.sort();
-    let mut both = [uuid, other.to_owned()];
-    both.sort();
-    assert_eq!(seen, both);
+    assert_eq!(ids.map(|id| variable("node1", &id, "CUDA_VISIBLE_DEVICES").concat()), ["0", "1"]);
+    let allocated = ["b", "c"].map(|name| self::job(&lab, name)["placement"]["shares"][0]["gpus"][0].clone());
+    assert_eq!(allocated, [uuid.as_str(), other]);
     lab.hvdctl(&[&one[..], &["1", "--", "true"]].concat()).code(125).complains(&["(b)", "(c)"]);
     assert!(runs.iter_mut().all(Running::runs));
     for (run, name) in runs.into_iter().zip(["b", "c"]) {

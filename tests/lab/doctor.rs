@@ -178,8 +178,7 @@ fn details_that_only_doctor_reads() {
         grep . all/rp_filter eth0/rp_filter >/opt/horovod/test-rp
         echo 0 >all/rp_filter
         echo 1 >eth0/rp_filter
-        cp /etc/hosts /opt/horovod/test-hosts
-        sed \"s/^$1 /10.9.9.9 /\" /opt/horovod/test-hosts >/etc/hosts
+        docker exec hworker sh -c 'cp /etc/hosts /run/test-hosts; sed s/^\"$0\"/10.9.9.9/ /run/test-hosts >/etc/hosts' \"$1\"
         cat >/usr/local/bin/nvidia-smi <<END
 #!/bin/sh
 case \\$* in *compute-apps*) echo '$2, 31000 MiB, $3' ;; *) exec /usr/bin/nvidia-smi \"\\$@\" ;; esac
@@ -188,7 +187,7 @@ END
     let restore = undo(
         "ip link set eth0 mtu 1500; ip link del hvdctl-test0
          while IFS=: read -r file value; do echo \"$value\" >/proc/sys/net/ipv4/conf/$file; done </opt/horovod/test-rp
-         rm -f /usr/local/bin/nvidia-smi; [ ! -e /opt/horovod/test-hosts ] || cat /opt/horovod/test-hosts >/etc/hosts",
+         rm -f /usr/local/bin/nvidia-smi; docker exec hworker sh -c 'cat /run/test-hosts >/etc/hosts; rm /run/test-hosts'",
     );
     node_sh("node2", make, &[&master, &pid, &gpu]).code(0);
     let done = lab.hvdctl(&["doctor"]).code(1);
@@ -201,7 +200,7 @@ END
             "node2: packets to node1 ({master}) leave by hvdctl-test0 instead of eth0, and eth0 drops incoming packets \
              from there (rp_filter)"
         ),
-        "node2: resolves node1 (node1) to 10.9.9.9".to_owned(),
+        format!("node2: the host name node1 resolves to 10.9.9.9 in its worker instead of {master}"),
     ];
     assert_eq!(warnings, expected, "{}", done.out);
     // and so it is
@@ -262,7 +261,9 @@ fn gpus_and_memory_that_are_promised_and_absent() {
     lab.edit("\ngpus = 2", "\nslots = 4");
     lab.hvdctl(&["up"]).code(0);
     on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");
-    finds(&lab, "node2: its worker was started with 1 GPU and now sees 0", "hvdctl --on NODE down");
+    finds(&lab, "node2: its worker was started with 1 GPU and now sees 0", "hvdctl up, which recreates the worker");
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: recreate hworker (lost its GPUs)"]);
+    on("node2", "docker exec hworker nvidia-smi -L");
     lab.hvdctl(&["--on", "node2", "down"]).code(0);
     lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");
     finds(&lab, "node2: /dev/shm of its containers has 64.0 MiB for 4 ranks", "cluster.shm_size");

@@ -2,7 +2,7 @@
 
 use crate::pool::power;
 use crate::process::{Done, Running, run, s};
-use crate::state::{FULL, Lab, NODES, Restore, files_with, node_sh, on};
+use crate::state::{FULL, Lab, NODES, Restore, address, files_with, node_sh, on};
 use crate::watch::{Watcher, has};
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,8 +36,7 @@ pub fn read(node: &str, file: &str) -> String {
 #[track_caller]
 pub fn line(public: &str, nodes: &[&str]) -> String {
     let addresses = nodes.iter().flat_map(|node| {
-        let dev = "dev=$(ip -o -4 addr show | grep -F \" $(hostname -i | cut -d' ' -f1)/\" | awk '{ print $2 }')";
-        let listed = on(node, &format!("{dev}; ip -o -4 addr show dev \"$dev\""));
+        let listed = on(node, "ip -o -4 addr show dev eth0");
         listed
             .lines()
             .filter_map(|l| l.split_whitespace().nth(3)?.split('/').next()?.parse().ok())
@@ -51,7 +50,7 @@ pub fn line(public: &str, nodes: &[&str]) -> String {
 
 /// Logs in from node1 to the worker of node2 with the cluster's key, as a launcher does.
 pub fn login() -> Done {
-    let address = on("node2", "hostname -i").split_whitespace().next().unwrap().to_owned();
+    let address = address("node2");
     let ssh = "docker exec hworker ssh -p 12345 -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10 \"$1\" hostname";
     node_sh("node1", ssh, &[&address])
 }
@@ -142,7 +141,7 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     assert_ne!(host_keys[0], host_keys[1]);
     for (node, key) in NODES.iter().zip(&host_keys) {
         assert!(read(node, "ssh_host_ed25519_key.pub").starts_with(key.as_str()), "{node}");
-        let address = on(node, "hostname -i").split_whitespace().next().unwrap().to_owned();
+        let address = address(node);
         for name in [format!("[{node}]:12345"), format!("[{address}]:12345")] {
             let found = node_sh("node1", "ssh-keygen -F \"$1\" -f /opt/horovod/ssh/known_hosts", &[&name]).ok();
             let lines: Vec<&str> = found.lines().filter(|line| !line.starts_with('#')).collect();

@@ -1,7 +1,7 @@
 //! Which network the ranks use: that of the inventory's addresses, whatever the nodes' names and interfaces lead to.
 
 use crate::pool::pair_number;
-use crate::state::{Lab, NODES, Restore, address, no_job_is_left, node_sh};
+use crate::state::{Lab, NODES, Restore, address, no_job_is_left, node_sh, on};
 
 const SOCKETS: &str = include_str!("sockets.py");
 
@@ -66,8 +66,13 @@ fn ranks_use_the_inventorys_address_if_their_own_names_lead_to_another() {
     let lab = Lab::empty();
     let ([first, _], _restore) = second_addresses(1, false);
     lab.hvdctl(&["up"]).code(0);
-    for options in [&["--gloo"][..], &["--mpi", "-e", "WITH_HOROVOD=1"], &["--launcher", "mpirun"]] {
+    for options in [&["--mpi", "-e", "WITH_HOROVOD=1"][..], &["--launcher", "mpirun"]] {
         all_sockets_are_on(&first, &lab, options);
     }
+    // Docker then copies the node's /etc/hosts again
+    for node in NODES {
+        on(node, "docker restart -t 1 hworker && ! docker exec hworker grep hvdctl /etc/hosts");
+    }
+    all_sockets_are_on(&first, &lab, &["--gloo"]);
     no_job_is_left();
 }

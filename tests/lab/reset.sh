@@ -22,6 +22,11 @@ if [ -e /opt/horovod ]; then
   awk '$2 ~ "^/opt/horovod/" { print $2 }' /proc/mounts | sort -r | xargs -rn1 umount -l
   rm -rf /opt/horovod
 fi
+[ ! -e /run/hvdctl-test-hosts ] || {
+  cat /run/hvdctl-test-hosts >/etc/hosts
+  ip addr flush dev eth0 to 10.77.0.0/24
+  rm /run/hvdctl-test-hosts
+}
 rm -rf /run/hvdctl /run/hvdctl-test-up
 
 # a process that was just killed may need a moment

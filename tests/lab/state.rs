@@ -18,6 +18,9 @@ pub const IMAGE: &str = if FULL { FULL_IMAGE } else { "hvdctl-lab/horovod:quick"
 /// The image as users have it.
 pub const FULL_IMAGE: &str = "hvdctl-lab/horovod:latest";
 
+/// The image of Debian 13, without Horovod.
+pub const MODERN_IMAGE: &str = "hvdctl-lab/horovod:modern";
+
 /// The controllers that a test covers: this one, and with `scripts/test --full` both.
 pub fn controllers(default: &'static str) -> Vec<&'static str> {
     if FULL { vec!["--gloo", "--mpi"] } else { vec![default] }
@@ -71,8 +74,14 @@ impl Lab {
     /// Both nodes up with the image as users have it; each launch imports PyTorch.
     #[track_caller]
     pub fn up_with_full_image() -> Lab {
+        Lab::up_with(FULL_IMAGE)
+    }
+
+    /// Both nodes up with another image.
+    #[track_caller]
+    pub fn up_with(image: &str) -> Lab {
         let lab = Lab::empty();
-        lab.edit(IMAGE, FULL_IMAGE);
+        lab.edit(IMAGE, image);
         lab.hvdctl(&["up"]).code(0);
         lab
     }
@@ -191,7 +200,8 @@ pub fn on(node: &str, script: &str) -> String {
 /// The node's address on the pair's network.
 #[track_caller]
 pub fn address(node: &str) -> String {
-    on(node, "hostname -i").split_whitespace().next().unwrap().to_owned()
+    // the own name is 127.0.1.1 there
+    on(node, "ip -o -4 addr show dev eth0 | sed -n '1s/.* inet \\([^/]*\\).*/\\1/p'").trim().to_owned()
 }
 
 /// `docker inspect` of a container on a node.
@@ -220,7 +230,7 @@ pub fn rank_processes(node: &str) -> String {
     on(
         node,
         r#"for p in $(grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3) \
-             $(pgrep -x orted) $(pgrep -x mpirun) $(pgrep -x horovodrun); do
+             $(pgrep -x 'orted|prted|mpirun|prterun|horovodrun|torchrun'); do
              [ -e "/proc/$p/root/opt/horovod/jobs" ] && echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
            done 2>/dev/null | grep -v '^[0-9]* $'
            pgrep -af 'tail -c .*/opt/horovod/jobs/[0-9]' | grep -v 'pgrep\|sh -c'

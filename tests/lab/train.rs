@@ -35,7 +35,7 @@ fn every_rank_runs_in_its_place_with_the_project_there() {
             let out = format!("[{rank} {node}] out {rank} {node} /workspace data with  spaces");
             let err = format!("[{rank} {node}] err {rank} {node}");
             let mpi = if controller == "mpi" { "eth0" } else { "None" };
-            let net = format!("[{rank} {node}] net {rank} eth0 eth0 eth0 {mpi}");
+            let net = format!("[{rank} {node}] net {rank} eth0 eth0 =eth0 {mpi}");
             assert!(done.out.lines().any(|l| l == net), "{controller}: no {net:?} in\n{}", done.out);
             assert_eq!(done.out.lines().filter(|l| *l == out).count(), 1, "{controller}: {out:?} in\n{}", done.out);
             assert_eq!(done.err.lines().filter(|l| *l == err).count(), 1, "{controller}: {err:?} in\n{}", done.err);

@@ -1,13 +1,12 @@
 //! `up`: which containers run on the nodes afterwards, and how they were made.
 
-use crate::state::{Lab, NODES, controllers, gpu_uuids, id_of, inspect, node_sh, on, ours};
+use crate::state::{Lab, NODES, address, controllers, gpu_uuids, id_of, inspect, node_sh, on, ours};
 use serde_json::{Value, json};
 
 /// The program that listens on a port of a node's address in the cluster, by the first bytes that it sends.
 pub fn banner(node: &str, port: u16) -> String {
-    let read = "a=$(hostname -i | cut -d' ' -f1)
-                timeout 5 bash -c 'exec 3<>/dev/tcp/'$a/$1' && head -c 8 <&3' 2>/dev/null; :";
-    node_sh(node, read, &[&port.to_string()]).ok()
+    let read = "timeout 5 bash -c 'exec 3<>/dev/tcp/'$1/$2' && head -c 8 <&3' 2>/dev/null; :";
+    node_sh(node, read, &[&address(node), &port.to_string()]).ok()
 }
 
 fn running_since(node: &str) -> (String, String) {

@@ -13,6 +13,16 @@ DGX_GPUS = """\
 6, GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 00000000:B7:00.0
 7, GPU-7d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 00000000:BD:00.0
 """
+# `nvidia-smi -L` after the format in NVIDIA's MIG User Guide
+DGX_MIG_DEVICES = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+GPU 4: NVIDIA A100-SXM4-40GB (UUID: GPU-1d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 3g.20gb     Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+GPU 5: NVIDIA A100-SXM4-40GB (UUID: GPU-0d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+GPU 6: NVIDIA A100-SXM4-40GB (UUID: GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 7g.40gb     Device  0: (UUID: MIG-GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/0/0)
+"""
 DGX = {"/sys/devices/system/node/online": "0-7"}
 DGX.update(("/sys/devices/system/node/node%d/cpulist" % node, cpus) for node, cpus in DGX_NODES.items())
 DGX.update(("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu, "%d,%d" % (cpu % 128, cpu % 128 + 128))

@@ -57,6 +57,22 @@ class Arguments(unittest.TestCase):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
 
 
+class NodeLauncher(unittest.TestCase):
+    def test_a_launcher_has_the_variables_that_it_reads(self):
+        own = os.path.join(JOB, "env.json")
+        self.addCleanup(os.remove, own)
+        with open(own, "w") as file:
+            json.dump({"TORCH_A": "of -e", "TORCH_B": "of -e", "USE_LIBUV": "0", "TOKEN": "secret"}, file)
+        request = {"env": {"PATH": os.environ["PATH"], "TORCH_A": "of the image", "OF_IMAGE": "1"}, "reads": ["TORCH_", "USE_LIBUV"],
+                   "argv": ["env"], "ranks": 1, "variables": None}
+        done = subprocess.run([sys.executable, os.path.join(JOB, "node_launcher.py")], input=json.dumps(request) + "\n",
+                              stdout=subprocess.PIPE, universal_newlines=True)
+        lines = done.stdout.splitlines()
+        for line in ("TORCH_A=of -e", "TORCH_B=of -e", "USE_LIBUV=0", "OF_IMAGE=1"):
+            self.assertIn(line, lines)
+        self.assertNotIn("secret", done.stdout)
+
+
 class Hosts(unittest.TestCase):
     NODES = [["10.0.0.1", ["own"]], ["10.0.0.2", ["other", "gpu-b"]]]
     OURS = "10.0.0.1\town\t# hvdctl\n10.0.0.2\tother gpu-b\t# hvdctl\n"
@@ -296,6 +312,16 @@ class Binding(unittest.TestCase):
         # of the CPU set of the container, whatever of it lies there
         self.assertEqual(self.bound("numa", 3, usable=range(20, 50))[1], ["48-49", "48-49", "20-31"])
 
+    def test_a_mig_device_is_where_its_gpu_is(self):
+        devices = ["MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", "MIG-GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/0/0", "MIG-unknown"]
+        gpus = machines.DGX_GPUS + machines.DGX_MIG_DEVICES
+        self.assertEqual(binding.gpu_nodes(reader(machines.DGX), gpus, ",".join(devices)), [7, 5, -1])
+
+    def test_each_rank_gets_a_mig_device_of_its_own(self):
+        of_rank = [rank_supervisor.own_device("MIG-1,MIG-2", rank) for rank in range(3)]
+        self.assertEqual(of_rank, ["MIG-1", "MIG-2", "MIG-1"])
+        self.assertEqual([rank_supervisor.own_device(visible, 1) for visible in ("0,1", "GPU-a,GPU-b", "")], ["0,1", "GPU-a,GPU-b", ""])
+
     def test_nothing_is_bound_where_nothing_is_known(self):
         self.assertEqual(self.bound(None, 2, gpus=""), ("none", ["0-255"] * 2))
         self.assertEqual(self.bound(None, 2, gpus="Failed to initialize NVML: Unknown Error\n")[0], "none")
@@ -350,13 +376,15 @@ class Image(unittest.TestCase):
                 with open(program, "w") as file:
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
-            program = ""
+            program = "NAMES = ['localhost', 'no-such-host.invalid']\n"
             for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "inside.py")):
                 with open(part) as file:
                     program += file.read()
             said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
                                   env={"PATH": path}).stdout.decode()
-        return dict(line.split(" ", 1) for line in said.splitlines())["launchers"]
+        said = dict(line.split(" ", 1) for line in said.splitlines())
+        self.assertEqual([said["name:localhost"], said["name:no-such-host.invalid"]], ["127.0.0.1", ""])
+        return said["launchers"]
 
     def test_the_launchers_of_an_image(self):
         self.assertEqual(self.launchers(), "env")

@@ -35,7 +35,10 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         start: Start::Central,
         launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
         variables: BTreeMap::new(),
+        files: BTreeMap::new(),
+        reads: &[],
         first: LaunchHost { node: "a", address: "10.0.0.1".parse().unwrap(), ranks: 1 },
+        names: Vec::new(),
         workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
         restarts: 0,
         elastic: None,
@@ -127,6 +130,46 @@ fn the_pause_before_a_restart_doubles_and_is_as_it_was_set() {
         let reported = log.split("\"pause\": ").skip(1).map(|rest| rest.split_once('}').unwrap().0);
         assert!(reported.eq(pauses.iter().copied()), "{restarts}: {log}");
     }
+}
+
+#[test]
+fn a_launcher_that_ends_with_0_has_not_succeeded_if_ranks_are_missing() {
+    // as mpirun of Open MPI 5, which has lost a node
+    let here = tempfile::tempdir().unwrap();
+    let description = LaunchDescription { restarts: 1, restart_pause: 0, ..description("exit 0") };
+    let result = supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
+    let attempts = fs::read_to_string(here.path().join("attempts.json")).unwrap();
+    assert_eq!(attempts.matches("\"launcher\": 0").count(), 1, "{attempts}");
+    assert_eq!(result.state(), State::Lost);
+}
+
+#[test]
+fn a_launcher_has_the_nodes_of_each_attempt_in_a_file_and_the_variables_that_it_reads() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("env.json"), r#"{"PET_LOG_DIR": "of -e", "TOKEN": "secret"}"#).unwrap();
+    let script = format!(
+        "cd {} && {{ echo \"$PET_LOG_DIR,$TOKEN\"; stat -c %a hosts; cat hosts; }} >>seen; exit 7",
+        here.path().display()
+    );
+    let files = BTreeMap::from([("hosts", Argument::Hostfile {})]);
+    let description =
+        LaunchDescription { files, reads: &["PET_"], restarts: 1, restart_pause: 0, ..description(&script) };
+    // the other node does not answer, and takes no part in the second attempt
+    supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
+    let seen = fs::read_to_string(here.path().join("seen")).unwrap();
+    let start = "of -e,\n600\n10.0.0.1 slots=1\n";
+    assert_eq!(seen, format!("{start}10.0.0.2 slots=1\n{start}"));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_for_the_launcher_fails_the_job() {
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir(here.path().join("hosts")).unwrap();
+    let files = BTreeMap::from([("hosts", Argument::Hostfile {})]);
+    let ending = supervise(here.path(), &LaunchDescription { files, ..description("exit 0") }, "#!/bin/sh\nexit 255\n");
+    assert_eq!((ending.state(), ending.launcher), (State::Failed, Some(127)), "{ending:?}");
+    let log = fs::read_to_string(here.path().join("log")).unwrap();
+    assert!(log.contains("hosts.new: Is a directory"), "{log}");
 }
 
 #[test]

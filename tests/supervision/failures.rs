@@ -7,6 +7,7 @@ use hvdctl::job::frames::Kind;
 use hvdctl::job::record::State;
 use hvdctl::launch::launcher;
 use hvdctl::launch::programs::{ON_EVERY_NODE, RANK_SUPERVISOR};
+use hvdctl::node::network::alone;
 use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -189,8 +190,9 @@ fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
         fs::write(dir.path().join(name), text).unwrap();
     }
     let job = r#"{"command": ["true"], "grace": 600, "ulimits": {}, "stall": 0}"#;
+    let place = alone();
     let launcher =
-        serde_json::to_string(&launcher(LauncherName::Horovodrun, Controller::Gloo).rank_description("")).unwrap();
+        launcher(LauncherName::Horovodrun, Controller::Gloo).rank_description(&place, place.address).to_string();
     fs::write(dir.path().join("job.json"), job).unwrap();
     fs::write(dir.path().join("launcher.json"), launcher).unwrap();
     let mut rank = Command::new("python3");

@@ -9,6 +9,7 @@ use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
 use hvdctl::model::launcher::{Bind, Controller, LauncherName};
+use hvdctl::node::network::{Endpoint, alone};
 use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -163,7 +164,9 @@ impl Cluster {
             fs::create_dir(&dir).unwrap();
             let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
             let launch = serde_json::to_string(&description(spec, &seen_as)).unwrap();
-            let launcher = serde_json::to_string(&spec.method.launcher().rank_description("eth0")).unwrap();
+            let place = Endpoint { interface: "eth0".into(), label: "eth0".into(), ..alone() };
+            let launcher = spec.method.launcher().rank_description(&place, place.address);
+            let launcher = serde_json::to_string(&launcher).unwrap();
             let mut files = vec![
                 (0o600, "job.json", record.as_str()),
                 (0o600, "env.json", "{}"),
@@ -235,7 +238,10 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start: launcher.start,
         launcher: (launcher.arguments)(&request),
         variables: (launcher.variables)(&request).into_iter().collect(),
+        files: (launcher.files)(&request).into_iter().collect(),
+        reads: launcher.reads,
         first: all[0],
+        names: Vec::new(),
         workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
         restarts: spec.restarts,
         elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout }),

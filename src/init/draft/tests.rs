@@ -58,7 +58,7 @@ fn in_full(text: &str) -> String {
 fn a_whole_draft() {
     let gpus = PLAIN.replace(
         "root",
-        "addr ib0 10.1.0.1/24\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1)\n\
+        "addr ib0 10.1.0.1/24\nnvidia-smi yes\ngpu exit 0\nmig exit 0\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1)\n\
          gpu GPU 1: NVIDIA H200 (UUID: GPU-2)\nroot",
     );
     let bare =
@@ -119,7 +119,9 @@ fn concerns_have_a_hint() {
     one("root no sudo: a password is required\ndocker no permission denied\n", "asks for a password", "ready");
     one("root no sudo: not found\ndocker no permission denied\n", "sudo: not found", "`user`");
     assert_eq!(concerns("root no ana is not in the sudoers file\ndocker login 27\n"), []);
-    one("root login\ndocker login 27\nnvidia-smi yes\n", "lists no GPU", "nvidia-smi -L");
+    one("root login\ndocker login 27\nnvidia-smi yes\ngpu exit 0\nmig exit 0\n", "lists no GPU", "nvidia-smi -L");
+    let failed = "nvidia-smi yes\ngpu Failed to initialize NVML: Driver/library version mismatch\ngpu exit 18\n";
+    one(&format!("root login\ndocker login 27\n{failed}"), "Driver/library version mismatch", "reboot the node");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 const FACTS: &str = concat!(
     include_str!("../../scripts/machine.sh"),
+    include_str!("../../scripts/gpus.sh"),
     include_str!("../../scripts/marked.sh"),
     include_str!("../../scripts/killed.sh"),
     include_str!("../../scripts/facts.sh")

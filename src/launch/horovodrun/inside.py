@@ -1,4 +1,5 @@
 # Appended to src/scripts/inside.py. Reports the Horovod build of the image.
+import subprocess
 import sys
 
 # Runs in a process of its own, which contains a framework's output and an import that crashes.

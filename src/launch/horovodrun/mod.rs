@@ -3,7 +3,8 @@
 use super::description::Argument;
 use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 
-/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
+/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh. It reads no variable of the user, and would write
+/// each into the command line of ssh.
 pub static GLOO: Launcher = Launcher {
     init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"),
     // horovodrun takes the last address of the interface (horovod/runner/util/network.py, `get_driver_ip`)

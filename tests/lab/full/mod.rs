@@ -1,4 +1,23 @@
-//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow.
+//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, nodes of other
+//! distributions and with other settings.
 
 mod cuts;
+mod frameworks;
 mod keras;
+mod variants;
+
+use crate::process::{run, s};
+use crate::state::{Lab, no_job_is_left};
+use std::path::Path;
+
+/// Trains an example, and checks the accuracy in the last line with this prefix.
+#[track_caller]
+fn learns(lab: &Lab, example: &str, ranks: &str, line: &str) {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example);
+    let done = run(lab.command(&["train", example.to_str().unwrap(), "-np", ranks]), s(400)).code(0);
+    let start = format!("[0 node1] {line} ");
+    let last = done.out.lines().rfind(|l| l.starts_with(&start)).unwrap_or_else(|| panic!("{}", done.out));
+    let accuracy: f64 = last[start.len()..].split_whitespace().next().unwrap().parse().unwrap();
+    assert!(accuracy >= 0.95, "{last}");
+    no_job_is_left();
+}

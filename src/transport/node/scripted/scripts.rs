@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 13] = scripts![
+const SCRIPTS: [(&str, &str); 14] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
@@ -28,7 +28,8 @@ const SCRIPTS: [(&str, &str); 13] = scripts![
     "keys_stage.sh",
     "keys_switch.sh",
     "wait_port.sh",
-    "purge.sh"
+    "purge.sh",
+    "worker_ready.sh"
 ];
 
 /// The script that goes on reading behind itself.
@@ -98,6 +99,7 @@ impl Node {
                 }
                 if listens() { Ok(String::new()) } else { Err(String::new()) }
             }
+            "worker_ready.sh" => Ok(self.edit(|state| state.worker_gpus())),
             "drain.sh" => {
                 let mark = variable(text, "mark");
                 self.edit(|state| match mark.as_str() {

@@ -27,6 +27,8 @@ pub struct State {
     pub lease: Option<Lease>,
     /// Further lines of `facts.sh`.
     pub facts: String,
+    /// Whether its containers have lost their GPUs, until one is created.
+    pub gpus_are_lost: bool,
     /// What `access.sh` says.
     pub access: &'static str,
     /// What every container has written to its log.
@@ -102,6 +104,7 @@ impl State {
             keys: None,
             lease: None,
             facts: String::new(),
+            gpus_are_lost: false,
             access: "user root\nsudo root\nengine open\n",
             log: String::new(),
             made: 0,
@@ -139,6 +142,7 @@ impl State {
     /// Makes a container and returns its id.
     pub fn create(&mut self, name: &str, image: &str, labels: BTreeMap<String, String>) -> String {
         self.made += 1;
+        self.gpus_are_lost = false;
         let id = format!("{:064x}", self.made);
         self.containers.push(Container {
             name: name.to_owned(),
@@ -148,6 +152,15 @@ impl State {
             labels,
         });
         id
+    }
+
+    /// What `gpus.sh` says in a container: the same as on the node, unless the GPUs are lost.
+    pub fn worker_gpus(&self) -> String {
+        if self.gpus_are_lost {
+            return "nvidia-smi yes\ngpu Failed to initialize NVML: Unknown Error\ngpu exit 255\nmig exit 255\n".into();
+        }
+        let of_gpus = |line: &&str| ["nvidia-smi ", "gpu ", "mig "].iter().any(|key| line.starts_with(key));
+        self.facts.lines().filter(of_gpus).map(|line| format!("{line}\n")).collect()
     }
 
     /// What `facts.sh` says.

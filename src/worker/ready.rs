@@ -1,0 +1,125 @@
+//! Asks a running worker whether it is ready for ranks: whether it still has the GPUs that it was started with. A container may lose
+//! them (`systemctl daemon-reload`, another driver), and a job would then train on CPUs, or fail after its start.
+
+use crate::cluster::nodes::ObservedNode;
+use crate::error::{Kind, NodeError};
+use crate::inventory::{Cluster, Node};
+use crate::node::facts::Facts;
+use crate::node::gpus::{self, Device, Gpu, NvidiaSmi};
+use crate::node::network;
+use crate::text::units::count;
+
+const READY: &str = concat!(include_str!("../scripts/gpus.sh"), include_str!("../scripts/worker_ready.sh"));
+
+/// What a worker answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What `nvidia-smi` says there.
+    pub nvidia_smi: NvidiaSmi,
+    /// The GPUs that it lists.
+    pub gpus: Vec<Gpu>,
+    /// How many of the driver's devices (`/dev/nvidia0` …) can be opened.
+    pub opened: usize,
+}
+
+impl Answer {
+    /// Parses the script's lines: `KEY VALUE`.
+    pub fn parse(text: &str) -> Answer {
+        let (nvidia_smi, gpus) = gpus::read(text);
+        let opened = text.lines().filter(|line| line.starts_with("device ")).count();
+        Answer { nvidia_smi, gpus, opened }
+    }
+
+    /// Returns how many devices ranks can use there, and the message of an `nvidia-smi` that failed. An image without that program may
+    /// have GPUs: then one that can be opened counts for all, because a container loses them together.
+    fn usable(&self, least: usize) -> (usize, Option<&str>) {
+        match &self.nvidia_smi {
+            NvidiaSmi::Failed(message) => (0, Some(message)),
+            NvidiaSmi::Listed => (Device::of(&self.gpus).len(), None),
+            NvidiaSmi::Missing if self.opened > 0 => (least, None),
+            NvidiaSmi::Missing => (0, Some("it has no nvidia-smi and no device of NVIDIA")),
+        }
+    }
+
+    /// Returns what a worker of this node lacks, as a sentence; `None` if it has its GPUs.
+    pub fn lost_gpus(&self, node: &Node, facts: &Facts) -> Option<String> {
+        let least = network::least_gpus(node, facts);
+        let (usable, message) = self.usable(least);
+        let message = message.map_or_else(String::new, |message| format!(": {message}"));
+        (usable < least).then(|| format!("started with {} and now sees {usable}{message}", count(least, "GPU")))
+    }
+}
+
+/// Asks a running worker. Returns `None` if ranks there need nothing that it could lack.
+///
+/// # Errors
+/// If it, or `nvidia-smi` in it, does not answer within the time limit.
+pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Result<Option<Answer>, NodeError> {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    if network::least_gpus(node, facts) == 0 || network::gpu_failure(node, facts).is_some() {
+        return Ok(None);
+    }
+    let operation = format!("check the GPUs in {}", cluster.worker);
+    let (engine, limit) = (&observed.runtime.engine, cluster.command_timeout);
+    let output = engine.run_in(worker, &["sh", "-s"], READY.as_bytes(), &operation, limit).await?;
+    let output = observed.member.transport.succeeded(output, &operation)?;
+    let answer = Answer::parse(&String::from_utf8_lossy(&output.stdout));
+    match answer.nvidia_smi {
+        // a slow one is no lost one
+        NvidiaSmi::Failed(message) if message == gpus::NO_ANSWER => {
+            let message = format!("nvidia-smi: {message}");
+            Err(NodeError::failed(observed.name(), &operation, message)
+                .kind(Kind::TimedOut)
+                .hint(gpus::hint(gpus::NO_ANSWER)))
+        }
+        _ => Ok(Some(answer)),
+    }
+}
+
+/// Returns what a running worker lacks, as [`Answer::lost_gpus`].
+///
+/// # Errors
+/// As of [`ask`].
+pub async fn lost_gpus(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Result<Option<String>, NodeError> {
+    let answer = ask(cluster, observed, worker).await?;
+    Ok(answer.and_then(|answer| answer.lost_gpus(&observed.member.node, &observed.facts)))
+}
+
+/// Returns the error of a worker that lacks GPUs.
+pub fn error(observed: &ObservedNode, worker: &str, lost: &str) -> NodeError {
+    NodeError::failed(observed.name(), &format!("run ranks in {worker}"), format!("it was {lost}"))
+        .kind(Kind::GpusMissing)
+        .hint("`hvdctl up` recreates it; if that does not help, docker run --rm --gpus all IMAGE nvidia-smi -L on the node")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Gpus;
+
+    const TWO: &str = "gpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n";
+
+    #[test]
+    fn fewer_gpus_than_the_node_gives_are_lost() {
+        let facts = Facts::parse(&format!("nvidia-smi yes\n{TWO}gpu exit 0\nmig exit 0\n"));
+        let lost = |gpus: Gpus, facts: &Facts, answer: &str| {
+            Answer::parse(answer).lost_gpus(&Node { gpus, ..Node::default() }, facts)
+        };
+        let listed = |lines: &str| format!("nvidia-smi yes\n{lines}gpu exit 0\nmig exit 0\n");
+        let of_two = |answer: &str| lost(Gpus::Auto, &facts, answer);
+        assert_eq!(of_two(&listed(TWO)), None);
+        let first = TWO.lines().next().unwrap();
+        assert_eq!(of_two(&listed(&format!("{first}\n"))).unwrap(), "started with 2 GPUs and now sees 1");
+        assert_eq!(lost(Gpus::Count(1), &facts, &listed(&format!("{first}\n"))), None);
+        let fails = "nvidia-smi yes\ngpu Failed to initialize NVML: Unknown Error\ngpu exit 255\nmig exit 255\n";
+        let words = "started with 2 GPUs and now sees 0: Failed to initialize NVML: Unknown Error";
+        assert_eq!(of_two(fails).unwrap(), words);
+        assert_eq!(lost(Gpus::Count(0), &facts, fails), None);
+        // images without the program
+        assert_eq!(of_two("device /dev/nvidia0\ndevice /dev/nvidia1\n"), None);
+        assert!(of_two("").unwrap().ends_with("now sees 0: it has no nvidia-smi and no device of NVIDIA"));
+        // the machine has no nvidia-smi for itself
+        assert!(lost(Gpus::All, &Facts::default(), "").unwrap().starts_with("started with 1 GPU and now sees 0"));
+        assert_eq!(lost(Gpus::Auto, &Facts::default(), ""), None);
+    }
+}

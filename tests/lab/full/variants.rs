@@ -1,0 +1,105 @@
+//! The main path on nodes of other distributions and with other settings, two at a time beside the pool.
+
+use crate::process::{Done, run, s};
+use crate::state::Restore;
+use crate::variants::Steps;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// What nodes are like.
+struct Variant {
+    name: &'static str,
+    /// The machine options of `scripts/lab up`.
+    options: &'static [&'static str],
+    /// /etc/docker/daemon.json, unless empty.
+    daemon_json: &'static str,
+    /// Whether the inventory has the addresses of eth1.
+    second_is_cluster: bool,
+}
+
+const fn variant(name: &'static str, options: &'static [&'static str]) -> Variant {
+    Variant { name, options, daemon_json: "", second_is_cluster: false }
+}
+
+const USERNS: &str = r#"{ "userns-remap": "default" }"#;
+const CONTAINERD: &str = r#"{ "features": { "containerd-snapshotter": true } }"#;
+
+const VARIANTS: [Variant; 13] = [
+    variant("no names", &["--names", "none"]),
+    variant("own name on a second network", &["--second", "network", "--names", "other"]),
+    variant("own name on a second address", &["--second", "address", "--names", "other"]),
+    Variant { second_is_cluster: true, ..variant("cluster on the second network", &["--second", "network"]) },
+    variant("bullseye", &["--distro", "bullseye"]),
+    variant("trixie", &["--distro", "trixie"]),
+    variant("forky", &["--distro", "forky"]),
+    variant("forky and bullseye", &["--distro", "forky,bullseye"]),
+    variant("trixie with uutils", &["--distro", "trixie", "--uutils"]),
+    variant("forky with uutils", &["--distro", "forky", "--uutils"]),
+    Variant { daemon_json: USERNS, ..variant("trixie with userns-remap", &["--distro", "trixie"]) },
+    Variant { daemon_json: CONTAINERD, ..variant("trixie with containerd's store", &["--distro", "trixie"]) },
+    Variant { daemon_json: CONTAINERD, ..variant("forky with containerd's store", &["--distro", "forky"]) },
+];
+
+/// The checkout whose lab this is.
+fn checkout() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// `scripts/lab` with these arguments. The first node of a distribution builds its image.
+fn lab(args: &[&str]) -> Done {
+    let mut command = Command::new(checkout().join("scripts/lab"));
+    command.args(args);
+    run(command, s(1200))
+}
+
+/// The addresses of eth1 in place of the found ones.
+fn with_second_addresses(inventory: &str) -> String {
+    let found: Vec<&str> = inventory.lines().filter(|line| !line.starts_with("address = ")).collect();
+    let mut inventory = found.join("\n");
+    for node in ["node1", "node2"] {
+        let show = "ip -4 -o addr show dev eth1 | sed 's/.*inet \\([^/]*\\).*/\\1/'";
+        let address = lab(&["sh", node, "sh", "-c", show]).ok();
+        let host = format!("host = \"{node}\"");
+        assert!(inventory.contains(&host), "{inventory}");
+        inventory = inventory.replacen(&host, &format!("address = \"{}\"\n{host}", address.trim()), 1);
+    }
+    inventory
+}
+
+/// Starts the nodes and runs all steps; returns those that failed.
+fn tried(variant: &Variant, dir: &Path) -> Vec<String> {
+    let daemon_json = dir.join("daemon.json");
+    std::fs::write(&daemon_json, variant.daemon_json).unwrap();
+    let mut options = [&["up"][..], variant.options].concat();
+    if !variant.daemon_json.is_empty() {
+        options.extend(["--daemon-json", daemon_json.to_str().unwrap()]);
+    }
+    let started = Instant::now();
+    let up = lab(&options);
+    let mut steps = Steps::new(variant.name, dir, &checkout().join(".lab/ssh_config"));
+    if up.code != 0 {
+        steps.report("scripts/lab up", &format!("FAILED: {}", up.err), started);
+        return steps.failed;
+    }
+    steps.report("scripts/lab up", "ok", started);
+    let edit = |inventory: String| match variant.second_is_cluster {
+        true => with_second_addresses(&inventory),
+        false => inventory,
+    };
+    steps.run_all(edit, &[0, 1, 2, 3, 4]);
+    steps.failed
+}
+
+#[test]
+fn the_main_path_on_each_variant_of_nodes() {
+    let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
+    let chosen: Vec<&Variant> = VARIANTS.iter().filter(|variant| variant.name.contains(&only)).collect();
+    assert!(!chosen.is_empty(), "there is no variant {only:?}");
+    let _removed = Restore(|| drop(lab(&["up", "--nodes", "0"])));
+    let mut failed = Vec::new();
+    for variant in chosen {
+        failed.extend(tried(variant, tempfile::tempdir().unwrap().path()));
+    }
+    assert!(failed.is_empty(), "{} steps failed:\n{}", failed.len(), failed.join("\n"));
+}

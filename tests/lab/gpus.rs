@@ -1,0 +1,56 @@
+//! Nodes and workers that lose their GPUs.
+
+use crate::state::{Lab, Restore, id_of, node_sh, on};
+
+#[test]
+fn a_node_whose_nvidia_smi_fails_is_no_node_without_gpus() {
+    let lab = Lab::up();
+    lab.edit("gpus = 1", "gpus = \"auto\"");
+    lab.hvdctl(&["up"]).code(0);
+    let before = id_of("node2", "hworker");
+    // found before the one that its engine uses
+    let smi = "/usr/local/bin/nvidia-smi";
+    let message = "Failed to initialize NVML: Driver/library version mismatch";
+    let restore = Restore(|| drop(node_sh("node2", &format!("rm -f {smi}"), &[])));
+    on("node2", &format!("printf '#!/bin/sh\\necho {message}\\nexit 18\\n' >{smi}; chmod 755 {smi}"));
+    let texts = ["node2: cannot list the GPUs: nvidia-smi failed: ", message, "hint: ", "reboot the node"];
+    lab.hvdctl(&["up"]).code(3).says(&["node1: unchanged"]).complains(&texts);
+    lab.hvdctl(&["verify"]).code(1).complains(&texts);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&texts);
+    lab.hvdctl(&["status"]).code(0).says(&[&format!("node2: nvidia-smi failed: {message}\n")]);
+    lab.hvdctl(&["doctor"]).code(1).says(&[&format!("error node2: nvidia-smi failed: {message}\n"), "reboot the node"]);
+    drop(restore);
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    assert_eq!(id_of("node2", "hworker"), before, "the worker was never touched");
+}
+
+#[test]
+fn a_worker_that_has_lost_its_gpus_is_replaced_before_ranks_start() {
+    let lab = Lab::up();
+    let before = ["node1", "node2"].map(|node| id_of(node, "hworker"));
+    let message = "Failed to initialize NVML: Unknown Error";
+    let lose = format!("printf '#!/bin/sh\\necho {message}\\nexit 255\\n' >$(command -v nvidia-smi)");
+    node_sh("node2", "docker exec hworker sh -c \"$1\"", &[&lose]).code(0);
+    let done =
+        lab.hvdctl(&["run", "-np", "2", "--map-by", "node", "--", "sh", "-c", "nvidia-smi -L | cut -c1-18"]).code(0);
+    let done = done.says(&["[1 node2] GPU 0: NVIDIA H200"]);
+    done.complains(&["warning: node2: hworker was started with 1 GPU and now sees 0: ", message, "it is recreated"]);
+    let after = ["node1", "node2"].map(|node| id_of(node, "hworker"));
+    assert_eq!((after[0] == before[0], after[1] == before[1]), (true, false));
+
+    // one that does not get them back, although the engine started it
+    node_sh("node2", "docker exec hworker sh -c \"$1\"", &[&lose]).code(0);
+    let template = "/usr/local/share/hvdctl-lab/nvidia-smi";
+    let _back = Restore(|| drop(node_sh("node2", &format!("mv {template}.away {template}"), &[])));
+    on(
+        "node2",
+        &format!("mv {template} {template}.away; printf '#!/bin/sh\\necho {message}\\nexit 255\\n' >{template}"),
+    );
+    let done = lab.hvdctl(&["run", "-np", "2", "--map-by", "node", "--", "echo", "started"]).code(125);
+    let done = done.complains(&[
+        "error: node2: cannot run ranks in hworker: it was started with 1 GPU",
+        message,
+        "`hvdctl up`",
+    ]);
+    assert!(!done.out.contains("started"), "{}", done.out);
+}
