@@ -2,6 +2,7 @@
 
 use crate::model::allocation::AllocationConflict;
 use crate::model::lease::{self, Lease};
+use crate::text::failure::is_out_of_files;
 use crate::text::nodeset;
 use crate::text::units::count;
 use schemars::JsonSchema;
@@ -109,6 +110,10 @@ pub enum Kind {
 /// How many lines of a cause are shown: half of them from the beginning and half from the end. `--json` has all.
 const SHOWN_LINES: usize = 12;
 
+/// The next step where this machine lets hvdctl open no more files. hvdctl has raised its soft limit itself.
+const MORE_FILES: &str = "this machine's limit of open files is too low: `ulimit -Hn` shows it, and a node needs about 20. Raise \
+                          it (/etc/security/limits.conf, LimitNOFILE of a service), or select fewer nodes with --on";
+
 /// The failure of an operation on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NodeError {
@@ -128,13 +133,9 @@ pub struct NodeError {
 impl NodeError {
     /// A failure on a node that answers.
     pub fn failed(node: &str, operation: &str, message: impl fmt::Display) -> NodeError {
-        NodeError {
-            node: node.into(),
-            kind: Kind::Failed,
-            operation: operation.into(),
-            message: message.to_string().trim().to_owned(),
-            hints: Vec::new(),
-        }
+        let message = message.to_string().trim().to_owned();
+        let hints = if is_out_of_files(&message) { vec![MORE_FILES.to_owned()] } else { Vec::new() };
+        NodeError { node: node.into(), kind: Kind::Failed, operation: operation.into(), message, hints }
     }
 
     /// A node without a session.
@@ -219,7 +220,7 @@ impl NodeProgress {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Wrong usage.
-    #[error("{message}\n  hint: {hint}")]
+    #[error("{message}\n  hint: {}", if is_out_of_files(.message) { MORE_FILES } else { .hint })]
     Usage {
         /// What is wrong.
         message: String,
@@ -227,7 +228,7 @@ pub enum Error {
         hint: String,
     },
     /// The inventory cannot be used: its faults, a line each.
-    #[error("{0}")]
+    #[error("{0}{hint}", hint = local_hint(.0))]
     Inventory(String),
     /// Nodes cannot be reached, and so nothing was changed.
     #[error("{}\n{} unreachable, nothing was changed", join(.0), count(.0.len(), "node"))]
@@ -270,8 +271,12 @@ pub enum Error {
         nodes: Vec<NodeProgress>,
     },
     /// An operation on the operator's own machine failed.
-    #[error("{0}")]
+    #[error("{0}{hint}", hint = local_hint(.0))]
     Local(String),
+}
+
+fn local_hint(message: &str) -> String {
+    if is_out_of_files(message) { format!("\n  hint: {MORE_FILES}") } else { String::new() }
 }
 
 fn join(errors: &[NodeError]) -> String {
@@ -357,6 +362,17 @@ mod tests {
         let stopped = |by| Error::Stopped { by: Box::new(by), nodes: Vec::new() };
         assert_eq!(stopped(Error::Signal(2)).exit_code(false), 130);
         assert_eq!(stopped(Error::Lost(node())).exit_code(false), 5);
+    }
+
+    #[test]
+    fn too_many_open_files_are_named_with_the_limit() {
+        let text = "cannot read x: Too many open files (os error 24)";
+        let local = Error::Local(text.into()).to_string();
+        assert!(local.starts_with(text) && local.contains("\n  hint: ") && local.contains("ulimit -Hn"), "{local}");
+        assert_eq!(Error::Inventory(text.into()).to_string(), local);
+        assert_eq!(Error::usage(text, "name a file that exists").to_string(), local);
+        assert_eq!(NodeError::failed("n", "x", text).hints, [MORE_FILES]);
+        assert_eq!(Error::Local("cannot read x: No such file (os error 2)".into()).to_string().lines().count(), 1);
     }
 
     #[test]

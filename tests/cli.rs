@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -14,6 +15,12 @@ use tempfile::TempDir;
 /// An inventory whose nodes refuse ssh at once.
 const REFUSES: &str = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 5\n[defaults]\nuser = \"nobody\"\nssh_port = 1\ngpus = 1\n\
                        [[node]]\nhost = \"127.0.0.1\"\nname = \"a\"\n[[node]]\nhost = \"127.0.0.2\"\nname = \"b\"\n";
+
+const OWN_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_home");
+
+fn path() -> String {
+    std::env::var("PATH").unwrap()
+}
 
 /// A directory for one test, with this inventory in it.
 fn directory(inventory: Option<&str>) -> TempDir {
@@ -27,6 +34,8 @@ fn directory(inventory: Option<&str>) -> TempDir {
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
     command.current_dir(dir).env("HOME", dir).args(args).stdin(Stdio::null());
+    // in tests, $HOME is the home for ssh too
+    command.env("PATH", format!("{OWN_HOME}:{}", path()));
     for name in
         ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "NO_COLOR", "RUST_LOG"]
     {
@@ -431,6 +440,64 @@ fn without_ssh_it_says_what_to_install() {
     error: cannot run ssh: No such file or directory (os error 2)
       hint: install the OpenSSH client
     ");
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_and_otherwise_named() {
+    let dir = directory(Some(REFUSES));
+    let limited = |limits: &str| {
+        let mut sh = Command::new("sh");
+        sh.args(["-c", &format!("{limits}; exec \"$0\" status"), env!("CARGO_BIN_EXE_hvdctl")]);
+        sh.current_dir(dir.path()).env("HOME", dir.path());
+        sh
+    };
+    // the first failure is in another place each time
+    for files in 9..=14 {
+        let shown = show(limited(&format!("ulimit -n {files}")));
+        assert!(shown.contains("(os error 24)"), "{files}: {shown}");
+        assert!(shown.contains("\n  hint: this machine's limit of open files is too low: "), "{files}: {shown}");
+        assert!(!shown.contains("install the OpenSSH client"), "{files}: {shown}");
+    }
+    let ssh = dir.path().join("ssh");
+    fs::write(&ssh, "#!/bin/sh\nulimit -Sn >\"$HOME/limit\"\nexit 1\n").unwrap();
+    fs::set_permissions(ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = limited("ulimit -Sn 40; ulimit -Hn 200");
+    command.env("PATH", format!("{}:{}", dir.path().display(), path()));
+    let shown = show(command);
+    assert_eq!(fs::read_to_string(dir.path().join("limit")).expect(&shown), "200\n", "{shown}");
+}
+
+#[test]
+fn the_configuration_is_that_of_ssh_whatever_home_says() {
+    let dir = directory(None);
+    let (home, elsewhere) = (dir.path().join("home"), dir.path().join("elsewhere"));
+    for (home, alias) in [(&home, "known"), (&elsewhere, "unknown.invalid")] {
+        fs::create_dir_all(home.join(".ssh")).unwrap();
+        let host = format!("Host {alias}\n  HostName 127.0.0.1\n  Port 1\n");
+        fs::write(home.join(".ssh/config"), host).unwrap();
+    }
+    let nodes = "[[node]]\nhost = \"known\"\n[[node]]\nhost = \"unknown.invalid\"\n";
+    fs::write(dir.path().join("inventory.toml"), format!("[cluster]\nname = \"lab\"\n{nodes}")).unwrap();
+    // the user database of this mount namespace says where root, as whom it runs there, is at home
+    let passwd = dir.path().join("passwd");
+    fs::write(&passwd, format!("root:x:0:0::{}:/bin/sh\n", home.display())).unwrap();
+    let inside = |args: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        let own = if rustix::process::geteuid().is_root() { &[][..] } else { &["--user", "--map-root-user"] };
+        unshare.arg("--mount").args(own).args(["sh", "-c", "mount --bind \"$0\" /etc/passwd && exec \"$@\""]);
+        unshare.arg(&passwd).arg(env!("CARGO_BIN_EXE_hvdctl")).args(args).current_dir(dir.path());
+        unshare.env("HOME", &elsewhere).env_remove("HVDCTL_INVENTORY").env_remove("XDG_STATE_HOME");
+        show(unshare)
+    };
+    let shown = inside(&["status"]);
+    assert!(shown.contains("known: cannot log in by ssh as known: connect to host 127.0.0.1 port 1"), "{shown}");
+    assert!(shown.contains("Could not resolve hostname unknown.invalid"), "{shown}");
+    assert!(shown.contains(&format!("add the name to {}/.ssh/config", home.display())), "{shown}");
+    // hvdctl's own file is where a shell's ~ is
+    assert!(elsewhere.join(".local/state/hvdctl/known_hosts").exists() && !home.join(".local").exists());
+    let shown = inside(&["init", "--no-probe", "--from-ssh-config", "-o", "new.toml"]);
+    let new = fs::read_to_string(dir.path().join("new.toml")).expect(&shown);
+    assert!(new.contains("\"known\"") && !new.contains("unknown"), "{new}");
 }
 
 #[test]

@@ -11,9 +11,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
+/// In tests, $HOME is the home for ssh too.
+fn path() -> String {
+    format!("{}/tests/own_home:{}", env!("CARGO_MANIFEST_DIR"), std::env::var("PATH").unwrap())
+}
+
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir).env("HOME", dir).args(args).stdin(Stdio::null());
+    command.current_dir(dir).env("HOME", dir).env("PATH", path()).args(args).stdin(Stdio::null());
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "NO_COLOR"] {
         command.env_remove(name);
     }
@@ -294,7 +299,13 @@ fn on_a_terminal(dir: &Path, words: &str, typed: &str) -> (i32, String) {
     let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
     let mut command = Command::new("setsid");
     command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_hvdctl")]).args(words.split(' ')).current_dir(dir);
-    command.env("HOME", dir).env_remove("HVDCTL_INVENTORY").stdin(open()).stdout(open()).stderr(open());
+    command
+        .env("HOME", dir)
+        .env("PATH", path())
+        .env_remove("HVDCTL_INVENTORY")
+        .stdin(open())
+        .stdout(open())
+        .stderr(open());
     let mut child = command.spawn().unwrap();
     // the end of hvdctl closes the terminal only if no other process has it open
     drop(command);

@@ -62,7 +62,7 @@ fn the_smallest_has_the_documented_defaults() {
         stop_grace: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(1800),
         idle_margin: Duration::from_secs(30),
-        isolated_after: Duration::from_secs(60),
+        isolated_after: Duration::from_secs(180),
         restart_pause: Duration::from_secs(2),
         elastic_timeout: Duration::from_secs(600),
         worker_idle: Duration::from_secs(60),

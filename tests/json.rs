@@ -10,6 +10,9 @@ use std::process::{Command, Stdio};
 fn hvdctl(dir: &Path, args: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
     command.current_dir(dir).env("HOME", dir).arg("--json").args(args).stdin(Stdio::null());
+    // in tests, $HOME is the home for ssh too
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}/tests/own_home:{path}", env!("CARGO_MANIFEST_DIR")));
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
     }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// An ssh that gets no answer until there is a file `go`, and is refused then; or until the test is over.
 const SSH: &str = "#!/bin/sh\n\
-                   [ \"$1\" != -Q ] || exit 0\n\
+                   case $1 in -Q | -G) exit ;; esac\n\
                    until [ -e \"$HOME/go\" ] || [ ! -d \"$HOME\" ]; do sleep 0.05; done\n\
                    echo 'ssh: connect to host x port 22: Connection refused' >&2\n\
                    exit 255\n";
@@ -50,6 +50,16 @@ fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// Both ends of a new pseudo-terminal: the one that shows, and the one that programs write to.
+fn pair() -> (OwnedFd, File) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    (terminal, slave)
+}
+
 /// hvdctl on a terminal of its own.
 struct Seen {
     child: Child,
@@ -60,13 +70,9 @@ struct Seen {
 
 impl Seen {
     fn start(mut command: Command, rows: u16, columns: u16) -> Seen {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&terminal).unwrap();
-        unlockpt(&terminal).unwrap();
-        let name = ptsname(&terminal, Vec::new()).unwrap();
-        let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let (terminal, slave) = pair();
         tcsetwinsize(&terminal, size(rows, columns)).unwrap();
-        let child = command.stdout(open()).stderr(open()).spawn().unwrap();
+        let child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
         // its end closes the terminal only if no other process has it open
         drop(command);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 10_000)));
@@ -220,4 +226,71 @@ fn elsewhere_there_are_lines_with_time_and_node() {
     assert!(forced.contains("\x1b[31m"), "{forced}");
     let codes = regex::Regex::new("\x1b\\[[0-9;]*m").unwrap();
     assert!(!codes.replace_all(&forced, "").contains('\x1b'), "{forced:?}");
+}
+
+/// A shell script that becomes hvdctl, with `status` on nodes that do not answer yet, and writes to a file.
+fn in_background(dir: &TempDir, script: &str) -> Child {
+    let inner = command(dir.path(), &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{script}; exec \"$0\" -v status"), inner.get_program().to_str().unwrap()]);
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let log = dir.path().join("log");
+    shell.current_dir(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+    let child = shell.spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(240);
+    while !fs::read_to_string(&log).unwrap().contains(": connecting") {
+        assert!(Instant::now() < end, "it never connected");
+        thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stay_ignored() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let (hangup, interrupt) = ((Signal::HUP, 129), (Signal::INT, 130));
+    for (script, ignored, ends) in [
+        (":", &[][..], &[hangup, interrupt, (Signal::TERM, 143)][..]),
+        ("trap '' HUP", &[hangup], &[interrupt]),
+        ("trap '' HUP INT", &[hangup, interrupt], &[(Signal::TERM, 143)]),
+    ] {
+        for end in ends.iter().copied().map(Some).chain([None]) {
+            let dir = directory(1);
+            let mut child = in_background(&dir, script);
+            let send = |signal| kill_process(Pid::from_child(&child), signal).unwrap();
+            ignored.iter().for_each(|(signal, _)| send(*signal));
+            // one that was not ignored would end it by then
+            thread::sleep(Duration::from_millis(300));
+            match end {
+                Some((signal, _)) => send(signal),
+                None => go(&dir),
+            }
+            let code = child.wait().unwrap().code();
+            assert_eq!(code, Some(end.map_or(4, |(_, code)| code)), "{script}: {end:?}");
+        }
+    }
+}
+
+#[test]
+fn a_terminal_that_has_gone_ends_nothing() {
+    let dir = directory(2);
+    let (terminal, slave) = pair();
+    let mut command = command(dir.path(), &["status"]);
+    let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
+    drop(command);
+    let (mut terminal, mut shown) = (File::from(terminal), Vec::new());
+    while !String::from_utf8_lossy(&shown).contains("connecting") {
+        let mut piece = [0; 4096];
+        let n = terminal.read(&mut piece).unwrap();
+        shown.extend_from_slice(&piece[..n]);
+    }
+    // the last descriptor: what is written from now on fails
+    drop(terminal);
+    go(&dir);
+    assert_eq!(child.wait().unwrap().code(), Some(4));
 }

@@ -396,7 +396,7 @@ pub fn operator() -> String {
 
 /// Returns the host name of this machine.
 pub fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Returns the seconds since the epoch by our clock.

@@ -1,7 +1,7 @@
 //! Executes a command: the asynchronous runtime, the renderer, the signals, and the exit code.
 
 use super::target::target;
-use super::{Outcome, run};
+use super::{Outcome, limits, run};
 use crate::cli::{Cli, Command, Global, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::nodes::Target;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
+    limits::raise_open_files();
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
@@ -65,11 +66,15 @@ fn run_rendered(Cli { global, command }: Cli) -> Result<Outcome, Error> {
     result
 }
 
-/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the
-/// process.
+/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the process. One that
+/// was ignored at the start (SIGHUP by `nohup`, SIGINT in a script's background) stays ignored.
 fn signals() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let ignored = ignored_signals(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
     for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15), (SignalKind::hangup(), 1)] {
+        if ignored & 1 << (number - 1) != 0 {
+            continue;
+        }
         let Ok(mut signal) = signal(kind) else { continue };
         let sender = sender.clone();
         tokio::spawn(async move {
@@ -79,6 +84,13 @@ fn signals() -> UnboundedReceiver<u8> {
         });
     }
     receiver
+}
+
+/// Returns the signals that a process ignores, from its /proc/PID/status (proc(5)): bit N - 1 for signal N. Systems without /proc do
+/// not have this information for programs without `unsafe`; none counts as ignored there.
+fn ignored_signals(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
 /// Runs a command until it has ended, or a signal ends it at once. A command that changes nodes finishes its current step at the
@@ -138,4 +150,18 @@ async fn until_exit(
         cancel.send_replace(Some(number));
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignored_signals;
+
+    #[test]
+    fn the_signals_that_a_process_ignores() {
+        let ignored = |mask: &str| {
+            ignored_signals(&format!("Name:\thvdctl\nSigBlk:\t0000000000000000\nSigIgn:\t{mask}\nSigCgt:\tff\n"))
+        };
+        assert_eq!(ignored("0000000000001001"), 0x1001, "SIGHUP and SIGPIPE");
+        assert_eq!((ignored("0000000000000002"), ignored("?"), ignored_signals("")), (2, 0, 0));
+    }
 }

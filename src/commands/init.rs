@@ -21,6 +21,7 @@ use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::count;
+use crate::transport::ssh::Client;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -100,17 +101,18 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
     let hosts = if !options.hosts.is_empty() {
         read(&options.hosts.join(" ")).map_err(wrong)?
     } else if options.from_ssh_config {
-        let Aliases { machines, left_out } = ssh_config::read()?;
-        let machines = good(machines, events);
+        let client = Client::find().await?;
+        let Aliases { machines, left_out } = ssh_config::read(&client)?;
+        let (machines, config) = (good(machines, events), client.config_name());
         let others: Vec<String> = left_out.iter().map(|(name, reason)| format!("{name} ({reason})")).collect();
         if !others.is_empty() {
             let hint = "name a machine as HOST, or add it to the file, if it is to be a node";
-            events.note(format!("left out of ~/.ssh/config: {}; {hint}", others.join(", ")));
+            events.note(format!("left out of {config}: {}; {hint}", others.join(", ")));
         }
         if machines.is_empty() {
             let why = match others.len() {
-                0 => "~/.ssh/config has no host names (`Host` lines without * and ?)",
-                _ => "~/.ssh/config has no machines that may be nodes",
+                0 => format!("{config} has no host names (`Host` lines without * and ?)"),
+                _ => format!("{config} has no machines that may be nodes"),
             };
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
@@ -125,11 +127,11 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
         };
         let list: String = machines.iter().map(|alias| format!("  {alias}\n")).collect();
         let question = format!(
-            "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
+            "{config} has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
         );
         if may_ask { ask(question, events, pick).await? } else { pick("all").map_err(wrong)? }
     } else if may_ask {
-        ask(question(events), events, read).await?
+        ask(question(events).await, events, read).await?
     } else {
         let hint = "name them: hvdctl init node1 ana@node2:2222; or take those of ~/.ssh/config: --from-ssh-config";
         return Err(Error::usage("no machines were named", hint));
@@ -150,13 +152,15 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 }
 
 /// The question for the machines, with some of the ssh configuration's names.
-fn question(events: &Events) -> String {
+async fn question(events: &Events) -> String {
     const SHOWN: usize = 12;
-    let known = good(ssh_config::read().unwrap_or_default().machines, events);
+    // without ssh, or its configuration, names can be typed all the same
+    let client = Client::find().await.unwrap_or_default();
+    let known = good(ssh_config::read(&client).unwrap_or_default().machines, events);
     let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
     let names = match nodeset::fold(&known[..known.len().min(SHOWN)]) {
         names if names.is_empty() => names,
-        names => format!("In ~/.ssh/config: {names}{more}\n"),
+        names => format!("In {}: {names}{more}\n", client.config_name()),
     };
     format!(
         "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\

@@ -16,6 +16,7 @@ mod init;
 mod job_end;
 mod jobs;
 mod keys;
+mod limits;
 mod lock;
 mod logs;
 pub mod output;

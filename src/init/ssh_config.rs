@@ -1,6 +1,7 @@
 //! The operator's ssh configuration, read for the names that it gives to machines, and for which of them are no nodes.
 
 use crate::error::Error;
+use crate::transport::ssh::Client;
 use regex::Regex;
 use std::collections::HashSet;
 use std::fs;
@@ -24,13 +25,14 @@ pub struct Aliases {
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Reads `~/.ssh/config` and the files that it includes. A configuration that is not there has no names.
+/// Reads the user's configuration for this ssh and the files that it includes. A configuration that is not there has no names.
 ///
 /// # Errors
 /// When it is there and cannot be read.
-pub fn read() -> Result<Aliases, Error> {
-    let Some(home) = std::env::home_dir() else { return Ok(Aliases::default()) };
-    let file = home.join(".ssh/config");
+pub fn read(client: &Client) -> Result<Aliases, Error> {
+    let Some(file) = client.config() else { return Ok(Aliases::default()) };
+    // as in ssh, $HOME applies to what an `Include` names
+    let home = std::env::home_dir().unwrap_or_default();
     match fs::read(&file) {
         Ok(text) => Ok(Config::parse(&String::from_utf8_lossy(&text), &home, DEPTH).aliases()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Aliases::default()),

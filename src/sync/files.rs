@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::iter;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -203,7 +204,8 @@ fn walk(root: &Path) -> WalkParallel {
 /// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
 /// it is uploaded and is no part of the program.
 fn own_output() -> Vec<(u64, u64)> {
-    let files = ["/proc/self/fd/1", "/proc/self/fd/2"].iter().filter_map(|fd| fs::metadata(fd).ok());
+    let descriptors = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
+    let files = descriptors.into_iter().filter_map(|fd| fs::File::from(fd.ok()?).metadata().ok());
     files.map(|meta| (meta.dev(), meta.ino())).collect()
 }
 

@@ -167,6 +167,12 @@ pub fn is_ssh_notice(line: &str) -> bool {
     line.starts_with("Warning: Permanently added")
 }
 
+/// Returns whether an error of this machine, as Rust words it, says that a process, or all of them, may open no more files. The C
+/// libraries have different texts for the same number.
+pub fn is_out_of_files(text: &str) -> bool {
+    text.contains("(os error 24)") || text.contains("(os error 23)")
+}
+
 /// Returns whether a line of the standard error of a program that sudo has started is sudo's own.
 pub fn is_from_sudo(line: &str) -> bool {
     line.starts_with("sudo: ") || line.starts_with("sudo-rs: ")
@@ -282,6 +288,9 @@ mod tests {
         assert!(!is_from_jump_host("Connection closed by 10.0.0.2 port 22"));
         assert!(is_ssh_notice("Warning: Permanently added 'gpu1' (ED25519) to the list of known hosts."));
         assert!(!is_ssh_notice("Warning: remote port forwarding failed"));
+        assert!(is_out_of_files("cannot run ssh: Too many open files (os error 24)"));
+        assert!(is_out_of_files("No file descriptors available (os error 24)"));
+        assert!(!is_out_of_files("sh: 1: cannot open x: Too many open files"), "a node's");
         assert!(is_locale_warning("bash: warning: setlocale: LC_ALL: cannot change locale (xx_XX)"));
     }
 }

@@ -24,15 +24,12 @@ use prelude::{LoginError, Prelude};
 pub use process::{Collected, Output, Process};
 pub use script::Script;
 use std::io;
+use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
-
-/// Bytes that the pipe to a program with [`Input::Large`] holds. With the 64 KiB that a pipe has at first, hvdctl and ssh wake each other
-/// so often that uploads slow down. One user's pipes should not hold more than 64 MiB (pipe(7)): those to 256 nodes.
-const LARGE_PIPE: usize = 256 * 1024;
 
 /// How much a program is sent.
 #[derive(Debug, Clone, Copy)]
@@ -167,8 +164,7 @@ impl Transport {
                 let stderr = child.stderr().take().map(|stream| prelude::stderr(stream, Arc::clone(&self.noise)));
                 let stdin = child.stdin().take();
                 if let (Input::Large, Some(pipe)) = (input, &stdin) {
-                    // without it, or where the user's pipes may not hold so much, it is slower
-                    let _ = rustix::pipe::fcntl_setpipe_size(pipe, LARGE_PIPE);
+                    enlarge(pipe);
                 }
                 let exit = async move {
                     match child.wait().await {
@@ -344,6 +340,16 @@ impl Transport {
         let output = self.within(process.finish(&[]), operation, self.limit).await?;
         self.succeeded(output, operation).map(drop)
     }
+}
+
+/// Lets a pipe hold more bytes. With the 64 KiB that it holds at first, hvdctl and ssh wake each other so often that uploads slow down.
+/// One user's pipes should not hold more than 64 MiB (pipe(7)): those to 256 nodes. Where that is exceeded, and on systems other than
+/// Linux, it stays as it is.
+fn enlarge(pipe: impl AsFd) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, 256 * 1024);
+    #[cfg(not(target_os = "linux"))]
+    let _ = pipe;
 }
 
 #[cfg(test)]

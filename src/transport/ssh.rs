@@ -1,6 +1,7 @@
 //! Opens a multiplexed session per node by the system's `ssh`, so that the user's configuration, agents, jump hosts and hardware keys
 //! are used. Only [`node`](super::node), which runs programs over the sessions, knows the `openssh` crate as well.
 
+mod client;
 mod config;
 
 use crate::error::{Error, NodeError};
@@ -10,6 +11,7 @@ use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote::readable;
 use crate::transport::host_key::{self, ChangedHostKey};
+pub use client::Client;
 use config::{configuration, own_known_hosts};
 use openssh::{KnownHosts, Session, SessionBuilder};
 use rustix::process::{Pid, Signal};
@@ -43,6 +45,7 @@ const HERE_LIMIT: Duration = Duration::from_secs(10);
 pub struct Control {
     dir: tempfile::TempDir,
     config: PathBuf,
+    client: Client,
     /// The user's own configuration of this cluster, for hints.
     named_config: Option<PathBuf>,
     own_known_hosts: String,
@@ -92,8 +95,8 @@ impl HostConfig {
     }
 
     /// The file to which the key of an unknown host is added.
-    fn known_hosts(&self, own: &str) -> Option<PathBuf> {
-        host_key::first_file(self.first("userknownhostsfile")?, own).map(|file| expand(&file))
+    fn known_hosts(&self, own: &str) -> Option<String> {
+        host_key::first_file(self.first("userknownhostsfile")?, own)
     }
 
     /// The name of the host in known-hosts files.
@@ -115,9 +118,7 @@ impl Control {
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
     pub async fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
         let here = |e: io::Error| Error::Local(format!("cannot prepare the ssh configuration: {e}"));
-        let exchanges = output(Command::new("ssh").args(["-Q", "kex"]), HERE_LIMIT).await;
-        let exchanges =
-            exchanges.map_err(|e| Error::Local(format!("cannot run ssh: {e}\n  hint: install the OpenSSH client")))?;
+        let client = Client::find().await?;
         remove_stale_directories();
         if let Some(named) = &cluster.ssh_config {
             fs::File::open(named).map_err(|e| {
@@ -132,12 +133,12 @@ impl Control {
         let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").map_err(here)?;
         let config = dir.path().join("config");
         let own_known_hosts = own_known_hosts()?;
-        let exchanges = String::from_utf8_lossy(&exchanges.stdout);
-        let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, &exchanges)?;
+        let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, &client)?;
         fs::write(&config, text).map_err(here)?;
         Ok(Control {
             dir,
             config,
+            client,
             named_config: cluster.ssh_config.clone(),
             own_known_hosts: own_known_hosts.display().to_string(),
             keep_alive: cluster.keep_alive,
@@ -154,7 +155,7 @@ impl Control {
     /// [`NodeError`] of kind unreachable, with ssh's own message.
     pub async fn connect(&self, node: &Node, limit: Duration) -> Result<Arc<Session>, NodeError> {
         let resolved = self.resolve(node).await?;
-        let known_hosts = resolved.known_hosts(&self.own_known_hosts);
+        let known_hosts = resolved.known_hosts(&self.own_known_hosts).map(|file| self.expand(&file));
         {
             let KnownHostKeys { lines, nodes } = &mut *self.known();
             nodes.insert(resolved.known_name(node), node.name.clone());
@@ -211,11 +212,12 @@ impl Control {
         (!output.status.success() && !stderr.trim().is_empty()).then_some(stderr)
     }
 
-    /// Returns an `ssh` with the arguments that lead to this node. Options, the host and a command may be added.
+    /// Returns an `ssh` with the arguments that lead to this node. Options, the host and a command may be added. It neither uses nor
+    /// leaves behind a connection that the user's configuration shares (`ControlMaster`).
     pub fn plain(&self, node: &Node, limit: Duration) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-F").arg(&self.config).arg("-o").arg(format!("ConnectTimeout={}", limit.as_secs()));
-        command.args(login_options(node)).kill_on_drop(true);
+        command.args(["-S", "none"]).args(login_options(node)).kill_on_drop(true);
         command
     }
 
@@ -230,7 +232,7 @@ impl Control {
             None => resolved.all("identityfile").to_vec(),
         };
         // an identity may be the public half itself, where an agent has the private one
-        let public_half = |file: &String| expand(&format!("{}.pub", file.strip_suffix(".pub").unwrap_or(file)));
+        let public_half = |file: &String| self.expand(&format!("{}.pub", file.strip_suffix(".pub").unwrap_or(file)));
         if let Some(key) = identities.iter().find_map(|file| public_key::public_line(&read(&public_half(file)))) {
             return Ok(key);
         }
@@ -242,7 +244,7 @@ impl Control {
         }
         let mut agent = Command::new("ssh-add");
         if let Some(socket) = resolved.first("identityagent").filter(|socket| *socket != "SSH_AUTH_SOCK") {
-            agent.env("SSH_AUTH_SOCK", expand(socket));
+            agent.env("SSH_AUTH_SOCK", self.expand(socket));
         }
         let listed = output(agent.arg("-L"), HERE_LIMIT).await.map(|listed| listed.stdout).unwrap_or_default();
         let key = public_key::public_line(&String::from_utf8_lossy(&listed));
@@ -257,6 +259,14 @@ impl Control {
             return Err(self.explain(node, &String::from_utf8_lossy(&resolved.stderr)));
         }
         Ok(HostConfig::parse(&String::from_utf8_lossy(&resolved.stdout)))
+    }
+
+    /// Expands `~/` in what `ssh -G` prints.
+    fn expand(&self, file: &str) -> PathBuf {
+        match (file.strip_prefix("~/"), &self.client.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => PathBuf::from(file),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, KnownHostKeys> {
@@ -288,6 +298,9 @@ impl Control {
         let lines = message.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !failure::is_ssh_notice(line));
         let message = lines.collect::<Vec<_>>().join("\n");
+        if failure::is_out_of_files(&message) {
+            return NodeError::unreachable(&node.name, &operation, message);
+        }
         let is_jump_host = message.starts_with(JUMP_HOST_PREFIX);
         let hint = match failure::ssh(&message) {
             Ssh::HostKeyUnknown => {
@@ -298,7 +311,9 @@ impl Control {
                  --first-login asks for the node's password and installs the key"
                     .into()
             }
-            Ssh::NameUnknown if !is_jump_host => "set `host` to an address, or add the name to ~/.ssh/config".into(),
+            Ssh::NameUnknown if !is_jump_host => {
+                format!("set `host` to an address, or add the name to {}", self.client.config_name())
+            }
             _ => format!("see whether `{by_hand}` works"),
         };
         NodeError::unreachable(&node.name, &operation, message).hint(hint)
@@ -330,14 +345,6 @@ async fn output(program: &mut Command, limit: Duration) -> io::Result<Output> {
 /// Returns the text of a file, or nothing where it cannot be read.
 fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_default()
-}
-
-/// Expands `~/` in what `ssh -G` prints.
-fn expand(file: &str) -> PathBuf {
-    match (file.strip_prefix("~/"), std::env::home_dir()) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => PathBuf::from(file),
-    }
 }
 
 /// Returns the inventory's settings for logging in to a node, as options of ssh.
@@ -386,18 +393,22 @@ impl Drop for Control {
 fn remove_stale_directories() {
     for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u32>().ok());
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok());
         let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) && entry.metadata().is_ok_and(is_ours)
-        {
+        if owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours) {
             end_processes_of(&entry.path());
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
+/// Returns whether there is no process of this number.
+fn has_ended(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+}
+
 /// Ends every ssh of ours whose control socket is, or would be, in this directory: its arguments have the path, and so has the title
-/// that a master gives itself.
+/// that a master gives itself. Without /proc (macOS) none is found, and an ssh that was still connecting ends at its own time limit.
 fn end_processes_of(directory: &Path) {
     let directory = directory.as_os_str().as_encoded_bytes();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -433,6 +444,7 @@ mod tests {
         Control {
             dir: tempfile::tempdir().unwrap(),
             config: PathBuf::new(),
+            client: Client::default(),
             named_config: named.map(Path::to_owned),
             own_known_hosts: String::new(),
             keep_alive: Cluster::default().keep_alive,

@@ -1,6 +1,8 @@
 //! Connections to nodes: host keys, jump hosts, the user's own configuration, and the first login by a password.
 
-use crate::operator::{Operator, engine_has, fingerprint, needle, nothing_is_there, password, sshd_listens, sshd_log};
+use crate::operator::{
+    Operator, engine_has, fingerprint, interactive, needle, nothing_is_there, password, sshd_listens, sshd_log,
+};
 use crate::pool::{network_bridge, pair_number};
 use crate::process::{eventually, kill, run, s};
 use crate::state::{NODES, Restore, address, lab_dir, node_sh, on, ours};
@@ -224,7 +226,8 @@ fn aliases_chains_and_included_files_of_the_users_configuration() {
         ),
     )
     .unwrap();
-    operator.configure(&format!("Include \"{}\"\n{}", more.display(), operator.with_key()));
+    let (interactive, _taken) = interactive();
+    operator.configure(&format!("Include \"{}\"\n{}{interactive}", more.display(), operator.with_key()));
     operator.inventory(&["master", "far"], "", "");
     operator.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
     comes_from_node1("dock");
@@ -299,6 +302,8 @@ fn a_key_that_only_an_agent_holds() {
 #[test]
 fn a_first_login_by_password_installs_the_operators_key() {
     let operator = Operator::new("user = \"pass\"", "user = \"pass\"");
+    let (interactive, _taken) = interactive();
+    operator.configure(&format!("{}{}{interactive}", operator.hosts(), operator.with_key()));
     on(
         "node2",
         "install -d -m 700 -o pass -g pass /home/pass/.ssh && cd /home/pass/.ssh &&

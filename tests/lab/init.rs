@@ -1,5 +1,6 @@
 //! `init`: its inventory describes the nodes, and the other commands work with it at once.
 
+use crate::operator::own_home;
 use crate::process::{Done, run, s};
 use crate::state::{FULL_IMAGE, Lab, Restore, gpu_uuids, hvdctl_in, lab_dir, node_sh, on};
 use hvdctl::inventory::{Gpus, Inventory};
@@ -26,7 +27,7 @@ impl Workplace {
     #[track_caller]
     fn hvdctl(&self, args: &[&str]) -> Done {
         let mut command = hvdctl_in(&self.dir);
-        command.env("HOME", &self.home).args(args);
+        command.env("HOME", &self.home).env("PATH", own_home()).args(args);
         run(command, s(60))
     }
 
@@ -111,9 +112,12 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     assert_eq!(inventory.nodes[0].address, address.trim().parse().ok(), "of several addresses one is written");
     assert_eq!((inventory.nodes[1].address, inventory.nodes[2].ssh_port), (None, Some(1)));
     let text = workplace.text("inventory.toml");
-    for words in
-        ["there is also 10.99.0.1 on eth0", "# the Docker Engine is installed, but the `docker` command is not", "Connection refused", "# alias is skipped"]
-    {
+    for words in [
+        "there is also 10.99.0.1 on eth0",
+        "# the Docker Engine is installed, but the `docker` command is not",
+        "Connection refused",
+        "# alias is skipped",
+    ] {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }
 }

@@ -4,6 +4,7 @@ use crate::pool::node_command;
 use crate::process::{Done, Running, eventually, run, s};
 use crate::state::{IMAGE, Lab, NODES, address, hvdctl_in, node_sh, on, ours, shared_file};
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,7 +103,10 @@ impl Operator {
         for name in theirs.into_iter().chain(["HVDCTL_INVENTORY", "HVDCTL_SUDO_PASSWORD_FILE"]) {
             command.env_remove(name);
         }
-        command.env("HOME", self.home()).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+            .env("PATH", own_home())
+            .env("HOME", self.home())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
     /// hvdctl in a session without a terminal.
@@ -152,6 +156,23 @@ impl Operator {
         let input = format!("{}\n", serde_json::to_string(answers).unwrap());
         Running::start(command, input.as_bytes()).end(s(150))
     }
+}
+
+/// A PATH with an ssh whose home is $HOME.
+pub fn own_home() -> String {
+    format!("{}/tests/own_home:{}", env!("CARGO_MANIFEST_DIR"), std::env::var("PATH").unwrap())
+}
+
+/// The part of an ssh configuration that people have for their own sessions, and the port that it forwards, which is in use.
+pub fn interactive() -> (String, TcpListener) {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let text = format!(
+        "Host *\n  LocalForward 127.0.0.1:{port} localhost:6006\n  ExitOnForwardFailure yes\n  RemoteCommand echo theirs; exec sleep 300\n  \
+         RequestTTY force\n  SessionType none\n  StdinNull yes\n  ForkAfterAuthentication yes\n  VisualHostKey yes\n  \
+         PermitLocalCommand yes\n  LocalCommand echo theirs >&2\n  ControlMaster auto\n  ControlPath /tmp/hvdctl-test-{port}\n"
+    );
+    (text, taken)
 }
 
 impl Drop for Operator {

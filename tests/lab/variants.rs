@@ -1,6 +1,7 @@
 //! Unlike machines: everything that a user does on a new cluster, from `init` to `down`, one step after the other. `full::variants`
 //! has a table of machines that are started for this; here are those that a pair of the pool can become.
 
+use crate::operator::own_home;
 use crate::pool::lab_dir;
 use crate::process::{Done, run, s};
 use crate::state::{FULL, FULL_IMAGE, IMAGE, Lab, NODES, Restore, hvdctl_in, no_job_is_left, node_sh};
@@ -41,7 +42,7 @@ impl Steps<'_> {
     fn step(&mut self, name: &str, args: &[&str], says: &str) {
         let started = Instant::now();
         let mut command = hvdctl_in(self.dir);
-        command.env("HOME", self.home.path()).args(args);
+        command.env("HOME", self.home.path()).env("PATH", own_home()).args(args);
         let result = match catch_unwind(AssertUnwindSafe(|| run(command, s(240)))) {
             Ok(done) if done.code == 0 && done.out.contains(says) => "ok".to_owned(),
             Ok(done) => failure(&done),

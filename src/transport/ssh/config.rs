@@ -1,5 +1,6 @@
 //! The configuration for ssh: the user's own, followed by defaults.
 
+use super::client::Client;
 use crate::error::Error;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,12 +18,12 @@ const QUICK_EXCHANGES: [&str; 2] = ["mlkem768x25519-sha256", "curve25519-sha256"
 const SLOW_EXCHANGE: &str = "sntrup761x25519-sha512@openssh.com";
 
 /// Returns the generated configuration. ssh takes the first value that it finds, so what comes first overrides the user's files, and
-/// what comes last are defaults. `exchanges`: the key exchanges that this ssh knows, one a line.
+/// what comes last are defaults.
 pub(super) fn configuration(
     named: Option<&Path>,
     known_hosts: &Path,
     strict: bool,
-    exchanges: &str,
+    client: &Client,
 ) -> Result<String, Error> {
     let quoted = |path: &Path, what: &str| -> Result<String, Error> {
         let path = std::path::absolute(path).map_err(|e| Error::Local(format!("{}: {e}", path.display())))?;
@@ -31,14 +32,14 @@ pub(super) fn configuration(
             Error::usage(format!("ssh cannot {what} {}", path.display()), "rename it without quotes or $")
         })
     };
-    let home = std::env::home_dir();
-    let in_home = |name: &str| home.as_ref().map(|home| home.join(name));
+    let in_home = |name: &str| client.home.as_ref().map(|home| home.join(name));
     // jump hosts have an ssh of their own, which would ask on the terminal
     let mut text = String::from("BatchMode yes\nLogLevel INFO\n");
+    text.push_str(&client.not_interactive());
     if strict {
         text.push_str("StrictHostKeyChecking yes\n");
     }
-    for path in [named.map(Path::to_owned), in_home(".ssh/config")].into_iter().flatten() {
+    for path in [named.map(Path::to_owned), client.config()].into_iter().flatten() {
         text.push_str(&format!("Include {}\n", quoted(&path, "include")?));
     }
     // a first contact is reported by its name, which Debian's own configuration would hash
@@ -51,7 +52,7 @@ pub(super) fn configuration(
     }
     text.push('\n');
     text.push_str(CIPHERS);
-    let knows = |exchange: &str| exchanges.lines().any(|line| line == exchange);
+    let knows = |exchange: &str| client.exchanges.lines().any(|line| line == exchange);
     if let Some(quick) = QUICK_EXCHANGES.into_iter().find(|quick| knows(quick) && knows(SLOW_EXCHANGE)) {
         text.push_str(&format!("KexAlgorithms ^{quick}\n"));
     }
@@ -80,7 +81,8 @@ mod tests {
     #[test]
     fn a_slow_key_exchange_does_not_come_first() {
         let exchange = |known: &[&str]| {
-            let text = configuration(None, Path::new("/k"), false, &known.join("\n")).unwrap();
+            let client = Client { exchanges: known.join("\n"), ..Client::default() };
+            let text = configuration(None, Path::new("/k"), false, &client).unwrap();
             text.lines().find_map(|line| line.strip_prefix("KexAlgorithms ")).map(str::to_owned)
         };
         let [quantum, older] = QUICK_EXCHANGES;
@@ -94,8 +96,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [named, config] = ["named", "config"].map(|name| dir.path().join(name));
         fs::write(&named, "Host a\nKexAlgorithms ecdh-sha2-nistp256\n").unwrap();
-        let known = [QUICK_EXCHANGES[1], SLOW_EXCHANGE].join("\n");
-        fs::write(&config, configuration(Some(&named), Path::new("/k"), false, &known).unwrap()).unwrap();
+        let exchanges = [QUICK_EXCHANGES[1], SLOW_EXCHANGE].join("\n");
+        let client = Client { exchanges, ..Client::default() };
+        fs::write(&config, configuration(Some(&named), Path::new("/k"), false, &client).unwrap()).unwrap();
         for (host, first) in [("a", "ecdh-sha2-nistp256"), ("b", QUICK_EXCHANGES[1])] {
             let output = std::process::Command::new("ssh").arg("-GF").arg(&config).arg(host).output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();
@@ -105,14 +108,49 @@ mod tests {
 
     #[test]
     fn the_configuration_lets_the_users_own_hold() {
-        let text =
-            configuration(Some(Path::new("/lab/ssh_config")), Path::new("/state/100%/known_hosts"), false, "").unwrap();
+        let client = Client { home: Some("/home/ana".into()), ..Client::default() };
+        let configuration =
+            |named, known, strict| configuration(Some(Path::new(named)), Path::new(known), strict, &client);
+        let text = configuration("/lab/ssh_config", "/state/100%/known_hosts", false).unwrap();
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words} in {text}"));
         assert!(place("Include \"/lab/ssh_config\"") < place("StrictHostKeyChecking accept-new"));
         assert!(place("Include /etc/ssh/ssh_config") < place("UserKnownHostsFile \"/state/100%%/known_hosts\""));
         assert!(place("Include /etc/ssh/ssh_config") < place("Ciphers aes128-gcm@openssh.com,"));
-        let strict = configuration(None, Path::new("/k"), true, "").unwrap();
+        assert!(place("Include \"/lab/ssh_config\"") < place("Include \"/home/ana/.ssh/config\""));
+        assert!(text.contains(" \"/home/ana/.ssh/known_hosts\" "), "{text}");
+        let strict = configuration("/c", "/k", true).unwrap();
         assert!(strict.find("StrictHostKeyChecking yes").unwrap() < strict.find("Include").unwrap());
-        assert!(configuration(Some(Path::new("/a\"b")), Path::new("/k"), false, "").is_err());
+        assert!(configuration("/a\"b", "/k", false).is_err());
+    }
+
+    #[tokio::test]
+    async fn options_of_interactive_use_have_no_effect() {
+        let dir = tempfile::tempdir().unwrap();
+        let [named, config] = ["named", "config"].map(|name| dir.path().join(name));
+        let theirs = "IgnoreUnknown UseKeychain\nUseKeychain yes\nLocalForward 16006 localhost:6006\nExitOnForwardFailure yes\n\
+                      RemoteForward 16007 localhost:22\nDynamicForward 16008\nRemoteCommand tmux\nRequestTTY force\n\
+                      PermitLocalCommand yes\nLocalCommand true\nForwardAgent yes\nForwardX11 yes\nVisualHostKey yes\n\
+                      SessionType none\nStdinNull yes\nForkAfterAuthentication yes\nLogLevel QUIET\nUser ana\n";
+        fs::write(&named, theirs).unwrap();
+        let client = Client::find().await.unwrap();
+        fs::write(&config, configuration(Some(&named), Path::new("/k"), false, &client).unwrap()).unwrap();
+        let output = std::process::Command::new("ssh").arg("-GF").arg(&config).arg("a").output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        for line in [
+            "user ana",
+            "clearallforwardings yes",
+            "requesttty false",
+            "permitlocalcommand no",
+            "forwardagent no",
+            "forwardx11 no",
+            "visualhostkey no",
+            "sessiontype default",
+            "stdinnull no",
+            "forkafterauthentication no",
+            "loglevel INFO",
+        ] {
+            assert!(printed.lines().any(|printed| printed == line), "no {line} in {printed}");
+        }
+        assert!(!printed.contains("remotecommand "), "{printed}");
     }
 }
