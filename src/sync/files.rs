@@ -106,7 +106,9 @@ impl ProjectFiles {
             Box::new(move |found| {
                 let read = read_found(root, found, own_output);
                 let state = if read.is_ok() { WalkState::Continue } else { WalkState::Quit };
-                read.transpose().map(|read| sender.send(read));
+                if let Some(read) = read.transpose() {
+                    let _ = sender.send(read);
+                }
                 state
             })
         });
@@ -393,7 +395,7 @@ fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(Entr
 }
 
 /// Returns a note about files that were removed while they were read or sent.
-fn note_of_vanished(names: &mut Vec<String>) -> Option<String> {
+fn note_of_vanished(names: &mut [String]) -> Option<String> {
     names.sort_unstable();
     let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED { ", …" } else { "" };
