@@ -137,7 +137,7 @@ mod tests {
     fn a_directory_that_two_nodes_have_is_found_and_left_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a b"), dir.path().join("b"));
-        [&a, &b].map(|path| fs::create_dir(path).unwrap());
+        [&a, &b].into_iter().for_each(|path| fs::create_dir(path).unwrap());
         assert_eq!(found(&[&a, &b, &a]), ["jobs 2\n", "", "jobs 0\n"]);
         assert_eq!(found(&[&a, &b]), ["", ""]);
         assert!([&a, &b].iter().all(|path| fs::read_dir(path).unwrap().count() == 0));
