@@ -102,7 +102,7 @@ async fn hvdctl(target: &Target, project: &Path) {
     let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
     let (members, files) = tokio::join!(connect_all(target, &events), reading);
     let (members, files) = (members.expect("the nodes"), files.expect("a thread").expect("the project"));
-    let project = Project { files, origin: "bench".into(), shared: false };
+    let project = Project { files, origin: "bench".into(), shared: false, mounts: Vec::new() };
     let uploaded = for_each_node(members, async |member| {
         let (cluster, transport) = (target.cluster(), &member.transport);
         let node_project = NodeProject { cluster, transport, name: "p", job: "1" };

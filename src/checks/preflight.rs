@@ -59,6 +59,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
     found.extend(views.iter().flat_map(disks));
     if views.len() > 1 {
+        found.extend(views.iter().flat_map(own_directories));
         found.extend(clocks(views));
         found.extend(views.iter().filter_map(no_host_name));
         found.extend(host_names(views));
@@ -112,6 +113,25 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
             "find out what the process waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
         )
     })
+}
+
+/// Directories that must be each node's own, but are other nodes' too.
+fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
+    let why = "every node keeps files of its own there, under the same names, and would delete or replace those of the others";
+    let unknown = view.facts.shared_unknown.iter().map(|cause| {
+        let message = format!("cannot find out whether the cluster's directories are local to the node: {cause}");
+        view.error("shared", message).explain(why, "fix that, or set other directories in the inventory")
+    });
+    let found = view.facts.shared.iter().map(|shared| {
+        let mut nodes = shared.with.clone();
+        nodes.push(view.name().to_owned());
+        nodes.sort_unstable();
+        let (setting, nodes) = (format!("cluster.{}_dir", shared.what), nodeset::fold(&nodes));
+        let message = format!("{setting} must be local to each node, but {} is one directory on {nodes}", shared.path);
+        let hint = format!("set {setting} to a directory on a disk of each node, not on a shared file system");
+        view.error("shared", message).explain(why, hint)
+    });
+    unknown.chain(found).collect()
 }
 
 /// Room for projects, and for the records and the output of jobs.

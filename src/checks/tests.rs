@@ -483,6 +483,23 @@ fn what_ended_jobs_left_behind() {
 }
 
 #[test]
+fn a_directory_that_nodes_share_is_named_with_its_nodes() {
+    let shared = |with: &str| crate::node::facts::SharedDirectory {
+        what: "projects".into(),
+        path: "/nfs/projects".into(),
+        with: vec![with.into()],
+    };
+    let found = Clinic::with(2, |c| {
+        (c.nodes[0].facts.shared, c.nodes[1].facts.shared) = (vec![shared("gpu02")], vec![shared("gpu01")]);
+    });
+    let message = "cluster.projects_dir must be local to each node, but /nfs/projects is one directory on gpu[01-02]";
+    assert_eq!(found.found(), [format!("error shared gpu[01-02]: {message}")]);
+    let unknown = Clinic::with(2, |c| c.nodes[1].facts.shared_unknown = Some("sh: Permission denied".into()));
+    let message = "cannot find out whether the cluster's directories are local to the node: sh: Permission denied";
+    assert_eq!(unknown.found(), [format!("error shared gpu02: {message}")]);
+}
+
+#[test]
 fn memory_and_disks() {
     let shm = |size: u64, slots: u32| {
         let set = |c: &mut Clinic| {

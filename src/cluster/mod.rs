@@ -6,3 +6,4 @@ pub mod lock_set;
 pub mod node_lock;
 pub mod nodes;
 pub mod session;
+pub mod shared;

@@ -5,6 +5,7 @@ use crate::cluster::nodes::{
     Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
 };
 use crate::cluster::session::Session;
+use crate::cluster::shared::find_shared;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::job::capacity::{drop_ended_jobs, placed};
@@ -118,6 +119,7 @@ impl Context {
             // a failure ends the command, before the nodes of the launchers are asked
             let mut nodes = all(events, observed)?;
             drop_ended_jobs(target, &mut nodes, events).await?;
+            find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
             Ok(nodes)
         };
         cancellation.run(observing).await
@@ -171,6 +173,7 @@ pub async fn observe_each(
 ) -> Result<NodeResults<ObservedNode>, Error> {
     let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
     drop_ended_jobs(target, &mut observed.ok, events).await?;
+    find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
     Ok(observed)
 }
 

@@ -33,12 +33,14 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
+    let mounts =
+        context.target.nodes().iter().flat_map(|node| &node.container.mounts).map(|m| m.target.clone()).collect();
     let program = async move {
         let origin = project::origin(&root);
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
             .await
             .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
-        let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared }));
+        let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
         Ok(Program { title, name, command, launcher, project, files: Vec::new() })
     };
     launch(program, options.np, &options.running, options.fetch.as_deref(), context).await

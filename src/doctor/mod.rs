@@ -7,6 +7,7 @@ use crate::cluster::nodes::{
     Member, NodeResults, ObservedNode, RuntimeState, Target, connect, for_each_node, observe_parts,
 };
 use crate::cluster::session::Session;
+use crate::cluster::shared::find_shared;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
@@ -104,6 +105,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
         let (facts, runtime) = (known(facts, &mut findings), known(runtime, &mut findings));
         nodes.extend(facts.map(|facts| NodeState { member, facts, runtime }));
     }
+    find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
 
     events.phase("examining the nodes");
     let closer = for_each_node(nodes.iter().collect(), async |node| {

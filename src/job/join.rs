@@ -187,10 +187,10 @@ impl Extension<'_> {
                 let directory = tempfile::tempdir().map_err(|e| failed(&e))?;
                 NodeProject { cluster, transport, name, job: id }.copy(directory.path()).await?;
                 let root = directory.path().to_owned();
-                let read = tokio::task::spawn_blocking(move || ProjectFiles::read(&root)).await;
+                let read = tokio::task::spawn_blocking(move || ProjectFiles::read_copy(&root)).await;
                 let read = read.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
                 let origin = files.get("origin").map_or("", |text| text.trim()).to_owned();
-                Some((Project { files: read, origin, shared: false }, directory))
+                Some((Project { files: read, origin, shared: false, mounts: Vec::new() }, directory))
             }
             None => None,
         };

@@ -3,21 +3,31 @@
 use super::capacity::allocations;
 use super::plan::{HostAssignment, JobPlan};
 use crate::cluster::nodes::{ObservedNode, all, for_each_node};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::names::HostNames;
 use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
-use crate::sync::upload::{Uploaded, Workspace};
+use crate::sync::upload::{Project, Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan::orphaned_shells;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 /// Where the project is, by node.
 pub(super) type Workspaces = BTreeMap<String, Workspace>;
+
+/// How often the project is sent at most, while files of it change.
+const UPLOADS: usize = 5;
+
+/// A node, and its share of the job if it has one.
+type Host<'a> = (&'a ObservedNode, Option<&'a HostAssignment>);
+
+/// The project on a node, and what was uploaded, if anything had to be.
+type Placed = (Option<Workspace>, Option<Uploaded>);
 
 /// Creates the job's directory, uploads the project and starts the workers, on all nodes at once. Returns the project's directory on
 /// each node.
@@ -26,63 +36,126 @@ pub(super) type Workspaces = BTreeMap<String, Workspace>;
 /// [`Error::Nodes`] with each node that failed.
 pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspaces, Error> {
     let hosts = plan.hosts.iter().map(|host| (&host.observed, Some(host)));
-    let nodes: Vec<_> = hosts.chain(plan.others.iter().map(|observed| (observed, None))).collect();
+    let nodes: Vec<Host<'_>> = hosts.chain(plan.others.iter().map(|observed| (observed, None))).collect();
     events.phase("preparing");
-    let results = for_each_node(nodes, async |(observed, host)| prepare_node(plan, observed, host, events).await).await;
-    Ok(all(events, results)?.into_iter().flatten().collect())
+    let uploads = Uploads { plan, events, created: Mutex::default() };
+    let placed = uploads.to_all(&nodes).await?;
+    let placed = nodes.into_iter().zip(placed).collect();
+    let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
+        start_container(plan, host, place.as_ref(), events).await?;
+        events.done(host.0.name(), summarize(uploaded.as_ref()));
+        Ok(place.map(|place| (host.0.name().to_owned(), place)))
+    };
+    Ok(all(events, for_each_node(placed, started).await)?.into_iter().flatten().collect())
 }
 
-/// Prepares one node; `host` is its share of the job, if it has one.
-async fn prepare_node(
+/// The uploads of a project to the nodes of a job.
+struct Uploads<'a> {
+    plan: &'a JobPlan,
+    events: &'a Events,
+    /// The nodes on which one of them created the project's directory.
+    created: Mutex<BTreeSet<String>>,
+}
+
+impl Uploads<'_> {
+    /// Creates the job's directory and uploads the project, on all nodes at once. If files have changed so that what was read of them is
+    /// lost, reads these again and uploads to all nodes again: all have the same files.
+    async fn to_all(&self, nodes: &[Host<'_>]) -> Result<Vec<Placed>, Error> {
+        let mut project = self.plan.program.project.clone();
+        let mut number = 1;
+        loop {
+            let upload = async |host| self.to_node(project.as_ref(), host, number == 1).await;
+            let results = for_each_node(nodes.to_vec(), upload).await;
+            let mut errors = results.iter().filter_map(|result| result.as_ref().err()).peekable();
+            let may_help = errors.peek().is_some() && errors.all(|error| error.kind == Kind::FileChanged);
+            let Some(Project { files, .. }) = project.as_mut().filter(|_| may_help && number < UPLOADS) else {
+                return all(self.events, results);
+            };
+            let earlier = files.clone();
+            let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
+            *files = refreshed.map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
+            files.notes.iter().for_each(|note| self.events.note(note));
+            number += 1;
+        }
+    }
+
+    /// Uploads the project to a node, and creates the job's directory there the `first` time.
+    async fn to_node(
+        &self,
+        project: Option<&Project>,
+        (observed, host): Host<'_>,
+        first: bool,
+    ) -> Result<Placed, NodeError> {
+        let Uploads { plan, events, .. } = self;
+        let (cluster, transport) = (&plan.inventory.cluster, &observed.member.transport);
+        let node_project = NodeProject { cluster, transport, name: &plan.program.name, job: &plan.id };
+        let compared = match project {
+            Some(project) => {
+                let others = allocations(observed);
+                let of_project = others.iter().filter(|other| other.project.as_ref() == Some(&plan.program.name));
+                let concurrent: Vec<&str> = of_project.map(|other| other.job.as_str()).collect();
+                let comparing = node_project.compare(project, &concurrent, events);
+                let compared = events.step(observed.name(), Step::read("comparing the project"), comparing).await?;
+                Some((project, compared))
+            }
+            None => None,
+        };
+        let mut place = compared.as_ref().map(|(_, compared)| compared.workspace.clone());
+        if let Some(place) = &mut place {
+            let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+            if place.is_new {
+                created.insert(observed.name().to_owned());
+            }
+            place.is_new = created.contains(observed.name());
+        }
+        let uploading = async {
+            match compared {
+                // nothing of this job is there, and another job's directory stays as it is
+                Some((_, compared)) if compared.workspace.is_separate && host.is_none() => Ok(None),
+                Some((project, compared)) => node_project.upload(project, compared, events).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let writing = async {
+            match host.filter(|_| first) {
+                Some(host) => plan.create_directory(host).await,
+                None => Ok(()),
+            }
+        };
+        let (uploaded, written) = tokio::join!(uploading, writing);
+        match (uploaded, written) {
+            // the next upload may succeed
+            (Err(uploaded), Ok(())) if uploaded.kind == Kind::FileChanged => Err(uploaded),
+            (Err(uploaded), Err(written)) if uploaded.kind == Kind::FileChanged => Err(written),
+            // if both fail, the upload's error says more about the node, so it is reported
+            (uploaded, written) => {
+                let uploaded = events.report(uploaded)?;
+                written.map(|()| (place, uploaded))
+            }
+        }
+    }
+}
+
+/// Starts the worker on a node that has ranks, or removes from that of the launcher what an earlier job left.
+async fn start_container(
     plan: &JobPlan,
-    observed: &ObservedNode,
-    host: Option<&HostAssignment>,
+    (observed, host): Host<'_>,
+    place: Option<&Workspace>,
     events: &Events,
-) -> Result<Option<(String, Workspace)>, NodeError> {
-    let JobPlan { program, options, inventory, .. } = plan;
-    let (cluster, transport) = (&inventory.cluster, &observed.member.transport);
-    let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
-    let compared = match &program.project {
-        Some(project) => {
-            let others = allocations(observed);
-            let of_project = others.iter().filter(|other| other.project.as_ref() == Some(&program.name));
-            let concurrent: Vec<&str> = of_project.map(|other| other.job.as_str()).collect();
-            let comparing = node_project.compare(project, &concurrent, events);
-            Some((project, events.step(observed.name(), Step::read("comparing the project"), comparing).await?))
-        }
-        None => None,
-    };
-    let place = compared.as_ref().map(|(_, compared)| compared.workspace.clone());
-    let uploading = async {
-        match compared {
-            // nothing of this job is there, and another job's directory stays as it is
-            Some((_, compared)) if compared.workspace.is_separate && host.is_none() => Ok(None),
-            Some((project, compared)) => events.report(node_project.upload(project, compared, events).await).map(Some),
-            None => Ok(None),
-        }
-    };
-    let writing = async {
-        match host {
-            Some(host) => plan.create_directory(host).await,
-            None => Ok(()),
-        }
-    };
-    // if both fail, the upload's error says more about the node, so it is reported
-    let (uploaded, written) = tokio::join!(uploading, writing);
-    let uploaded = uploaded?;
-    written?;
+) -> Result<(), NodeError> {
+    let JobPlan { options, inventory, .. } = plan;
+    let cluster = &inventory.cluster;
     if host.is_some_and(|host| !host.launches) {
         // after the upload, which may create the directory that the worker mounts
         let own = plan.has_own_workers().then(|| (plan.id.as_str(), options.may_restart()));
-        ensure_worker(inventory, observed, place.as_ref(), own, &plan.names, events).await?;
+        ensure_worker(inventory, observed, place, own, &plan.names, events).await?;
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;
         let left = orphaned_shells(&cluster.name, &observed.runtime.containers, observed.facts.clock);
         apply::apply(inventory, observed, &left, events).await?;
     }
-    events.done(observed.name(), summarize(uploaded.as_ref()));
-    Ok(place.map(|place| (observed.name().to_owned(), place)))
+    Ok(())
 }
 
 /// Formats what an upload did.

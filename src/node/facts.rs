@@ -88,6 +88,30 @@ pub struct Disk {
     pub path: String,
 }
 
+/// A directory of the cluster on a node, or its nearest parent that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDirectory {
+    /// What it is for: `ssh`, `jobs` or `projects`.
+    pub what: String,
+    /// Its inode number.
+    pub inode: u64,
+    /// The type of its file system, as `stat` names it without spaces.
+    pub file_system: String,
+    /// The directory.
+    pub path: String,
+}
+
+/// A directory that is the same one on several nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedDirectory {
+    /// What it is for: `ssh`, `jobs` or `projects`.
+    pub what: String,
+    /// The directory.
+    pub path: String,
+    /// The other nodes.
+    pub with: Vec<String>,
+}
+
 /// The observed state of a node's system.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
@@ -127,6 +151,12 @@ pub struct Facts {
     pub drained: Option<Drained>,
     /// Room for jobs and projects.
     pub disks: Vec<Disk>,
+    /// The directories that belong to this node alone, or should.
+    pub directories: Vec<NodeDirectory>,
+    /// Those of them that are other nodes' too.
+    pub shared: Vec<SharedDirectory>,
+    /// Why that could not be found out.
+    pub shared_unknown: Option<String>,
     /// The TCP ports with a listener on any address.
     pub ports: BTreeSet<u16>,
     /// The key directory itself (mode and owner), if it is there.
@@ -176,6 +206,7 @@ impl Facts {
                     facts.drained = Some(serde_json::from_str(value).unwrap_or_else(|_| unknown()));
                 }
                 "disk" => facts.disks.extend(disk(value)),
+                "directory" => facts.directories.extend(directory(value)),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
                 "addr" => drop(facts.add_address(value)),
                 "dir" => facts.key_dir = file(value).map(|(_, directory)| directory),
@@ -253,6 +284,13 @@ pub fn known(part: &str) -> Option<String> {
 pub fn disk(value: &str) -> Option<Disk> {
     let [what, free, path] = parts(value)?;
     Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
+}
+
+/// Parses `WHAT INODE FILE-SYSTEM PATH`.
+fn directory(value: &str) -> Option<NodeDirectory> {
+    let [what, inode, file_system, path] = parts(value)?;
+    let (what, inode, file_system) = (what.to_owned(), inode.parse().ok()?, file_system.to_owned());
+    Some(NodeDirectory { what, inode, file_system, path: path.to_owned() })
 }
 
 /// Returns the network of an address.

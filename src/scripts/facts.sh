@@ -33,9 +33,18 @@ nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
 }
+# directories that nodes may share: WHAT INODE FILE-SYSTEM DIRECTORY
+own_directory() { # WHAT
+  inode=$(stat -c %i -- "$directory") && type=$(stat -f -c %T -- "$directory") || exit
+  say directory "$1" "$inode" "$(printf '%s' "${type:--}" | tr -d ' ')" "$directory"
+}
+nearest "$ssh_dir"
+own_directory ssh
 nearest "$jobs_dir"
+own_directory jobs
 jobs=$directory
 nearest "$projects_dir"
+own_directory projects
 space=$(stat -f -c '%a %S %n' -- "$jobs" "$directory") || exit
 printf '%s\n' "$space" | {
   read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"

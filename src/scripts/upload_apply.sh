@@ -96,7 +96,7 @@ main() {
   placed | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
 
   if [ -n "$id" ]; then
-    { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""
+    { mv "$stage/m" "$known/shipped+$id" && mv -T "$work" "$name+$id"; } || fail ""
     b2sum -l 256 <"$known/shipped+$id"
   else
     sort -z -o "$stage/stat" "$stage/stat" || fail ""

@@ -1,20 +1,23 @@
 //! Reads the operator's project: which files belong to it, their contents, and the tar stream that carries them.
 
 use crate::error::Error;
+use crate::sync::contents::{self, BLOCK, Contents, is_gone, open};
+use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Entry, Manifest, Selection};
 use crate::sync::outputs::STATE_DIR;
 use crate::text::digest::{Hash, finish, hash_each, hasher, in_hex};
+use crate::text::units::count;
 use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::iter;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -29,14 +32,17 @@ const PIECE: usize = 256 * 1024;
 /// How many pieces are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
 
-/// Bytes that are read from a file at once.
-const BLOCK: usize = 64 * 1024;
-
 /// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads at
 /// most.
 const LARGE: u64 = 64 * 1024;
 const GROUP: usize = 16;
 const MAX_THREADS: usize = 12;
+
+/// So many bytes of small files are kept in memory as they were hashed, for all nodes.
+const KEPT: u64 = 32 << 20;
+
+/// How many files a note names.
+pub(super) const NAMED: usize = 5;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
 /// more. It starts a few programs for each list.
@@ -44,7 +50,7 @@ const LISTED_BYTES: u64 = 32 << 20;
 const LISTED_NAMES: usize = 64 << 10;
 
 /// Why a file cannot be sent any more.
-const CHANGED: &str = "the file changed while it was uploaded";
+const CHANGED: &str = "the file changes while it is uploaded";
 
 /// A project's files on the operator's machine.
 #[derive(Debug, Clone)]
@@ -54,37 +60,132 @@ pub struct ProjectFiles {
     pub manifest: Arc<Manifest>,
     /// Hash of [`Manifest::text`].
     pub hash: String,
+    /// What the operator may not expect of it.
+    pub notes: Vec<String>,
+    /// The notes that were sent; `refresh` keeps them.
+    pub(super) noted: Arc<Noted>,
+    /// The contents of each file of the manifest.
+    contents: Arc<FileContents>,
 }
+
+/// Notes of which an upload to several nodes sends one.
+#[derive(Debug)]
+pub(super) struct Noted {
+    /// What the operator may not expect of the project.
+    pub(super) project: Once,
+    /// What is large in the project.
+    pub(super) size: Once,
+}
+
+type FileContents = BTreeMap<String, Arc<Contents>>;
 
 impl ProjectFiles {
     /// Reads and hashes a project on as many threads as there are processors. `.git` and directories that outputs were fetched into
-    /// are left out, as is what `.gitignore` and `.hvdctlignore` name.
+    /// are left out, as is what git would ignore and what `.hvdctlignore` names.
     ///
     /// # Errors
-    /// If a file cannot be read or a name is not UTF-8.
+    /// If a file or a line of an ignore file cannot be read, or a name is not UTF-8.
     pub fn read(root: &Path) -> Result<ProjectFiles, Error> {
-        let own_output = own_output();
-        let (sender, entries) = std::sync::mpsc::channel();
-        walk(root).run(|| {
+        let root = &fs::canonicalize(root).map_err(|e| unreadable(root, &e))?;
+        ProjectFiles::read_by(root, IgnoreRules::of_project(root)?)
+    }
+
+    /// Reads the copy of a project that was uploaded, to which no ignore file outside of it applies.
+    ///
+    /// # Errors
+    /// As [`ProjectFiles::read`].
+    pub fn read_copy(root: &Path) -> Result<ProjectFiles, Error> {
+        ProjectFiles::read_by(root, IgnoreRules::of_copy(root))
+    }
+
+    fn read_by(root: &Path, rules: IgnoreRules) -> Result<ProjectFiles, Error> {
+        let (own_output, rules) = (own_output(), Arc::new(rules));
+        let (sender, found) = std::sync::mpsc::channel();
+        let unread = Arc::new(Mutex::new(None));
+        walk(root, Arc::clone(&rules), Arc::clone(&unread)).run(|| {
             let (sender, own_output) = (sender.clone(), &own_output);
             Box::new(move |found| {
-                let found = found.map_err(|e| Error::Local(format!("cannot read the project: {e}")));
-                let entry = found.and_then(|found| read_entry(root, found.path(), own_output));
-                let state = if entry.is_ok() { WalkState::Continue } else { WalkState::Quit };
-                entry.transpose().map(|entry| sender.send(entry));
+                let read = read_found(root, found, own_output);
+                let state = if read.is_ok() { WalkState::Continue } else { WalkState::Quit };
+                if let Some(read) = read.transpose() {
+                    let _ = sender.send(read);
+                }
                 state
             })
         });
         drop(sender);
-        let mut entries = entries.into_iter().collect::<Result<BTreeMap<_, _>, Error>>()?;
-        hash_small_files(root, &mut entries)?;
-        let manifest = Manifest(entries);
-        let hash = in_hex(manifest.text().as_bytes());
-        Ok(ProjectFiles { root: root.to_owned(), manifest: Arc::new(manifest), hash })
+        let mut found = found.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        if let Some(error) = unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
+        }
+        read_small_files(&mut found)?;
+        let mut vanished = Vec::new();
+        let (mut entries, mut contents) = (BTreeMap::new(), FileContents::new());
+        for Found { name, entry, state, .. } in found {
+            match state {
+                State::Vanished => vanished.push(name),
+                State::Read(of_file) => {
+                    contents.extend(of_file.map(|of_file| (name.clone(), Arc::new(of_file))));
+                    entries.insert(name, entry);
+                }
+            }
+        }
+        let notes = rules.note().into_iter().chain(note_of_vanished(&mut vanished)).collect();
+        let noted = Arc::new(Noted { project: Once::new(), size: Once::new() });
+        Ok(ProjectFiles::new(root.to_owned(), Manifest(entries), contents, notes, noted))
     }
 
-    /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with an error if a file
-    /// has changed since [`ProjectFiles::read`], and early if the receiver is dropped.
+    fn new(
+        root: PathBuf,
+        manifest: Manifest,
+        contents: FileContents,
+        notes: Vec<String>,
+        noted: Arc<Noted>,
+    ) -> ProjectFiles {
+        let hash = in_hex(manifest.text().as_bytes());
+        ProjectFiles { root, manifest: Arc::new(manifest), hash, notes, noted, contents: Arc::new(contents) }
+    }
+
+    /// Reads what has changed since, and cannot be sent as it was read. Copies these files, so that the next upload can send them; its
+    /// notes name those that have vanished.
+    ///
+    /// # Errors
+    /// If a file cannot be read or copied.
+    pub fn refresh(&self) -> Result<ProjectFiles, Error> {
+        let (mut entries, mut contents) = (self.manifest.0.clone(), (*self.contents).clone());
+        let mut vanished = Vec::new();
+        for (name, earlier) in &*self.contents {
+            let (path, Some(Entry::File { hash, mode, size })) = (self.root.join(name), entries.get_mut(name)) else {
+                continue;
+            };
+            let copied = match earlier.is_intact(&path, hash, *size) {
+                Ok(true) => continue,
+                Ok(false) => Contents::hash_copy(&path),
+                Err(e) => Err(e),
+            };
+            match copied {
+                Ok((new_hash, new_size, new_mode, copy)) => {
+                    (*hash, *size, *mode) = (new_hash, new_size, new_mode);
+                    contents.insert(name.clone(), Arc::new(copy));
+                }
+                Err(e) if is_gone(&e) => {
+                    entries.remove(name);
+                    contents.remove(name);
+                    vanished.push(name.clone());
+                }
+                Err(e) => {
+                    let message = format!("cannot copy {}, which changes while it is uploaded: {e}", path.display());
+                    let hint = format!("exclude it with this line in .hvdctlignore: {}", pattern(Path::new(name)));
+                    return Err(Error::usage(message, hint));
+                }
+            }
+        }
+        let notes = note_of_vanished(&mut vanished).into_iter().collect();
+        Ok(ProjectFiles::new(self.root.clone(), Manifest(entries), contents, notes, Arc::clone(&self.noted)))
+    }
+
+    /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with an error if the
+    /// contents of a file cannot be had any more as they were hashed, and early if the receiver is dropped.
     pub fn stream(&self, selection: Selection) -> Receiver<io::Result<Vec<u8>>> {
         let (sender, receiver) = channel(PIECES_AHEAD);
         let files = self.clone();
@@ -110,13 +211,11 @@ impl ProjectFiles {
             let path = self.root.join(name);
             let in_tar = format!("{ENTRIES}/{name}");
             let appended = match entry {
-                Entry::File { mode, size, .. } => append_file(&mut tar, &path, &in_tar, *mode, *size),
+                Entry::File { .. } => self.append_file(&mut tar, name, entry, &in_tar),
                 Entry::Directory { mode } => {
                     tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), in_tar, io::empty())
                 }
-                Entry::Link { target } => {
-                    tar.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), in_tar, target)
-                }
+                Entry::Link { target } => append_link(&mut tar, &in_tar, target),
             };
             appended.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
             if let Entry::File { size, .. } = entry {
@@ -130,6 +229,23 @@ impl ProjectFiles {
         }
         end_list(&mut tar, &mut names)?;
         tar.finish()
+    }
+
+    fn append_file(
+        &self,
+        tar: &mut tar::Builder<impl Write>,
+        name: &str,
+        entry: &Entry,
+        in_tar: &str,
+    ) -> io::Result<()> {
+        let changed = || io::Error::new(io::ErrorKind::InvalidData, CHANGED);
+        let (Entry::File { hash, mode, size }, Some(contents)) = (entry, self.contents.get(name)) else {
+            return Err(changed());
+        };
+        let mut header = header(tar::EntryType::Regular, *mode, *size);
+        header.set_mtime(contents.mtime);
+        let write = |reader: &mut dyn Read| tar.append_data(&mut header, in_tar, reader);
+        if contents.send(&self.root.join(name), (hash, *size), write)? { Ok(()) } else { Err(changed()) }
     }
 }
 
@@ -147,18 +263,15 @@ fn append_text(tar: &mut tar::Builder<impl Write>, name: &str, text: &str) -> io
     tar.append_data(&mut header(tar::EntryType::Regular, 0o600, text.len() as u64), name, text.as_bytes())
 }
 
-fn append_file(tar: &mut tar::Builder<impl Write>, path: &Path, name: &str, mode: u32, size: u64) -> io::Result<()> {
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    let mut header = header(tar::EntryType::Regular, mode, size);
-    header.set_mtime(u64::try_from(meta.mtime()).unwrap_or_default());
-    let mut contents = BufReader::with_capacity(BLOCK, file.take(size));
-    tar.append_data(&mut header, name, &mut contents)?;
-    if meta.len() == size && contents.get_ref().limit() == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED))
+/// Appends a symbolic link. Its target is written byte for byte, which [`tar::Builder::append_link`] does not do: it removes `//` and `/./`.
+fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> io::Result<()> {
+    let mut header = header(tar::EntryType::Symlink, 0o777, 0);
+    if header.set_link_name_literal(target).is_err() {
+        // too long for the header: an entry before it has the target, ended by NUL
+        let mut long = self::header(tar::EntryType::GNULongLink, 0o644, target.len() as u64 + 1);
+        tar.append_data(&mut long, "././@LongLink", target.as_bytes().chain(&[0][..]))?;
     }
+    tar.append_data(&mut header, name, io::empty())
 }
 
 /// Sends what is written in pieces of [`PIECE`] bytes.
@@ -182,21 +295,23 @@ impl Write for Pieces {
     }
 }
 
-/// Returns everything that may belong to a project.
-fn walk(root: &Path) -> WalkParallel {
-    let is_file = |entry: &ignore::DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
+/// Returns everything that belongs to a project. The first ignore file that cannot be read is put into `unread`.
+fn walk(root: &Path, rules: Arc<IgnoreRules>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
+    let is_ignored = move |path: &Path, is_directory| {
+        rules.excludes(path, is_directory).unwrap_or_else(|error| {
+            unread.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            true
+        })
+    };
     WalkBuilder::new(root)
-        .hidden(false)
-        .ignore(false)
-        .parents(false)
-        .git_global(false)
-        .git_exclude(false)
-        .require_git(false)
-        .add_custom_ignore_filename(".hvdctlignore")
+        .standard_filters(false)
         .filter_entry(move |entry| {
-            entry.file_name() != ".git"
-                && entry.file_name() != STATE_DIR
-                && (entry.depth() == 0 || is_file(entry) || !entry.path().join(STATE_DIR).is_dir())
+            let is = |kind: fn(&fs::FileType) -> bool| entry.file_type().as_ref().is_some_and(kind);
+            entry.depth() == 0
+                || entry.file_name() != ".git"
+                    && entry.file_name() != STATE_DIR
+                    && (is(fs::FileType::is_file) || !entry.path().join(STATE_DIR).is_dir())
+                    && !is_ignored(entry.path(), is(fs::FileType::is_dir))
         })
         .build_parallel()
 }
@@ -209,35 +324,85 @@ fn own_output() -> Vec<(u64, u64)> {
     files.map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
-/// Reads what is at a path; a file only if it is large, see [`hash_small_files`]. Returns its name and entry; `None` for what is not
-/// uploaded: the root itself, hvdctl's own output, sockets, pipes and devices.
-fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Option<(String, Entry)>, Error> {
-    let relative = path.strip_prefix(root).unwrap_or(path);
+/// What the walk has found.
+struct Found {
+    path: PathBuf,
+    name: String,
+    entry: Entry,
+    state: State,
+}
+
+/// How far something is that was found.
+enum State {
+    /// It was read; a file's contents are there.
+    Read(Option<Contents>),
+    /// It was removed since the walk listed it.
+    Vanished,
+}
+
+/// Reads what the walk has found; a file only if it is large, see [`read_small_files`]. `None` for what is not uploaded: the root itself,
+/// hvdctl's own output, sockets, pipes and devices.
+fn read_found(
+    root: &Path,
+    found: Result<ignore::DirEntry, ignore::Error>,
+    own_output: &[(u64, u64)],
+) -> Result<Option<Found>, Error> {
+    let found = match found {
+        // a directory that was removed before it was read, and is noted when it is looked at
+        Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return Ok(None),
+        found => found.map_err(|e| Error::Local(format!("cannot read the project: {e}")))?,
+    };
+    let path = found.into_path();
+    let relative = path.strip_prefix(root).unwrap_or(&path);
     let not_utf8 = |what: &str, remedy: &str| {
         Error::usage(
             format!("the project has a {what} is not UTF-8: {}", relative.display()),
             format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
         )
     };
-    let unreadable = |e| unreadable(path, &e);
-    let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?;
-    let meta = fs::symlink_metadata(path).map_err(unreadable)?;
-    let mode = meta.permissions().mode() & 0o7777;
-    let entry = if name.is_empty() || own_output.contains(&(meta.dev(), meta.ino())) {
-        return Ok(None);
-    } else if meta.is_symlink() {
-        let target = fs::read_link(path).map_err(unreadable)?.into_os_string().into_string();
-        Entry::Link { target: target.map_err(|_| not_utf8("link whose target", "point it elsewhere"))? }
-    } else if meta.is_dir() {
-        Entry::Directory { mode }
-    } else if meta.is_file() {
-        let (hash, size) =
-            if meta.len() < LARGE { (Hash::default(), meta.len()) } else { hash_file(path).map_err(unreadable)? };
-        Entry::File { hash, mode, size }
-    } else {
-        return Ok(None);
+    let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?.to_owned();
+    let nothing = Entry::Directory { mode: 0 };
+    let (entry, state) = match read_entry(&path, own_output) {
+        Ok(Some(read)) if !name.is_empty() => read,
+        Ok(_) => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(not_utf8("link whose target", "point it elsewhere"));
+        }
+        Err(e) if is_gone(&e) => (nothing, State::Vanished),
+        Err(e) => return Err(unreadable(&path, &e)),
     };
-    Ok(Some((name.to_owned(), entry)))
+    Ok(Some(Found { path, name, entry, state }))
+}
+
+/// Reads what is at a path. [`io::ErrorKind::InvalidData`] if it is a link whose target is not UTF-8.
+fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(Entry, State)>> {
+    let meta = fs::symlink_metadata(path)?;
+    let mode = contents::mode(&meta);
+    Ok(if own_output.contains(&(meta.dev(), meta.ino())) {
+        None
+    } else if meta.is_symlink() {
+        let target = fs::read_link(path)?.into_os_string().into_string();
+        let target = target.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        Some((Entry::Link { target }, State::Read(None)))
+    } else if meta.is_dir() {
+        Some((Entry::Directory { mode }, State::Read(None)))
+    } else if meta.is_file() && meta.len() < LARGE {
+        Some((Entry::File { hash: Hash::default(), mode, size: meta.len() }, State::Read(None)))
+    } else if meta.is_file() {
+        let (hash, size, mode, contents) = Contents::hash(path)?;
+        Some((Entry::File { hash, mode, size }, State::Read(Some(contents))))
+    } else {
+        None
+    })
+}
+
+/// Returns a note about files that were removed while they were read or sent.
+fn note_of_vanished(names: &mut [String]) -> Option<String> {
+    names.sort_unstable();
+    let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if names.len() > NAMED { ", …" } else { "" };
+    (!names.is_empty())
+        .then(|| format!("left out {} removed during the upload: {named}{more}", count(names.len(), "file")))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
@@ -245,16 +410,16 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Reads and hashes the files below [`LARGE`] bytes, several of them side by side on each thread.
-fn hash_small_files(root: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), Error> {
-    let small = entries.iter_mut().filter_map(|(name, entry)| match entry {
-        Entry::File { hash, size, .. } if *size < LARGE => Some((root.join(name), hash, size)),
-        _ => None,
-    });
-    let mut small: Vec<_> = small.collect();
-    let (groups, failed) = (Mutex::new(small.chunks_mut(GROUP)), AtomicBool::new(false));
+fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
+    let is_small =
+        |found: &&mut Found| matches!(found.entry, Entry::File { .. }) && matches!(found.state, State::Read(None));
+    let mut small: Vec<_> = found.iter_mut().filter(is_small).collect();
+    // by name, as they are on the disk if they were written so
+    small.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let (groups, failed, kept) = (Mutex::new(small.chunks_mut(GROUP)), AtomicBool::new(false), AtomicU64::new(0));
     let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next().filter(|_| !failed.load(Relaxed));
     let work = || {
-        let worked = iter::from_fn(next).try_for_each(hash_group);
+        let worked = iter::from_fn(next).try_for_each(|group| read_group(group, &kept));
         worked.inspect_err(|_| failed.store(true, Relaxed))
     };
     thread::scope(|scope| {
@@ -264,17 +429,32 @@ fn hash_small_files(root: &Path, entries: &mut BTreeMap<String, Entry>) -> Resul
     })
 }
 
-/// Reads and hashes some small files. One that has grown since the walk is read up to [`LARGE`] bytes; [`append_file`] then refuses it,
-/// because it has another size.
-fn hash_group(files: &mut [(PathBuf, &mut Hash, &mut u64)]) -> Result<(), Error> {
-    let read = files.iter().map(|(path, ..)| {
-        let mut contents = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(LARGE).read_to_end(&mut contents));
-        read.map(|_| contents).map_err(|e| unreadable(path, &e))
-    });
-    let contents = read.collect::<Result<Vec<_>, Error>>()?;
-    for (((_, hash, size), contents), computed) in files.iter_mut().zip(&contents).zip(hash_each(&contents)) {
-        (**hash, **size) = (computed, contents.len() as u64);
+/// Reads and hashes some small files. Of one that has grown since the walk, the first [`LARGE`] bytes are read. `kept` is the number of
+/// bytes that are in memory.
+fn read_group(group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
+    let mut contents = Vec::with_capacity(group.len());
+    for found in &mut *group {
+        let read = open(&found.path).and_then(|(file, meta)| {
+            let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(LARGE)).unwrap_or_default());
+            (&file).take(LARGE).read_to_end(&mut bytes)?;
+            Ok((file, meta, bytes))
+        });
+        match read {
+            Ok(read) => contents.push(read),
+            Err(e) if is_gone(&e) => found.state = State::Vanished,
+            Err(e) => return Err(unreadable(&found.path, &e)),
+        }
+    }
+    let hashes = hash_each(&contents.iter().map(|(.., bytes)| &bytes[..]).collect::<Vec<_>>());
+    let read = group.iter_mut().filter(|found| !matches!(found.state, State::Vanished));
+    for ((found, (file, meta, bytes)), computed) in read.zip(contents).zip(hashes) {
+        let len = bytes.len() as u64;
+        if let Entry::File { hash, mode, size } = &mut found.entry {
+            (*hash, *mode, *size) = (computed, contents::mode(&meta), len);
+        }
+        let is_kept = kept.fetch_add(len, Relaxed) + len <= KEPT;
+        let contents = if is_kept { Ok(Contents::in_memory(bytes, &meta)) } else { Contents::in_place(&file, &meta) };
+        found.state = State::Read(Some(contents.map_err(|e| unreadable(&found.path, &e))?));
     }
     Ok(())
 }
@@ -287,7 +467,7 @@ pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
 }
 
 /// Returns a line for an ignore file that matches this path; `*` stands for what is not UTF-8.
-fn pattern(path: &Path) -> String {
+pub(super) fn pattern(path: &Path) -> String {
     let escape = |c: char| match c {
         char::REPLACEMENT_CHARACTER => "*".to_owned(),
         '*' | '?' | '[' | ']' | '{' | '}' | '\\' => format!("\\{c}"),
@@ -300,6 +480,8 @@ fn pattern(path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::sync::manifest::UploadedRecords;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn ignored_files_are_left_out() {
@@ -333,7 +515,6 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_utf_8_can_be_left_out_by_the_line_in_the_hint() {
-        use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let odd = Path::new(std::ffi::OsStr::from_bytes(b"data [1]/caf\xe9?.txt"));
         fs::create_dir(dir.path().join("data [1]")).unwrap();
@@ -362,27 +543,98 @@ mod tests {
         }
     }
 
+    /// Reads the whole stream, with the error that it ends with.
+    fn end(files: &ProjectFiles) -> Result<Vec<u8>, String> {
+        let mut pieces = files.stream(files.manifest.missing(&UploadedRecords::default()));
+        let mut stream = Vec::new();
+        while let Some(piece) = pieces.blocking_recv() {
+            stream.extend(piece.map_err(|e| e.to_string())?);
+        }
+        Ok(stream)
+    }
+
     #[test]
-    fn a_file_that_changes_or_vanishes_breaks_the_stream_off() {
+    fn the_stream_has_the_bytes_that_were_hashed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (name, size) in [("large.log", 100_000), ("rewritten", 1000), ("shrinks", 1000), ("vanishes", 1000)] {
+            fs::write(at(name), vec![b'a'; size]).unwrap();
+        }
+        let files = ProjectFiles::read(dir.path()).unwrap();
+        let before = end(&files).unwrap();
+        fs::write(at("large.log"), [vec![b'a'; 100_000], b"more".to_vec()].concat()).unwrap();
+        fs::write(at("rewritten"), vec![b'b'; 1000]).unwrap();
+        fs::write(at("shrinks"), "").unwrap();
+        fs::remove_file(at("vanishes")).unwrap();
+        assert!(end(&files).unwrap() == before);
+        assert_eq!(files.refresh().unwrap().manifest, files.manifest, "nothing is lost");
+    }
+
+    #[test]
+    fn what_is_lost_of_a_large_file_breaks_the_stream_off_and_is_copied_when_it_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("data");
         fs::write(&file, [7; 100_000]).unwrap();
         let files = ProjectFiles::read(dir.path()).unwrap();
-        let all = files.manifest.missing(&UploadedRecords::default());
-        let end = || {
-            let mut pieces = files.stream(all.clone());
-            while let Some(piece) = pieces.blocking_recv() {
-                piece.map_err(|e| e.to_string())?;
-            }
-            Ok::<(), String>(())
-        };
-        assert!(end().is_ok());
-        for size in [99_999, 100_001] {
-            fs::write(&file, vec![7; size]).unwrap();
-            let message = end().unwrap_err();
+        let mut rewritten = vec![7; 100_000];
+        rewritten[99_999] = 8;
+        for changed in [rewritten, vec![7; 99_999]] {
+            fs::write(&file, &changed).unwrap();
+            let message = end(&files).unwrap_err();
             assert!(message.contains("data") && message.contains(CHANGED), "{message}");
+            let copied = files.refresh().unwrap();
+            // whatever becomes of it now
+            fs::write(&file, "x").unwrap();
+            assert!(end(&copied).unwrap().windows(changed.len()).any(|bytes| bytes == changed));
+            let hash = crate::text::digest::hash(&changed);
+            assert!(
+                matches!(copied.manifest.0["data"], Entry::File { hash: h, size, .. } if h == hash && size == changed.len() as u64)
+            );
+            assert!(copied.notes.is_empty() && copied.hash != files.hash);
         }
         fs::remove_file(&file).unwrap();
-        assert!(end().unwrap_err().contains("No such file"));
+        assert!(end(&files).unwrap_err().contains(CHANGED));
+        let without = files.refresh().unwrap();
+        assert!(without.manifest.0.is_empty() && end(&without).is_ok());
+        assert_eq!(without.notes, ["left out 1 file removed during the upload: data"]);
+        // a pipe in its place would block whoever opens it
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(end(&files).unwrap_err().contains(CHANGED) && files.refresh().unwrap().manifest.0.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_has_not_changed_since_long_is_read_once_for_each_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("data");
+        fs::write(&file, [7; 100_000]).unwrap();
+        // the ctime cannot be set
+        thread::sleep(std::time::Duration::from_millis(4100));
+        let files = ProjectFiles::read(dir.path()).unwrap();
+        let before = fs::metadata(&file).unwrap();
+        assert!(files.contents["data"].is_settled() && end(&files).is_ok());
+        let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
+        fs::write(&file, [8; 100_000]).unwrap();
+        File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
+        assert!(end(&files).unwrap_err().contains(CHANGED), "of the same size and mtime");
+    }
+
+    #[test]
+    fn more_small_files_than_are_kept_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let contents: Vec<Vec<u8>> =
+            (0..700_u32).map(|i| [vec![7; 50_000], i.to_ne_bytes().to_vec()].concat()).collect();
+        for (i, contents) in contents.iter().enumerate() {
+            fs::write(dir.path().join(i.to_string()), contents).unwrap();
+        }
+        let files = ProjectFiles::read(dir.path()).unwrap();
+        assert!(end(&files).is_ok());
+        for i in 0..contents.len() {
+            fs::write(dir.path().join(i.to_string()), "changed").unwrap();
+        }
+        assert!(end(&files).unwrap_err().contains(CHANGED));
+        let again = files.refresh().unwrap();
+        let changed = again.manifest.0.iter().filter(|(name, entry)| files.manifest.0[*name] != **entry).count();
+        assert!((1..100).contains(&changed), "{changed}");
+        assert!(end(&again).is_ok());
     }
 }

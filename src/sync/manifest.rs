@@ -1,6 +1,7 @@
 //! A project's manifest: names, modes and content hashes as text that the operator's machine and the nodes can compare.
 
 use crate::text::digest::{Hash, hex, in_hex};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry of a project.
@@ -93,6 +94,57 @@ impl Manifest {
         self.0.values().map(Entry::size).sum()
     }
 
+    /// Returns the links whose targets are not in the project, with these targets. `below`: the project's path on the nodes.
+    pub fn links_out(&self, below: &str) -> Vec<(&str, &str)> {
+        let is_below =
+            |target: &str| target.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let leads_out = |name: &str, target: &str| {
+            if target.starts_with('/') {
+                return !is_below(target);
+            }
+            let mut depth = Some(parents(name).count());
+            for part in target.split('/') {
+                depth = match part {
+                    "" | "." => depth,
+                    ".." => depth.and_then(|depth| depth.checked_sub(1)),
+                    _ => depth.map(|depth| depth + 1),
+                };
+            }
+            depth.is_none()
+        };
+        let links = self.0.iter().filter_map(|(name, entry)| match entry {
+            Entry::Link { target } => Some((name.as_str(), target.as_str())),
+            _ => None,
+        });
+        links.filter(|(name, target)| leads_out(name, target)).collect()
+    }
+
+    /// Returns the files and directories with most of the bytes, the largest first: not a directory that has nearly all of its bytes in
+    /// one of its entries, but that entry.
+    pub fn largest(&self) -> Vec<(&str, u64)> {
+        /// How many at most, and of which share of all bytes.
+        const MOST: usize = 3;
+        const SHARE: u64 = 10;
+        let mut sizes = BTreeMap::<&str, u64>::new();
+        for (name, entry) in self.0.iter().filter(|(_, entry)| entry.size() > 0) {
+            parents(name).chain([name.as_str()]).for_each(|path| *sizes.entry(path).or_default() += entry.size());
+        }
+        let mut largest: Vec<_> = sizes.iter().filter(|(path, _)| !path.contains('/')).map(|(p, s)| (*p, *s)).collect();
+        largest.sort_by_key(|(_, size)| Reverse(*size));
+        largest.truncate(MOST);
+        largest.retain(|(_, size)| size.saturating_mul(SHARE) >= self.size());
+        for (path, size) in &mut largest {
+            let inside = |path: &str, of: u64| {
+                let within = sizes.iter().filter(|(p, s)| parents(p).last() == Some(path) && **s >= of - of / SHARE);
+                within.map(|(path, size)| (*path, *size)).next()
+            };
+            while let Some(most) = inside(path, *size) {
+                (*path, *size) = most;
+            }
+        }
+        largest
+    }
+
     /// Returns the hash that a node computes over the selected entries when they have arrived.
     pub fn arrived(&self, selection: &Selection) -> String {
         in_hex(contents(self.select(selection)).as_bytes())
@@ -162,6 +214,32 @@ mod tests {
             }
         }
         all
+    }
+
+    #[test]
+    fn links_that_lead_out_of_the_project() {
+        let link = |(name, target): &(&str, &str)| (name.to_string(), Entry::Link { target: target.to_string() });
+        let out = [("a", "/data//x"), ("b", ".."), ("d/c", "../../x"), ("d/e", "./..//../x/y"), ("f", "/workspaces")];
+        let inside =
+            [("d/g", "../x"), ("h", "d/../x"), ("i", "."), ("j", "/workspace"), ("k", "/workspace/x"), ("l", "..x")];
+        let manifest = Manifest(out.iter().chain(&inside).map(link).collect());
+        assert_eq!(manifest.links_out("/workspace"), out);
+    }
+
+    #[test]
+    fn what_is_large_is_named_by_the_path_that_one_would_exclude() {
+        let file =
+            |(name, size): &(&str, u64)| (name.to_string(), Entry::File { hash: hash(b""), mode: 0o644, size: *size });
+        let of = |files: &[(&str, u64)]| {
+            let manifest = Manifest(files.iter().map(file).collect());
+            manifest.largest().iter().map(|(path, size)| format!("{path} {size}")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(&[("src/data/a", 40), ("src/data/b", 50), ("src/x", 5), ("last.ckpt", 30), ("e", 0), ("f", 9)]),
+            ["src/data 90", "last.ckpt 30"]
+        );
+        assert_eq!(of(&[("a", 0)]), [""; 0]);
+        assert_eq!(of(&[("a/b/c/d", 7)]), ["a/b/c/d 7"]);
     }
 
     proptest! {

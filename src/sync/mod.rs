@@ -1,11 +1,14 @@
 //! Transfer of projects and outputs.
 //!
-//! Upload: [`files`] reads the project here, [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
+//! Upload: [`files`] reads the project here, without what `ignored` leaves out, and `contents` keeps what was hashed until it is sent;
+//! [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
 //! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
 //! [`project`] has the project's directory here, its name and command.
 
+mod contents;
 pub mod download;
 pub mod files;
+mod ignored;
 pub mod manifest;
 pub mod outputs;
 pub mod project;

@@ -4,12 +4,14 @@
 use crate::error::{Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
+use crate::paths::WORKSPACE;
 use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
-use crate::sync::files::ProjectFiles;
-use crate::sync::manifest::{Entry, UploadedRecords};
+use crate::sync::files::{NAMED, ProjectFiles, pattern};
+use crate::sync::manifest::{Entry, Manifest, UploadedRecords};
 use crate::text::failure::{self, Files};
 use crate::text::units::{count, human};
+use std::path::Path;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
@@ -28,6 +30,9 @@ const MERGE: &str = concat!(
 const DIFFERENT: i32 = 3;
 const MISPLACED: i32 = 4;
 
+/// From how many bytes on the first upload to a node is noted.
+const LARGE: u64 = 1 << 30;
+
 /// Time limit for copying a project's directory, with all that jobs wrote there, to a separate one for a job.
 const COPY_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -40,6 +45,8 @@ pub struct Project {
     pub origin: String,
     /// Whether it replaces a project of the same name from another place.
     pub shared: bool,
+    /// What else is mounted in the containers, by its path there: links may lead to it.
+    pub mounts: Vec<String>,
 }
 
 /// A project's directory on a node.
@@ -120,6 +127,7 @@ impl NodeProject<'_> {
         if is_same {
             return Ok(Uploaded::default());
         }
+        project.note(uploaded.is_empty(), events);
         let ProjectFiles { manifest, hash, .. } = &project.files;
         let missing = manifest.missing(&uploaded);
         let sent = manifest.select(&missing).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. })).count();
@@ -166,6 +174,46 @@ impl NodeProject<'_> {
             events.warn(format!("{node}: cannot merge the outputs of a job into project {name}: {cause}"));
         }
     }
+}
+
+impl Project {
+    /// Notes what the operator may not expect of an upload, once for all nodes.
+    fn note(&self, is_first: bool, events: &Events) {
+        let ProjectFiles { manifest, notes, noted, .. } = &self.files;
+        noted.project.call_once(|| {
+            notes.iter().cloned().chain(note_of_links(manifest, &self.mounts)).for_each(|note| events.note(note));
+        });
+        if is_first && manifest.size() > LARGE {
+            noted.size.call_once(|| events.note(note_of_size(manifest)));
+        }
+    }
+}
+
+/// Returns a note about links that lead out of the project, to what the nodes may not have. `mounts`: directories in the containers.
+fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
+    let is_mounted = |target: &str| mounts.iter().any(|mount| Path::new(target).starts_with(mount));
+    let links: Vec<_> = manifest.links_out(WORKSPACE).into_iter().filter(|(_, target)| !is_mounted(target)).collect();
+    let named: Vec<_> = links.iter().take(NAMED).map(|(name, target)| format!("{name} -> {target}")).collect();
+    let (leads, more) = (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
+    (!links.is_empty()).then(|| {
+        format!(
+            "{} {leads} out of the project, and what is there is not uploaded: {}{more}\n  hint: mount it in the containers with `mounts` of the inventory, or copy it into the project",
+            count(links.len(), "link"),
+            named.join(", ")
+        )
+    })
+}
+
+/// Returns a note about what is large in a project.
+fn note_of_size(manifest: &Manifest) -> String {
+    let largest = manifest.largest();
+    let named: Vec<_> = largest.iter().map(|(name, size)| format!("{name} ({})", human(*size))).collect();
+    let most = if named.is_empty() { String::new() } else { format!(", most of it in {}", named.join(", ")) };
+    let line = largest.first().map_or_else(|| "NAME".to_owned(), |(name, _)| pattern(Path::new(name)));
+    format!(
+        "the first upload sends {} to each node{most}\n  hint: a line in .hvdctlignore leaves out what it names: {line}",
+        human(manifest.size())
+    )
 }
 
 /// Why a project is not uploaded to a directory.
@@ -223,7 +271,8 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
             ),
         ),
         (Some(Files::Vanished), _) | (None, Kind::FileChanged | Kind::CommandFailed { status: DIFFERENT }) => {
-            (Kind::FileChanged, "a file was changed while it was uploaded: try again".to_owned())
+            let hint = "a program keeps changing files of the project: end it, or exclude its files in .hvdctlignore";
+            (Kind::FileChanged, hint.to_owned())
         }
         (None, Kind::TimedOut) => (
             Kind::TimedOut,

@@ -3,10 +3,11 @@
 use crate::process::{eventually, run, s};
 use crate::state::{FULL, Lab, NODES, id_of, node_sh, on};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Names, kinds, modes, contents and targets of a directory's entries, sorted, one record each. The directory is the first
 /// argument. Where the record of a file that a job wrote would stand (`by-rank-*`) there is nothing.
@@ -125,6 +126,45 @@ fn what_is_ignored_stays_here() {
         let there = on(node, "ls -A /opt/horovod/projects/p");
         assert_eq!(there, format!(".gitignore\n.hvdctlignore\nby-rank-{rank}\ntrain.py\n"));
     }
+}
+
+#[test]
+fn a_part_of_a_repository_arrives_while_programs_write_to_it() {
+    let lab = Lab::up();
+    let project = lab.project(
+        "repo/part",
+        &[("train.py", "print('go')"), ("data/x", "large"), (".env", "KEY=secret"), ("notebook", "")],
+    );
+    fs::write(project.join("../.gitignore"), "data/\n.env\n").unwrap();
+    fs::create_dir(project.join("../.git")).unwrap();
+    fs::write(project.join("../.git/HEAD"), "").unwrap();
+    symlink("/mnt/nvme//imagenet/./x", project.join("imagenet")).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0_u64.. {
+                if stop.load(Relaxed) {
+                    break;
+                }
+                let mut log = fs::File::options().create(true).append(true).open(project.join("train.log")).unwrap();
+                log.write_all(&b"line\n".repeat(1000)).unwrap();
+                if turn % 16 == 0 {
+                    fs::write(project.join("notebook"), turn.to_string().repeat(100_000)).unwrap();
+                }
+                std::thread::sleep(s(1) / 50);
+            }
+        });
+        for _ in 0..2 {
+            let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]);
+            let notes = ["2 entries by ", "1 link leads out of the project", "imagenet -> /mnt/nvme//imagenet/./x"];
+            done.code(0).complains(&notes);
+        }
+        stop.store(true, Relaxed);
+    });
+    let listed = NODES.map(|node| node_sh(node, LIST, &["/opt/horovod/projects/part"]).ok());
+    assert!(listed[0].contains("train.log") && listed[0].contains("'/mnt/nvme//imagenet/./x'"), "{}", listed[0]);
+    assert!(!listed[0].contains(".env") && !listed[0].contains("data"), "{}", listed[0]);
+    assert_eq!(listed[0], listed[1]);
 }
 
 #[test]

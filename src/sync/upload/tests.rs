@@ -68,6 +68,111 @@ fn odd_names_arrive_unchanged_and_only_changes_are_sent() {
 }
 
 #[test]
+fn targets_of_links_arrive_byte_for_byte() {
+    let bench = Bench::new();
+    let long = |length: usize| format!("/mnt//{}", "x/./".repeat(length))[..length].to_owned();
+    let targets = ["/mnt/nvme//imagenet", "./a/./b", "/", "//", "a//", "../..//x/", "a/../b", " ", "x\n", "\\"]
+        .map(str::to_owned);
+    let targets = targets.into_iter().chain([98, 99, 100, 101, 102, 600].map(long));
+    for (i, target) in targets.enumerate() {
+        symlink(&target, bench.here(&format!("{i}"))).unwrap();
+        symlink(&target, bench.here(&format!("{i}{}", "n".repeat(150)))).unwrap();
+    }
+    bench.write("train.py", "");
+    bench.upload();
+    bench.same();
+}
+
+/// Uploads to this node as `job::prepare` does to all of them: again with what `refresh` has read, while that may help.
+fn upload_while_it_changes(bench: &Bench) -> (ProjectFiles, usize) {
+    let mut files = bench.tree();
+    for number in 1..=5 {
+        let missing = files.manifest.missing(&bench.compare(&files).uploaded);
+        let mut pieces = files.stream(missing.clone());
+        let (mut stream, mut is_whole) = (Vec::new(), true);
+        while let Some(piece) = pieces.blocking_recv() {
+            is_whole &= piece.is_ok();
+            stream.extend(piece.unwrap_or_default());
+        }
+        let done = bench.apply(&files, &missing, &stream);
+        if is_whole && done.status.success() {
+            return (files, number);
+        }
+        assert!(!is_whole || done.status.code() == Some(DIFFERENT), "{done:?}");
+        files = files.refresh().unwrap();
+    }
+    panic!("it changes too fast");
+}
+
+#[test]
+fn a_project_arrives_while_other_programs_write_to_it() {
+    let bench = Bench::new();
+    bench.write("train.py", "print()");
+    for i in 0..200 {
+        bench.write(&format!("src/{i}.py"), &i.to_string().repeat(1000));
+    }
+    bench.write("log", "");
+    bench.write("large.log", &"line\n".repeat(50_000));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let append = |name: &str| {
+                let mut file = fs::File::options().append(true).open(bench.here(name)).unwrap();
+                file.write_all(b"line\n").unwrap();
+            };
+            for turn in 0_u64.. {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                append("log");
+                append("large.log");
+                // an editor writes a new file and renames it
+                bench.write("train.py~", &format!("print({turn})"));
+                fs::rename(bench.here("train.py~"), bench.here("train.py")).unwrap();
+                // a notebook is written in place, a checkpoint comes and goes
+                bench.write("notebook", &format!("{turn} ").repeat(100_000));
+                bench.write("last.tmp", &format!("{turn} ").repeat(50_000));
+                let _ = fs::rename(bench.here("last.tmp"), bench.here("last"));
+                let _ = fs::remove_file(bench.here("last"));
+            }
+        });
+        let uploads = (0..3).map(|_| upload_while_it_changes(&bench));
+        for (files, _) in uploads {
+            // what arrived is what was read, and the node has proven it
+            assert_eq!(bench.arrived().manifest, files.manifest);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    bench.upload();
+    bench.same();
+}
+
+#[test]
+fn one_note_names_links_that_lead_out_and_one_what_is_large() {
+    let link = |target: &str| Entry::Link { target: target.into() };
+    let file = |size| Entry::File { hash: [0; 32], mode: 0o644, size };
+    let entries = [
+        ("data".to_owned(), link("/home/me/datasets/mnist")),
+        ("here".to_owned(), link("train.py")),
+        ("mounted".to_owned(), link("/data/imagenet")),
+        ("train.py".to_owned(), file(10)),
+        ("runs/a [1]".to_owned(), file(3 << 30)),
+    ];
+    let manifest = Manifest(entries.into());
+    let note = note_of_links(&manifest, &["/data".into()]).unwrap();
+    assert!(note.starts_with(
+        "1 link leads out of the project, and what is there is not uploaded: data -> /home/me/datasets/mnist\n"
+    ));
+    assert!(note_of_links(&manifest, &["/data".into(), "/home".into()]).is_none());
+    let note = note_of_size(&manifest);
+    assert!(
+        note.starts_with("the first upload sends 3.0 GiB to each node, most of it in runs/a [1] (3.0 GiB)\n"),
+        "{note}"
+    );
+    assert!(note.ends_with(r"/runs/a \[1\]"), "{note}");
+}
+
+#[test]
 fn what_was_deleted_here_is_deleted_there() {
     let bench = Bench::new();
     for name in ["kind", "other/kind", "gone", "d/e/f", "moved/f", "stays/f"] {
@@ -510,7 +615,7 @@ fn a_failed_upload_has_a_kind_and_a_hint() {
     assert_eq!(kind, Kind::NoSpace);
     assert!(late.contains("free space") && !late.contains("intact") && !late.contains("modes"), "{late}");
     let (kind, hint) = explained(DIFFERENT, "the files that arrived differ from those that were sent");
-    assert_eq!((kind, hint.contains("try again")), (Kind::FileChanged, true));
+    assert_eq!((kind, hint.contains(".hvdctlignore")), (Kind::FileChanged, true));
     let (_, hint) = explained(1, "cp: cannot overwrite directory './data' with non-directory");
     assert!(hint.contains("move it away"), "{hint}");
     assert_eq!(explained(2, "odd"), (Kind::CommandFailed { status: 2 }, String::new()));

@@ -1,0 +1,190 @@
+//! The contents of files as they were hashed, for as long as the upload takes, although others write to them meanwhile.
+
+use crate::text::digest::{Hash, Hasher, finish, hasher};
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Bytes that are read from a file at once.
+pub(super) const BLOCK: usize = 64 * 1024;
+
+/// For how long after a change another one may leave the same times: some file systems store seconds.
+const COARSE: Duration = Duration::from_secs(3);
+
+/// The contents of a file that was hashed.
+#[derive(Debug)]
+pub(super) struct Contents {
+    source: Source,
+    /// When the file was changed last, in seconds since 1970.
+    pub(super) mtime: u64,
+}
+
+/// Where contents come from.
+#[derive(Debug)]
+enum Source {
+    /// The bytes that were hashed.
+    Memory(Vec<u8>),
+    /// A private copy, whose bytes were hashed.
+    Copy(File),
+    /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without another state.
+    Place(Option<Stamp>),
+}
+
+/// The state of a file that changes with its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp([i64; 7]);
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Stamp {
+        let number = |value: u64| i64::from_ne_bytes(value.to_ne_bytes());
+        let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+        Stamp([number(meta.dev()), number(meta.ino()), number(meta.size()), times[0], times[1], times[2], times[3]])
+    }
+}
+
+impl Contents {
+    fn new(source: Source, meta: &Metadata) -> Contents {
+        Contents { source, mtime: u64::try_from(meta.mtime()).unwrap_or_default() }
+    }
+
+    /// Returns contents that are kept in memory.
+    pub(super) fn in_memory(bytes: Vec<u8>, meta: &Metadata) -> Contents {
+        Contents::new(Source::Memory(bytes), meta)
+    }
+
+    /// Returns the contents of a file that was hashed after `before`, to be read again when they are sent.
+    pub(super) fn in_place(file: &File, before: &Metadata) -> io::Result<Contents> {
+        let after = file.metadata()?;
+        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(after.ctime()).unwrap_or_default());
+        let age = SystemTime::now().duration_since(changed);
+        let stamp = Stamp::of(&after);
+        let is_settled = stamp == Stamp::of(before) && age.is_ok_and(|age| age > COARSE);
+        Ok(Contents::new(Source::Place(is_settled.then_some(stamp)), &after))
+    }
+
+    /// Hashes a file as long as it is now. Returns hash, size and permission bits.
+    pub(super) fn hash(path: &Path) -> io::Result<(Hash, u64, u32, Contents)> {
+        let (file, meta) = open(path)?;
+        let mut hasher = hasher();
+        let size = copy(&file, meta.len(), &mut hasher)?;
+        Ok((finish(&hasher), size, mode(&meta), Contents::in_place(&file, &meta)?))
+    }
+
+    /// Hashes a file that keeps changing, and copies what was hashed.
+    pub(super) fn hash_copy(path: &Path) -> io::Result<(Hash, u64, u32, Contents)> {
+        let (file, meta) = open(path)?;
+        let mut both = HashedCopy { copy: tempfile::tempfile()?, hasher: hasher() };
+        let size = copy(&file, meta.len(), &mut both)?;
+        Ok((finish(&both.hasher), size, mode(&meta), Contents::new(Source::Copy(both.copy), &meta)))
+    }
+
+    /// Passes `size` bytes to `write`. Returns whether they are those of the hash, as far as this machine can know; the node finds out.
+    pub(super) fn send(
+        &self,
+        path: &Path,
+        (hash, size): (&Hash, u64),
+        write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        match &self.source {
+            Source::Memory(bytes) => write(&mut &bytes[..])?,
+            Source::Copy(file) => write(&mut BufReader::with_capacity(BLOCK, ReadAt { file, at: 0 }.take(size)))?,
+            Source::Place(_) => {
+                let file = match open(path) {
+                    Err(e) if is_gone(&e) => return Ok(false),
+                    opened => opened?.0,
+                };
+                let mut reader = BufReader::with_capacity(BLOCK, (&file).take(size));
+                write(&mut reader)?;
+                return Ok(reader.get_ref().limit() == 0 && self.is_as_hashed(&file, hash, size)?);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether the contents can still be had. A file that has only grown still begins with them.
+    pub(super) fn is_intact(&self, path: &Path, hash: &Hash, size: u64) -> io::Result<bool> {
+        match self.source {
+            Source::Memory(_) | Source::Copy(_) => Ok(true),
+            Source::Place(_) => self.is_as_hashed(&open(path)?.0, hash, size),
+        }
+    }
+
+    /// Returns whether the file's state says that its contents are those that were hashed.
+    #[cfg(test)]
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.source, Source::Place(Some(_)))
+    }
+
+    fn is_as_hashed(&self, mut file: &File, hash: &Hash, size: u64) -> io::Result<bool> {
+        if matches!(self.source, Source::Place(Some(stamp)) if stamp == Stamp::of(&file.metadata()?)) {
+            return Ok(true);
+        }
+        let mut hasher = hasher();
+        file.rewind()?;
+        Ok(copy(file, size, &mut hasher)? == size && finish(&hasher) == *hash)
+    }
+}
+
+/// Opens a file to read it. What was replaced by something else than a file is gone; a pipe would block.
+pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let is_other = |e: &io::Error| {
+        [rustix::io::Errno::LOOP, rustix::io::Errno::NXIO]
+            .iter()
+            .any(|code| e.raw_os_error() == Some(code.raw_os_error()))
+    };
+    let file = file.map_err(|e| if is_other(&e) { ErrorKind::NotFound.into() } else { e })?;
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok((file, meta)) } else { Err(ErrorKind::NotFound.into()) }
+}
+
+/// Returns the permission bits.
+pub(super) fn mode(meta: &Metadata) -> u32 {
+    meta.mode() & 0o7777
+}
+
+/// Returns whether an error means that a file is not there any more.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle)
+}
+
+/// Copies at most `size` bytes: a file may grow faster than it is read.
+fn copy(file: &File, size: u64, to: &mut impl Write) -> io::Result<u64> {
+    io::copy(&mut BufReader::with_capacity(BLOCK, file.take(size)), to)
+}
+
+/// Hashes what is written to a file.
+struct HashedCopy {
+    copy: File,
+    hasher: Hasher,
+}
+
+impl Write for HashedCopy {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.copy.write_all(data)?;
+        self.hasher.update(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.copy.flush()
+    }
+}
+
+/// Reads a file that is read elsewhere at the same time.
+struct ReadAt<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for ReadAt<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
