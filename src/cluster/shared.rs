@@ -28,7 +28,7 @@ const LOCAL: [&str; 14] = [
 ];
 
 /// Finds the directories that the nodes share, and adds them to what is known of these nodes. Contacts only nodes that may share one:
-/// those with the same inode number, which cloned machines have too, and those on network file systems.
+/// those where it is on a file system that several machines can mount.
 pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
     let all: Vec<&Facts> = nodes.iter().map(|(_, facts)| &**facts).collect();
     let suspects: Vec<_> = all.iter().map(|facts| suspects(facts, &all)).collect();
@@ -69,8 +69,7 @@ pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
 /// Returns the directories of a node that may be those of another node, too.
 fn suspects(facts: &Facts, all: &[&Facts]) -> Vec<NodeDirectory> {
     let is_local = |directory: &NodeDirectory| LOCAL.contains(&directory.file_system.as_str());
-    let may_be_one =
-        |a: &NodeDirectory, b: &NodeDirectory| a.what == b.what && (a.inode == b.inode || !is_local(a) && !is_local(b));
+    let may_be_one = |a: &NodeDirectory, b: &NodeDirectory| a.what == b.what && !is_local(a) && !is_local(b);
     let others = || all.iter().filter(|other| !std::ptr::eq(**other, facts)).flat_map(|other| &other.directories);
     facts.directories.iter().filter(|directory| others().any(|other| may_be_one(directory, other))).cloned().collect()
 }
@@ -104,12 +103,11 @@ mod tests {
             let (a, b) = (facts(a), facts(b));
             suspects(&a, &[&a, &b]).iter().map(|directory| directory.what.clone()).collect::<Vec<_>>()
         };
-        let local = "directory jobs 7 ext2/ext3 /opt/jobs\ndirectory projects 8 ext2/ext3 /opt/my projects\n";
-        assert_eq!(suspect(local, "directory jobs 8 xfs /opt\ndirectory projects 9 xfs /opt\n"), [""; 0]);
-        assert_eq!(suspect(local, "directory jobs 6 xfs /opt\ndirectory projects 8 xfs /opt\n"), ["projects"]);
-        // inode numbers of some network file systems are each client's own
-        let remote = "directory jobs 1 fuseblk /jobs\n";
-        assert_eq!(suspect(remote, "directory jobs 2 UNKNOWN(0x19830326) /jobs\n"), ["jobs"]);
+        let local = "directory jobs ext2/ext3 /opt/jobs\ndirectory projects nfs /opt/my projects\n";
+        assert_eq!(suspect(local, "directory jobs ext2/ext3 /opt\ndirectory projects xfs /opt\n"), [""; 0]);
+        assert_eq!(suspect(local, "directory jobs nfs /opt\ndirectory projects nfs /opt\n"), ["projects"]);
+        let remote = "directory jobs fuseblk /jobs\n";
+        assert_eq!(suspect(remote, "directory jobs UNKNOWN(0x19830326) /jobs\n"), ["jobs"]);
         assert_eq!(suspect(remote, local), [""; 0]);
     }
 
@@ -141,8 +139,7 @@ mod tests {
         assert_eq!(found(&[&a, &b, &a]), ["jobs 2\n", "", "jobs 0\n"]);
         assert_eq!(found(&[&a, &b]), ["", ""]);
         assert!([&a, &b].iter().all(|path| fs::read_dir(path).unwrap().count() == 0));
-        let directory =
-            NodeDirectory { what: "jobs".into(), inode: 1, file_system: "nfs".into(), path: "/jobs".into() };
+        let directory = NodeDirectory { what: "jobs".into(), file_system: "nfs".into(), path: "/jobs".into() };
         let shared = parse(b"jobs 1\nssh 1\njobs 7\n", &[directory], |i| (i == 1).then(|| "node2".to_owned()));
         assert_eq!(shared, [SharedDirectory { what: "jobs".into(), path: "/jobs".into(), with: vec!["node2".into()] }]);
     }

@@ -6,7 +6,7 @@ use crate::cluster::nodes::{
 };
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::job::capacity::{drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
@@ -119,7 +119,10 @@ impl Context {
             // a failure ends the command, before the nodes of the launchers are asked
             let mut nodes = all(events, observed)?;
             drop_ended_jobs(target, &mut nodes, events).await?;
-            find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
+            // it writes to the nodes
+            if locks {
+                find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
+            }
             Ok(nodes)
         };
         cancellation.run(observing).await
@@ -153,6 +156,10 @@ impl Context {
             }
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
+                // a GPU that failed does not come back by itself
+                Err(Error::Nodes { failed, .. }) if failed.iter().any(|e| e.kind == Kind::NvidiaSmiFailed) => {
+                    Err(Error::Nodes { failed, done: 0 })
+                }
                 // a node that briefly does not answer is queried again
                 Err(Error::Nodes { .. } | Error::Unreachable(_)) => result,
                 Err(error) => Err(error),

@@ -22,6 +22,7 @@ use crate::sync::project;
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 
@@ -33,8 +34,10 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
-    let mounts =
-        context.target.nodes().iter().flat_map(|node| &node.container.mounts).map(|m| m.target.clone()).collect();
+    // what only some nodes have is missing on the others
+    let mounts = context.target.nodes().into_iter().map(|node| node.container.mounts.into_iter().map(|m| m.target));
+    let mounts = mounts.map(BTreeSet::from_iter).reduce(|all, of_node| &all & &of_node).unwrap_or_default();
+    let mounts = mounts.into_iter().collect();
     let program = async move {
         let origin = project::origin(&root);
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))

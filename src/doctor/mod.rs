@@ -190,7 +190,9 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let names: Vec<&str> = all.iter().map(|node| node.facts.hostname.as_str()).collect();
     let names = serde_json::to_string(&names).unwrap_or_default();
     let program = format!("NAMES = {names}\n{INSIDE}{}", launch::INSIDE);
-    let argv = [SESSION_SHELL, "-c", "exec python3 -"];
+    // a worker of an earlier version has no such shell; it is examined all the same, and another finding says that it is old
+    let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");
+    let argv = ["sh", "-c", run.as_str()];
     let output = runtime.run_in(id, &argv, program.as_bytes(), operation, INSIDE_LIMIT).await?;
     let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
     let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;

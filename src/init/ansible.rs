@@ -89,7 +89,8 @@ impl Written {
             Section::Variables(group) => {
                 let (name, value) = line.split_once('=').ok_or("expected NAME=VALUE")?;
                 let value = words(value.trim()).map_or(value.trim().to_owned(), |words| words.join(" "));
-                let group = self.groups.entry(group.clone()).or_default();
+                let group =
+                    self.groups.entry(group.clone()).or_insert_with(|| Group { line: number, ..Group::default() });
                 group.variables.insert(name.trim().to_owned(), (number, value));
                 Ok(())
             }

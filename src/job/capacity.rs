@@ -136,7 +136,8 @@ pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) 
 fn gpus_unknown(observed: &ObservedNode) -> Option<NodeError> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     network::gpu_failure(node, facts)?;
-    check_gpus(node, facts).err()
+    let hint = format!("or leave the node out: hvdctl drain {0}, or --on '!{0}'", node.name);
+    check_gpus(node, facts).err().map(|error| error.hint(hint))
 }
 
 /// Returns a node's name and how many ranks a job may have there if nothing is allocated.

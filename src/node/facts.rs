@@ -93,8 +93,6 @@ pub struct Disk {
 pub struct NodeDirectory {
     /// What it is for: `ssh`, `jobs` or `projects`.
     pub what: String,
-    /// Its inode number.
-    pub inode: u64,
     /// The type of its file system, as `stat` names it without spaces.
     pub file_system: String,
     /// The directory.
@@ -226,11 +224,13 @@ impl Facts {
     /// Parses `eth0 10.0.0.1/24 LABEL`.
     fn add_address(&mut self, value: &str) -> Option<()> {
         let mut words = value.split(' ');
-        let (name, (address, bits)) = (words.next()?.split('@').next()?, words.next()?.split_once('/')?);
+        let (name, text) = (words.next()?.split('@').next()?, words.next()?);
+        // that of a point-to-point interface has no prefix: ip shows the prefix of its peer
+        let (address, bits) = text.split_once('/').map_or((text, None), |(a, bits)| (a, bits.parse().ok()));
         let address = address.parse().ok()?;
         self.addresses.push((name.to_owned(), address));
         self.labels.extend(words.next().map(|label| (address, label.to_owned())));
-        self.networks.insert(address, network(address, bits.parse().ok()?));
+        self.networks.extend(bits.map(|bits| (address, network(address, bits))));
         Some(())
     }
 
@@ -286,11 +286,10 @@ pub fn disk(value: &str) -> Option<Disk> {
     Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
 }
 
-/// Parses `WHAT INODE FILE-SYSTEM PATH`.
+/// Parses `WHAT FILE-SYSTEM PATH`.
 fn directory(value: &str) -> Option<NodeDirectory> {
-    let [what, inode, file_system, path] = parts(value)?;
-    let (what, inode, file_system) = (what.to_owned(), inode.parse().ok()?, file_system.to_owned());
-    Some(NodeDirectory { what, inode, file_system, path: path.to_owned() })
+    let [what, file_system, path] = parts(value)?.map(str::to_owned);
+    Some(NodeDirectory { what, file_system, path })
 }
 
 /// Returns the network of an address.
@@ -335,6 +334,7 @@ mod tests {
         let facts = Facts::parse(
             "hostname node1\ncores 2\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 fe80::1/64\n\
              addr eth0@if7 10.0.0.1/24 eth0\naddr eth0@if7 10.0.9.130/25 eth0\naddr eth0@if7 10.8.0.1/0 eth0:1\n\
+             addr tun0 10.9.0.1 tun0\n\
              nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\ngpu exit 0\nmig exit 0\ndir . 700 0:0\n\
              file id_rsa.pub 644 0:0\n\
              text id_rsa.pub ssh-rsa AAAA x\nlater thing\n",
@@ -347,6 +347,7 @@ mod tests {
             (addresses("eth0"), addresses("eth0:1")),
             (vec!["10.0.0.1".into(), "10.0.9.130".into()], vec!["10.8.0.1".into()])
         );
+        assert_eq!(facts.interface_of("10.9.0.1".parse().unwrap()), Some("tun0"));
         let networks = ["10.0.0.1", "10.0.9.130", "10.8.0.1", "fe80::1"]
             .map(|a| facts.networks[&a.parse::<IpAddr>().unwrap()].clone());
         assert_eq!(networks, ["10.0.0.0/24", "10.0.9.128/25", "0.0.0.0/0", "fe80::/64"]);

@@ -157,9 +157,10 @@ fn failure(code: Option<i32>, message: Option<&str>) -> Option<String> {
     }
 }
 
-/// Returns whether a line says nothing about a GPU: `nvidia-smi` warns of a corrupted infoROM behind its list.
+/// Returns whether a line is not about a GPU: `nvidia-smi` warns of a corrupted infoROM after its list, and the dynamic linker of a library
+/// of LD_PRELOAD that is not there.
 fn is_blank(line: &str) -> bool {
-    line.trim().is_empty() || line.starts_with("WARNING:")
+    line.trim().is_empty() || line.starts_with("WARNING:") || line.starts_with("ERROR: ld.so:")
 }
 
 /// Parses `GPU 0: NVIDIA H200 (UUID: GPU-…)`.

@@ -33,10 +33,10 @@ nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
 }
-# directories that nodes may share: WHAT INODE FILE-SYSTEM DIRECTORY
+# directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
 own_directory() { # WHAT
-  inode=$(stat -c %i -- "$directory") && type=$(stat -f -c %T -- "$directory") || exit
-  say directory "$1" "$inode" "$(printf '%s' "${type:--}" | tr -d ' ')" "$directory"
+  type=$(stat -f -c %T -- "$directory") || exit
+  say directory "$1" "$(printf '%s' "${type:--}" | tr -d ' ')" "$directory"
 }
 nearest "$ssh_dir"
 own_directory ssh

@@ -54,7 +54,7 @@ def rewrite(text, nodes):
 
 
 def write(nodes, path=PATH):
-    """Writes the nodes' names to the file, in place: it is a mount, which cannot be replaced. Nothing is known without nodes."""
+    """Writes the nodes' names to the file, in place: it is a mount, which cannot be replaced. Does nothing without nodes."""
     if not nodes:
         return
     with open(path, "r+", encoding="utf-8", errors="surrogateescape") as file:

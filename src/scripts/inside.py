@@ -1,6 +1,6 @@
 """Prints what is in the image, as the ranks find it, as "KEY VALUE" lines for checks/details.rs. Runs in the worker and changes
-nothing; hvdctl sets NAMES, the nodes' host names, before, and the launchers append programs of their own (src/launch). Frameworks are not imported if their files suffice, because that
-takes seconds."""
+nothing. hvdctl puts a line before it that sets NAMES, the nodes' host names; the launchers append programs of their own
+(src/launch). Frameworks are not imported if their files suffice, because that takes seconds."""
 import ctypes
 import glob
 import importlib.util
@@ -8,11 +8,15 @@ import os
 import platform
 import re
 import socket
+import threading
+import time
 
 try:
     from importlib.metadata import version
 except ImportError:
     version = None
+
+NAMES_LIMIT = 15  # seconds for the addresses of all names
 
 
 def say(key, value):
@@ -86,13 +90,11 @@ def addresses(name):
     """Returns the IPv4 addresses of a host name; None if it is unknown."""
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return None
     return list(dict.fromkeys(address[0] for *_, address in found))
 
 
-for host in globals()["NAMES"]:
-    print("name:" + host, *(addresses(host) or [""]), flush=True)
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
@@ -101,3 +103,13 @@ say("jax", installed("jax"))
 say("mpi4py", installed("mpi4py"))
 say("cuda", cuda())
 say("nccl", nccl())
+# last, and within a time limit: a name server may not answer
+found = {}
+lookups = [threading.Thread(target=lambda host=host: found.update({host: addresses(host)}), daemon=True) for host in globals()["NAMES"]]
+for lookup in lookups:
+    lookup.start()
+limit = time.monotonic() + NAMES_LIMIT
+for lookup in lookups:
+    lookup.join(max(0, limit - time.monotonic()))
+for host, resolved in sorted(found.items()):
+    print("name:" + host, *(resolved or [""]), flush=True)

@@ -1,5 +1,5 @@
 """Determines from outside whether a rank communicates with others: whether its processes have TCP connections to them, by what the
-kernel lists; proc(5). A rank for which nobody set the variables of its library believes that it is alone, and trains by itself."""
+kernel lists; proc(5). A rank without the variables of its library believes that it is alone, and trains by itself."""
 import contextlib
 import ipaddress
 import os

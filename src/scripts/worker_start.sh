@@ -5,7 +5,9 @@ mkdir -p /run/sshd /run/hvdctl || exit
 (umask 077 && export -p >/run/hvdctl/environment) || exit
 printf '%s\n' '#!/bin/sh' 'unset LOGNAME MAIL SHELL USER' '. /run/hvdctl/environment' 'exec /bin/sh "$@"' >/run/hvdctl/sh &&
   chmod 755 /run/hvdctl/sh || exit
-sed -i 's|^\(root:.*:\)[^:]*$|\1/run/hvdctl/sh|' /etc/passwd || echo "hvdctl: cannot set root's shell; logins keep their environment" >&2
+# /run may be mounted so that nothing there can be executed
+{ /run/hvdctl/sh -c : && sed -i 's|^\(root:.*:\)[^:]*$|\1/run/hvdctl/sh|' /etc/passwd; } ||
+  echo "hvdctl: cannot set root's shell; logins keep their environment" >&2
 # a locked account, which sshd refuses, becomes one without a password
 [ ! -e /etc/shadow ] || sed -i 's/^root:![^:]*:/root:*:/' /etc/shadow || echo "hvdctl: cannot unlock root in /etc/shadow" >&2
 exec "$0" "$@"

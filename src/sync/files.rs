@@ -6,6 +6,7 @@ use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Entry, Manifest, Selection};
 use crate::sync::outputs::STATE_DIR;
 use crate::text::digest::{Hash, finish, hash_each, hasher, in_hex};
+use crate::text::nodeset::printable;
 use crate::text::units::count;
 use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
@@ -174,8 +175,13 @@ impl ProjectFiles {
                     vanished.push(name.clone());
                 }
                 Err(e) => {
-                    let message = format!("cannot copy {}, which changes while it is uploaded: {e}", path.display());
-                    let hint = format!("exclude it with this line in .hvdctlignore: {}", pattern(Path::new(name)));
+                    let (path, copies) = (path.display(), std::env::temp_dir());
+                    let message =
+                        format!("cannot copy {path} to {}, as it changes while it is uploaded: {e}", copies.display());
+                    let hint = format!(
+                        "set TMPDIR to a directory with more space, or exclude it with this line in .hvdctlignore: {}",
+                        pattern(Path::new(name))
+                    );
                     return Err(Error::usage(message, hint));
                 }
             }
@@ -399,7 +405,7 @@ fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(Entr
 /// Returns a note about files that were removed while they were read or sent.
 fn note_of_vanished(names: &mut [String]) -> Option<String> {
     names.sort_unstable();
-    let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let named = names.iter().take(NAMED).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED { ", …" } else { "" };
     (!names.is_empty())
         .then(|| format!("left out {} removed during the upload: {named}{more}", count(names.len(), "file")))
@@ -597,7 +603,7 @@ mod tests {
         let without = files.refresh().unwrap();
         assert!(without.manifest.0.is_empty() && end(&without).is_ok());
         assert_eq!(without.notes, ["left out 1 file removed during the upload: data"]);
-        // a pipe in its place would block whoever opens it
+        // opening a pipe in its place would block
         rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         assert!(end(&files).unwrap_err().contains(CHANGED) && files.refresh().unwrap().manifest.0.is_empty());
     }

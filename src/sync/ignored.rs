@@ -54,7 +54,14 @@ impl IgnoreRules {
     /// Reads the rules; `global_file` finds the operator's ignore file for the repository at a path.
     fn with(root: &Path, global_file: impl Fn(&Path) -> Option<PathBuf>) -> Result<IgnoreRules, Error> {
         let mut rules = IgnoreRules::of_copy(root);
-        let Some(top) = root.ancestors().find(|directory| git_directory(directory).is_some()) else { return Ok(rules) };
+        let mut top = None;
+        for directory in root.ancestors() {
+            if git_directory(directory)?.is_some() {
+                top = Some(directory);
+                break;
+            }
+        }
+        let Some(top) = top else { return Ok(rules) };
         rules.global = global_file(top).map_or(Ok(Gitignore::empty()), |file| read_rules(top, &file))?;
         let mut between: Vec<&Path> = root.ancestors().skip(1).take_while(|parent| parent.starts_with(top)).collect();
         between.reverse();
@@ -145,7 +152,7 @@ impl DirectoryRules {
     fn read(directory: &Path, parent: Option<Arc<DirectoryRules>>, own: bool) -> Result<Arc<DirectoryRules>, Error> {
         let own = if own { read_rules(directory, &directory.join(OWN))? } else { Gitignore::empty() };
         let git = read_rules(directory, &directory.join(".gitignore"))?;
-        let exclude = match git_directory(directory) {
+        let exclude = match git_directory(directory)? {
             Some(git) => read_rules(directory, &git.join("info/exclude"))?,
             None => Gitignore::empty(),
         };
@@ -157,19 +164,40 @@ impl DirectoryRules {
 }
 
 /// Returns the directory of a repository that has its `info/exclude`; `None` for a directory that is not the top of a repository.
-fn git_directory(top: &Path) -> Option<PathBuf> {
+///
+/// # Errors
+/// If that cannot be found out: then it is not known either what the repository ignores.
+fn git_directory(top: &Path) -> Result<Option<PathBuf>, Error> {
     let git = top.join(".git");
-    match fs::metadata(&git) {
+    let found = match fs::metadata(&git) {
         // git takes one without HEAD for an ordinary directory
-        Ok(meta) if meta.is_dir() => git.join("HEAD").symlink_metadata().is_ok().then_some(git),
-        // of a submodule, or of a further work tree, which shares the file with the others
-        Ok(meta) if meta.is_file() => {
-            let text = fs::read_to_string(&git).ok()?;
-            let directory = top.join(text.strip_prefix("gitdir: ")?.trim_end_matches('\n'));
-            let common = fs::read_to_string(directory.join("commondir")).ok();
-            Some(common.map_or(directory.clone(), |common| directory.join(common.trim_end_matches('\n'))))
+        Ok(meta) if meta.is_dir() => {
+            existing(git.join("HEAD").symlink_metadata()).map(|head| head.map(|_| git.clone()))
         }
-        _ => None,
+        // of a submodule, or of a further work tree, which shares the file with the others
+        Ok(meta) if meta.is_file() => linked_git_directory(top, &git),
+        other => existing(other).map(|_| None),
+    };
+    found.map_err(|e| {
+        let hint = "make it readable, or copy the project out of the repository";
+        Error::usage(format!("cannot read {}: {e}", git.display()), hint)
+    })
+}
+
+/// Returns the directory that a file `.git` leads to.
+fn linked_git_directory(top: &Path, git: &Path) -> io::Result<Option<PathBuf>> {
+    let text = fs::read_to_string(git)?;
+    let Some(directory) = text.strip_prefix("gitdir: ") else { return Ok(None) };
+    let directory = top.join(directory.trim_end_matches('\n'));
+    let common = existing(fs::read_to_string(directory.join("commondir")))?;
+    Ok(Some(common.map_or(directory.clone(), |common| directory.join(common.trim_end_matches('\n')))))
+}
+
+/// Returns `None` for what does not exist.
+fn existing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        result => result.map(Some),
     }
 }
 
@@ -190,6 +218,8 @@ fn read_rules(directory: &Path, file: &Path) -> Result<Gitignore, Error> {
     };
     let text = match fs::metadata(file) {
         Err(e) if is_missing(file, &e) => return Ok(Gitignore::empty()),
+        // the usual way to have no global ignore file
+        Ok(_) if file == Path::new("/dev/null") => return Ok(Gitignore::empty()),
         Ok(meta) if !meta.is_file() => return Err(failed(String::new(), &"it is not a file")),
         meta => meta.and_then(|_| fs::read(file)).map_err(|e| failed(String::new(), &e))?,
     };
@@ -207,9 +237,22 @@ fn read_rules(directory: &Path, file: &Path) -> Result<Gitignore, Error> {
                 "convert the file to UTF-8, e.g. with iconv -f ISO-8859-1 -t UTF-8",
             )
         })?;
-        builder.add_line(Some(file.to_owned()), line).map_err(|e| failed(place(), &e))?;
+        builder.add_line(Some(file.to_owned()), &literal_braces(line)).map_err(|e| failed(place(), &e))?;
     }
     builder.build().map_err(|e| failed(String::new(), &e))
+}
+
+/// Escapes braces, which are ordinary characters in git's patterns.
+fn literal_braces(line: &str) -> String {
+    let (mut escaped, mut is_escaped) = (String::with_capacity(line.len()), false);
+    for character in line.chars() {
+        if matches!(character, '{' | '}') && !is_escaped {
+            escaped.push('\\');
+        }
+        is_escaped = character == '\\' && !is_escaped;
+        escaped.push(character);
+    }
+    escaped
 }
 
 /// Returns whether there is no such file; a link that leads nowhere is one.
@@ -253,6 +296,17 @@ mod tests {
             }
         }
         Ok(kept)
+    }
+
+    #[test]
+    fn braces_are_ordinary_characters_and_a_device_has_no_patterns() {
+        let dir = tree(&[(".gitignore", b"{{a}}/data\nb{c,d}\n{\n\\}e\n")]);
+        let rules = read_rules(dir.path(), &dir.path().join(".gitignore")).unwrap();
+        for name in ["{{a}}/data", "b{c,d}", "{", "}e"] {
+            assert!(rules.matched(dir.path().join(name), false).is_ignore(), "{name}");
+        }
+        assert!(!rules.matched(dir.path().join("bc"), false).is_ignore());
+        assert!(read_rules(dir.path(), Path::new("/dev/null")).unwrap().is_empty());
     }
 
     /// What is kept of the directory `name`, and the note.

@@ -10,6 +10,7 @@ use crate::sync::NodeProject;
 use crate::sync::files::{NAMED, ProjectFiles, pattern};
 use crate::sync::manifest::{Entry, Manifest, UploadedRecords};
 use crate::text::failure::{self, Files};
+use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
 use std::path::Path;
 use std::time::Duration;
@@ -193,7 +194,8 @@ impl Project {
 fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
     let is_mounted = |target: &str| mounts.iter().any(|mount| Path::new(target).starts_with(mount));
     let links: Vec<_> = manifest.links_out(WORKSPACE).into_iter().filter(|(_, target)| !is_mounted(target)).collect();
-    let named: Vec<_> = links.iter().take(NAMED).map(|(name, target)| format!("{name} -> {target}")).collect();
+    let named: Vec<_> =
+        links.iter().take(NAMED).map(|(name, target)| printable(&format!("{name} -> {target}"))).collect();
     let (leads, more) = (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
     (!links.is_empty()).then(|| {
         format!(
@@ -207,7 +209,7 @@ fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
 /// Returns a note about what is large in a project.
 fn note_of_size(manifest: &Manifest) -> String {
     let largest = manifest.largest();
-    let named: Vec<_> = largest.iter().map(|(name, size)| format!("{name} ({})", human(*size))).collect();
+    let named: Vec<_> = largest.iter().map(|(name, size)| format!("{} ({})", printable(name), human(*size))).collect();
     let most = if named.is_empty() { String::new() } else { format!(", most of it in {}", named.join(", ")) };
     let line = largest.first().map_or_else(|| "NAME".to_owned(), |(name, _)| pattern(Path::new(name)));
     format!(

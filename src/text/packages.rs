@@ -92,7 +92,7 @@ mod tests {
         for (ids, command) in cases {
             assert_eq!(install(ids, &tools), command, "{ids}");
         }
-        // Ubuntu 25.10 and later have uutils' coreutils; Debian has them beside GNU's
+        // Ubuntu 25.10 and later have uutils' coreutils; Debian has them in addition to GNU's
         assert_eq!(install("ubuntu debian", &["uutils"]), "apt-get install coreutils-from-gnu");
         assert_eq!(install("debian ", &["uutils"]), "apt-get install coreutils");
         assert_eq!(install("opensuse-leap suse", &["docker-cli"]), "zypper install docker");

@@ -253,7 +253,7 @@ impl Login {
         (!tools.is_empty()).then(|| (faults.join(", "), hint))
     }
 
-    /// Returns why the node's engine cannot be used, whoever tries it.
+    /// Returns why the node's engine cannot be used by any user.
     pub fn engine_fault(&self) -> Option<EngineFault> {
         self.candidate().err()
     }

@@ -393,7 +393,8 @@ impl Drop for Control {
 fn remove_stale_directories() {
     for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok());
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u32>().ok());
+        let owner = owner.and_then(|pid| i32::try_from(pid).ok());
         let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
         if owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours) {
             end_processes_of(&entry.path());

@@ -20,8 +20,11 @@ pub async fn write(
     let Some(entries) = names.of_node(observed.name()) else { return Ok(()) };
     let operation = format!("write the nodes' names to /etc/hosts in {container}");
     let program = program(&entries);
-    let output =
-        observed.runtime.engine.run_in(container, &["python3", "-"], program.as_bytes(), &operation, limit).await?;
+    let output = observed
+        .runtime
+        .engine
+        .run_in(container, &["python3", "-I", "-"], program.as_bytes(), &operation, limit)
+        .await?;
     observed.member.transport.succeeded(output, &operation).map(drop)
 }
 

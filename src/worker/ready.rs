@@ -65,7 +65,7 @@ pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Re
     let output = observed.member.transport.succeeded(output, &operation)?;
     let answer = Answer::parse(&String::from_utf8_lossy(&output.stdout));
     match answer.nvidia_smi {
-        // a slow one is no lost one
+        // slow is not lost
         NvidiaSmi::Failed(message) if message == gpus::NO_ANSWER => {
             let message = format!("nvidia-smi: {message}");
             Err(NodeError::failed(observed.name(), &operation, message)

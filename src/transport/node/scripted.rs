@@ -239,7 +239,7 @@ impl Node {
             let code = match words.as_slice() {
                 [.., "sh", "-s"] => node.run_script(own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
-                [.., "exec", "-i", container, "python3", "-"] => node.take_names(container, own).await,
+                [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
