@@ -4,6 +4,7 @@
 if ! command -v nvidia-smi >/dev/null 2>&1; then
   for device in /dev/nvidia[0-9]*; do
     # a driver that hangs must not block the rest
+    # shellcheck disable=SC2016 # expanded by the inner shell
     if timeout 5 sh -c ': <"$1"' sh "$device" 2>/dev/null; then say device "$device"; fi
   done
 fi
