@@ -51,7 +51,7 @@ fn the_error_of_a_node_is_shown_with_a_hint() {
         &format!("mv {docker} {docker}.away"),
         &format!("mv {docker}.away {docker}"),
         3,
-        &["not found", "install Docker"],
+        &["the `docker` command is not", "apt-get install docker-cli"],
     );
     lab.hvdctl(&["up"]).code(0);
 }
