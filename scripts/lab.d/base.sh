@@ -27,11 +27,11 @@ base_make() { # SUITE
 
 base_bootstrap() { # SUITE DIRECTORY
   local mirror script=
-  # The mirror that this machine itself uses, if it is a Debian; else debootstrap's own choice.
+  # The mirror that this machine itself uses, if it is a Debian; else none, and debootstrap chooses.
   mirror=$(base_apt_sources "$1" | awk -v suite="$1" '$3 == suite { print $2; exit }')
   # An older debootstrap does not know the names of newer suites.
   [ -e "/usr/share/debootstrap/scripts/$1" ] || script=sid
-  debootstrap --variant=minbase --include=ca-certificates "$1" "$2" "${mirror:-http://deb.debian.org/debian}" $script
+  debootstrap --variant=minbase --include=ca-certificates "$1" "$2" "$mirror" $script
 }
 
 # This machine's Debian sources, with the suite in place of its own, as lines for sources.list.

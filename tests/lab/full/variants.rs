@@ -1,4 +1,4 @@
-//! The main path on nodes of other distributions and with other settings, two at a time beside the pool.
+//! The main path on nodes of other distributions and with other settings, two at a time while the pool is up.
 
 use crate::process::{Done, run, s};
 use crate::state::Restore;
