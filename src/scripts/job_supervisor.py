@@ -290,6 +290,12 @@ class Launcher:
         self.lines.end()
 
 
+def succeeded(result, ranks):
+    """Returns whether an attempt needs no other one. A launcher's exit code alone does not say so: mpirun of Open MPI 5 ends with 0 when
+    it has lost a node, and a horovodrun that is ended because a rank has failed may, too."""
+    return result["launcher"] == 0 and len(result["exits"]) == ranks
+
+
 def outcome(report, places, node):
     """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node."""
     took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
@@ -394,11 +400,10 @@ class JobSupervisor:
         result = dict(outcome(report, self.used, self.launch["node"]), launcher=None if stopped else 1 if fault else code)
         if fault:
             result["fault"] = fault
-        # mpirun of Open MPI 5 ends with 0 when it has lost a node
-        succeeded = launcher.code == 0 and len(result["exits"]) == ranks(self.used)
-        if may_restart and succeeded:
+        again = may_restart and not succeeded(result, ranks(self.used))
+        if may_restart and not again:
             self.clean()
-        return result, may_restart and not succeeded
+        return result, again
 
     def watch(self, launcher):
         """Waits until the launcher ends, a rank fails, the end is requested, a node leaves or joins, or ranks are missing. Returns the

@@ -155,7 +155,7 @@ mod full {
     fn a_node_that_hangs_in_the_middle_holds_up_no_other() {
         let lab = Lab::empty();
         lab.hvdctl(&["keys", "push"]).code(0);
-        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 15");
+        lab.edit("connect_timeout_s = 10", "connect_timeout_s = 6\ncommand_timeout_s = 15");
         // the worker's port cannot be checked there, so that its start lasts until the node hangs
         on("node2", "printf '#!/bin/sh\\n' >/usr/local/bin/ss && chmod 755 /usr/local/bin/ss");
         let restore = undo("rm -f /usr/local/bin/ss");
@@ -180,7 +180,7 @@ mod full {
     #[test]
     fn an_engine_that_does_not_answer_holds_up_no_other_node() {
         let lab = Lab::up();
-        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 10");
+        lab.edit("connect_timeout_s = 10", "connect_timeout_s = 6\ncommand_timeout_s = 10");
         on("node1", "docker stop -t 1 hworker");
         on("node2", "kill -STOP $(cat /run/docker.pid)");
         let restore =
@@ -201,7 +201,7 @@ mod full {
     #[test]
     fn a_node_that_is_off_or_drops_all_packets_is_left_out_on_request_only() {
         let lab = Lab::up();
-        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        lab.edit("connect_timeout_s = 10", "connect_timeout_s = 3");
         on("node1", "docker stop -t 1 hworker");
         let drop_all = "INPUT ! -i lo -j DROP";
         type Step<'a> = Box<dyn Fn() + 'a>;

@@ -154,7 +154,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let accept = format!("iptables -w 10 -I INPUT -p tcp --dport 12345 -s {from} -j ACCEPT");
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
-        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 6 s", "above 1023");
+        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 10 s", "above 1023");
         assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);

@@ -403,7 +403,7 @@ fn the_state_of_every_nodes_keys() {
     lab.hvdctl(&["keys", "push"]).code(0);
     lab.hvdctl(&["down"]).code(0);
 
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    lab.edit("connect_timeout_s = 10", "connect_timeout_s = 3");
     power(&["pause"], "node2");
     let _restore = Restore(|| power(&["unpause"], "node2"));
     let done = lab.hvdctl(&["keys", "status"]).code(3).complains(&["node2: cannot log in by ssh"]);

@@ -284,7 +284,7 @@ mod full {
     #[test]
     fn with_a_node_out_of_reach_nothing_is_changed() {
         let lab = Lab::up();
-        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        lab.edit("connect_timeout_s = 10", "connect_timeout_s = 3");
         lab.hvdctl(&["--on", "node1", "keys", "rotate"]).code(2).complains(&["--on", "--skip-offline"]);
         let before = NODES.map(fingerprint);
         let old = public_half("node1", "id_ed25519");

@@ -107,7 +107,7 @@ impl Lab {
     fn of(pair: Pair, cluster: &str) -> Lab {
         let lab = Lab { dir: tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap(), _pair: pair };
         let text = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 6\n{cluster}\n\
+            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 10\n{cluster}\n\
              [defaults]\nuser = \"workshop\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
             IMAGE,
             lab_dir().join("ssh_config").display()

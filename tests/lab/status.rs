@@ -61,7 +61,7 @@ mod full {
     #[test]
     fn a_node_out_of_reach_does_not_hide_the_other() {
         let lab = Lab::up();
-        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        lab.edit("connect_timeout_s = 10", "connect_timeout_s = 3");
         power(&["pause"], "node2");
         let _restore = Restore(|| power(&["unpause"], "node2"));
         let done = lab.hvdctl(&["status"]).code(3).complains(&["node2: cannot log in by ssh"]);

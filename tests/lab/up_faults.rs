@@ -123,7 +123,7 @@ mod full {
     #[test]
     fn with_a_node_out_of_reach_nothing_is_changed() {
         let lab = Lab::empty();
-        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        lab.edit("connect_timeout_s = 10", "connect_timeout_s = 3");
         lab.hvdctl(&["keys", "push"]).code(0);
         power(&["pause"], "node2");
         let restore = Restore(|| power(&["unpause"], "node2"));

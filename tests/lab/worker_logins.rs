@@ -184,7 +184,6 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
     assert!(pieces.len() >= 2, "{}", lines.len());
 
     // the dropped packets make the check last until its limit
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 9");
     let wall = firewall("DROP");
     for killed in [false, true] {
         let watchers = NODES.map(|node| Watcher::start_every(Duration::from_millis(100), Some(node), &[]));
