@@ -24,8 +24,11 @@ for script in os.listdir(SCRIPTS):
         shutil.copy(os.path.join(SCRIPTS, script), JOB)
 with open(os.path.join(JOB, "ports.py")) as program:
     PORTS = program.read()
+with open(os.path.join(JOB, "bench_network.py")) as program:
+    BENCH_NETWORK = program.read()
 sys.path.insert(0, JOB)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
+import bench_network  # noqa: E402
 import binding  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
@@ -213,6 +216,97 @@ class Ports(unittest.TestCase):
         self.assertIsNone(program.poll())
         program.stdin.close()
         self.assertEqual(program.wait(10), 0)
+
+
+class BenchNetwork(unittest.TestCase):
+    TOKEN = "00112233445566778899aabbccddeeff"
+
+    def start(self, address, token=TOKEN, limit=60, answer_limit=20):
+        program = subprocess.Popen([sys.executable, "-I", "-c", BENCH_NETWORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   universal_newlines=True)
+        self.addCleanup(program.wait, 10)
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.stdin.close)
+        self.write(program, token=token, address=address, interface="lo", limit=limit, answer_limit=answer_limit)
+        return program, json.loads(program.stdout.readline())
+
+    @staticmethod
+    def write(program, **request):
+        program.stdin.write(json.dumps(request) + "\n")
+        program.stdin.flush()
+
+    def ask(self, program, **request):
+        self.write(program, **request)
+        answers = [json.loads(line) for line in iter(program.stdout.readline, json.dumps({"done": request["do"]}) + "\n")]
+        return answers
+
+    def measure(self, program, address, port, **changed):
+        plan = dict({"from": 4, "to": 7, "warm": 0.02, "seconds": 0.1, "streams": [1, 2], "probes": 50, "sizes": [1500, 576]}, **changed)
+        return self.ask(program, do="measure", address=address, port=port, **plan)
+
+    def test_both_directions_are_measured(self):
+        (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
+        directions = self.measure(first, "127.0.0.2", second["listening"])
+        self.assertEqual([(of["from"], of["to"]) for of in directions], [(4, 7), (7, 4)])
+        for direction in directions:
+            self.assertEqual([of["streams"] for of in direction["transfers"]], [1, 2])
+            for transfer in direction["transfers"]:
+                self.assertGreater(transfer["bytes_per_s"], 0)
+                self.assertGreater(transfer["segments"], 0)
+                self.assertGreaterEqual(transfer["retransmits"], 0)
+                self.assertTrue(0 <= transfer["sender"]["idle"] <= 1 and 0 <= transfer["receiver"]["steal"] <= 1, transfer)
+            trips = direction["round_trip_us"]
+            self.assertTrue(0 < trips["min"] <= trips["median"] <= trips["p99"], trips)
+            probes = direction["probes"]
+            self.assertEqual([probes[name] for name in ("sent", "unsent", "sendable", "largest")], [50, 0, 1500, 1500])
+            self.assertEqual(probes["received"] + probes["overflowed"], 50)
+        (link,), (compute,) = self.ask(first, do="link"), self.ask(first, do="compute")
+        self.assertEqual((link["speed"], link["duplex"], link["mtu"]), (None, None, 65536), "loopback has no speed")
+        self.assertTrue(0 < compute["share"] <= 1.1 and compute["loops_per_s"] > 1e5, compute)
+
+    def test_a_stranger_gets_nothing(self):
+        _, answer = self.start("127.0.0.1")
+        for greeting in (b"GET / HTTP/1.1\r\nHost: node1.example.org\r\n\r\n", b"0" * len(self.TOKEN) + b"{}\n"):
+            with socket.create_connection(("127.0.0.1", answer["listening"]), timeout=10) as stranger:
+                stranger.sendall(greeting)
+                try:
+                    self.assertEqual(stranger.recv(100), b"")
+                except ConnectionResetError:
+                    pass
+        other, _ = self.start("127.0.0.2", token="f" * len(self.TOKEN))
+        errors = self.measure(other, "127.0.0.1", answer["listening"])
+        self.assertEqual([sorted(of) for of in errors], [["error", "from", "to"]] * 2)
+
+    def test_a_node_without_an_answer_is_an_error_in_both_directions(self):
+        program, answer = self.start("127.0.0.1", answer_limit=0.2)
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.2", 0))
+            refused = self.measure(program, "127.0.0.2", closed.getsockname()[1])
+        self.assertEqual(refused, [{"from": 4, "to": 7, "error": "Connection refused"}, {"from": 7, "to": 4, "error": "Connection refused"}])
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.2", 0))
+            silent.listen(1)
+            errors = self.measure(program, "127.0.0.2", silent.getsockname()[1])
+        self.assertEqual([of["error"] for of in errors], ["no answer within 0.2 s"] * 2)
+        other, answer = self.start("192.0.2.1")
+        self.assertIn("cannot listen at 192.0.2.1: ", answer["error"])
+        self.assertEqual(other.wait(10), 0)
+
+    def test_it_ends_with_its_input_or_at_its_limit(self):
+        (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
+        self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"], "warm": 30,
+                             "seconds": 30, "streams": [1], "probes": 1, "sizes": []})
+        first.stdin.close()
+        self.assertEqual(first.wait(10), 0)
+        limited, _ = self.start("127.0.0.1", limit=0.2)
+        self.assertEqual(limited.wait(10), 1)
+
+    def test_what_cannot_be_read_is_unknown(self):
+        link = bench_network.link("no-such-interface")
+        self.assertEqual((link["speed"], link["duplex"], link["mtu"], set(link["counters"].values())), (None, None, None, {None}))
+        self.assertEqual([bench_network.number(text) for text in ("1000", "-1", "", None, "x")], [1000] + [None] * 4)
+        connection = mock.Mock(getsockopt=lambda *_: b"\0" * 104)
+        self.assertEqual(bench_network.tcp_info(connection), {"snd_mss": 0, "pmtu": 0, "retransmits": 0, "min_rtt": None, "segments": None})
 
 
 class Outcome(unittest.TestCase):
