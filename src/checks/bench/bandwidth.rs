@@ -1,0 +1,166 @@
+//! Which bandwidths are low: compared with the cluster, the other direction, the past and the speed of the links, and only as far as the
+//! measurements differ less among themselves.
+
+use super::attribution::{MOST, accuse, covers};
+use super::evidence::median;
+use super::samples::{Edge, Sample};
+use super::{Accusation, Measurements, Reference, Subject, Symptom};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A bandwidth below this share of what is normal is low, unless the measurements differ much among themselves.
+const LOW: f64 = 0.7;
+
+/// A bandwidth must also be this many standard deviations below: that of each pair of a node, and that of a pair alone.
+pub(super) const DEVIATIONS: (f64, f64) = (2.5, 4.0);
+
+/// From the median of differences from the centre, and from the mean of differences of two values, to the standard deviation.
+const TO_DEVIATION: (f64, f64) = (1.48, 0.89);
+
+/// Where processors have nothing left and transfers between the same nodes differ by more than this, bandwidths cannot be compared. The
+/// standard deviation of the logarithm.
+const INCOMPARABLE: f64 = 0.35;
+
+/// A bandwidth below this share of that of the other direction is low, where processors have nothing left: they serve one direction at a
+/// time.
+const LOW_IF_SATURATED: f64 = 0.3;
+
+/// A bandwidth below this share of the links' speed is low, where nothing else can be compared.
+const LOW_FOR_LINK: f64 = 0.5;
+
+/// What is normal for the bandwidth of a pair's direction.
+#[derive(Debug, Clone, Copy)]
+struct Normal {
+    value: f64,
+    reference: Reference,
+    /// The share of it below which the bandwidth is low.
+    low: f64,
+    /// The standard deviation of its logarithm.
+    deviation: f64,
+}
+
+impl Normal {
+    /// Whether a bandwidth is low, by more than this many standard deviations.
+    fn is_missed_by(&self, bandwidth: f64, deviations: f64) -> bool {
+        bandwidth < self.value * self.low.min((-deviations * self.deviation).exp())
+    }
+}
+
+/// Finds who has low bandwidths, by this many standard deviations, apart from those that have a known cause.
+pub(super) fn bandwidths(
+    measurements: &Measurements,
+    samples: &BTreeMap<Edge, Sample>,
+    causes: &[Accusation],
+    deviations: (f64, f64),
+) -> Vec<Accusation> {
+    let n = measurements.nodes.len();
+    // a bandwidth that is low for a known cause says nothing of the other end
+    let is_explained = |edge: &Edge| causes.iter().any(|cause| covers(cause.subject, *edge));
+    let values: BTreeMap<Edge, f64> = samples
+        .iter()
+        .filter(|(edge, _)| !is_explained(edge))
+        .filter_map(|(edge, of)| Some((*edge, of.bandwidth?)))
+        .collect();
+    let usual = usual(n, &values, samples);
+    let normals: BTreeMap<Edge, Normal> = values
+        .keys()
+        .filter_map(|edge| Some((*edge, normal(measurements, samples, &values, &usual, *edge)?)))
+        .collect();
+    let below = |deviations: f64| -> BTreeSet<Edge> {
+        values
+            .iter()
+            .filter(|(edge, value)| normals.get(edge).is_some_and(|of| of.is_missed_by(**value, deviations)))
+            .map(|(edge, _)| *edge)
+            .collect()
+    };
+    let (affected, certain) = (below(deviations.0), below(deviations.1));
+    let by_cluster = |edge: &Edge| normals[edge].reference == Reference::Cluster;
+    let describe = |edges: &[Edge]| {
+        let slowest = edges.iter().min_by(|a, b| values[*a].total_cmp(&values[*b]));
+        let measured = median(edges.iter().map(|edge| values[edge]).collect()).unwrap_or_default();
+        let (normal, reference) =
+            slowest.map_or((0.0, Reference::Cluster), |edge| (normals[edge].value, normals[edge].reference));
+        Symptom::Bandwidth { measured, normal, reference }
+    };
+    // where everything is slower than it was, no node is
+    let others = affected.iter().filter(|edge| !by_cluster(edge)).count();
+    if n > 2 && others as f64 >= MOST * values.len() as f64 {
+        let edges: Vec<Edge> = affected.iter().copied().filter(|edge| !by_cluster(edge)).collect();
+        return vec![Accusation { subject: Subject::Cluster, symptom: describe(&edges), reasons: Vec::new() }];
+    }
+    let mut found = accuse(n, values.keys().copied().collect(), affected, |_, edges| describe(edges));
+    // many pairs confirm each other
+    found.retain(|of| !matches!(of.subject, Subject::Pair(..)) || certain.iter().any(|edge| covers(of.subject, *edge)));
+    found
+}
+
+/// Returns what is normal for a pair's direction: the highest that anything suggests.
+fn normal(
+    measurements: &Measurements,
+    samples: &BTreeMap<Edge, Sample>,
+    values: &BTreeMap<Edge, f64>,
+    usual: &Usual,
+    edge: Edge,
+) -> Option<Normal> {
+    if usual.noise > INCOMPARABLE {
+        return None;
+    }
+    // the best of several transfers varies less
+    let deviation = usual.noise * (2.0 / samples[&edge].transfers.max(1) as f64).sqrt();
+    let plain = |value: f64, reference: Reference| Normal { value, reference, low: LOW, deviation };
+    let mut found: Vec<Normal> = Vec::new();
+    let n = measurements.nodes.len();
+    if n > 2 {
+        found.push(Normal { deviation: deviation.max(usual.spread), ..plain(usual.bandwidth, Reference::Cluster) });
+    } else if let Some(back) = values.get(&(edge.1, edge.0)) {
+        let low = if samples[&edge].is_saturated { LOW_IF_SATURATED } else { LOW };
+        found.push(Normal { low, ..plain(*back, Reference::Back) });
+    }
+    let name = |node: usize| measurements.nodes[node].name.clone();
+    if let Some(past) = measurements.past.get(&(name(edge.0), name(edge.1))).filter(|past| past.len() >= 3) {
+        found.push(plain(median(past.clone())?, Reference::Past));
+    }
+    let speed = |node: usize| measurements.nodes[node].before.as_ref()?.speed;
+    if let Some(slower) = speed(edge.0).min(speed(edge.1)).filter(|_| n == 2 && !samples[&edge].is_saturated) {
+        found.push(Normal { low: LOW_FOR_LINK, ..plain(f64::from(slower) * 1e6 / 8.0, Reference::Nominal) });
+    }
+    found.into_iter().max_by(|a, b| (a.value * a.low).total_cmp(&(b.value * b.low)))
+}
+
+/// What a cluster's bandwidths have in common.
+struct Usual {
+    /// The bandwidth that most nodes reach in both directions, in bytes a second.
+    bandwidth: f64,
+    /// How much bandwidths differ from what their ends reach: the standard deviation of the logarithm, without outliers.
+    spread: f64,
+    /// How much transfers between the same nodes differ while processors have nothing left, and scheduling decides: the same unit.
+    noise: f64,
+}
+
+fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, Sample>) -> Usual {
+    // what an end reaches with its better pairs: the others may be limited by the other end
+    let reached = |of: &dyn Fn(&Edge) -> bool| {
+        let mut own: Vec<f64> = values.iter().filter(|(edge, _)| of(edge)).map(|(_, value)| *value).collect();
+        own.sort_by(|a, b| b.total_cmp(a));
+        own.get(own.len() / 4).copied()
+    };
+    let out: Vec<Option<f64>> = (0..n).map(|node| reached(&|edge| edge.0 == node)).collect();
+    let into: Vec<Option<f64>> = (0..n).map(|node| reached(&|edge| edge.1 == node)).collect();
+    let residual = |(edge, value): (&Edge, &f64)| {
+        let expected = out[edge.0]?.min(into[edge.1]?);
+        Some((value / expected).ln().abs()).filter(|residual| residual.is_finite())
+    };
+    let differences: Vec<f64> = samples.values().flat_map(|sample| &sample.noise).copied().collect();
+    let count = differences.len().max(1) as f64;
+    // few values say little about what else may happen
+    let caution = 1.0 + 2.0 / count;
+    Usual {
+        bandwidth: median(out.iter().chain(&into).copied().flatten().collect()).unwrap_or_default(),
+        spread: TO_DEVIATION.0 * median(values.iter().filter_map(residual).collect()).unwrap_or_default(),
+        noise: caution * TO_DEVIATION.1 * differences.iter().sum::<f64>() / count,
+    }
+}
+
+/// Whether bandwidths say anything of nodes and connections.
+pub(super) fn is_comparable(n: usize, samples: &BTreeMap<Edge, Sample>) -> bool {
+    usual(n, &BTreeMap::new(), samples).noise <= INCOMPARABLE
+}

@@ -1,0 +1,238 @@
+//! Finds who is slow: bandwidth(i→j) = min(what i can send, what j can receive), and alike for loss, delay and sizes that do not pass. A
+//! node is named if most of its pairs in a direction are affected, otherwise the pairs are.
+
+use super::attribution::{accuse, covers, includes};
+use super::bandwidth::{DEVIATIONS, bandwidths, is_comparable};
+use super::evidence::{self, Reason, median};
+use super::samples::{Edge, Sample, samples};
+use super::{Accusation, Measurements, Subject, Symptom, Verdict, Way};
+use crate::text::units::count;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many times [`suspects`] are measured again.
+pub const AGAIN: usize = 2;
+
+/// The least share of lost datagrams that is loss, and the least number.
+const LOSS: (f64, u32) = (0.002, 3);
+
+/// How much longer than normal a round trip takes that is long: a factor, and µs in addition.
+const DELAY: (f64, f64) = (2.0, 200.0);
+
+/// Nodes that are named by fewer pairs than this are measured again.
+const FEW_PAIRS: usize = 4;
+
+/// Finds who is slow.
+pub fn verdict(measurements: &Measurements) -> Verdict {
+    let samples = samples(measurements);
+    let n = measurements.nodes.len();
+    let mut accusations = unreachable(n, &samples);
+    let causes = causes(measurements, &samples);
+    accusations.extend(bandwidths(measurements, &samples, &causes, DEVIATIONS));
+    accusations.extend(causes);
+    let reasons: Vec<Vec<Reason>> = (0..n).map(|node| evidence::reasons(measurements, node)).collect();
+    let accusations = explain(accusations, &reasons);
+    let measured = samples.values().filter(|sample| sample.is_measured()).count();
+    let unmeasured = samples.len() - measured;
+    Verdict { accusations, notes: notes(measurements, &samples, unmeasured), measured, unmeasured }
+}
+
+/// Returns the pairs to measure again before a verdict is given, each once: those that are named, and those of nodes that only few pairs
+/// name. A disturbance while one of them was measured would look the same.
+pub fn suspects(measurements: &Measurements) -> Vec<(usize, usize)> {
+    let samples = samples(measurements);
+    let mut accusations = verdict(measurements).accusations;
+    accusations.extend(bandwidths(measurements, &samples, &causes(measurements, &samples), (0.0, 0.0)));
+    let of = |accusation: &Accusation| -> Vec<Edge> {
+        let of_node = |node: usize| samples.keys().copied().filter(move |(a, b)| *a == node || *b == node);
+        match (accusation.subject, &accusation.symptom) {
+            (_, Symptom::Local) => Vec::new(),
+            (Subject::Pair(a, b, _), _) => vec![(a, b)],
+            (Subject::Node(node, _), _) if of_node(node).count() < 2 * FEW_PAIRS => of_node(node).collect(),
+            (Subject::Node(..) | Subject::Cluster, _) => Vec::new(),
+        }
+    };
+    let pairs: BTreeSet<Edge> = accusations.iter().flat_map(of).map(|(a, b)| (a.min(b), a.max(b))).collect();
+    pairs.into_iter().collect()
+}
+
+fn unreachable(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+    let failed = samples.iter().filter(|(_, sample)| !sample.is_measured());
+    let affected = failed.map(|(edge, _)| *edge).collect();
+    accuse(n, samples.keys().copied().collect(), affected, |_, edges| {
+        let error = edges.iter().find_map(|edge| samples[edge].error.clone());
+        Symptom::Unreachable(error.unwrap_or_else(|| "no result".to_owned()))
+    })
+}
+
+/// What makes a bandwidth low, and is seen without it.
+fn causes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+    let n = measurements.nodes.len();
+    [losses(n, samples), delays(n, samples), sizes(measurements, samples)].concat()
+}
+
+fn losses(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+    let probed = samples.iter().filter(|(_, sample)| sample.sent > 0);
+    let measured: BTreeSet<Edge> = probed.map(|(edge, _)| *edge).collect();
+    let share = |edges: &[Edge]| {
+        let (lost, sent) =
+            edges.iter().fold((0, 0), |(lost, sent), edge| (lost + samples[edge].lost, sent + samples[edge].sent));
+        (f64::from(lost) / f64::from(sent.max(1)), lost)
+    };
+    // two are enough for a pair of a node: others confirm them
+    let affected =
+        measured.iter().copied().filter(|edge| samples[edge].lost >= 2 && samples[edge].loss() >= LOSS.0 / 2.0);
+    let found = accuse(n, measured.clone(), affected.collect(), |_, edges| Symptom::Loss(share(edges).0));
+    let is_much = |accusation: &Accusation| {
+        let edges: Vec<Edge> = measured.iter().copied().filter(|edge| covers(accusation.subject, *edge)).collect();
+        let (share, lost) = share(&edges);
+        share >= LOSS.0 && lost >= LOSS.1
+    };
+    found.into_iter().filter(is_much).collect()
+}
+
+/// Round trips have no direction.
+fn delays(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+    if n < 3 {
+        return Vec::new();
+    }
+    let mut trips: BTreeMap<Edge, f64> = BTreeMap::new();
+    for (edge, trip) in samples.iter().filter_map(|(edge, sample)| Some((edge, sample.round_trip?))) {
+        for edge in [*edge, (edge.1, edge.0)] {
+            let known = trips.entry(edge).or_insert(trip);
+            *known = known.min(trip);
+        }
+    }
+    let fastest =
+        |node: usize| trips.iter().filter(|(edge, _)| edge.0 == node).map(|(_, trip)| *trip).min_by(f64::total_cmp);
+    let Some(normal) = median((0..n).filter_map(fastest).collect()) else { return Vec::new() };
+    let affected =
+        trips.iter().filter(|(_, trip)| **trip > DELAY.0 * normal + DELAY.1).map(|(edge, _)| *edge).collect();
+    accuse(n, trips.keys().copied().collect(), affected, |_, edges| {
+        let measured = median(edges.iter().map(|edge| trips[edge]).collect()).unwrap_or_default();
+        Symptom::Delay { measured, normal }
+    })
+}
+
+fn sizes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+    let mtu = |node: usize| measurements.nodes[node].before.as_ref()?.mtu;
+    let of = |(edge, sample): (&Edge, &Sample)| {
+        let interfaces = mtu(edge.0)?.min(mtu(edge.1)?).min(sample.sendable?);
+        Some((*edge, (sample.largest?, interfaces)))
+    };
+    let known: BTreeMap<Edge, (u32, u32)> = samples.iter().filter_map(of).collect();
+    let affected = known.iter().filter(|(_, (path, interfaces))| path < interfaces).map(|(edge, _)| *edge).collect();
+    accuse(measurements.nodes.len(), known.keys().copied().collect(), affected, |_, edges| {
+        let worst = edges.iter().map(|edge| known[edge]).min().unwrap_or_default();
+        Symptom::Mtu { path: worst.0, interfaces: worst.1 }
+    })
+}
+
+/// Adds what nodes show of themselves. Names the node in place of a pair if exactly one of two nodes shows something.
+fn explain(mut accusations: Vec<Accusation>, reasons: &[Vec<Reason>]) -> Vec<Accusation> {
+    let text = |reason: &Reason| reason.text.clone();
+    let fits = |way: Way, reason: &Reason| way == Way::Both || reason.way == Way::Both || reason.way == way;
+    for accusation in &mut accusations {
+        match accusation.subject {
+            Subject::Node(node, way) => {
+                let fitting = || reasons[node].iter().filter(|reason| fits(way, reason));
+                // the cause is known better than its effects
+                if matches!(accusation.symptom, Symptom::Bandwidth { .. })
+                    && fitting().any(|of| of.is_proof && of.way == Way::Both)
+                {
+                    accusation.subject = Subject::Node(node, Way::Both);
+                }
+                accusation.reasons = fitting().map(text).collect();
+            }
+            Subject::Pair(a, b, way) => {
+                let back = if way == Way::Out { Way::In } else { way };
+                let of = |node: usize, way: Way| {
+                    reasons[node].iter().filter(move |reason| reason.is_proof && fits(way, reason))
+                };
+                let (first, second): (Vec<_>, Vec<_>) =
+                    (of(a, way).map(text).collect(), of(b, back).map(text).collect());
+                let named = match (first.is_empty(), second.is_empty()) {
+                    (false, true) => Some((Subject::Node(a, way), first)),
+                    (true, false) => Some((Subject::Node(b, back), second)),
+                    _ => None,
+                };
+                if let Some((subject, reasons)) = named.filter(|_| reasons.len() == 2) {
+                    (accusation.subject, accusation.reasons) = (subject, reasons);
+                }
+            }
+            Subject::Cluster => {}
+        }
+    }
+    // what shows without any effect on the network
+    for (node, reasons) in reasons.iter().enumerate() {
+        let proofs: Vec<&Reason> = reasons.iter().filter(|reason| reason.is_proof).collect();
+        let is_named = accusations.iter().any(|of| matches!(of.subject, Subject::Node(other, _) if other == node));
+        if let (Some(first), false) = (proofs.first(), is_named) {
+            let way = if proofs.iter().all(|reason| reason.way == first.way) { first.way } else { Way::Both };
+            let reasons = proofs.into_iter().map(text).collect();
+            accusations.push(Accusation { subject: Subject::Node(node, way), symptom: Symptom::Local, reasons });
+        }
+    }
+    merge(accusations)
+}
+
+/// Keeps one finding for each subject's symptom, the worst first: what cannot be measured, sizes, loss, bandwidth, delay. A low bandwidth
+/// follows from loss, from a long way and from sizes that do not pass.
+fn merge(mut accusations: Vec<Accusation>) -> Vec<Accusation> {
+    let rank = |symptom: &Symptom| match symptom {
+        Symptom::Unreachable(_) => 0,
+        Symptom::Mtu { .. } => 1,
+        Symptom::Loss(_) => 2,
+        Symptom::Delay { .. } => 3,
+        Symptom::Bandwidth { .. } => 4,
+        Symptom::Local => 5,
+    };
+    accusations.sort_by_key(|accusation| (rank(&accusation.symptom), accusation.subject));
+    let explained: Vec<bool> = accusations
+        .iter()
+        .map(|effect| {
+            let is_bandwidth = |of: &Accusation| matches!(of.symptom, Symptom::Bandwidth { .. });
+            let explains = |cause: &Accusation| {
+                let is_cause = if is_bandwidth(cause) {
+                    cause.subject != effect.subject && !cause.reasons.is_empty()
+                } else {
+                    true
+                };
+                is_cause && includes(cause.subject, effect.subject)
+            };
+            is_bandwidth(effect) && accusations.iter().any(explains)
+        })
+        .collect();
+    let mut explained = explained.into_iter();
+    accusations.retain(|_| !explained.next().unwrap_or(false));
+    accusations
+}
+
+/// Returns what limits the verdict.
+fn notes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>, unmeasured: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    if unmeasured > 0 {
+        notes.push(format!("{} of {} could not be measured", unmeasured, count(samples.len(), "connection")));
+    }
+    let saturated = samples.values().filter(|sample| sample.is_measured() && sample.is_saturated).count();
+    if saturated * 2 > samples.len() {
+        notes.push(
+            "the processors had no time left while the network was measured: it may be faster than shown".to_owned(),
+        );
+        if !is_comparable(measurements.nodes.len(), samples) {
+            notes.push("the bandwidths vary too much to be compared".to_owned());
+        }
+    }
+    let unprobed = samples.values().filter(|sample| sample.is_measured() && sample.sent == 0).count();
+    if unprobed > 0 {
+        notes.push(format!(
+            "no UDP arrives over {}: its loss and its largest packets are unknown",
+            count(unprobed, "connection")
+        ));
+    }
+    let mtus: BTreeSet<u32> = measurements.nodes.iter().filter_map(|node| node.before.as_ref()?.mtu).collect();
+    if mtus.len() > 1 {
+        let all: Vec<String> = mtus.iter().map(u32::to_string).collect();
+        notes.push(format!("the interfaces have different MTUs: {}", all.join(", ")));
+    }
+    notes
+}
