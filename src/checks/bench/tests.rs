@@ -319,6 +319,55 @@ fn of_two_nodes_only_local_evidence_names_one() {
     assert_eq!(past, format!("node1 ↔ node2 transfers only 936 Mb/s, it was 8.80 Gb/s in earlier benchmarks{unknown}"));
 }
 
+/// A cluster whose bandwidths are these, in bytes a second, but for a little noise.
+fn cluster(n: usize, bandwidth: impl Fn(usize, usize) -> f64) -> Measurements {
+    let mut random = Random(n as u64);
+    let mut all = Measurements { nodes: vec![two().nodes[0].clone(); n], ..Measurements::default() };
+    for (index, node) in all.nodes.iter_mut().enumerate() {
+        node.name = format!("node{}", index + 1);
+    }
+    for (from, to) in schedule::rounds(n).concat().into_iter().flat_map(|(a, b)| [(a, b), (b, a)]) {
+        let mut direction = Direction { from, to, ..two().directions[0].clone() };
+        direction.transfers[0].bytes_per_s = bandwidth(from, to) * (0.95 + random.next() / 10.0);
+        all.directions.push(direction);
+    }
+    all
+}
+
+#[test]
+fn a_sample_of_a_large_cluster_is_enough() {
+    assert_eq!(sentence(&cluster(64, |_, _| 1e9)), "no node and no connection is slower than the others");
+    let slow = cluster(64, |from, to| {
+        if to == 40 {
+            3e8
+        } else if (from, to) == (0, 62) {
+            1e8
+        } else {
+            1e9
+        }
+    });
+    let subjects: Vec<Subject> = verdict(&slow).accusations.iter().map(|of| of.subject).collect();
+    assert_eq!(subjects, [Subject::Node(40, Way::In), Subject::Pair(0, 62, Way::Out)]);
+    assert_eq!(suspects(&slow), [(0, 62)], "a node is named by many pairs");
+    let text = sentence(&slow);
+    assert!(text.starts_with("node41 receives only 2.4") && text.ends_with("; and 1 finding more"), "{text}");
+}
+
+#[test]
+fn where_everything_is_slower_than_it_was_no_node_is() {
+    let mut slower = cluster(4, |_, _| 3e8);
+    let names = slower.nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
+    for (from, to) in schedule::rounds(4).concat().into_iter().flat_map(|(a, b)| [(a, b), (b, a)]) {
+        slower.past.insert((names[from].clone(), names[to].clone()), vec![1e9, 1e9, 1.1e9]);
+    }
+    let text = sentence(&slower);
+    assert!(
+        text.starts_with("every connection transfers only 2.")
+            && text.ends_with("it was 8.00 Gb/s in earlier benchmarks"),
+        "{text}"
+    );
+}
+
 #[test]
 fn counters_that_grow_are_evidence() {
     let counters = |errors: u64, packets: u64| {
