@@ -281,6 +281,9 @@ impl Verdict {
 impl Accusation {
     /// Returns who is slow, how that shows, and why, as one sentence.
     pub fn sentence(&self, names: &[&str]) -> String {
+        if let (Subject::Cluster, Symptom::Unreachable(cause)) = (self.subject, &self.symptom) {
+            return format!("no connection could be measured ({cause})");
+        }
         let name = |node: usize| names.get(node).copied().unwrap_or("?");
         let (who, way) = match self.subject {
             Subject::Cluster => ("every connection".to_owned(), Way::Both),

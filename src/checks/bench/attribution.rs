@@ -7,8 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A node is named if at least this share of its pairs in a direction is affected.
 pub(super) const MOST: f64 = 0.7;
 
+/// The whole cluster is named if at least this share of all is affected: no single node then explains it.
+const ALL: f64 = 0.9;
+
 /// Says which nodes, or else pairs, explain that these edges are affected.
 fn attribute(n: usize, measured: &BTreeSet<Edge>, affected: &BTreeSet<Edge>) -> Vec<(Subject, Vec<Edge>)> {
+    if n > 2 && !affected.is_empty() && affected.len() as f64 >= ALL * measured.len() as f64 {
+        return vec![(Subject::Cluster, affected.iter().copied().collect())];
+    }
     let end = |edge: &Edge, way: Way| if way == Way::Out { edge.0 } else { edge.1 };
     let (mut measured, mut affected) = (measured.clone(), affected.clone());
     let mut nodes: BTreeMap<usize, (Way, Vec<Edge>)> = BTreeMap::new();

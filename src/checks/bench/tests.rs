@@ -354,6 +354,17 @@ fn a_sample_of_a_large_cluster_is_enough() {
 }
 
 #[test]
+fn what_concerns_every_connection_names_no_node() {
+    let mut jumbo = cluster(5, |_, _| 0.0);
+    for direction in &mut jumbo.directions {
+        direction.probes =
+            Some(Probes { sent: 1000, received: 1000, largest: Some(1500), sendable: Some(9000), ..Probes::default() });
+    }
+    let text = "every connection loses packets of more than 1500 bytes, while the interfaces send up to 9000";
+    assert_eq!(sentence(&jumbo), text);
+}
+
+#[test]
 fn where_everything_is_slower_than_it_was_no_node_is() {
     let mut slower = cluster(4, |_, _| 3e8);
     let names = slower.nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
@@ -419,6 +430,9 @@ fn what_is_unknown_is_not_fine() {
             failed(&mut cluster, index);
         }
     }
+    let mut nothing = cluster.clone();
+    (0..nothing.directions.len()).for_each(|index| failed(&mut nothing, index));
+    assert_eq!(sentence(&nothing), "no connection could be measured (no answer within 10 s)");
     let verdict = verdict(&cluster);
     assert_eq!(verdict.accusations.iter().map(|of| of.subject).collect::<Vec<_>>(), [Subject::Node(3, Way::Both)]);
     assert_eq!((verdict.measured, verdict.unmeasured), (12, 8));
