@@ -433,13 +433,16 @@ fn without_ssh_it_says_what_to_install() {
     let dir = directory(Some(REFUSES));
     let mut status = command(dir.path(), &["status"]);
     status.env("PATH", dir.path());
-    insta::assert_snapshot!(show(status), @r"
+    let shown = show(status);
+    let (error, hint) = shown.split_once("  hint: ").expect(&shown);
+    insta::assert_snapshot!(error, @r"
     exit code: 1
     --- stdout
     --- stderr
-    error: cannot run ssh: No such file or directory (os error 2)
-      hint: install the OpenSSH client
+    error: cannot run ssh: no directory of PATH has it
     ");
+    // the package and the command are those of this machine's distribution
+    assert!(hint.contains("openssh"), "{shown}");
 }
 
 #[test]
@@ -456,7 +459,7 @@ fn the_limit_of_open_files_is_raised_and_otherwise_named() {
         let shown = show(limited(&format!("ulimit -n {files}")));
         assert!(shown.contains("(os error 24)"), "{files}: {shown}");
         assert!(shown.contains("\n  hint: this machine's limit of open files is too low: "), "{files}: {shown}");
-        assert!(!shown.contains("install the OpenSSH client"), "{files}: {shown}");
+        assert!(!shown.contains("openssh"), "{files}: {shown}");
     }
     let ssh = dir.path().join("ssh");
     fs::write(&ssh, "#!/bin/sh\nulimit -Sn >\"$HOME/limit\"\nexit 1\n").unwrap();

@@ -11,6 +11,7 @@ use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote::readable;
 use crate::transport::host_key::{self, ChangedHostKey};
+use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
 use openssh::{KnownHosts, Session, SessionBuilder};
@@ -242,6 +243,8 @@ impl Control {
             let file = readable(&identity.display().to_string());
             return Err(missing.hint(format!("derive it from the private key: ssh-keygen -y -f {file} > {file}.pub")));
         }
+        local::find("ssh-add", client::PACKAGE)
+            .map_err(|lack| NodeError::failed(&node.name, "ask the ssh agent", lack.message).hint(lack.hint))?;
         let mut agent = Command::new("ssh-add");
         if let Some(socket) = resolved.first("identityagent").filter(|socket| *socket != "SSH_AUTH_SOCK") {
             agent.env("SSH_AUTH_SOCK", self.expand(socket));
