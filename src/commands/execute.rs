@@ -8,6 +8,7 @@ use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::event::Events;
 use crate::render;
+use anyhow::Context as _;
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -30,9 +31,9 @@ pub fn execute(cli: Cli) -> u8 {
         render::out(&outcome.text);
         outcome.errors.iter().for_each(|error| render::error(error));
     }
-    match render::finish() {
+    match render::finish().context("cannot write to standard output") {
         Err(error) if outcome.code == 0 => {
-            let error = Error::Local(format!("cannot write to standard output: {error}"));
+            let error = Error::from(error);
             render::error(&error.to_string());
             error.exit_code(runs_program)
         }
@@ -42,8 +43,7 @@ pub fn execute(cli: Cli) -> u8 {
 
 /// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all connections after it.
 fn run_rendered(Cli { global, command }: Cli) -> Result<Outcome, Error> {
-    let runtime =
-        Runtime::new().map_err(|error| Error::Local(format!("cannot start the asynchronous runtime: {error}")))?;
+    let runtime = Runtime::new().context("cannot start the asynchronous runtime")?;
     let (events, receiver) = Events::channel();
     let options = render::Options {
         json: global.json,
