@@ -44,6 +44,19 @@ fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// Checks that standard error ends with the name of a file where nodes were concerned, and returns the rest.
+fn without_log(err: &str) -> String {
+    let Some((rest, file)) = err.split_once("what was done on each node: ") else {
+        assert!(!err.contains("cannot log in"), "{err}");
+        return err.to_owned();
+    };
+    let log = fs::read_to_string(file.trim_end()).unwrap();
+    for words in ["what=\"ssh\" operation=\"log in\"}: begins", "}: failed ms="] {
+        assert!(log.contains(words), "{log}");
+    }
+    rest.to_owned()
+}
+
 /// Runs it and shows exit code and both streams. Nothing here takes longer than a moment.
 fn show(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -57,6 +70,7 @@ fn show(mut command: Command) -> String {
     }
     let done = child.wait_with_output().unwrap();
     let (out, err) = (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
+    let err = without_log(&err);
     format!("exit code: {}\n--- stdout\n{out}--- stderr\n{err}", done.status.code().unwrap())
 }
 

@@ -22,7 +22,7 @@ const ROWS: [&[&str]; 16] = [
     &["node"],
     &["transport"],
     &["inventory", "terminal"],
-    &["event"],
+    &["event", "trace"],
     &["error"],
     &["model", "cancel", "text", "secret", "paths"],
 ];

@@ -10,6 +10,7 @@ use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote::readable;
+use crate::trace;
 use crate::transport::host_key::{self, ChangedHostKey};
 use crate::transport::local;
 pub use client::Client;
@@ -164,7 +165,8 @@ impl Control {
                 lines.entry(file.clone()).or_insert_with(|| read(file).lines().map(str::to_owned).collect());
             }
         }
-        let session = self.open(node, &resolved, limit).await;
+        let open = self.open(node, &resolved, limit);
+        let session = trace::operation(&node.name, "ssh", "log in", open).await;
         if let Some(file) = &known_hosts {
             self.report_contacts(file);
         }
