@@ -339,7 +339,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Running),
         ranks: 4,
         placement,
-        launcher: LauncherName::Horovodrun,
+        launcher: Some(LauncherName::Horovodrun),
         controller: Some(Controller::Gloo),
         command: ["python", "train.py"].map(ProgramArgument::from).into(),
         restarts: 3,
@@ -376,6 +376,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         is_check: false,
         log_max: None,
         container: None,
+        may_run: false,
         nodes: names(&["node1", "node2"]),
     };
     let part = |node: &str, first: u32| {
@@ -450,6 +451,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         project: None,
         port: 12345,
         operator: "ana@desk".into(),
+        unreadable: None,
         resources,
     };
     let some = Resources { slots: 1, gpus: names(&["GPU-0a"]) };

@@ -3,6 +3,7 @@
 mod faults;
 mod gpus;
 mod leases;
+mod records;
 mod rotation;
 mod signals;
 mod steps;

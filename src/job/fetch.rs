@@ -40,7 +40,7 @@ pub fn default_directory(job: &Job) -> PathBuf {
 /// As [`fetch`], and if the job is not found.
 pub async fn after(target: &Target, id: &str, directory: &Path, events: &Events) -> Result<FetchReport, Error> {
     let jobs = manage::list(target, events).await?;
-    let job = jobs.find(Some(id), Newest::Any)?;
+    let job = jobs.find_readable(Some(id), Newest::Any)?;
     fetch(&jobs, job, directory, false, events).await
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
 use hvdctl::job::frames::{Frame, Kind, Parser};
-use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
+use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State, stored};
 use hvdctl::job::restart::Restart;
 use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use hvdctl::launch::placement::{Placement, Share};
@@ -168,8 +168,8 @@ impl Cluster {
         for index in 0..NODES.len() {
             let dir = self.job_dir(index);
             fs::create_dir(&dir).unwrap();
-            let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
-            let launch = serde_json::to_string(&description(spec, &seen_as)).unwrap();
+            let record = stored::write_checked("job.json", &record(spec, index, &seen_as)).unwrap();
+            let launch = stored::write("launch.json", &description(spec, &seen_as)).unwrap();
             let place = Endpoint { interface: "eth0".into(), label: "eth0".into(), ..alone() };
             let launcher = spec.method.launcher().rank_description(&place, place.address);
             let launcher = serde_json::to_string(&launcher).unwrap();
