@@ -8,6 +8,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
 use crate::job::record::State;
+use crate::model::idle_rank;
 use crate::render::table::{cell, table};
 use crate::text::nodeset;
 use crate::text::units::count;
@@ -92,13 +93,13 @@ fn text(jobs: &[&Job]) -> String {
             job.name.clone(),
             cell(job.project.as_ref()),
             job.operator.clone(),
-            state(job.state) + &attempt(job),
+            state(job.state) + &attempt(job) + &idle(job),
             size(job),
             nodeset::fold(&job.nodes),
             format!("{} ago", span(now() - job.started)),
             cell(lasted(job)),
             cell(job.code),
-            job.reason.clone().unwrap_or_default(),
+            job.reason.clone().unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
         ]
     };
     let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
@@ -131,6 +132,11 @@ fn attempt(job: &Job) -> String {
         (failed, true) => format!(" (restarted {})", count(failed, "time")),
         (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts + 1),
     }
+}
+
+/// Which ranks make no progress.
+fn idle(job: &Job) -> String {
+    idle_rank::summary(&job.idle, now()).map_or_else(String::new, |idle| format!(", {idle}"))
 }
 
 /// A span of time with its two largest units.

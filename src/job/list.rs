@@ -5,12 +5,13 @@ use crate::job::record::{
 };
 use crate::job::restart::Membership;
 use crate::launch::placement::Placement;
+use crate::model::idle_rank::IdleRank;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::text::argument::ProgramArgument;
+use crate::text::units::stamp;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 /// What the nodes store of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,6 +26,8 @@ pub struct JobFiles {
     pub membership: Option<Membership>,
     /// The ranks that have started in the last attempt.
     pub started: u32,
+    /// Those that make no progress.
+    pub idle: Vec<IdleRank>,
     /// The container of its launcher, if that is up.
     pub container: Option<String>,
 }
@@ -63,6 +66,9 @@ pub struct Job {
     pub membership: Option<Membership>,
     /// The failed attempts, after each of which the job was started again.
     pub attempts: Vec<Attempt>,
+    /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<IdleRank>,
     /// Its result, as it was recorded.
     #[serde(skip)]
     pub result: Option<JobResult>,
@@ -100,11 +106,6 @@ pub struct Job {
     pub nodes: Vec<String>,
 }
 
-/// Formats seconds since the epoch as RFC 3339 in UTC.
-pub(super) fn stamp(seconds: f64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0))).to_string()
-}
-
 fn rfc3339<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&stamp(*seconds))
 }
@@ -125,8 +126,8 @@ impl Job {
     }
 }
 
-/// Adds the output of `jobs_list.sh` on a node. Ignores other lines, so that a truncated record does not hide the others.
-pub fn add(jobs: &mut StoredJobs, text: &str) {
+/// Adds the output of `jobs_list.sh` on `node`. Ignores other lines, so that a truncated record does not hide the others.
+pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
     for line in text.lines() {
         let Some((path, value)) = line.split_once(':') else { continue };
         let path: Vec<&str> = path.trim_start_matches("./").split('/').collect();
@@ -138,7 +139,10 @@ pub fn add(jobs: &mut StoredJobs, text: &str) {
             "attempts.json" => files.attempts = serde_json::from_str(value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(value).ok(),
             "states" => files.started += value.trim().parse::<u32>().unwrap_or_default(),
-            _ => {}
+            _ => {
+                let rank = file.strip_prefix("idle.");
+                files.idle.extend(rank.and_then(|rank| IdleRank::parse(node, &format!("{rank} {value}"))));
+            }
         }
     }
 }
@@ -166,7 +170,7 @@ pub fn jobs(cluster: &str, stored: StoredJobs, answered: &[&str], now: f64) -> V
 }
 
 fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
-    let JobFiles { result, attempts, membership, started, container, .. } = files;
+    let JobFiles { result, attempts, membership, started, container, mut idle, .. } = files;
     let placement = record.placement;
     let ranks = placement.ranks();
     let launcher = placement.launcher();
@@ -184,6 +188,9 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(State::Starting),
         None => Some(State::Lost),
     };
+    // a supervisor that was killed leaves its file
+    idle.retain(|_| state == Some(State::Running));
+    idle.sort_by_key(|idle| idle.rank);
     let reason = match &result {
         Some(result) => result.reason(&placement).or_else(|| lost_output(&result.lost)),
         None if state == Some(State::Lost) => {
@@ -207,6 +214,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         min_ranks: record.min_ranks,
         membership,
         attempts,
+        idle,
         started: record.created,
         ended: result.as_ref().map(|result| result.ended),
         code: result.as_ref().and_then(JobResult::code),
@@ -298,7 +306,7 @@ mod tests {
     /// The jobs of a cluster whose nodes have these files, and these launchers that are up.
     fn listed(cluster: &str, nodes: &[(&str, &String)], launchers: &[&str], now: f64) -> Vec<Job> {
         let mut stored = StoredJobs::new();
-        nodes.iter().for_each(|(_, text)| add(&mut stored, text));
+        nodes.iter().for_each(|(node, text)| add(&mut stored, node, text));
         for launcher in launchers {
             stored.entry((*launcher).to_owned()).or_default().container = Some("its id".into());
         }
@@ -326,6 +334,18 @@ mod tests {
         );
         assert_eq!(state(&both[1..], &[], 5000.0), None, "the node that knows is away");
         assert!(listed("other", &both, &[], 0.0).is_empty(), "another cluster's in the same directory");
+    }
+
+    #[test]
+    fn a_running_job_has_its_ranks_without_progress() {
+        let (text, none) = (lines("j1", 1000.0, 1), lines("j1", 1000.0, 1));
+        let waits =
+            format!("{text}./j1/idle.1:1000 waiting in read for data from /a:b\n./j1/idle.0:\n./j1/idle.x:1 a\n");
+        let idle =
+            |launchers: &[&str]| listed("lab", &[("a", &none), ("b", &waits)], launchers, 5000.0)[0].idle.clone();
+        let does = "waiting in read for data from /a:b".to_owned();
+        assert_eq!(idle(&["j1"]), [IdleRank { rank: 1, node: "b".into(), since: 1000.0, does }]);
+        assert_eq!(idle(&[]), [], "it is over");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub async fn list<'a>(target: &'a Target, events: &Events) -> Result<JobList<'a>
     let NodeResults { ok, failed } = connect(target, events).await?.then(events, list).await;
     let (mut stored, mut members) = (StoredJobs::new(), Vec::new());
     for (files, containers, member) in ok {
-        list::add(&mut stored, &String::from_utf8_lossy(&files));
+        list::add(&mut stored, &member.node.name, &String::from_utf8_lossy(&files));
         for container in running(cluster, &containers) {
             let job = container.job().unwrap_or_default().to_owned();
             stored.entry(job).or_default().container = Some(container.id.clone());

@@ -69,7 +69,16 @@ for file in "$jobs_dir"/*/job.json; do
   directory=${file%/job.json}
   if [ ! -e "$directory/env.json" ] || [ -e "$directory/result.json" ]; then continue; fi
   record=$(contents "$file") || exit
-  case $record in *"\"cluster\":\"$cluster\""*) say open "${directory##*/} $(printf '%s\n' "$record" | head -n 1)" ;; esac
+  case $record in
+  *"\"cluster\":\"$cluster\""*) say open "${directory##*/} $(printf '%s\n' "$record" | head -n 1)" ;;
+  *) continue ;;
+  esac
+  # its ranks that make no progress: JOB RANK SINCE WHAT (waiting.py)
+  for idle in "$directory"/idle.*; do
+    [ -e "$idle" ] || continue
+    waits=$(contents "$idle") || exit
+    say idle "${directory##*/} ${idle##*/idle.} $(printf '%s\n' "$waits" | head -n 1)"
+  done
 done
 # a mark that cannot be read counts as well
 [ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
