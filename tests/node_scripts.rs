@@ -93,6 +93,8 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     let machine = Machine::new(&[
         ("jobs/j1/job.json", record),
         ("jobs/j1/env.json", "{}"),
+        ("jobs/j1/idle.3", "1795262584 waiting in read for data from /a b\nrank junk\n"),
+        ("jobs/j2/idle.0", "1795262584 sleeping\n"),
         ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
         ("jobs/j2/env.json", "{}"),
         ("jobs/j3/job.json", record),
@@ -121,6 +123,12 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     ];
     assert_eq!(lines("open "), [&[ours.as_str()], &unclear[..]].concat());
     assert_eq!(
+        lines("idle "),
+        ["idle j1 3 1795262584 waiting in read for data from /a b"],
+        "another cluster's are not"
+    );
+    assert_eq!(Facts::parse(&facts).idle_ranks, ["j1 3 1795262584 waiting in read for data from /a b"]);
+    assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
             .map(|line| line.trim_end_matches('\r'))
@@ -133,6 +141,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     assert_eq!(directories.len(), 3, "{directories:?}");
     for (tool, arguments) in [
         ("cat", "*j1/job.json"),
+        ("cat", "*j1/idle.3"),
         ("awk", "*authorized_keys*"),
         ("stat", "*id_rsa*"),
         ("stat", "*%a*."),
@@ -156,6 +165,7 @@ fn jobs_are_listed_or_it_fails() {
     let machine = Machine::new(&[
         ("jobs/j1/job.json", "{\"id\":\"j1\"}\n"),
         ("jobs/j1/states", "1.0 0 s \n1.5 1 s \n2.0 0 x 0\n"),
+        ("jobs/j1/idle.1", "1795262584 sleeping in nanosleep\n"),
         ("jobs/j2/job.json", "{}\n"),
         ("jobs/j2/states", ""),
         ("jobs/j2/log", "x\n"),
@@ -170,7 +180,8 @@ fn jobs_are_listed_or_it_fails() {
         lines
     };
     let broken = ["./j3/env.json:", "./j3/job.json:", "./j3/result.json:{", "./j3/result.json:}"];
-    let all = ["./j1/job.json:{\"id\":\"j1\"}", "./j1/states:2", "./j2/job.json:{}", "./j2/states:0"];
+    let idle = "./j1/idle.1:1795262584 sleeping in nanosleep";
+    let all = [idle, "./j1/job.json:{\"id\":\"j1\"}", "./j1/states:2", "./j2/job.json:{}", "./j2/states:0"];
     let all = [&all[..], &broken].concat();
     assert_eq!(listed(&machine.prints(list, "")), all);
     for (tool, arguments) in [("grep", "*job.json*"), ("grep", "-aHc*"), ("find", "*")] {
@@ -179,7 +190,11 @@ fn jobs_are_listed_or_it_fails() {
         machine.repair();
     }
     machine.break_tool("grep", "-aHc*", "./j2/states: No such file or directory");
-    assert_eq!(listed(&machine.prints(list, "")), [&[all[0], all[2]], &broken[..]].concat(), "pruned meanwhile");
+    assert_eq!(
+        listed(&machine.prints(list, "")),
+        [&[all[0], all[1], all[3]], &broken[..]].concat(),
+        "pruned meanwhile"
+    );
     machine.repair();
     fs::remove_dir_all(machine.path("jobs")).unwrap();
     assert_eq!(machine.prints(list, ""), "");

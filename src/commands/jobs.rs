@@ -8,6 +8,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
 use crate::job::record::State;
+use crate::model::idle_rank;
 use crate::render::table::{cell, table};
 use crate::text::nodeset;
 use crate::text::units::count;
@@ -92,13 +93,13 @@ fn text(jobs: &[&Job]) -> String {
             known(&job.name),
             cell(job.project.as_ref()),
             known(&job.operator),
-            state(job.state) + &attempt(job),
+            state(job.state) + &attempt(job) + &idle(job),
             size(job),
             nodeset::fold(&job.nodes),
             cell((job.started > 0.0).then(|| format!("{} ago", span(now() - job.started)))),
             cell(lasted(job)),
             cell(job.code),
-            job.reason.clone().unwrap_or_default(),
+            job.reason.clone().unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
         ]
     };
     let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
@@ -138,6 +139,11 @@ fn attempt(job: &Job) -> String {
         _ if !job.has_record() => String::new(),
         (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts + 1),
     }
+}
+
+/// Which ranks make no progress.
+fn idle(job: &Job) -> String {
+    idle_rank::summary(&job.idle, now()).map_or_else(String::new, |idle| format!(", {idle}"))
 }
 
 /// A span of time with its two largest units.

@@ -70,6 +70,7 @@ impl JobPlan {
             grace: cluster.stop_grace.as_secs(),
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),
+            stall_warning: cluster.stall_warning.as_secs(),
             isolated_after: cluster.isolated_after.as_secs(),
             log_max: options.log_max,
             log_progress: options.log_progress,

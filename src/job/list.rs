@@ -6,12 +6,14 @@ use crate::job::record::{
 use crate::job::restart::Membership;
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
+use crate::model::idle_rank::IdleRank;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::text::argument::ProgramArgument;
+use crate::text::units::{LAST_SECOND, stamp};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// What the nodes store of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,6 +28,8 @@ pub struct JobFiles {
     pub membership: Option<Membership>,
     /// The ranks that have started in the last attempt.
     pub started: u32,
+    /// Those that make no progress.
+    pub idle: Vec<IdleRank>,
     /// The container of its launcher, if that is up.
     pub container: Option<String>,
     /// The nodes that have its directory, that of the container first.
@@ -68,6 +72,9 @@ pub struct Job {
     pub membership: Option<Membership>,
     /// The failed attempts, after each of which the job was started again.
     pub attempts: Vec<Attempt>,
+    /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<IdleRank>,
     /// Its result, as it was recorded.
     #[serde(skip)]
     pub result: Option<JobResult>,
@@ -106,15 +113,6 @@ pub struct Job {
     pub may_run: bool,
     /// Its nodes; of an unreadable job those that have its directory.
     pub nodes: Vec<String>,
-}
-
-/// The last second that RFC 3339 can represent, since the epoch.
-const LAST_SECOND: f64 = 253_402_300_799.0;
-
-/// Formats seconds since the epoch as RFC 3339 in UTC.
-pub(super) fn stamp(seconds: f64) -> String {
-    let seconds = seconds.clamp(0.0, LAST_SECOND);
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds)).to_string()
 }
 
 fn rfc3339<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -171,7 +169,10 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
             "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(&value).ok(),
             "states" => files.started += value.trim().parse::<u32>().unwrap_or_default(),
-            _ => continue,
+            _ => match file.strip_prefix("idle.") {
+                Some(rank) => files.idle.extend(IdleRank::parse(node, &format!("{rank} {value}"))),
+                None => continue,
+            },
         }
         if files.nodes.last().is_none_or(|last| last != node) {
             files.nodes.push(node.to_owned());
@@ -217,7 +218,7 @@ pub fn jobs(cluster: &str, stored: StoredJobs, answered: &[&str], now: f64) -> V
 fn unreadable(id: String, record: UnreadableRecord, files: JobFiles) -> Job {
     let JobFiles { result, attempts, membership, container, nodes, is_open, .. } = files;
     // a later form may count another unit
-    let created = record.created.filter(|created| (0.0..LAST_SECOND).contains(created));
+    let created = record.created.filter(|created| (0.0..LAST_SECOND as f64).contains(created));
     let started = created.or_else(|| begun(&id)).unwrap_or_default();
     let placeholder = Record {
         name: record.name.unwrap_or_default(),
@@ -244,7 +245,7 @@ fn begun(id: &str) -> Option<f64> {
 }
 
 fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
-    let JobFiles { result, attempts, membership, started, container, .. } = files;
+    let JobFiles { result, attempts, membership, started, container, mut idle, .. } = files;
     let placement = record.placement;
     let ranks = placement.ranks();
     let launcher = placement.launcher();
@@ -266,6 +267,9 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(State::Starting),
         None => Some(State::Lost),
     };
+    // a supervisor that was killed leaves its file
+    idle.retain(|_| state == Some(State::Running));
+    idle.sort_by_key(|idle| idle.rank);
     let reason = match &result {
         Some(result) => result.reason(&placement).or_else(|| lost_output(&result.lost)),
         None if state == Some(State::Lost) => {
@@ -289,6 +293,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         min_ranks: record.min_ranks,
         membership,
         attempts,
+        idle,
         started: record.created,
         ended: result.as_ref().map(|result| result.ended),
         code: result.as_ref().and_then(JobResult::code),
@@ -409,6 +414,18 @@ mod tests {
         );
         assert_eq!(state(&both[1..], &[], 5000.0), None, "the node that knows is away");
         assert!(listed("other", &both, &[], 0.0).is_empty(), "another cluster's in the same directory");
+    }
+
+    #[test]
+    fn a_running_job_has_its_ranks_without_progress() {
+        let (text, none) = (lines("j1", 1000.0, 1), lines("j1", 1000.0, 1));
+        let waits =
+            format!("{text}./j1/idle.1:1000 waiting in read for data from /a:b\n./j1/idle.0:\n./j1/idle.x:1 a\n");
+        let idle =
+            |launchers: &[&str]| listed("lab", &[("a", &none), ("b", &waits)], launchers, 5000.0)[0].idle.clone();
+        let does = "waiting in read for data from /a:b".to_owned();
+        assert_eq!(idle(&["j1"]), [IdleRank { rank: 1, node: "b".into(), since: 1000.0, does }]);
+        assert_eq!(idle(&[]), [], "it is over");
     }
 
     #[test]

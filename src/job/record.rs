@@ -64,10 +64,13 @@ pub struct Record {
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the job is to end.
     pub grace: u64,
-    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
+    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never, it only reports that.
     pub stall: u64,
     /// Seconds beyond that after which a rank that makes no progress ends the job.
     pub idle_margin: u64,
+    /// Seconds without progress after which a rank is reported; 0: never. Earlier builds had none.
+    #[serde(default)]
+    pub stall_warning: u64,
     /// Seconds after which a rank without a connection to another one is recorded; 0: never. Earlier builds had none.
     #[serde(default)]
     pub isolated_after: u64,

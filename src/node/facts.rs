@@ -145,6 +145,8 @@ pub struct Facts {
     pub open_records: BTreeMap<String, String>,
     /// Those that are known to be running, by their launchers or ranks on any node.
     pub under_way: Vec<String>,
+    /// The ranks of open jobs that make no progress, each as `JOB RANK SINCE WHAT` (`waiting.py`).
+    pub idle_ranks: Vec<String>,
     /// Whether the node is drained.
     pub drained: Option<Drained>,
     /// Room for jobs and projects.
@@ -198,6 +200,7 @@ impl Facts {
                     facts.open_jobs.push(run.to_owned());
                     facts.open_records.insert(run.to_owned(), record.to_owned());
                 }
+                "idle" => facts.idle_ranks.push(value.to_owned()),
                 "drained" => {
                     // a full disk may have cut it off
                     let unknown = || Drained { by: "an unknown user".into(), since: 0 };

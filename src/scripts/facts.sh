@@ -77,6 +77,12 @@ for file in "$jobs_dir"/*/env.json; do
   *'"cluster":"'*'"'*) continue ;;
   esac
   say open "${directory##*/} $(printf '%s' "$record" | tr '\n\r' '  ')"
+  # its ranks that make no progress: JOB RANK SINCE WHAT (waiting.py)
+  for idle in "$directory"/idle.*; do
+    [ -e "$idle" ] || continue
+    waits=$(contents "$idle") || exit
+    say idle "${directory##*/} ${idle##*/idle.} $(printf '%s\n' "$waits" | head -n 1)"
+  done
 done
 # a mark that cannot be read counts as well
 [ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
