@@ -186,6 +186,8 @@ pub struct Login {
     pub shell: String,
     /// What sudo allows it.
     pub sudo: Sudo,
+    /// Whether sudo allows it because it remembers the password.
+    is_remembered: bool,
     /// The engine that it names.
     named: Option<NamedEngine>,
     /// The socket of the system's engine.
@@ -217,7 +219,10 @@ impl Login {
                 ("missing", _) => login.unusable_tools.push(tool("is missing")),
                 ("unfit", _) => login.unusable_tools.push(tool(UNFIT)),
                 ("sudo", "root") => login.sudo = Sudo::Root,
-                ("sudo", "yes") => login.sudo = Sudo::Allowed,
+                ("sudo", "yes") => {
+                    login.sudo = Sudo::Allowed;
+                    login.is_remembered = rest == "remembered";
+                }
                 ("sudo", "asks") => login.sudo = Sudo::PasswordRequired(rest),
                 ("sudo", _) => login.sudo = Sudo::Refused(rest),
                 ("os", _) => login.distribution = Distribution::parse(value),
@@ -251,6 +256,13 @@ impl Login {
             None => "install it with the package manager of the node".to_owned(),
         };
         (!tools.is_empty()).then(|| (faults.join(", "), hint))
+    }
+
+    /// Returns whether it can be expected to stay true for a while, and nothing about it has to be reported again: what the user is
+    /// about to change has effect at once, and a sudo that only remembers a password is asked each time.
+    pub fn is_steady(&self) -> bool {
+        let has_root = self.sudo == Sudo::Root || self.sudo == Sudo::Allowed && !self.is_remembered;
+        has_root && self.engine_fault().is_none() && self.warning().is_none() && self.unusable_tools.is_empty()
     }
 
     /// Returns why the node's engine cannot be used by any user.
