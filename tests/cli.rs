@@ -449,7 +449,7 @@ fn the_limit_of_open_files_is_raised_and_otherwise_named() {
     let limited = |limits: &str| {
         let mut sh = Command::new("sh");
         sh.args(["-c", &format!("{limits}; exec \"$0\" status"), env!("CARGO_BIN_EXE_hvdctl")]);
-        sh.current_dir(dir.path()).env("HOME", dir.path());
+        sh.current_dir(dir.path()).env("HOME", dir.path()).env("XDG_RUNTIME_DIR", dir.path());
         sh
     };
     // the first failure is in another place each time
@@ -487,6 +487,7 @@ fn the_configuration_is_that_of_ssh_whatever_home_says() {
         let own = if rustix::process::geteuid().is_root() { &[][..] } else { &["--user", "--map-root-user"] };
         unshare.arg("--mount").args(own).args(["sh", "-c", "mount --bind \"$0\" /etc/passwd && exec \"$@\""]);
         unshare.arg(&passwd).arg(env!("CARGO_BIN_EXE_hvdctl")).args(args).current_dir(dir.path());
+        unshare.env("XDG_RUNTIME_DIR", dir.path());
         unshare.env("HOME", &elsewhere).env_remove("HVDCTL_INVENTORY").env_remove("XDG_STATE_HOME");
         show(unshare)
     };

@@ -421,6 +421,24 @@ mod tests {
     }
 
     #[test]
+    fn what_may_change_at_once_is_asked_each_time() {
+        for steady in ["user root\nsudo root\n", "user ana\nsudo yes\n", "user ana\nsudo yes\nengine closed\n"] {
+            assert!(Login::parse(steady).is_steady(), "{steady}");
+        }
+        for unsteady in [
+            "user ana\nsudo yes remembered\nengine open\n",
+            "user ana\nsudo asks message\nengine open\n",
+            "user ana\nsudo no never\nengine open\n",
+            "user root\nsudo root\ndocker-command missing\n",
+            "user root\nsudo root\nmissing ss iproute2\n",
+            "user root\nsudo root\nengine open\ncontext x\nnamed-by /root/.docker/config.json\nnamed-host \n",
+        ] {
+            assert!(!Login::parse(unsteady).is_steady(), "{unsteady}");
+        }
+        assert_eq!(methods("user ana\nsudo yes remembered\nengine closed\n"), (RootMethod::Sudo, as_root(SYSTEM)));
+    }
+
+    #[test]
     fn an_engine_that_docker_host_names() {
         use RootMethod::{Container, Sudo, SudoWithPassword};
         let moved = "named-by DOCKER_HOST\nnamed-host unix:///run/moved.sock\n";

@@ -73,6 +73,9 @@ fn a_connection_serves_later_commands() {
     run(lock, s(10)).code(0);
     for pid in masters(&lab).lines() {
         assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), PathBuf::from("/"));
+        // a Ctrl-C at the terminal is for others
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        assert_eq!(stat.split(' ').nth(5), Some(pid), "it has a session of its own");
     }
     // jobs of many programs at once
     lab.hvdctl(&["up"]).code(0);

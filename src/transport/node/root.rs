@@ -207,6 +207,33 @@ mod tests {
     }
 
     #[test]
+    fn a_password_that_sudo_remembers_is_recognized() {
+        let tools = tempfile::tempdir().unwrap();
+        let stub = |name: &str, script: &str| {
+            fs::write(tools.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(tools.path().join(name), Permissions::from_mode(0o755)).unwrap();
+        };
+        stub("id", "echo 7");
+        let asks = "echo 'sudo: a password is required' >&2; exit 1";
+        let refuses = "echo 'sorry, user ana is not allowed to execute this' >&2; echo >>\"$0.calls\"; exit 1";
+        let expected = [
+            ("exit 0", "sudo yes"),
+            (&format!("case $* in *-k*) {asks} ;; esac"), "sudo yes remembered"),
+            (asks, "sudo asks sudo: a password is required"),
+            (refuses, "sudo no sorry, user ana is not allowed to execute this"),
+        ];
+        for (script, line) in expected {
+            stub("sudo", script);
+            let path = format!("{}:/usr/bin:/bin", tools.path().display());
+            let output = Command::new("sh").args(["-c", ACCESS]).env("PATH", path).output().unwrap();
+            let shown = String::from_utf8(output.stdout).unwrap();
+            assert!(shown.lines().any(|shown| shown == line), "no {line} in {shown}");
+        }
+        let calls = fs::read_to_string(tools.path().join("sudo.calls")).unwrap();
+        assert_eq!(calls.lines().count(), 1, "sudo mails each refusal to root");
+    }
+
+    #[test]
     fn missing_and_unfit_tools_are_found() {
         let tools = tempfile::tempdir().unwrap();
         let place = |name: &str| tools.path().join(name);
