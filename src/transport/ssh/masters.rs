@@ -5,7 +5,7 @@ use openssh::Session;
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PREFIX: &str = "hvdctl-ssh.";
 /// Creates a directory (mode 700) for the control sockets of this process.
 pub(super) fn directory(parent: &Path) -> io::Result<TempDir> {
     let prefix = format!("{PREFIX}{}.", std::process::id());
-    tempfile::Builder::new().prefix(&prefix).tempdir_in(parent)
+    tempfile::Builder::new().prefix(&prefix).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(parent)
 }
 
 /// Starts an ssh master for a host, with these options. ssh goes to the background once it has logged in.
@@ -93,6 +93,13 @@ fn belongs_to(arguments: &[u8], directory: &Path, kept: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_directory_is_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = directory(parent.path()).unwrap();
+        assert_eq!(fs::metadata(made.path()).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
 
     #[test]
     fn a_master_that_is_kept_is_not_ended_with_its_first_directory() {
