@@ -99,14 +99,16 @@ impl Directory {
         }
         let meta = fs::symlink_metadata(path).map_err(|error| refused(error.to_string()))?;
         let mode = meta.mode() & 0o7777;
-        match () {
-            () if !meta.is_dir() => Err(refused("it is not a directory".into())),
-            () if meta.uid() != rustix::process::geteuid().as_raw() => {
-                Err(refused(format!("it belongs to another user (uid {})", meta.uid())))
-            }
-            () if mode != 0o700 => Err(refused(format!("its mode is {mode:o}, not 700"))),
-            () => Ok(Directory { path: path.to_owned() }),
-        }
+        let why = if !meta.is_dir() {
+            "it is not a directory".to_owned()
+        } else if meta.uid() != rustix::process::geteuid().as_raw() {
+            format!("it belongs to another user (uid {})", meta.uid())
+        } else if mode != 0o700 {
+            format!("its mode is {mode:o}, not 700")
+        } else {
+            return Ok(Directory { path: path.to_owned() });
+        };
+        Err(refused(why))
     }
 
     /// Returns its path.
