@@ -136,6 +136,9 @@ pub enum Command {
     Exec(Exec),
     /// Open a shell in hmaster, or in a node's worker
     Shell(Shell),
+    /// Close the SSH connections that earlier commands have left open
+    #[command(after_help = DISCONNECT)]
+    Disconnect,
     /// Print the nodes in the formats of other tools
     Hosts(Hosts),
     /// Show or release the locks of the nodes
@@ -307,6 +310,10 @@ const DRAIN: &str = "\
 Ranks of elastic jobs (-np MIN:MAX) get the grace period to save their state, and the jobs continue without these nodes. Jobs of a \
 fixed size, and jobs launched on one of these nodes, stay there until they end.";
 
+const DISCONNECT: &str = "\
+A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. What changes on \
+a node only for new logins, such as a user's groups, has effect after this command. Running commands are not disturbed.";
+
 /// What the first signal does to a command; the second always ends it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalPolicy {
@@ -360,7 +367,7 @@ impl Command {
 
     /// Returns whether it can work on this machine alone.
     pub fn works_locally(&self) -> bool {
-        !matches!(self, Command::Keys(_))
+        !matches!(self, Command::Keys(_) | Command::Disconnect)
     }
 }
 

@@ -33,7 +33,7 @@ fn directory(inventory: Option<&str>) -> TempDir {
 
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir).env("HOME", dir).args(args).stdin(Stdio::null());
+    command.current_dir(dir).env("HOME", dir).env("XDG_RUNTIME_DIR", dir).args(args).stdin(Stdio::null());
     // in tests, $HOME is the home for ssh too
     command.env("PATH", format!("{OWN_HOME}:{}", path()));
     for name in
@@ -108,6 +108,7 @@ fn help() {
         "fetch",
         "exec",
         "shell",
+        "disconnect",
         "hosts",
         "train",
         "run",
@@ -168,7 +169,7 @@ fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
       inventory.toml:3:8: cluster.port: expected a port from 1 to 65535, found 70000
         3 | port = 70000
           |        ^^^^^
-      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (known: name, image, pull, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, launcher, controller, bind, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s, stall_warning_s, stall_timeout_s, idle_margin_s, isolated_after_s, restart_pause_s, elastic_timeout_s, worker_idle_s, keep_alive_s)
+      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (known: name, image, pull, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, launcher, controller, bind, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s, stall_warning_s, stall_timeout_s, idle_margin_s, isolated_after_s, restart_pause_s, elastic_timeout_s, worker_idle_s, keep_alive_s, connection_idle_s)
         4 | imagee = "x"
           | ^^^^^^
       inventory.toml:7:8: defaults.gpus: expected a number of GPUs from 0 to 1024, "auto", "all", "none", or a list of indices and UUIDs, found "some"
@@ -465,7 +466,7 @@ fn the_limit_of_open_files_is_raised_and_otherwise_named() {
     let limited = |limits: &str| {
         let mut sh = Command::new("sh");
         sh.args(["-c", &format!("{limits}; exec \"$0\" status"), env!("CARGO_BIN_EXE_hvdctl")]);
-        sh.current_dir(dir.path()).env("HOME", dir.path());
+        sh.current_dir(dir.path()).env("HOME", dir.path()).env("XDG_RUNTIME_DIR", dir.path());
         sh
     };
     // the first failure is in another place each time
@@ -503,6 +504,7 @@ fn the_configuration_is_that_of_ssh_whatever_home_says() {
         let own = if rustix::process::geteuid().is_root() { &[][..] } else { &["--user", "--map-root-user"] };
         unshare.arg("--mount").args(own).args(["sh", "-c", "mount --bind \"$0\" /etc/passwd && exec \"$@\""]);
         unshare.arg(&passwd).arg(env!("CARGO_BIN_EXE_hvdctl")).args(args).current_dir(dir.path());
+        unshare.env("XDG_RUNTIME_DIR", dir.path());
         unshare.env("HOME", &elsewhere).env_remove("HVDCTL_INVENTORY").env_remove("XDG_STATE_HOME");
         show(unshare)
     };

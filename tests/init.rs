@@ -18,7 +18,13 @@ fn path() -> String {
 
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir).env("HOME", dir).env("PATH", path()).args(args).stdin(Stdio::null());
+    command
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("XDG_RUNTIME_DIR", dir)
+        .env("PATH", path())
+        .args(args)
+        .stdin(Stdio::null());
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "NO_COLOR"] {
         command.env_remove(name);
     }

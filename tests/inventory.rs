@@ -68,6 +68,7 @@ fn the_smallest_has_the_documented_defaults() {
         elastic_timeout: Duration::from_secs(600),
         worker_idle: Duration::from_secs(60),
         keep_alive: Duration::from_secs(15),
+        connection_idle: Duration::from_secs(600),
     };
     let node = Node {
         name: "a".into(),
@@ -117,6 +118,7 @@ restart_pause_s = 300
 elastic_timeout_s = 60
 worker_idle_s = 5
 keep_alive_s = 1
+connection_idle_s = 0
 [defaults]
 user = "workshop"
 ssh_port = 2222
@@ -182,6 +184,7 @@ master = true
         elastic_timeout: Duration::from_secs(60),
         worker_idle: Duration::from_secs(5),
         keep_alive: Duration::from_secs(1),
+        connection_idle: Duration::ZERO,
     };
     let mount =
         |source: &str, target: &str, read_only| Mount { source: source.into(), target: target.into(), read_only };

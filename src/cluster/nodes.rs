@@ -25,6 +25,12 @@ use tracing::{Instrument, debug_span};
 /// How many nodes are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
 const MAX_CONCURRENT_NODES: usize = 64;
 
+/// How many files hvdctl has open, except for those of its nodes.
+const OWN_FILES: u64 = 64;
+
+/// How many files are open while a node is worked on: eight programs with three streams each would be more, but few nodes have them.
+const FILES_PER_NODE: u64 = 20;
+
 const FACTS: &str = concat!(
     include_str!("../scripts/machine.sh"),
     include_str!("../scripts/gpus.sh"),
@@ -197,7 +203,19 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
     }
 }
 
-/// Runs `work` on all nodes, at most `MAX_CONCURRENT_NODES` at a time. Returns the results in the order of the nodes. A slow node
+/// Returns how many of `nodes` nodes are worked on at the same time, where so many files may be open: each connected node has one open.
+fn concurrent_nodes(nodes: usize, open_files: Option<u64>) -> usize {
+    let Some(open_files) = open_files else { return MAX_CONCURRENT_NODES };
+    let left = open_files.saturating_sub(OWN_FILES + nodes as u64) / FILES_PER_NODE;
+    usize::try_from(left).unwrap_or(usize::MAX).clamp(1, MAX_CONCURRENT_NODES)
+}
+
+/// Returns how many files this process may have open.
+fn open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// Runs `work` on all nodes, at most [`concurrent_nodes`] at a time. Returns the results in the order of the nodes. A slow node
 /// delays no other.
 pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where
@@ -205,9 +223,10 @@ where
 {
     let all = debug_span!("for_each_node", nodes = items.len());
     let numbered = |(i, item)| work(item).map(move |result| (i, result)).instrument(all.clone());
+    let limit = concurrent_nodes(items.len(), open_files());
     // `buffered` would start no further node behind a slow one
     let mut results: Vec<(usize, T)> =
-        stream::iter(items).enumerate().map(numbered).buffer_unordered(MAX_CONCURRENT_NODES).collect().await;
+        stream::iter(items).enumerate().map(numbered).buffer_unordered(limit).collect().await;
     results.sort_by_key(|(i, _)| *i);
     results.into_iter().map(|(_, result)| result).collect()
 }
@@ -286,6 +305,7 @@ pub async fn connect_as(
     events: &Events,
 ) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let kind = transport_kind(target, events).await?;
+    note_few_files(target.selected.len(), open_files(), events);
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
         let (cluster, kind) = (target.cluster(), kind.clone());
@@ -300,6 +320,16 @@ pub async fn connect_as(
         Ok(Member { node, transport })
     });
     Ok(opened.await)
+}
+
+/// Reports that nodes have to wait for each other because few files may be open.
+fn note_few_files(nodes: usize, open_files: Option<u64>, events: &Events) {
+    let limit = concurrent_nodes(nodes, open_files);
+    if let Some(files) = open_files.filter(|_| limit < nodes.min(MAX_CONCURRENT_NODES)) {
+        events.note(format!(
+            "working on {limit} of {nodes} nodes at a time, because hvdctl may open only {files} files (`ulimit -Hn`)"
+        ));
+    }
 }
 
 async fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {
@@ -417,6 +447,20 @@ mod tests {
         let message = |on| selected(on).expect_err("no node").to_string();
         assert!(message("node2").starts_with("--on node2: no node is named node2"), "{}", message("node2"));
         assert!(message("\u{1b}[31m").starts_with("--on \"\\u{1b}[31m\": "), "{}", message("\u{1b}[31m"));
+    }
+
+    #[test]
+    fn few_open_files_are_for_fewer_nodes_at_a_time() {
+        let limits = [(None, 64), (Some(65_536), 64), (Some(1024), 41), (Some(256), 3), (Some(20), 1)];
+        for (open_files, nodes) in limits {
+            assert_eq!(concurrent_nodes(128, open_files), nodes, "{open_files:?}");
+        }
+        let noted = |nodes, open_files| {
+            let (events, receiver) = Events::channel();
+            note_few_files(nodes, Some(open_files), &events);
+            receiver.receive(std::time::Duration::ZERO).is_ok()
+        };
+        assert_eq!([noted(128, 256), noted(128, 4096), noted(2, 256), noted(4, 128)], [true, false, false, true]);
     }
 
     #[tokio::test]

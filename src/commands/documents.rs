@@ -3,10 +3,10 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
+use super::output::{DisconnectNode, Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
 use super::{
-    Outcome, about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell,
-    status, train, up, verify,
+    Outcome, about, disconnect, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output,
+    shell, status, train, up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
@@ -148,6 +148,10 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
     all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
+
+    let nodes = [("node1", true), ("node2", false)];
+    let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));
+    all.push(("disconnect", disconnect::outcome(nodes.into()).document));
 
     let drain = |node: &str, drained: Option<Drained>| {
         let leaving = names(&["20261121-120304-k7qd"]);

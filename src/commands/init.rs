@@ -25,6 +25,7 @@ use crate::transport::ssh::Client;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Writes the inventory.
 ///
@@ -49,7 +50,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     notes.into_iter().for_each(|note| events.note(note));
     let mut entries = draft::entries(machines);
     if !options.no_probe {
-        let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
+        let mut inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
+        // machines that may not become nodes
+        inventory.cluster.connection_idle = Duration::ZERO;
         let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
         let results = probe::all(&target, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {

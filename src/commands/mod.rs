@@ -3,6 +3,7 @@
 
 mod about;
 mod context;
+mod disconnect;
 mod doctor;
 #[cfg(test)]
 mod documents;
@@ -151,6 +152,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Fetch(options) => fetch::run(&options, context).await,
         Command::Exec(options) => exec::run(&options, context).await,
         Command::Shell(options) => shell::run(&options, context).await,
+        Command::Disconnect => disconnect::run(context).await,
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,

@@ -534,6 +534,13 @@ pub struct DrainNode {
     pub staying: Vec<String>,
 }
 
+/// The connections to a node that `disconnect` found.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DisconnectNode {
+    /// Whether there was one, which is closed now.
+    pub closed: bool,
+}
+
 /// The lease of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LockStatusNode {

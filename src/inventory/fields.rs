@@ -119,6 +119,8 @@ tables! {
         /// Seconds between keep-alive probes of every SSH connection, which is lost after 3 unanswered probes. `up`
         /// recreates workers when this changes.
         keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), seconds(1, 600);
+        /// Seconds that an SSH connection stays open after its last use, for the next command; 0: it ends with the command.
+        connection_idle as "connection_idle_s": Duration = Duration::from_secs(600), seconds(0, 86_400);
     }
 
     /// One machine; a `[[node]]` of the file, over `[defaults]`.

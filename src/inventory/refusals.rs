@@ -126,6 +126,8 @@ cluster.worker_idle_s: whole seconds from 5 to 86400
 cluster.keep_alive_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
+cluster.connection_idle_s: whole seconds from 0 to 86400
+  86401 -> 86401
 node.host: a host as for ssh: an alias, a name or an address
   "" -> ""
   "-oProxyCommand=id" -> "-oProxyCommand=id"

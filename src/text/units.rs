@@ -33,7 +33,7 @@ pub fn span(time: Duration) -> String {
 
 /// Formats seconds since the epoch as RFC 3339 in UTC: `2026-11-21T12:03:04Z`.
 pub fn stamp(seconds: f64) -> String {
-    let since = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default().min(Duration::from_secs(LAST_SECOND));
+    let since = Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default();
     humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }
 

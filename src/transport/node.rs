@@ -271,6 +271,9 @@ impl Transport {
 
     /// Returns the error of a program whose stream broke, or which was never started.
     pub fn broken(&self, operation: &str, error: &io::Error) -> NodeError {
+        if let Some(login) = error.get_ref().and_then(|error| error.downcast_ref::<NodeError>()) {
+            return login.clone();
+        }
         let failed = NodeError::failed(&self.node, operation, error).kind(match error.kind() {
             io::ErrorKind::TimedOut => Kind::TimedOut,
             // `sync::files` uses this kind for a file that changed
