@@ -1,9 +1,8 @@
 //! What a command works with, and the steps that several commands have in common.
 
 use super::output::NodeEntry;
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
-};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, all, for_each_node, observe, unreached};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, Kind, NodeError};
@@ -24,6 +23,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 pub struct Context {
     /// The selected nodes.
     pub target: Target,
+    /// The connections.
+    pub fleet: Fleet,
     /// Where events go.
     pub events: Events,
     /// Its locks, its cancellation and its progress.
@@ -64,7 +65,7 @@ impl Context {
     /// # Errors
     /// When the operator's own machine is at fault.
     pub async fn connect(&self) -> Result<NodeResults<Member>, Error> {
-        connect(&self.target, &self.events).await
+        self.fleet.members(&self.target, &self.events).await
     }
 
     /// Connects to all selected nodes, or with `skip` to those that can be reached.
@@ -99,7 +100,7 @@ impl Context {
     /// # Errors
     /// When one cannot be reached or locked.
     pub async fn connect_and_lock(&self) -> Result<Vec<Member>, Error> {
-        let members = self.session.cancellation.run(connect_all(&self.target, &self.events)).await?;
+        let members = self.session.cancellation.run(self.fleet.all(&self.target, &self.events)).await?;
         self.session.lock_all(&members).await?;
         Ok(members)
     }
@@ -110,7 +111,7 @@ impl Context {
     /// When a node fails, or the command is cancelled.
     pub async fn observe_all(&self, target: &Target, locks: bool, events: &Events) -> Result<Vec<ObservedNode>, Error> {
         let cancellation = &self.session.cancellation;
-        let members = cancellation.run(connect_all(target, events)).await?;
+        let members = cancellation.run(self.fleet.all(target, events)).await?;
         if locks {
             self.session.lock_all(&members).await?;
         }
@@ -118,7 +119,7 @@ impl Context {
             let observed = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
             // a failure ends the command, before the nodes of the launchers are asked
             let mut nodes = all(events, observed)?;
-            drop_ended_jobs(target, &mut nodes, events).await?;
+            drop_ended_jobs(target, &self.fleet, &mut nodes, events).await?;
             // it writes to the nodes
             if locks {
                 find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
@@ -126,6 +127,21 @@ impl Context {
             Ok(nodes)
         };
         cancellation.run(observing).await
+    }
+
+    /// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the others.
+    ///
+    /// # Errors
+    /// When the operator's own machine is at fault, or the command is cancelled.
+    pub async fn observe_each(&self, nodes: NodeResults<Member>) -> Result<NodeResults<ObservedNode>, Error> {
+        let Context { target, fleet, events, session, .. } = self;
+        let observing = async {
+            let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
+            drop_ended_jobs(target, fleet, &mut observed.ok, events).await?;
+            find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
+            Ok(observed)
+        };
+        session.cancellation.run(observing).await
     }
 
     /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
@@ -167,21 +183,6 @@ impl Context {
         }
         result
     }
-}
-
-/// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the others.
-///
-/// # Errors
-/// When the operator's own machine is at fault.
-pub async fn observe_each(
-    target: &Target,
-    nodes: NodeResults<Member>,
-    events: &Events,
-) -> Result<NodeResults<ObservedNode>, Error> {
-    let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
-    drop_ended_jobs(target, &mut observed.ok, events).await?;
-    find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
-    Ok(observed)
 }
 
 /// Formats the failed logins between workers.

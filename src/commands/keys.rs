@@ -20,7 +20,7 @@ use crate::render::table::cell;
 pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
     let session = &context.session;
     if options.first_login {
-        session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
+        session.cancellation.run(first_login::install(&context.target, &context.fleet, &context.events)).await?;
     }
     let members = context.connect_and_lock().await?;
     let results = distribution(context, &members).push().await?;

@@ -132,8 +132,8 @@ async fn launch(
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
 async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
-    let Context { target, events, session, .. } = context;
-    match session.cancellation.run(fetch::after(target, id, directory, events)).await {
+    let Context { target, fleet, events, session, .. } = context;
+    match session.cancellation.run(fetch::after(target, fleet, id, directory, events)).await {
         Ok(fetched) => {
             events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));

@@ -2,7 +2,7 @@
 //! elastic jobs.
 
 use super::Outcome;
-use super::context::{ConnectedNodes, Context, node_rows, observe_each};
+use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
@@ -28,7 +28,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let (inventory, dry_run) = (&target.inventory, options.dry_run);
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = if dry_run { nodes } else { context.lock_each(nodes).await? };
-    let observed = session.cancellation.run(observe_each(target, nodes, events)).await?;
+    let observed = context.observe_each(nodes).await?;
     let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
     if !dry_run {
         plans = pull(plans, context).await?;

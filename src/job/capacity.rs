@@ -5,7 +5,8 @@
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus, connect};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
@@ -15,7 +16,6 @@ use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::facts::Facts;
 use crate::node::gpus::{Device, GpuRequest};
 use crate::node::network;
-use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,12 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events: &Events) -> Result<(), Error> {
+pub async fn drop_ended_jobs(
+    target: &Target,
+    fleet: &Fleet,
+    nodes: &mut [ObservedNode],
+    events: &Events,
+) -> Result<(), Error> {
     let cluster = target.cluster();
     let mut known: BTreeSet<String> =
         nodes.iter().flat_map(|observed| launched(cluster, &observed.runtime.containers)).collect();
@@ -39,7 +44,8 @@ pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events
     let mut silent: BTreeSet<String> = unknown.filter_map(|record| launcher(&record)).collect();
     silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
     if !silent.is_empty() {
-        for (node, jobs) in ask_launchers(target, &silent, events).await? {
+        let launchers = target.only(silent.iter().cloned());
+        for (node, jobs) in ask_launchers(&launchers, fleet, events).await? {
             silent.remove(&node);
             known.extend(jobs);
         }
@@ -61,18 +67,17 @@ pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events
 
 /// Reads which jobs have a launcher on nodes that the command has not observed. Returns those that answered.
 async fn ask_launchers(
-    target: &Target,
-    nodes: &BTreeSet<String>,
+    launchers: &Target,
+    fleet: &Fleet,
     events: &Events,
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
-    // for nodes outside the command only warnings are shown, such as first contacts of ssh
+    // for nodes outside the command only warnings are shown
     let (quiet, reported) = Events::channel();
-    let launchers = Target { selected: nodes.iter().cloned().collect(), ..target.clone() };
     let ask = async |member: Member| {
-        let containers = Runtime::connect(&member.transport).await?.containers().await?;
-        Ok((member.node.name.clone(), launched(target.cluster(), &containers)))
+        let containers = member.runtime().await?.containers().await?;
+        Ok((member.node.name.clone(), launched(launchers.cluster(), &containers)))
     };
-    let asked = connect(&launchers, &quiet).await?.then(&quiet, ask).await;
+    let asked = fleet.members(launchers, &quiet).await?.then(&quiet, ask).await;
     while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);

@@ -9,12 +9,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// The most programs that run on a node at the same time: two of sshd's sessions are left for others.
 const MAX_PROGRAMS: usize = 8;
 
 /// The most connections to a node.
 const MAX_CONNECTIONS: usize = 16;
+
+/// Time limit for the answer of an ssh master on this machine.
+const MASTER_LIMIT: Duration = Duration::from_secs(5);
 
 /// All connections of a node.
 #[derive(Debug)]
@@ -47,6 +51,22 @@ impl Connections {
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a connection is up, by its ssh master. Forgets those that are not, unless all are lost.
+    pub(super) async fn are_up(&self) -> bool {
+        let mut lost = Vec::new();
+        let sessions = self.sessions().clone();
+        for session in &sessions {
+            if !matches!(timeout(MASTER_LIMIT, session.check()).await, Ok(Ok(()))) {
+                lost.push(session);
+            }
+        }
+        if lost.len() == sessions.len() {
+            return false;
+        }
+        self.sessions().retain(|session| !lost.iter().any(|lost| Arc::ptr_eq(lost, session)));
+        true
     }
 
     /// Starts a program on the first connection whose sshd does not refuse it, or else on a new one.
