@@ -13,11 +13,13 @@ use crate::keys::reachability::Matrix;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use std::time::{Duration, Instant};
-use tokio::time::timeout;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
-/// How often a waiting job checks whether the other one has ended.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How soon a waiting job first checks whether the other one has ended. Each pause after that is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause between two checks.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// What a command works with besides its own options.
 pub struct Context {
@@ -155,7 +157,7 @@ impl Context {
         let free = |nodes: Vec<ObservedNode>| placed(&self.target, &nodes, wanted).map(|_| nodes);
         let lock_and_observe = async || self.observe_all(&target, true, &self.events).await.and_then(free);
         let (quiet, _) = Events::channel();
-        let (began, mut reported) = (Instant::now(), String::new());
+        let (began, mut reported, mut pause) = (Instant::now(), String::new(), FIRST_PAUSE);
         let mut result = lock_and_observe().await;
         while let Err(error @ Error::Allocated(_)) = &result
             && session.locks.waits(began.elapsed())
@@ -167,9 +169,11 @@ impl Context {
             }
             // other commands need the locks to end that job
             session.locks.release().await;
-            if let Ok(error) = timeout(POLL_INTERVAL, session.cancellation.cancelled()).await {
+            let rest = session.locks.at_most(pause, began.elapsed());
+            if let Ok(error) = timeout(rest, session.cancellation.cancelled()).await {
                 return Err(error);
             }
+            pause = LONGEST_PAUSE.min(2 * pause);
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
                 // a GPU that failed does not come back by itself

@@ -1,0 +1,64 @@
+//! How often commands log in to a node, and what they start there.
+
+use super::*;
+use crate::transport::node::scripted::CONNECT;
+use std::sync::Mutex;
+
+/// The state of a node that a job has exclusively: a process of a rank, and the record.
+const ALLOCATED: &str = concat!(
+    "rank run-1 7 - lab -\nopen run-1 {\"id\":\"run-1\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,",
+    "\"placement\":{\"shares\":[{\"node\":\"node1\",\"ranks\":1,\"first\":0}]},\"command\":[\"x\"],\"cwd\":\"/\",\"ranks\":1,",
+    "\"port\":12345,\"interface\":\"eth0\",\"launcher\":\"horovodrun\",\"restarts\":0,\"grace\":1,\"stall\":0,",
+    "\"idle_margin\":30,\"ulimits\":{}}\n"
+);
+
+/// Two nodes that are up, of which a job has node1, without the calls so far.
+async fn one_allocated() -> Nodes {
+    let nodes = two_up().await.copy();
+    nodes.edit("node1", |state| state.facts = ALLOCATED.into());
+    nodes
+}
+
+/// The whole seconds between the observations of a node.
+fn pauses(nodes: &Nodes, node: &str) -> Vec<u64> {
+    let times = nodes.times(node, "facts.sh");
+    times.windows(2).map(|pair| (pair[1] - pair[0]) as u64).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_keeps_its_connections_and_polls_less_and_less_often() {
+    let nodes = one_allocated().await;
+    let (other, locked) = (nodes.clone(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&locked);
+    nodes.watch(move |moment| {
+        if moment.node != "node1" || moment.call != "facts.sh" || moment.done {
+            return;
+        }
+        let mut seen = seen.lock().unwrap();
+        seen.push(held(&other).len());
+        match seen.len() {
+            3 => other.cut("node2"),
+            // the other job has ended, and this one finds no image
+            7 => {
+                other.edit("node1", |state| state.facts.clear());
+                other.edit("node2", |state| state.images.clear());
+            }
+            _ => {}
+        }
+    });
+    let done = hvdctl(&nodes, "run -np 8 --wait 1h -- true").await;
+    done.code(125).complains(&["waiting: node1 is allocated", "error: node2: cannot find the image"]);
+    assert_eq!(pauses(&nodes, "node1"), [2, 4, 8, 15, 15, 15, 0]);
+    assert_eq!(*locked.lock().unwrap(), [2, 0, 0, 0, 0, 0, 0, 2], "the locks are released between polls");
+    assert_eq!(nodes.count(CONNECT), [1, 2], "only a connection that was lost is opened again");
+    assert_eq!(nodes.count("access.sh"), [1, 2]);
+    assert_eq!(nodes.count("docker version"), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_asks_once_more_at_the_end_of_its_wait() {
+    let nodes = one_allocated().await;
+    hvdctl(&nodes, "run -np 8 --wait 20s -- true").await.code(125).complains(&["error: node1 is allocated"]);
+    assert_eq!(pauses(&nodes, "node1"), [2, 4, 8, 5]);
+    assert_eq!(nodes.count(CONNECT), [1, 1]);
+}
