@@ -119,7 +119,8 @@ async fn in_master(context: &Context) -> Result<Place, Error> {
         return Ok(guarded(member, runtime, container.to_owned(), Some(path)).await?);
     }
     let observe = async |member| observe(cluster, member, events).await;
-    let NodeResults { ok: nodes, failed } = fleet.members(target, events).await?.then(events, observe).await;
+    let listed = NodeResults { ok: list.members, failed: list.failed };
+    let NodeResults { ok: nodes, failed } = listed.then(events, observe).await;
     let first = target.nodes().into_iter().next().map(|node| node.name);
     let Some(master) = nodes.iter().find(|node| Some(node.name()) == first.as_deref()) else {
         return Err(unreached(failed));

@@ -124,16 +124,18 @@ async fn launch(
     }
     let launcher = launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
-        Some(directory) => Some(fetch_outputs(&ended.id, directory, context).await),
+        Some(directory) => Some(fetch_outputs(&plan, directory, context).await),
         None => None,
     };
     job_end::outcome(ended, fetched, launcher, events)
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
-async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
+async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
     let Context { target, fleet, events, session, .. } = context;
-    match session.cancellation.run(fetch::after(target, fleet, id, directory, events)).await {
+    // the launcher's node may not be selected
+    let (id, of_job) = (&plan.id, target.only(plan.hosts.iter().map(|host| host.observed.name().to_owned())));
+    match session.cancellation.run(fetch::after(&of_job, fleet, id, directory, events)).await {
         Ok(fetched) => {
             events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));

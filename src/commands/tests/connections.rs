@@ -1,8 +1,12 @@
 //! How often commands log in to a node, and what they start there.
 
 use super::*;
+use crate::cluster::lock_set::LockSet;
+use crate::cluster::session::Session;
+use crate::commands::{Context, run_on_nodes};
 use crate::transport::node::scripted::CONNECT;
 use std::sync::Mutex;
+use tokio::sync::watch;
 
 /// The state of a node that a job has exclusively: a process of a rank, and the record.
 const ALLOCATED: &str = concat!(
@@ -61,4 +65,22 @@ async fn a_job_asks_once_more_at_the_end_of_its_wait() {
     hvdctl(&nodes, "run -np 8 --wait 20s -- true").await.code(125).complains(&["error: node1 is allocated"]);
     assert_eq!(pauses(&nodes, "node1"), [2, 4, 8, 5]);
     assert_eq!(nodes.count(CONNECT), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shell_connects_once() {
+    let nodes = Nodes::new(&NODES);
+    let Cli { command, .. } = Cli::try_parse_from(["hvdctl", "shell"]).unwrap();
+    let (events, _) = Events::channel();
+    let (_sender, signal) = watch::channel(None);
+    let session = Session::new(LockSet::new("lab", "hvdctl shell", None, &events), &signal);
+    let target = Target::new(inventory(&nodes), None).unwrap();
+    let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::default(), &events);
+    let mut context = Context { target, fleet, events, session, verbose: 0, ask: false };
+    // without a terminal it ends at the last check before its container
+    let error = run_on_nodes(command, &mut context).await.unwrap_err().to_string();
+    assert!(error.contains("keys are missing or differ on node[1-2]"), "{error}");
+    for call in [CONNECT, "access.sh", "jobs_list.sh", "facts.sh", "docker version"] {
+        assert_eq!(nodes.count(call), [1, 1], "{call}");
+    }
 }

@@ -15,12 +15,13 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 14] = scripts![
+const SCRIPTS: [(&str, &str); 15] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
     "job_end.sh",
     "job_files.sh",
+    "jobs_list.sh",
     "lease_hold.sh",
     "lease_read.sh",
     "lease_release.sh",
@@ -73,6 +74,7 @@ impl Node {
         match name {
             "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
             // jobs have no directories here
+            "jobs_list.sh" => Ok(String::new()),
             "job_files.sh" => Err("No such file or directory".into()),
             "facts.sh" => Ok(self.edit(|state| state.facts())),
             "lease_read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
