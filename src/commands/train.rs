@@ -97,6 +97,7 @@ async fn launch(
     };
     let id = if running.dry_run { "ID".to_owned() } else { new_id() };
     let plan = JobPlan::new(target, nodes, program, options, id)?;
+    plan.report(events);
     plan.check(events)?;
     if running.dry_run {
         let address = |share: &Share| {

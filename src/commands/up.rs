@@ -6,7 +6,7 @@ use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, NodeResults, Target, host_names};
+use crate::cluster::nodes::{NodeResults, Target, host_names};
 use crate::error::{Error, NodeError};
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
@@ -67,8 +67,9 @@ async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error> {
 fn check(plans: Plans, options: &Up, context: &Context) -> Result<Plans, Error> {
     let Context { target, events, .. } = context;
     let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed, true)).collect();
-    let stopped = preflight::check(&target.inventory, &nodes, events);
-    let mut plans = plans.without(events, stopped, WorkerPlan::node);
+    let found = preflight::check(&target.inventory, &nodes);
+    found.warnings.iter().for_each(|warning| events.warn(warning));
+    let mut plans = plans.without(events, found.failed, WorkerPlan::node);
     let disrupted = apply::disrupted_jobs(target.cluster(), &plans.ok);
     if options.force {
         apply::end_jobs(target.cluster(), &mut plans.ok, disrupted.keys());
@@ -100,8 +101,9 @@ async fn push_keys(mut plans: Plans, dry_run: bool, context: &Context) -> Result
     }
     if has_master {
         events.note(format!("keys are missing or differ on {names}: pushing them first"));
-        let members: Vec<Member> = plans.ok.iter().map(|plan| plan.observed.member.clone()).collect();
-        let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
+        let known = |plan: &WorkerPlan| (plan.observed.member.clone(), plan.observed.facts.clone());
+        let observed = NodeResults { ok: plans.ok.iter().map(known).collect(), failed: Vec::new() };
+        let failed = match (Distribution { inventory, session, events }).push(observed).await {
             Ok(pushed) => pushed.failed,
             Err(Error::Nodes { failed, .. }) => {
                 has_master = false;

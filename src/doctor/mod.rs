@@ -268,8 +268,9 @@ pub async fn fix(
         }
     }
     if fixes.iter().any(|(_, fix)| *fix == Fix::PushKeys) {
-        let distribution = Distribution { inventory: &target.inventory, members: &examined.members(), session, events };
-        let pushed = distribution.push().await?;
+        let known = |state: &NodeState| (state.member.clone(), state.facts.clone());
+        let observed = NodeResults { ok: examined.nodes.iter().map(known).collect(), failed: Vec::new() };
+        let pushed = Distribution { inventory: &target.inventory, session, events }.push(observed).await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| Fixed { node: pushed.node, what: pushed.changes.to_string() }));
         failed.extend(pushed.failed);

@@ -84,3 +84,36 @@ async fn a_shell_connects_once() {
         assert_eq!(nodes.count(call), [1, 1], "{call}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_command_logs_in_and_reads_the_state_once() {
+    let nodes = Nodes::new(&NODES);
+    let observing =
+        ["up --dry-run", "up", "up", "status", "keys push", "hosts", "drain node[1-2]", "drain --undo node[1-2]"];
+    let observing = observing.into_iter().chain(["run -np 8 --dry-run -- true", "down --purge"]).map(|line| (line, 1));
+    // a rotation reads again what it has changed
+    let others = [("jobs", 0), ("lock status", 0), ("down", 0), ("up", 1), ("keys rotate", 2)];
+    for (line, observations) in observing.chain(others) {
+        let before = [CONNECT, "access.sh", "facts.sh", "docker version"].map(|call| nodes.count(call));
+        hvdctl(&nodes, line).await.code(0);
+        let new = |before: &[usize], call| nodes.count(call).iter().zip(before).map(|(n, b)| n - b).collect::<Vec<_>>();
+        let [connects, access, facts, engines] = &before;
+        assert_eq!(new(connects, CONNECT), [1, 1], "logins of {line}");
+        assert_eq!(new(access, "access.sh"), [1, 1], "{line}");
+        assert_eq!(new(facts, "facts.sh"), [observations; 2], "{line}");
+        assert!(new(engines, "docker version").iter().all(|count| *count <= 1), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn verify_prints_a_warning_once() {
+    let nodes = two_up().await;
+    nodes.edit("node1", |state| {
+        state.facts = "disk jobs 100000 /opt/horovod/jobs\n".into();
+        state.keys = None;
+    });
+    // without a key no login is tried, and the last check before the launch fails
+    let done = hvdctl(&nodes, "verify").await;
+    done.code(1).complains(&["keys are missing or differ on node[1-2]"]);
+    assert_eq!(done.err.matches("left in /opt/horovod/jobs").count(), 1, "{done}");
+}
