@@ -1,7 +1,8 @@
 //! Uploads of a project to the nodes of an inventory, compared with `tar | ssh tar` and `rsync -a` to all of them at once,
 //! alternating in one process. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
-use hvdctl::cluster::nodes::{Target, all, connect_all, for_each_node};
+use hvdctl::cluster::fleet::Fleet;
+use hvdctl::cluster::nodes::{Target, all, for_each_node};
 use hvdctl::event::Events;
 use hvdctl::inventory::{Inventory, Node};
 use hvdctl::sync::NodeProject;
@@ -11,6 +12,7 @@ use hvdctl::transport::node::Script;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A multiple of three: each of the three is the first, the second and the last as often as the others.
@@ -34,7 +36,7 @@ async fn measure() {
     let in_directory = |directory: &str| {
         let mut inventory = inventory.clone();
         inventory.cluster.projects_dir = format!("{PLACE}/{directory}");
-        Target::new(inventory, None, false).expect("nodes")
+        Target::new(inventory, None).expect("nodes")
     };
     let target = in_directory("");
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -98,9 +100,10 @@ async fn measure() {
 /// All that `train` does to upload: reads the project, connects, compares, sends, has it proven.
 async fn hvdctl(target: &Target, project: &Path) {
     let (events, _receiver) = Events::channel();
+    let fleet = Fleet::over_ssh(false, Arc::default(), &events);
     let root = project.to_owned();
     let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
-    let (members, files) = tokio::join!(connect_all(target, &events), reading);
+    let (members, files) = tokio::join!(fleet.all(target, &events), reading);
     let (members, files) = (members.expect("the nodes"), files.expect("a thread").expect("the project"));
     let project = Project { files, origin: "bench".into(), shared: false, mounts: Vec::new() };
     let uploaded = for_each_node(members, async |member| {
@@ -115,7 +118,7 @@ async fn hvdctl(target: &Target, project: &Path) {
 async fn clean(target: &Target) {
     let (events, _receiver) = Events::channel();
     let script = Script::new("rm -rf -- \"$dir\" && mkdir -p \"$dir\"").with("dir", PLACE);
-    let members = connect_all(target, &events).await.expect("the nodes");
+    let members = Fleet::over_ssh(false, Arc::default(), &events).all(target, &events).await.expect("the nodes");
     let cleaned = for_each_node(members, async |member| member.transport.script(&script, "clean").await);
     all(&events, cleaned.await).expect("clean nodes");
 }
