@@ -16,7 +16,7 @@ use crate::text::nodeset;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How soon a waiting job first checks whether the other one has ended. Each pause after that is twice as long.
+/// How soon a waiting job first checks whether the other one has ended. Each pause is twice as long as the last one.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause between two checks.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -165,7 +165,8 @@ impl Context {
             let message = format!("waiting: {error}");
             if message != reported {
                 self.events.note(&message);
-                reported = message;
+                // where jobs come and go, the next one may end soon
+                (reported, pause) = (message, FIRST_PAUSE);
             }
             // other commands need the locks to end that job
             session.locks.release().await;

@@ -237,8 +237,8 @@ fn outputs_come_from_nodes_without_the_master(lab: &Lab) {
     let project = lab.project("others", &[("train.py", "import os; open('own-' + os.environ['RANK'], 'w')")]);
     let results = lab.path().join("others-results");
     let on = ["--on", "node2,node3", "train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"];
-    let done = lab.hvdctl(&[&on[..], &["--fetch", results.to_str().unwrap()]].concat()).code(0);
-    done.complains(&["2 fetched"]);
+    let done = lab.hvdctl(&[&on[..], &["--fetch", results.to_str().unwrap()]].concat());
+    let done = done.code(0).complains(&["2 fetched"]);
     assert!(["own-0", "own-1"].iter().all(|name| results.join(name).exists()), "{}", done.err);
 }
 

@@ -42,7 +42,9 @@ async fn a_job_that_waits_keeps_its_connections_and_polls_less_and_less_often() 
         seen.push(held(&other).len());
         match seen.len() {
             3 => other.cut("node2"),
-            // the other job has ended, and this one finds no image
+            // that job has ended, and the next one begun
+            5 => other.edit("node1", |state| state.facts = ALLOCATED.replace("run-1", "run-2")),
+            // it has ended, and this one finds no image
             7 => {
                 other.edit("node1", |state| state.facts.clear());
                 other.edit("node2", |state| state.images.clear());
@@ -52,7 +54,7 @@ async fn a_job_that_waits_keeps_its_connections_and_polls_less_and_less_often() 
     });
     let done = hvdctl(&nodes, "run -np 8 --wait 1h -- true").await;
     done.code(125).complains(&["waiting: node1 is allocated", "error: node2: cannot find the image"]);
-    assert_eq!(pauses(&nodes, "node1"), [2, 4, 8, 15, 15, 15, 0]);
+    assert_eq!(pauses(&nodes, "node1"), [2, 4, 8, 15, 2, 4, 0], "they begin again with the next job");
     assert_eq!(*locked.lock().unwrap(), [2, 0, 0, 0, 0, 0, 0, 2], "the locks are released between polls");
     assert_eq!(nodes.count(CONNECT), [1, 2], "only a connection that was lost is opened again");
     assert_eq!(nodes.count("access.sh"), [1, 2]);
