@@ -62,9 +62,12 @@ pub struct Global {
     /// Show only results and errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Show every step; twice: also the launcher's output
+    /// Show every step; twice: also the launcher's output; three times: each operation on each node [env: HVDCTL_LOG=debug]
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Write each operation on each node to this file
+    #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
+    pub log_file: Option<PathBuf>,
     /// Answer yes to every question
     #[arg(short = 'y', long, global = true)]
     pub yes: bool,

@@ -32,6 +32,9 @@ fn text(bytes: &[u8]) -> String {
 /// Exit code and both streams.
 fn shown(output: &Output) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
+    // its last line may name a file that exists
+    let (err, log) = err.split_once("what was done on each node: ").unwrap_or((&err, env!("CARGO_MANIFEST_PATH")));
+    assert!(Path::new(log.trim_end()).exists(), "{log}");
     format!("exit code: {}\n--- stdout\n{out}--- stderr\n{err}", output.status.code().unwrap())
 }
 

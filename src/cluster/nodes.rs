@@ -17,6 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::OnceCell;
+use tracing::{Instrument, debug_span};
 
 /// How many nodes are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
 const MAX_CONCURRENT_NODES: usize = 64;
@@ -204,7 +205,8 @@ pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec
 where
     F: Future<Output = T>,
 {
-    let numbered = |(i, item)| work(item).map(move |result| (i, result));
+    let all = debug_span!("for_each_node", nodes = items.len());
+    let numbered = |(i, item)| work(item).map(move |result| (i, result)).instrument(all.clone());
     // `buffered` would start no further node behind a slow one
     let mut results: Vec<(usize, T)> =
         stream::iter(items).enumerate().map(numbered).buffer_unordered(MAX_CONCURRENT_NODES).collect().await;

@@ -22,6 +22,7 @@ use crate::sync::project;
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
+use anyhow::Context as _;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
@@ -40,9 +41,8 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
     let mounts = mounts.into_iter().collect();
     let program = async move {
         let origin = project::origin(&root);
-        let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
-            .await
-            .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
+        let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root)).await;
+        let files = files.context("cannot read the project")??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
         Ok(Program { title, name, command, launcher, project, files: Vec::new() })
     };

@@ -12,6 +12,7 @@ use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
 use crate::text::units::count;
+use anyhow::Context as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,7 +150,7 @@ async fn compare(
         let existing = existing.collect::<Result<_, Error>>()?;
         Ok((Arc::new(target), existing))
     };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Local(format!("cannot read the files here: {e}")))?
+    tokio::task::spawn_blocking(work).await.context("cannot read the files here")?
 }
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.

@@ -14,6 +14,7 @@ use crate::sync::upload::{Project, Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan::orphaned_shells;
+use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
@@ -73,7 +74,7 @@ impl Uploads<'_> {
             };
             let earlier = files.clone();
             let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
-            *files = refreshed.map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
+            *files = refreshed.context("cannot read the project")??;
             files.notes.iter().for_each(|note| self.events.note(note));
             number += 1;
         }

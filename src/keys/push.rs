@@ -22,6 +22,7 @@ use crate::runtime::spec::private_key_name;
 use crate::text::digest::hex;
 use crate::text::quote;
 use crate::transport::node::Script;
+use anyhow::Context as _;
 use base64::Engine as _;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -212,8 +213,7 @@ impl Distribution<'_> {
         let _step = self.events.begin(node, Step::write(format!("generating an {kind} key pair")));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);
-        let failed = |e| Error::Local(format!("cannot generate a key pair: {e}"));
-        let generating = async { tokio::task::spawn_blocking(generate).await.map_err(failed)? };
+        let generating = async { tokio::task::spawn_blocking(generate).await.context("cannot generate a key pair")? };
         self.session.cancellation.run(generating).await
     }
 }

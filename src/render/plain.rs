@@ -76,7 +76,7 @@ mod tests {
     use crate::error::NodeError;
 
     fn plain(quiet: bool, verbose: u8) -> Plain {
-        Plain::new(Options { json: false, quiet, verbose, streams_output: false })
+        Plain::new(Options { json: false, quiet, verbose, has_rows: false, streams_output: false })
     }
 
     fn transfer(node: &str, what: &str, done: u64) -> Event {

@@ -10,7 +10,9 @@ use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote::readable;
+use crate::trace;
 use crate::transport::host_key::{self, ChangedHostKey};
+use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
 use openssh::{KnownHosts, Session, SessionBuilder};
@@ -163,7 +165,8 @@ impl Control {
                 lines.entry(file.clone()).or_insert_with(|| read(file).lines().map(str::to_owned).collect());
             }
         }
-        let session = self.open(node, &resolved, limit).await;
+        let open = self.open(node, &resolved, limit);
+        let session = trace::operation(&node.name, "ssh", "log in", open).await;
         if let Some(file) = &known_hosts {
             self.report_contacts(file);
         }
@@ -242,6 +245,8 @@ impl Control {
             let file = readable(&identity.display().to_string());
             return Err(missing.hint(format!("derive it from the private key: ssh-keygen -y -f {file} > {file}.pub")));
         }
+        local::find("ssh-add", client::PACKAGE)
+            .map_err(|lack| NodeError::failed(&node.name, "ask the ssh agent", lack.message).hint(lack.hint))?;
         let mut agent = Command::new("ssh-add");
         if let Some(socket) = resolved.first("identityagent").filter(|socket| *socket != "SSH_AUTH_SOCK") {
             agent.env("SSH_AUTH_SOCK", self.expand(socket));

@@ -148,8 +148,7 @@ fn a_failed_rank_fails_the_attempt_though_its_launcher_ends_with_0_when_it_is_en
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("states"), "1.0 0 s \n2.0 0 x 7\n").unwrap();
     let launcher = "trap 'exit 0' TERM; echo 'hvdctl: a rank has failed with 7'; while :; do sleep 0.1; done";
-    let description =
-        LaunchDescription { workers: Vec::new(), restarts: 1, restart_pause: 0, ..description(launcher) };
+    let description = LaunchDescription { workers: Vec::new(), restarts: 1, restart_pause: 0, ..description(launcher) };
     let result = supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
     let attempts = fs::read_to_string(here.path().join("attempts.json")).unwrap_or_default();
     assert_eq!(attempts.matches("\"launcher\": 7").count(), 1, "{attempts}");

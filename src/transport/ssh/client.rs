@@ -2,7 +2,7 @@
 
 use super::{HERE_LIMIT, output};
 use crate::error::Error;
-use std::io;
+use crate::transport::local;
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
@@ -27,6 +27,9 @@ const INTERACTIVE: [(&str, &str); 12] = [
 /// A value that is valid for every option of [`INTERACTIVE`] whose own is `none`, which ssh does not print.
 const PRINTED: &str = "session=1h";
 
+/// The Debian package of `ssh` and `ssh-add`.
+pub(super) const PACKAGE: &str = "openssh-client";
+
 /// What the installed ssh is.
 #[derive(Debug, Default)]
 pub struct Client {
@@ -44,6 +47,7 @@ impl Client {
     /// # Errors
     /// When it is not installed or fails.
     pub async fn find() -> Result<Client, Error> {
+        local::find("ssh", PACKAGE)?;
         let exchanges = run(Command::new("ssh").args(["-Q", "kex"])).await?;
         let mut ssh = Command::new("ssh");
         // an option that an older ssh does not know would be an error. A control path is the one path that every version expands
@@ -83,10 +87,8 @@ impl Client {
 
 /// Returns what an ssh that contacts no node prints.
 async fn run(ssh: &mut Command) -> Result<String, Error> {
-    let done = output(ssh, HERE_LIMIT).await.map_err(|error| {
-        let hint = if error.kind() == io::ErrorKind::NotFound { "\n  hint: install the OpenSSH client" } else { "" };
-        Error::Local(format!("cannot run ssh: {error}{hint}"))
-    })?;
+    let done = output(ssh, HERE_LIMIT).await;
+    let done = done.map_err(|error| Error::Local(format!("cannot run ssh: {error}")))?;
     if !done.status.success() {
         let stderr = String::from_utf8_lossy(&done.stderr);
         return Err(Error::Local(format!("cannot run ssh: {}: {}", done.status, stderr.trim())));

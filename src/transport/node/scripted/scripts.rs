@@ -251,7 +251,8 @@ mod tests {
     fn variables_are_read_as_they_were_set() {
         let values = ["", "x", "it's ''", "a\nputs='no'\n", "'"];
         for value in values {
-            let script = Script::new("exit\n").with("first", "a='b").with("value", value).with("last", "z");
+            let script = Script::new("# Variables: first, value, last.\nexit\n");
+            let script = script.with("first", "a='b").with("value", value).with("last", "z");
             assert_eq!(variable(&script.whole(), "value"), value);
             assert_eq!(variable(&script.whole(), "first"), "a='b");
         }
