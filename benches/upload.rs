@@ -2,7 +2,8 @@
 //! alternating in one process. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
 use anyhow::{Context, Result, ensure};
-use hvdctl::cluster::nodes::{Target, all, connect_all, for_each_node};
+use hvdctl::cluster::fleet::Fleet;
+use hvdctl::cluster::nodes::{Target, all, for_each_node};
 use hvdctl::event::Events;
 use hvdctl::inventory::{Inventory, Node};
 use hvdctl::sync::NodeProject;
@@ -12,6 +13,7 @@ use hvdctl::transport::node::Script;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A multiple of three: each of the three is the first, the second and the last as often as the others.
@@ -34,7 +36,7 @@ async fn measure() -> Result<()> {
     let in_directory = |directory: &str| {
         let mut inventory = inventory.clone();
         inventory.cluster.projects_dir = format!("{PLACE}/{directory}");
-        Target::new(inventory, None, false)
+        Target::new(inventory, None)
     };
     let target = in_directory("")?;
     let dir = tempfile::tempdir()?;
@@ -101,9 +103,10 @@ async fn measure() -> Result<()> {
 /// All that `train` does to upload: reads the project, connects, compares, sends, has it proven.
 async fn hvdctl(target: &Target, project: &Path) -> Result<()> {
     let (events, _receiver) = Events::channel();
+    let fleet = Fleet::over_ssh(false, Arc::default(), &events);
     let root = project.to_owned();
     let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
-    let (members, files) = tokio::join!(connect_all(target, &events), reading);
+    let (members, files) = tokio::join!(fleet.all(target, &events), reading);
     let (members, files) = (members?, files??);
     let project = Project { files, origin: "bench".into(), shared: false, mounts: Vec::new() };
     let uploaded = for_each_node(members, async |member| {
@@ -119,7 +122,7 @@ async fn hvdctl(target: &Target, project: &Path) -> Result<()> {
 async fn clean(target: &Target) -> Result<()> {
     let (events, _receiver) = Events::channel();
     let script = Script::new("# Variables: dir.\nrm -rf -- \"$dir\" && mkdir -p \"$dir\"").with("dir", PLACE);
-    let members = connect_all(target, &events).await?;
+    let members = Fleet::over_ssh(false, Arc::default(), &events).all(target, &events).await?;
     let cleaned = for_each_node(members, async |member| member.transport.script(&script, "clean").await);
     all(&events, cleaned.await)?;
     Ok(())

@@ -1,7 +1,7 @@
-//! The nodes of a command: all are connected to at once, and observed.
+//! The nodes of a command: which are selected, and what is observed of them.
 
 use crate::error::{Error, Kind, NodeError};
-use crate::event::{Event, Events, Step};
+use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
 use crate::node::gpus;
@@ -10,16 +10,13 @@ use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::{Image, Runtime};
 use crate::text::nodeset;
-#[cfg(test)]
-use crate::transport::node::scripted;
-use crate::transport::node::{RunAs, Script, Transport, TransportKind};
-use crate::transport::ssh::Control;
-use crate::transport::sudo::Sudo;
+use crate::transport::node::{Script, Transport};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::sync::OnceCell;
 use tracing::{Instrument, debug_span};
 
 /// How many nodes are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
@@ -46,15 +43,6 @@ pub struct Target {
     pub inventory: Inventory,
     /// The selected nodes' names, in inventory order.
     pub selected: Vec<String>,
-    /// Whether it is this machine alone, without ssh.
-    pub local: bool,
-    /// Whether a host key must be known beforehand.
-    pub strict: bool,
-    /// The password for sudo.
-    pub sudo: Arc<Sudo>,
-    /// The scripted nodes of a test, which replace all others.
-    #[cfg(test)]
-    pub scripted: Option<scripted::Nodes>,
 }
 
 impl Target {
@@ -62,7 +50,7 @@ impl Target {
     ///
     /// # Errors
     /// When the expression names no node.
-    pub fn new(inventory: Inventory, on: Option<&str>, local: bool) -> Result<Target, Error> {
+    pub fn new(inventory: Inventory, on: Option<&str>) -> Result<Target, Error> {
         let all: Vec<String> = inventory.nodes.iter().map(|n| n.name.clone()).collect();
         let selected = match on {
             Some(expression) => nodeset::select(expression, &all, &inventory.groups).map_err(|why| {
@@ -71,15 +59,13 @@ impl Target {
             })?,
             None => all,
         };
-        Ok(Target {
-            inventory,
-            selected,
-            local,
-            strict: false,
-            sudo: Arc::default(),
-            #[cfg(test)]
-            scripted: None,
-        })
+        Ok(Target { inventory, selected })
+    }
+
+    /// The same inventory with these nodes selected.
+    #[must_use]
+    pub fn only(&self, selected: impl IntoIterator<Item = String>) -> Target {
+        Target { inventory: self.inventory.clone(), selected: selected.into_iter().collect() }
     }
 
     /// The same with the master, where a job on several nodes may need it as its launcher: only there is the private key.
@@ -107,13 +93,29 @@ impl Target {
     }
 }
 
-/// A node that is connected.
-#[derive(Debug, Clone)]
+/// A node that is connected. Clones share its connections.
+#[derive(Clone)]
 pub struct Member {
     /// Its entry in the inventory.
     pub node: Node,
     /// How it is reached.
     pub transport: Arc<Transport>,
+    runtime: Arc<OnceCell<Runtime>>,
+}
+
+impl Member {
+    /// A node that is reached in this way.
+    pub fn new(node: Node, transport: Arc<Transport>) -> Member {
+        Member { node, transport, runtime: Arc::default() }
+    }
+
+    /// Returns the node's runtime. The first call connects to its engine.
+    ///
+    /// # Errors
+    /// As [`Runtime::connect`]. The next call tries again.
+    pub async fn runtime(&self) -> Result<Runtime, NodeError> {
+        self.runtime.get_or_try_init(|| Runtime::connect(&self.transport)).await.cloned()
+    }
 }
 
 /// The observed state of a node's engine.
@@ -211,7 +213,7 @@ fn concurrent_nodes(nodes: usize, open_files: Option<u64>) -> usize {
 }
 
 /// Returns how many files this process may have open.
-fn open_files() -> Option<u64> {
+pub(super) fn open_files() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
@@ -287,60 +289,14 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
     NodeResults::new(events, results).all()
 }
 
-/// Connects to the nodes.
-///
-/// # Errors
-/// When the operator's own machine is at fault (no ssh, no room for a control socket).
-pub async fn connect(target: &Target, events: &Events) -> Result<NodeResults<Member>, Error> {
-    Ok(NodeResults::new(events, connect_as(RunAs::Root, target, events).await?))
-}
-
-/// Connects to the nodes for what root or the login itself does there. Returns each, or why it cannot be used.
-///
-/// # Errors
-/// As [`connect`].
-pub async fn connect_as(
-    run_as: RunAs,
-    target: &Target,
-    events: &Events,
-) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let kind = transport_kind(target, events).await?;
-    note_few_files(target.selected.len(), open_files(), events);
-    events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
-    let opened = for_each_node(target.nodes(), async |node| {
-        let (cluster, kind) = (target.cluster(), kind.clone());
-        let open = async {
-            if run_as == RunAs::Login {
-                Transport::open_as_login(cluster, &node, kind).await
-            } else {
-                Transport::open(cluster, &node, kind, &target.sudo, events).await
-            }
-        };
-        let transport = Arc::new(events.step(&node.name, Step::CONNECTING, open).await?);
-        Ok(Member { node, transport })
-    });
-    Ok(opened.await)
-}
-
 /// Reports that nodes have to wait for each other because few files may be open.
-fn note_few_files(nodes: usize, open_files: Option<u64>, events: &Events) {
+pub(super) fn note_few_files(nodes: usize, open_files: Option<u64>, events: &Events) {
     let limit = concurrent_nodes(nodes, open_files);
     if let Some(files) = open_files.filter(|_| limit < nodes.min(MAX_CONCURRENT_NODES)) {
         events.note(format!(
             "working on {limit} of {nodes} nodes at a time, because hvdctl may open only {files} files (`ulimit -Hn`)"
         ));
     }
-}
-
-async fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {
-    #[cfg(test)]
-    if let Some(nodes) = &target.scripted {
-        return Ok(TransportKind::Scripted(nodes.clone()));
-    }
-    if target.local {
-        return Ok(TransportKind::Local);
-    }
-    Ok(TransportKind::Ssh(Arc::new(Control::new(target.cluster(), target.strict, events).await?)))
 }
 
 /// Returns the error of a command that changes nothing, because nodes cannot be reached or give no root.
@@ -350,15 +306,6 @@ pub fn unreached(failed: Vec<NodeError>) -> Error {
     } else {
         Error::Nodes { failed, done: 0 }
     }
-}
-
-/// Connects to all nodes.
-///
-/// # Errors
-/// [`unreached`] with every node that cannot be used.
-pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>, Error> {
-    let NodeResults { ok, failed } = connect(target, events).await?;
-    if failed.is_empty() { Ok(ok) } else { Err(unreached(failed)) }
 }
 
 /// Observes a node's system in one round trip.
@@ -382,7 +329,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
 /// # Errors
 /// With the engine's message.
 pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, NodeError> {
-    let engine = Runtime::connect(&member.transport).await?;
+    let engine = member.runtime().await?;
     let containers = engine.containers().await?;
     let image = engine.image(&cluster.image).await?;
     Ok(RuntimeState { engine, containers, image })
@@ -443,7 +390,7 @@ mod tests {
 
     #[test]
     fn the_expression_is_escaped_in_the_error() {
-        let selected = |on| Target::new(Inventory::local("node1", "image"), Some(on), false);
+        let selected = |on| Target::new(Inventory::local("node1", "image"), Some(on));
         let message = |on| selected(on).expect_err("no node").to_string();
         assert!(message("node2").starts_with("--on node2: no node is named node2"), "{}", message("node2"));
         assert!(message("\u{1b}[31m").starts_with("--on \"\\u{1b}[31m\": "), "{}", message("\u{1b}[31m"));

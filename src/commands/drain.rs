@@ -4,7 +4,7 @@ use super::Outcome;
 use super::context::{Context, node_rows};
 use super::output::{DrainNode, NodeEntry};
 use crate::cli::Drain;
-use crate::cluster::nodes::{Member, NodeResults, Target, connect, facts, now, operator};
+use crate::cluster::nodes::{Member, NodeResults, Target, facts, now, operator};
 use crate::error::{Error, NodeError};
 use crate::job::record::{Record, open_jobs};
 use crate::node::facts::{Drained, Facts};
@@ -14,11 +14,10 @@ const DRAIN: &str = include_str!("../scripts/drain.sh");
 
 /// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let chosen = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")), target.local)?;
-    let target = Target { selected: chosen.selected, ..target.clone() };
+    let Context { target, fleet, events, .. } = context;
+    let target = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")))?;
     let drain = async |member: Member| drain(&target, &member, options.undo).await;
-    Ok(outcome(connect(&target, events).await?.then(events, drain).await))
+    Ok(outcome(fleet.members(&target, events).await?.then(events, drain).await))
 }
 
 async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry<DrainNode>, NodeError> {

@@ -4,6 +4,7 @@ use super::target::target;
 use super::{Outcome, limits, run};
 use crate::cli::{Cli, Command, Global, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
+use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::event::Events;
@@ -116,7 +117,7 @@ pub async fn run_until_signalled(
     global: &Global,
     events: &Events,
     signals: UnboundedReceiver<u8>,
-    target: impl Future<Output = Result<Target, Error>>,
+    target: impl Future<Output = Result<(Target, Fleet), Error>>,
 ) -> Result<Outcome, Error> {
     let (cancel, cancelled) = watch::channel(None);
     let policy = command.signal_policy();

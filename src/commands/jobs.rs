@@ -19,7 +19,7 @@ const A_DAY: f64 = 86_400.0;
 
 /// `jobs`.
 pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
-    let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.events).await?;
+    let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.fleet, &context.events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
     Ok(listed(&wanted, members.len(), &failed))
 }
@@ -31,8 +31,8 @@ pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError]) -> Ou
 
 /// `jobs prune`.
 pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let list = manage::list(target, events).await?;
+    let Context { target, fleet, events, .. } = context;
+    let list = manage::list(target, fleet, events).await?;
     // a job that seems lost may still be uploading a large project
     let over = list.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
@@ -58,8 +58,8 @@ pub(super) fn pruned(ids: &[String], nodes: &[String], failed: &[NodeError]) -> 
 
 /// `stop`.
 pub async fn stop(options: &Stop, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let jobs = manage::list(target, events).await?;
+    let Context { target, fleet, events, .. } = context;
+    let jobs = manage::list(target, fleet, events).await?;
     // a running job takes precedence over an ended job of the same name
     let wanted = options.job.as_deref();
     let running = jobs.jobs.iter().find(|job| !job.is_over() && wanted.is_none_or(|name| job.name == name));

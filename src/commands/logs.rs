@@ -14,9 +14,9 @@ use crate::job::start;
 
 /// `attach`.
 pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, verbose, .. } = context;
+    let Context { target, fleet, events, session, verbose, .. } = context;
     let cancellation = &session.cancellation;
-    let jobs = cancellation.run(manage::list(target, events)).await?;
+    let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
     let launcher = job.launch();
@@ -39,8 +39,8 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
 
 /// `logs`.
 pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, .. } = context;
-    let jobs = session.cancellation.run(manage::list(target, events)).await?;
+    let Context { target, fleet, events, session, .. } = context;
+    let jobs = session.cancellation.run(manage::list(target, fleet, events)).await?;
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(

@@ -3,9 +3,8 @@
 mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, RuntimeState, Target, connect, for_each_node, observe_parts,
-};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, Target, for_each_node, observe_parts};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, NodeError};
@@ -89,10 +88,10 @@ impl NodeState {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Error> {
+pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<Examination, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase("observing the nodes");
-    let NodeResults { ok: members, failed } = connect(target, events).await?;
+    let NodeResults { ok: members, failed } = fleet.members(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).collect();
 
@@ -270,8 +269,9 @@ pub async fn fix(
         }
     }
     if fixes.iter().any(|(_, fix)| *fix == Fix::PushKeys) {
-        let distribution = Distribution { inventory: &target.inventory, members: &examined.members(), session, events };
-        let pushed = distribution.push().await?;
+        let known = |state: &NodeState| (state.member.clone(), state.facts.clone());
+        let observed = NodeResults { ok: examined.nodes.iter().map(known).collect(), failed: Vec::new() };
+        let pushed = Distribution { inventory: &target.inventory, session, events }.push(observed).await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| Fixed { node: pushed.node, what: pushed.changes.to_string() }));
         failed.extend(pushed.failed);
@@ -282,15 +282,17 @@ pub async fn fix(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::node::TransportKind;
     use crate::transport::node::scripted::Nodes;
+    use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
     async fn a_node_whose_engine_fails_is_examined() {
         // this node knows neither what is asked of the engine nor the script, so both are findings
-        let target = Target::new(Inventory::local("node1", "test/horovod:1"), None, false).unwrap();
-        let target = Target { scripted: Some(Nodes::new(&["node1"])), ..target };
+        let target = Target::new(Inventory::local("node1", "test/horovod:1"), None).unwrap();
         let (events, _) = Events::channel();
-        let findings = examine(&target, &events).await.unwrap().findings;
+        let fleet = Fleet::over(TransportKind::Scripted(Nodes::new(&["node1"])), Arc::default(), &events);
+        let findings = examine(&target, &fleet, &events).await.unwrap().findings;
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
         for expected in ["cannot query the Docker Engine: ", "cannot examine the node: "] {
             assert!(messages.iter().any(|message| message.starts_with(expected)), "{messages:?}");

@@ -5,7 +5,8 @@
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus, connect};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
@@ -14,7 +15,6 @@ use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::gpus::{Device, GpuRequest};
 use crate::node::network;
-use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
 use crate::text::units::count;
@@ -28,7 +28,12 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events: &Events) -> Result<(), Error> {
+pub async fn drop_ended_jobs(
+    target: &Target,
+    fleet: &Fleet,
+    nodes: &mut [ObservedNode],
+    events: &Events,
+) -> Result<(), Error> {
     let cluster = target.cluster();
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
     let (mut known, mut served) = (BTreeSet::new(), BTreeSet::new());
@@ -51,7 +56,8 @@ pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events
     }
     silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
     if !silent.is_empty() {
-        for (node, containers) in ask_launchers(target, &silent, events).await? {
+        let launchers = target.only(silent.iter().cloned());
+        for (node, containers) in ask_launchers(&launchers, fleet, events).await? {
             silent.remove(&node);
             known.extend(launched(cluster, &containers));
             served.extend(serving(&containers));
@@ -85,17 +91,14 @@ pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events
 
 /// Reads the containers of nodes that the command has not observed. Returns those of the nodes that answered.
 async fn ask_launchers(
-    target: &Target,
-    nodes: &BTreeSet<String>,
+    launchers: &Target,
+    fleet: &Fleet,
     events: &Events,
 ) -> Result<Vec<(String, Vec<ContainerSummary>)>, Error> {
-    // for nodes outside the command only warnings are shown, such as first contacts of ssh
+    // for nodes outside the command only warnings are shown
     let (quiet, reported) = Events::channel();
-    let launchers = Target { selected: nodes.iter().cloned().collect(), ..target.clone() };
-    let ask = async |member: Member| {
-        Ok((member.node.name.clone(), Runtime::connect(&member.transport).await?.containers().await?))
-    };
-    let asked = connect(&launchers, &quiet).await?.then(&quiet, ask).await;
+    let ask = async |member: Member| Ok((member.node.name.clone(), member.runtime().await?.containers().await?));
+    let asked = fleet.members(launchers, &quiet).await?.then(&quiet, ask).await;
     while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);

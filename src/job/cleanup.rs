@@ -48,7 +48,7 @@ pub(super) struct JobNodes<'a> {
 impl JobNodes<'_> {
     /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
     pub(super) async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
-        let engine = Runtime::connect(&self.members[0].transport).await?;
+        let engine = self.members[0].runtime().await?;
         // not from the list of jobs: the container may have started while that waited for other nodes
         let containers = engine.containers().await?;
         let container = launchers(&self.cluster.name, &containers)
@@ -170,7 +170,7 @@ pub(super) fn unrecorded(cluster: &Cluster, code: Option<i64>) -> JobResult {
 }
 
 async fn remove_containers(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
-    let engine = Runtime::connect(&member.transport).await?;
+    let engine = member.runtime().await?;
     for container in engine.containers().await? {
         if container.belongs_to(&cluster.name) && container.job() == Some(id) {
             engine.remove(&container.id).await?;
@@ -193,7 +193,7 @@ mod tests {
         let Inventory { cluster, nodes: mut hosts, .. } = Inventory::local("node1", "test/horovod:1");
         let kind = TransportKind::Scripted(nodes.clone());
         let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
-        let members = vec![Member { node: hosts.remove(0), transport }];
+        let members = vec![Member::new(hosts.remove(0), transport)];
         let job = JobNodes { cluster: &cluster, id: "run-1", members };
         assert_eq!(job.launcher().await.unwrap().1, "ended-run-1");
         let labels = [("hvdctl.cluster", cluster.name.as_str()), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];

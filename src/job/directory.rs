@@ -91,7 +91,7 @@ pub(super) async fn create(
     first: IpAddr,
     others: &[File<'_>],
 ) -> Result<(), NodeError> {
-    let Member { node, transport } = &host.observed.member;
+    let Member { node, transport, .. } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
     let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();

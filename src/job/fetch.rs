@@ -1,5 +1,6 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
+use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -34,12 +35,18 @@ pub fn default_directory(job: &Job) -> PathBuf {
     PathBuf::from(format!("{}-{}", job.name, job.id))
 }
 
-/// Fetches the outputs of a job that has just ended, however it ended.
+/// Fetches the outputs of a job that has just ended, however it ended. `target`: the job's nodes.
 ///
 /// # Errors
 /// As [`fetch`], and if the job is not found.
-pub async fn after(target: &Target, id: &str, directory: &Path, events: &Events) -> Result<FetchReport, Error> {
-    let jobs = manage::list(target, events).await?;
+pub async fn after(
+    target: &Target,
+    fleet: &Fleet,
+    id: &str,
+    directory: &Path,
+    events: &Events,
+) -> Result<FetchReport, Error> {
+    let jobs = manage::list(target, fleet, events).await?;
     let job = jobs.find_readable(Some(id), Newest::Any)?;
     fetch(&jobs, job, directory, false, events).await
 }

@@ -9,7 +9,7 @@ use super::plan::{EnvFiles, HostAssignment, add_gpus, endpoint, node_environment
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records, stored};
 use crate::cluster::cancellation::Cancellation;
-use crate::cluster::nodes::{self, ObservedNode, for_each_node, observe};
+use crate::cluster::nodes::{self, ObservedNode, engine, for_each_node};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Inventory;
@@ -226,7 +226,8 @@ impl Extension<'_> {
         let (quiet, _receiver) = Events::channel();
         let Extension { inventory, record, .. } = self;
         let cluster = &inventory.cluster;
-        let observed = observe(cluster, node.member.clone(), &quiet).await?;
+        // since then `up` has changed containers, and ended jobs whose processes do not matter here
+        let observed = ObservedNode { runtime: engine(cluster, &node.member).await?, ..node.clone() };
         let endpoint = endpoint(inventory, &observed)?;
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.label) {

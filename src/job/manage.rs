@@ -3,11 +3,11 @@
 use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
 use super::list::{self, Job, Newest, StoredJobs};
 use super::record::{JobResult, State};
-use crate::cluster::nodes::{Member, NodeResults, Target, connect, for_each_node, now};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
-use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
@@ -31,16 +31,16 @@ pub struct JobList<'a> {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn list<'a>(target: &'a Target, events: &Events) -> Result<JobList<'a>, Error> {
+pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Result<JobList<'a>, Error> {
     let cluster = target.cluster();
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("listing jobs"));
         // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
-        let containers = Runtime::connect(&member.transport).await?.containers().await?;
+        let containers = member.runtime().await?.containers().await?;
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
         Ok((member.transport.script(&script, "list the jobs").await?, containers, member))
     };
-    let NodeResults { ok, failed } = connect(target, events).await?.then(events, list).await;
+    let NodeResults { ok, failed } = fleet.members(target, events).await?.then(events, list).await;
     let (mut stored, mut members) = (StoredJobs::new(), Vec::new());
     for (files, containers, member) in ok {
         let node = &member.node.name;

@@ -5,7 +5,7 @@ use super::capacity::{allocations, drained, placed};
 use super::cleanup::JobNodes;
 use super::record::stored;
 use super::request::{JobOptions, Program};
-use crate::checks::preflight;
+use crate::checks::preflight::{self, Preflight};
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -154,23 +154,32 @@ impl JobPlan {
         })
     }
 
+    /// Reports what is worth knowing before the job begins: the drained nodes, and the warnings about those that take part.
+    pub fn report(&self, events: &Events) {
+        self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
+        self.preflight().warnings.iter().for_each(|warning| events.warn(warning));
+    }
+
+    /// Applies the rules to the nodes that take part.
+    pub fn preflight(&self) -> Preflight {
+        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
+        preflight::check(&self.shared, &taking_part)
+    }
+
     /// Checks everything that would make the job fail, before anything is uploaded.
     ///
     /// # Errors
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
-        self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
         let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
         let NodeResults { ok: planned, mut failed } = NodeResults::new(events, checked);
-        let inventory = &self.shared;
-        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
-        failed.extend(preflight::check(inventory, &taking_part, events));
+        failed.extend(self.preflight().failed.into_iter().inspect(|error| events.failed(error)));
         if !failed.is_empty() {
             return Err(Error::Nodes { failed, done: 0 });
         }
         let planned = self.hosts.iter().zip(&planned).map(|(host, operations)| (&host.observed, operations.as_slice()));
-        apply::check_disrupted(&inventory.cluster, planned)?;
-        check_keys(inventory, self.hosts.iter().map(|host| &host.observed))
+        apply::check_disrupted(&self.shared.cluster, planned)?;
+        check_keys(&self.shared, self.hosts.iter().map(|host| &host.observed))
     }
 
     /// Returns whether the job has workers of its own, because other jobs have ranks on its nodes.

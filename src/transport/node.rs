@@ -52,7 +52,7 @@ pub enum TransportKind {
 }
 
 /// How programs are started on a node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Channel {
     Ssh(Arc<Connections>),
     Local,
@@ -74,25 +74,6 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Connects to a node and finds out how root is used there.
-    ///
-    /// # Errors
-    /// When ssh fails, or there is no root.
-    pub async fn open(
-        cluster: &Cluster,
-        node: &Node,
-        kind: TransportKind,
-        sudo: &Sudo,
-        events: &Events,
-    ) -> Result<Transport, NodeError> {
-        let mut transport = Transport::open_as_login(cluster, node, kind).await?;
-        let login = transport.find_access(cluster, sudo, events).await?;
-        if let Some(noise) = transport.noise.get() {
-            events.note(format!("{}: {}", node.name, prelude::note(noise, &login.shell)));
-        }
-        Ok(transport)
-    }
-
     /// Connects to a node for what needs no root.
     ///
     /// # Errors
@@ -114,6 +95,36 @@ impl Transport {
             limit: cluster.command_timeout,
             noise: Arc::default(),
         })
+    }
+
+    /// Finds out how root is used on the node. Returns a transport that has root, over the same connections.
+    ///
+    /// # Errors
+    /// When there is no root, or the node does not answer.
+    pub async fn with_root(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Transport, NodeError> {
+        let mut transport = Transport {
+            node: self.node.clone(),
+            channel: self.channel.clone(),
+            access: Access::default(),
+            engine_fault: None,
+            limit: self.limit,
+            noise: Arc::clone(&self.noise),
+        };
+        let login = transport.find_access(cluster, sudo, events).await?;
+        if let Some(noise) = transport.noise.get() {
+            events.note(format!("{}: {}", self.node, prelude::note(noise, &login.shell)));
+        }
+        Ok(transport)
+    }
+
+    /// Returns whether the connection is still up, as far as this machine knows.
+    pub async fn is_connected(&self) -> bool {
+        match &self.channel {
+            Channel::Ssh(connections) => connections.are_up().await,
+            Channel::Local => true,
+            #[cfg(test)]
+            Channel::Scripted(node) => node.is_connected(),
+        }
     }
 
     /// Returns the node's name.
@@ -194,7 +205,7 @@ impl Transport {
             }
             #[cfg(test)]
             Channel::Scripted(node) => {
-                let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
+                let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv)?;
                 let exit = async { Ok(code.await.unwrap_or(255)) };
                 Process::new(Some(stdin), Some(stdout), Some(stderr), exit, program)
             }

@@ -18,6 +18,9 @@ const MAX_PROGRAMS: usize = 8;
 /// The most connections to a node.
 const MAX_CONNECTIONS: usize = 16;
 
+/// Time limit for the answer of an ssh master on this machine.
+const MASTER_LIMIT: Duration = Duration::from_secs(5);
+
 /// All connections of a node.
 #[derive(Debug)]
 pub(super) struct Connections {
@@ -92,6 +95,22 @@ impl Connections {
         if let Some(first) = self.first() {
             first.connection.discard().await;
         }
+    }
+
+    /// Returns whether a connection is up, by its ssh master. Forgets those that are not, unless all are lost.
+    pub(super) async fn are_up(&self) -> bool {
+        let mut lost = Vec::new();
+        let sessions = self.sessions().clone();
+        for session in &sessions {
+            if !matches!(timeout(MASTER_LIMIT, session.connection.session.check()).await, Ok(Ok(()))) {
+                lost.push(session);
+            }
+        }
+        if lost.len() == sessions.len() {
+            return false;
+        }
+        self.sessions().retain(|session| !lost.iter().any(|lost| Arc::ptr_eq(lost, session)));
+        true
     }
 
     /// Starts a program on the first connection whose sshd does not refuse it, or else on a new one.
