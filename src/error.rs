@@ -98,6 +98,8 @@ pub enum Kind {
     NoSpace,
     /// A file changed while it was transferred.
     FileChanged,
+    /// The node has a directory of another job with the same id.
+    JobExists,
     /// A command or script on the node ended with an exit code other than 0.
     CommandFailed {
         /// The exit code, 128 + N for signal N.

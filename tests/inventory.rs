@@ -60,7 +60,8 @@ fn the_smallest_has_the_documented_defaults() {
         command_timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(120),
         stop_grace: Duration::from_secs(10),
-        stall_timeout: Duration::from_secs(1800),
+        stall_warning: Duration::from_secs(1800),
+        stall_timeout: Duration::ZERO,
         idle_margin: Duration::from_secs(30),
         isolated_after: Duration::from_secs(180),
         restart_pause: Duration::from_secs(2),
@@ -108,6 +109,7 @@ connect_timeout_s = 600
 command_timeout_s = 1
 start_timeout_s = 1_000
 stop_grace_s = 0
+stall_warning_s = 60
 stall_timeout_s = 604800
 idle_margin_s = 0
 isolated_after_s = 0
@@ -172,6 +174,7 @@ master = true
         command_timeout: Duration::from_secs(1),
         start_timeout: Duration::from_secs(1000),
         stop_grace: Duration::ZERO,
+        stall_warning: Duration::from_secs(60),
         stall_timeout: Duration::from_secs(604_800),
         idle_margin: Duration::ZERO,
         isolated_after: Duration::ZERO,

@@ -14,7 +14,7 @@ use crate::text::units::human;
 pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
     let jobs = manage::list(target, fleet, events).await?;
-    let job = jobs.find(options.job.as_deref(), Newest::Project)?;
+    let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))
 }

@@ -4,6 +4,7 @@ mod connections;
 mod faults;
 mod gpus;
 mod leases;
+mod records;
 mod rotation;
 mod signals;
 mod steps;

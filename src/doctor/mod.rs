@@ -11,7 +11,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
-use crate::job::record::starting;
+use crate::job::record::{starting, unreadable};
 use crate::keys::logins;
 use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
@@ -127,6 +127,7 @@ pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<
             inside: known(inside, &mut findings).unwrap_or_default(),
             answer: known(answer, &mut findings).flatten(),
             starting: starting(&node.facts),
+            unreadable: unreadable(&node.facts),
             ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
         });
     }
@@ -187,7 +188,7 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let Some((runtime, id)) = node.worker(inventory) else { return Ok(Versions::new()) };
     let operation = "list the versions in the worker";
     let names: Vec<&str> = all.iter().map(|node| node.facts.hostname.as_str()).collect();
-    let names = serde_json::to_string(&names).unwrap_or_default();
+    let names = serde_json::to_string(&names).map_err(|e| NodeError::failed(node.name(), operation, e))?;
     let program = format!("NAMES = {names}\n{INSIDE}{}", launch::INSIDE);
     // a worker of an earlier version has no such shell; it is examined all the same, and another finding says that it is old
     let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");

@@ -101,8 +101,11 @@ tables! {
         /// Seconds between SIGTERM and SIGKILL when a job is stopped.
         stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), seconds(0, 3600);
         // long, because rank 0 alone may evaluate or save for many minutes while the others wait
-        /// Seconds that a rank may make no progress; --stall-timeout takes precedence; 0: no limit.
-        stall_timeout as "stall_timeout_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
+        /// Seconds without progress after which a rank is reported; the job continues; 0: never.
+        stall_warning as "stall_warning_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
+        // what waits for a license, a database or a debugger looks like what hangs
+        /// Seconds without progress after which a rank ends the job; --stall-timeout takes precedence; 0: never.
+        stall_timeout as "stall_timeout_s": Duration = Duration::ZERO, seconds(0, 604_800);
         /// Seconds added to the stall time-out if only a rank's supervisor sees that the rank makes no progress.
         idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
         /// Seconds after which a job is warned about if none of its ranks has a connection to another one; 0: never.

@@ -104,6 +104,9 @@ cluster.start_timeout_s: whole seconds from 1 to 86400
   "30s" -> "30s"
 cluster.stop_grace_s: whole seconds from 0 to 3600
   -1 -> -1
+cluster.stall_warning_s: whole seconds from 0 to 604800
+  -1 -> -1
+  604801 -> 604801
 cluster.stall_timeout_s: whole seconds from 0 to 604800
   "30m" -> "30m"
   604801 -> 604801

@@ -47,7 +47,7 @@ pub async fn after(
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let jobs = manage::list(target, fleet, events).await?;
-    let job = jobs.find(Some(id), Newest::Any)?;
+    let job = jobs.find_readable(Some(id), Newest::Any)?;
     fetch(&jobs, job, directory, false, events).await
 }
 

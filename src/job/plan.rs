@@ -3,6 +3,7 @@
 
 use super::capacity::{allocations, drained, placed};
 use super::cleanup::JobNodes;
+use super::record::stored;
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::nodes::{self, Member, ObservedNode, Target};
@@ -21,7 +22,7 @@ use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
-use crate::worker::plan::ForeignContainer;
+use crate::worker::plan::{ForeignContainer, Operation};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -137,7 +138,7 @@ impl JobPlan {
                 &names,
                 &options,
                 cluster.port != shared.cluster.port,
-            ),
+            )?,
             id,
             program,
             options,
@@ -171,7 +172,9 @@ impl JobPlan {
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
         let hosts = self.hosts.iter().map(|host| self.check_host(host));
-        nodes::all(events, hosts.chain(self.preflight().failed.into_iter().map(Err)).collect())?;
+        let planned = nodes::all(events, hosts.chain(self.preflight().failed.into_iter().map(Err)).collect())?;
+        let planned = self.hosts.iter().zip(&planned).map(|(host, operations)| (&host.observed, operations.as_slice()));
+        apply::check_disrupted(&self.shared.cluster, planned)?;
         check_keys(&self.shared, self.hosts.iter().map(|host| &host.observed))
     }
 
@@ -180,17 +183,19 @@ impl JobPlan {
         self.inventory.cluster.port != self.shared.cluster.port
     }
 
-    fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
+    /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the job has its own.
+    fn check_host(&self, host: &HostAssignment) -> Result<Vec<Operation>, NodeError> {
         let (inventory, cluster, observed) = (&self.shared, &self.shared.cluster, &host.observed);
         if !host.launches {
-            return apply::plan(cluster, observed, &apply::desired(inventory, observed)?).map(|_| ());
+            let operations = apply::plan(cluster, observed, &apply::desired(inventory, observed)?)?;
+            return Ok(if self.has_own_workers() { Vec::new() } else { operations });
         }
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, observed)?;
         if host.ranks > 0 {
             nodes::check_gpus(&observed.member.node, &observed.facts)?;
         }
-        observed.image_id(cluster).map(|_| ())
+        observed.image_id(cluster).map(|_| Vec::new())
     }
 
     /// The job on the nodes that take part.
@@ -322,8 +327,10 @@ fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
 fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
     match ForeignContainer::find(&cluster.master, &cluster.name, &observed.runtime.containers) {
         None => Ok(()),
-        Some(foreign) => Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign)
-            .hint("remove or rename it, or set cluster.master to another name")),
+        Some(foreign) => {
+            let hint = foreign.hint("cluster.master");
+            Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign).hint(hint))
+        }
     }
 }
 
@@ -348,6 +355,9 @@ fn free_ports(count: u32, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
 }
 
 /// Returns `launch.json`, from which the job supervisor works.
+///
+/// # Errors
+/// If JSON cannot represent it.
 fn launch_file(
     cluster: &Cluster,
     launcher: &Launcher,
@@ -356,7 +366,7 @@ fn launch_file(
     names: &HostNames,
     options: &JobOptions,
     own_workers: bool,
-) -> String {
+) -> Result<String, Error> {
     let description = LaunchDescription {
         start: launcher.start,
         launcher: (launcher.arguments)(request),
@@ -375,7 +385,7 @@ fn launch_file(
         restart_pause: cluster.restart_pause.as_secs(),
         keep_alive: cluster.keep_alive.as_secs(),
     };
-    serde_json::to_string(&description).unwrap_or_default()
+    stored::write("launch.json", &description).map_err(Error::Local)
 }
 
 /// The variables of each `env_file` that was read.

@@ -93,7 +93,10 @@ impl Uploads<'_> {
         let compared = match project {
             Some(project) => {
                 let others = allocations(observed);
-                let of_project = others.iter().filter(|other| other.project.as_ref() == Some(&plan.program.name));
+                // a job whose record cannot be read may use any project
+                let of_project = others
+                    .iter()
+                    .filter(|other| other.unreadable.is_some() || other.project.as_ref() == Some(&plan.program.name));
                 let concurrent: Vec<&str> = of_project.map(|other| other.job.as_str()).collect();
                 let comparing = node_project.compare(project, &concurrent, events);
                 let compared = events.step(observed.name(), Step::read("comparing the project"), comparing).await?;
@@ -125,6 +128,8 @@ impl Uploads<'_> {
         };
         let (uploaded, written) = tokio::join!(uploading, writing);
         match (uploaded, written) {
+            // the other job keeps what it has
+            (_, Err(written)) if written.kind == Kind::JobExists => Err(written),
             // the next upload may succeed
             (Err(uploaded), Ok(())) if uploaded.kind == Kind::FileChanged => Err(uploaded),
             (Err(uploaded), Err(written)) if uploaded.kind == Kind::FileChanged => Err(written),

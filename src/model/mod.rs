@@ -1,6 +1,8 @@
 //! Plain data that errors and events carry from the subjects to the terminal. It imports no subject.
 
 pub mod allocation;
+pub mod format;
+pub mod idle_rank;
 pub mod job_state;
 pub mod launcher;
 pub mod lease;

@@ -149,8 +149,8 @@ fn printable(text: &str) -> Cow<'_, str> {
 /// Returns the line of an event that is a message, with colours for standard error.
 fn message(event: &Event) -> Option<String> {
     match event {
-        Event::Note(text) => Some(text.clone()),
-        Event::Warning(text) | Event::Restart { text } => {
+        Event::Note(text) | Event::Resumed { text, .. } => Some(text.clone()),
+        Event::Warning(text) | Event::Restart { text } | Event::Idle { text, .. } => {
             Some(format!("{} {text}", style("warning:").yellow().bold().for_stderr()))
         }
         Event::Launcher { line } => Some(format!("{} {line}", style("[launcher]").dim().for_stderr())),

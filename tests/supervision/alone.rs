@@ -2,7 +2,7 @@
 //! other node. The tests provide the launcher and `ssh` themselves.
 
 use hvdctl::job::frames::{Kind, Parser};
-use hvdctl::job::record::{JobResult, State};
+use hvdctl::job::record::{JobResult, State, stored};
 use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
 use std::collections::BTreeMap;
@@ -55,10 +55,11 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
 fn supervise(here: &Path, description: &LaunchDescription<'_>, ssh: &str) -> JobResult {
     write_programs(here);
     fs::write(here.join("ssh"), ssh).unwrap();
-    fs::write(here.join("launch.json"), serde_json::to_string(description).unwrap()).unwrap();
+    fs::write(here.join("launch.json"), stored::write("launch.json", description).unwrap()).unwrap();
     let done = Command::new("timeout").args(["30", "python3"]).arg(here.join(JOB_SUPERVISOR)).output().unwrap();
     let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {done:?}"));
-    let ending: JobResult = serde_json::from_str(&text).unwrap();
+    let ending = JobResult::read(&text).unwrap();
+    assert!(text.starts_with("{\"format\": 1, "), "{text}");
     assert_eq!(done.status.code().map(i64::from), ending.launcher, "{done:?}");
     assert!(done.stderr.is_empty(), "{done:?}");
     ending
