@@ -220,7 +220,7 @@ pub fn on(data: &[u8]) {
     let all = node_names(words);
     let mut inventory = Inventory::local("node1", "image");
     inventory.nodes = all.iter().map(|name| Node { name: name.clone(), ..Node::default() }).collect();
-    match Target::new(inventory, Some(expression), false) {
+    match Target::new(inventory, Some(expression)) {
         Ok(Target { selected: chosen, .. }) => {
             let mut rest = all.iter();
             assert!(chosen.iter().all(|name| rest.any(|other| other == name)), "{chosen:?} of {all:?}");

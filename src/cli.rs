@@ -62,9 +62,12 @@ pub struct Global {
     /// Show only results and errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Show every step; twice: also the launcher's output
+    /// Show every step; twice: also the launcher's output; three times: each operation on each node [env: HVDCTL_LOG=debug]
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Write each operation on each node to this file
+    #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
+    pub log_file: Option<PathBuf>,
     /// Answer yes to every question
     #[arg(short = 'y', long, global = true)]
     pub yes: bool,
@@ -133,6 +136,9 @@ pub enum Command {
     Exec(Exec),
     /// Open a shell in hmaster, or in a node's worker
     Shell(Shell),
+    /// Close the SSH connections that earlier commands have left open
+    #[command(after_help = DISCONNECT)]
+    Disconnect,
     /// Print the nodes in the formats of other tools
     Hosts(Hosts),
     /// Show or release the locks of the nodes
@@ -304,6 +310,10 @@ const DRAIN: &str = "\
 Ranks of elastic jobs (-np MIN:MAX) get the grace period to save their state, and the jobs continue without these nodes. Jobs of a \
 fixed size, and jobs launched on one of these nodes, stay there until they end.";
 
+const DISCONNECT: &str = "\
+A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. What changes on \
+a node only for new logins, such as a user's groups, has effect after this command. Running commands are not disturbed.";
+
 /// What the first signal does to a command; the second always ends it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalPolicy {
@@ -357,7 +367,7 @@ impl Command {
 
     /// Returns whether it can work on this machine alone.
     pub fn works_locally(&self) -> bool {
-        !matches!(self, Command::Keys(_))
+        !matches!(self, Command::Keys(_) | Command::Disconnect)
     }
 }
 

@@ -98,6 +98,8 @@ pub enum Kind {
     NoSpace,
     /// A file changed while it was transferred.
     FileChanged,
+    /// The node has a directory of another job with the same id.
+    JobExists,
     /// A command or script on the node ended with an exit code other than 0.
     CommandFailed {
         /// The exit code, 128 + N for signal N.
@@ -336,6 +338,17 @@ impl From<NodeError> for Error {
     }
 }
 
+/// A failure on this machine, with its context and causes.
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Error {
+        let mut causes = error.chain().map(ToString::to_string);
+        let context = causes.next().unwrap_or_default();
+        // some errors repeat their source
+        let add = |text: String, cause: String| if text.contains(&cause) { text } else { format!("{text}: {cause}") };
+        Error::Local(causes.fold(context, add))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,6 +386,18 @@ mod tests {
         assert_eq!(Error::usage(text, "name a file that exists").to_string(), local);
         assert_eq!(NodeError::failed("n", "x", text).hints, [MORE_FILES]);
         assert_eq!(Error::Local("cannot read x: No such file (os error 2)".into()).to_string().lines().count(), 1);
+    }
+
+    #[test]
+    fn an_error_of_this_machine_has_its_context_and_each_cause_once() {
+        use anyhow::Context as _;
+        let missing = std::fs::read("/nonexistent/x").context("cannot read /nonexistent/x");
+        let error = Error::from(missing.unwrap_err());
+        assert_eq!(error.to_string(), "cannot read /nonexistent/x: No such file or directory (os error 2)");
+        assert_eq!(error.exit_code(false), exit::FAILED);
+        let repeated = tempfile::tempdir_in("/nonexistent").context("cannot prepare").unwrap_err();
+        let text = Error::from(repeated).to_string();
+        assert!(text.starts_with("cannot prepare: ") && text.matches("No such file").count() == 1, "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects the two.
 
 use crate::error::NodeError;
+use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::State;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -111,6 +112,22 @@ pub enum Event {
     /// The job is restarted (`--restarts`); `jobs` has the result of each attempt.
     Restart {
         /// The reason, as text.
+        text: String,
+    },
+    /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that they wait.
+    Idle {
+        /// These ranks.
+        ranks: Vec<IdleRank>,
+        /// The same as text.
+        text: String,
+    },
+    /// Ranks make progress again.
+    Resumed {
+        /// These ranks, with what they did before.
+        ranks: Vec<IdleRank>,
+        /// The seconds without progress, of the one that waited the longest.
+        seconds: u64,
+        /// The same as text.
         text: String,
     },
     /// A line of the launcher, with `-vv` only.

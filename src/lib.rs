@@ -27,5 +27,6 @@ pub mod secret;
 pub mod sync;
 pub mod terminal;
 pub mod text;
+pub mod trace;
 pub mod transport;
 pub mod worker;

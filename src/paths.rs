@@ -1,4 +1,6 @@
-//! Places in the containers and names of files there that several subjects have to agree on.
+//! Places in the containers and on this machine, and names of files there, that several subjects have to agree on.
+
+use std::path::PathBuf;
 
 /// Mount point of the project in the containers.
 pub const WORKSPACE: &str = "/workspace";
@@ -10,3 +12,10 @@ pub const HOST_KEY: &str = "ssh_host_ed25519_key";
 pub const SESSION_SHELL: &str = "/run/hvdctl/sh";
 /// Name of the file with the public keys that may log in to a worker.
 pub const AUTHORIZED_KEYS: &str = "authorized_keys";
+
+/// Returns hvdctl's directory of what it keeps on the operator's machine, `$XDG_STATE_HOME/hvdctl`; `None` without a home.
+pub fn state_directory() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = state.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
+    state.map(|state| state.join("hvdctl"))
+}

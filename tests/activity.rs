@@ -161,3 +161,38 @@ for child, one, other in zip(children, before, after):
     let said = (0..10).map(|_| outcome()).find(|said| said == EXPECTED);
     assert!(said.is_some(), "never {EXPECTED}: {}", outcome());
 }
+
+#[test]
+fn what_real_processes_wait_for_is_described() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = python(&format!(
+        "import os, signal, socket, subprocess, waiting
+os.chdir({:?})
+os.mkfifo('license')
+server = socket.create_server(('127.0.0.1', 0))
+port = server.getsockname()[1]
+lock = open('lock', 'w')
+import fcntl
+fcntl.flock(lock, fcntl.LOCK_EX)
+sleeps = 'import time; time.sleep(60)'
+programs = [['python3', '-c', sleeps], ['sh', '-c', '$0 -c \"import time; time.sleep(60)\"; :', sys.executable],
+    ['python3', '-c', 'import threading; threading.Event().wait()'],
+    ['cat', 'license'],
+    ['python3', '-c', 'import fcntl; fcntl.flock(open(\"lock\"), fcntl.LOCK_EX)'],
+    ['python3', '-c', 'import socket; socket.create_connection((\"127.0.0.1\", %d)).recv(1)' % port],
+    ['python3', '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGSTOP)']]
+# the kernel may hide system calls from all but the process's own ancestors, as this is
+children = [subprocess.Popen(program, start_new_session=True) for program in programs]
+expected = ['sleeping in clock_nanosleep', 'sleeping in clock_nanosleep', 'waiting in futex for a lock or another thread',
+    'waiting in openat for a file to open', 'waiting in flock for a lock on ' + os.path.abspath('lock'),
+    'waiting in recvfrom for data from 127.0.0.1 port %d' % port, 'stopped by a signal (SIGSTOP)']
+def described(): return [waiting.describe(child.pid, b'blocked').replace('pselect6', 'clock_nanosleep') for child in children]
+limit = time.monotonic() + 20
+while described() != expected and time.monotonic() < limit: time.sleep(0.1)
+print('\\n'.join(one for pair in zip(described(), expected) if pair[0] != pair[1] for one in pair))
+for child in children: os.killpg(child.pid, signal.SIGKILL)
+for child in children: child.wait()",
+        dir.path()
+    ));
+    assert_eq!(said.trim(), "");
+}

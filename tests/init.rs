@@ -18,7 +18,13 @@ fn path() -> String {
 
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir).env("HOME", dir).env("PATH", path()).args(args).stdin(Stdio::null());
+    command
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("XDG_RUNTIME_DIR", dir)
+        .env("PATH", path())
+        .args(args)
+        .stdin(Stdio::null());
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "NO_COLOR"] {
         command.env_remove(name);
     }
@@ -32,6 +38,9 @@ fn text(bytes: &[u8]) -> String {
 /// Exit code and both streams.
 fn shown(output: &Output) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
+    // its last line may name a file that exists
+    let (err, log) = err.split_once("what was done on each node: ").unwrap_or((&err, env!("CARGO_MANIFEST_PATH")));
+    assert!(Path::new(log.trim_end()).exists(), "{log}");
     format!("exit code: {}\n--- stdout\n{out}--- stderr\n{err}", output.status.code().unwrap())
 }
 

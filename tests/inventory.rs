@@ -60,13 +60,15 @@ fn the_smallest_has_the_documented_defaults() {
         command_timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(120),
         stop_grace: Duration::from_secs(10),
-        stall_timeout: Duration::from_secs(1800),
+        stall_warning: Duration::from_secs(1800),
+        stall_timeout: Duration::ZERO,
         idle_margin: Duration::from_secs(30),
         isolated_after: Duration::from_secs(180),
         restart_pause: Duration::from_secs(2),
         elastic_timeout: Duration::from_secs(600),
         worker_idle: Duration::from_secs(60),
         keep_alive: Duration::from_secs(15),
+        connection_idle: Duration::from_secs(600),
     };
     let node = Node {
         name: "a".into(),
@@ -108,6 +110,7 @@ connect_timeout_s = 600
 command_timeout_s = 1
 start_timeout_s = 1_000
 stop_grace_s = 0
+stall_warning_s = 60
 stall_timeout_s = 604800
 idle_margin_s = 0
 isolated_after_s = 0
@@ -115,6 +118,7 @@ restart_pause_s = 300
 elastic_timeout_s = 60
 worker_idle_s = 5
 keep_alive_s = 1
+connection_idle_s = 0
 [defaults]
 user = "workshop"
 ssh_port = 2222
@@ -172,6 +176,7 @@ master = true
         command_timeout: Duration::from_secs(1),
         start_timeout: Duration::from_secs(1000),
         stop_grace: Duration::ZERO,
+        stall_warning: Duration::from_secs(60),
         stall_timeout: Duration::from_secs(604_800),
         idle_margin: Duration::ZERO,
         isolated_after: Duration::ZERO,
@@ -179,6 +184,7 @@ master = true
         elastic_timeout: Duration::from_secs(60),
         worker_idle: Duration::from_secs(5),
         keep_alive: Duration::from_secs(1),
+        connection_idle: Duration::ZERO,
     };
     let mount =
         |source: &str, target: &str, read_only| Mount { source: source.into(), target: target.into(), read_only };

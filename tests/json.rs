@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// Runs it in a directory; exit code and what it wrote to standard output.
 fn hvdctl(dir: &Path, args: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir).env("HOME", dir).arg("--json").args(args).stdin(Stdio::null());
+    command.current_dir(dir).env("HOME", dir).env("XDG_RUNTIME_DIR", dir).arg("--json").args(args).stdin(Stdio::null());
     // in tests, $HOME is the home for ssh too
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}/tests/own_home:{path}", env!("CARGO_MANIFEST_DIR")));

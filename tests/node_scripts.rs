@@ -93,17 +93,41 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     let machine = Machine::new(&[
         ("jobs/j1/job.json", record),
         ("jobs/j1/env.json", "{}"),
+        ("jobs/j1/idle.3", "1795262584 waiting in read for data from /a b\nrank junk\n"),
+        ("jobs/j2/idle.0", "1795262584 sleeping\n"),
         ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
         ("jobs/j2/env.json", "{}"),
         ("jobs/j3/job.json", record),
         ("jobs/j3/env.json", "{}"),
         ("jobs/j3/result.json", "{}"),
+        // records that may be this cluster's
+        ("jobs/j4/job.json", "{\n \"format\": 3,\n \"cluster\": \"lab\"\n}\n"),
+        ("jobs/j4/env.json", "{}"),
+        ("jobs/j5/job.json", "{\"id\":\"j5\",\"cluster\":\"la"),
+        ("jobs/j5/env.json", "{}"),
+        ("jobs/j6/job.json", ""),
+        ("jobs/j6/env.json", "{}"),
+        ("jobs/j7/env.json", "{}"),
+        ("jobs/j8/job.json", "{\"cluster\":\"la"),
         ("ssh/authorized_keys", "a  b\n\nlast\r"),
         ("ssh/id_rsa", "PRIVATE"),
     ]);
     let facts = machine.prints(FACTS, "");
     let lines = |key: &str| facts.lines().filter(|line| line.starts_with(key)).collect::<Vec<_>>();
-    assert_eq!(lines("open "), [format!("open j1 {}", record.trim())]);
+    let ours = format!("open j1 {}", record.trim());
+    let unclear = [
+        "open j4 {  \"format\": 3,  \"cluster\": \"lab\" }",
+        "open j5 {\"id\":\"j5\",\"cluster\":\"la",
+        "open j6 ",
+        "open j7 ",
+    ];
+    assert_eq!(lines("open "), [&[ours.as_str()], &unclear[..]].concat());
+    assert_eq!(
+        lines("idle "),
+        ["idle j1 3 1795262584 waiting in read for data from /a b"],
+        "another cluster's are not"
+    );
+    assert_eq!(Facts::parse(&facts).idle_ranks, ["j1 3 1795262584 waiting in read for data from /a b"]);
     assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
@@ -117,6 +141,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     assert_eq!(directories.len(), 3, "{directories:?}");
     for (tool, arguments) in [
         ("cat", "*j1/job.json"),
+        ("cat", "*j1/idle.3"),
         ("awk", "*authorized_keys*"),
         ("stat", "*id_rsa*"),
         ("stat", "*%a*."),
@@ -129,10 +154,10 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         assert!(message.contains(&format!("{tool}: Input/output error")), "{tool} {arguments}: {message}");
         machine.repair();
     }
-    // a record that is removed meanwhile
-    let remove = format!("rm -f {}; exit 1", machine.path("jobs/j1/job.json").display());
+    // a job that is removed meanwhile
+    let remove = format!("rm -rf {}; exit 1", machine.path("jobs/j1").display());
     machine.stub("cat", &format!("case \"$*\" in *j1/*) {remove} ;; esac; exec /bin/cat \"$@\""));
-    assert!(!machine.prints(FACTS, "").contains("open "));
+    assert!(!machine.prints(FACTS, "").contains("open j1"));
 }
 
 #[test]
@@ -140,9 +165,13 @@ fn jobs_are_listed_or_it_fails() {
     let machine = Machine::new(&[
         ("jobs/j1/job.json", "{\"id\":\"j1\"}\n"),
         ("jobs/j1/states", "1.0 0 s \n1.5 1 s \n2.0 0 x 0\n"),
+        ("jobs/j1/idle.1", "1795262584 sleeping in nanosleep\n"),
         ("jobs/j2/job.json", "{}\n"),
         ("jobs/j2/states", ""),
         ("jobs/j2/log", "x\n"),
+        ("jobs/j3/job.json", ""),
+        ("jobs/j3/env.json", "{}"),
+        ("jobs/j3/result.json", "{\n}\n"),
     ]);
     let list = &["jobs_list.sh"];
     let listed = |text: &str| {
@@ -150,7 +179,10 @@ fn jobs_are_listed_or_it_fails() {
         lines.sort();
         lines
     };
-    let all = ["./j1/job.json:{\"id\":\"j1\"}", "./j1/states:2", "./j2/job.json:{}", "./j2/states:0"];
+    let broken = ["./j3/env.json:", "./j3/job.json:", "./j3/result.json:{", "./j3/result.json:}"];
+    let idle = "./j1/idle.1:1795262584 sleeping in nanosleep";
+    let all = [idle, "./j1/job.json:{\"id\":\"j1\"}", "./j1/states:2", "./j2/job.json:{}", "./j2/states:0"];
+    let all = [&all[..], &broken].concat();
     assert_eq!(listed(&machine.prints(list, "")), all);
     for (tool, arguments) in [("grep", "*job.json*"), ("grep", "-aHc*"), ("find", "*")] {
         machine.break_tool(tool, arguments, "Input/output error");
@@ -158,7 +190,11 @@ fn jobs_are_listed_or_it_fails() {
         machine.repair();
     }
     machine.break_tool("grep", "-aHc*", "./j2/states: No such file or directory");
-    assert_eq!(listed(&machine.prints(list, "")), [all[0], all[2]], "pruned meanwhile");
+    assert_eq!(
+        listed(&machine.prints(list, "")),
+        [&[all[0], all[1], all[3]], &broken[..]].concat(),
+        "pruned meanwhile"
+    );
     machine.repair();
     fs::remove_dir_all(machine.path("jobs")).unwrap();
     assert_eq!(machine.prints(list, ""), "");

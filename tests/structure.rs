@@ -22,7 +22,7 @@ const ROWS: [&[&str]; 16] = [
     &["node"],
     &["transport"],
     &["inventory", "terminal"],
-    &["event"],
+    &["event", "trace"],
     &["error"],
     &["model", "cancel", "text", "secret", "paths"],
 ];
@@ -288,4 +288,34 @@ fn files_that_decide_do_no_input_or_output() {
             }
         }
     }
+}
+
+/// Returns the dependencies of a table of Cargo.toml whose paths, macros or attributes no source names.
+fn unused(table: &str, sources: &str) -> Vec<String> {
+    let manifest: toml::Table = fs::read_to_string("Cargo.toml").unwrap().parse().unwrap();
+    let names = manifest[table].as_table().unwrap().keys();
+    let is_used = |name: &&String| {
+        let name = name.replace('-', "_");
+        Regex::new(&format!(r"(?m)(?:^|[^:\w]){name}::|^ *use {name}(?:;| as )")).unwrap().is_match(sources)
+    };
+    names.filter(|name| !is_used(name)).cloned().collect()
+}
+
+#[test]
+fn every_dependency_is_used() {
+    fn read(directory: &Path) -> String {
+        let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let text = |path: std::path::PathBuf| match path.extension() {
+            _ if path.is_dir() => read(&path),
+            Some(extension) if extension == "rs" => fs::read_to_string(path).unwrap(),
+            _ => String::new(),
+        };
+        paths.map(text).collect()
+    }
+    let product = sources().into_values().collect::<Vec<_>>().join("\n");
+    assert_eq!(unused("dependencies", &product), [""; 0]);
+    let all: String = ["src", "tests", "benches"].map(|directory| read(Path::new(directory))).concat();
+    assert_eq!(unused("dev-dependencies", &all), [""; 0]);
+    let without = product.replace("which::", "").replace("anyhow::", "");
+    assert_eq!(unused("dependencies", &without), ["anyhow", "which"]);
 }

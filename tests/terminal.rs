@@ -41,7 +41,7 @@ fn go(dir: &TempDir) {
 
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir).env("HOME", dir).args(args).stdin(Stdio::null());
+    command.current_dir(dir).env("HOME", dir).env("XDG_RUNTIME_DIR", dir).args(args).stdin(Stdio::null());
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}:{path}", dir.display())).env("TERM", "xterm-256color");
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "CLICOLOR", "CLICOLOR_FORCE", "NO_COLOR"] {

@@ -19,11 +19,20 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
     };
     let mut found = Vec::new();
     for view in views {
+        found.extend(view.unreadable.iter().map(|(job, reason)| unreadable(view, job, reason)));
         found.extend(jobs.stale_containers(view));
         found.extend(jobs.orphaned_ranks(view));
         found.extend(jobs.strangers(view));
     }
     found
+}
+
+/// An open job that counts as running and has the node exclusively.
+fn unreadable(view: &NodeView<'_>, job: &str, reason: &str) -> Finding {
+    view.warning("jobs", format!("the record of job {job} cannot be read: {reason}")).explain(
+        "no other job gets the node while the job may be running there",
+        format!("use the hvdctl that started it; if it has ended, hvdctl stop {job} removes what is left"),
+    )
 }
 
 /// The jobs of the cluster.
@@ -43,7 +52,8 @@ impl Jobs<'_> {
                 .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
                 .fix(Fix::RemoveContainer { name: name.into(), id: id.into() })
         };
-        let stopped = launchers(self.cluster, view.containers).filter(|c| !c.state.is_up()).map(|container| {
+        let is_stopped = |c: &&ContainerSummary| !c.state.is_up() && c.check_format().is_ok();
+        let stopped = launchers(self.cluster, view.containers).filter(is_stopped).map(|container| {
             let (name, job) = (&container.name, container.job().unwrap_or("unknown"));
             let why = "the job supervisor was killed before it cleaned up; other nodes may have orphaned ranks";
             stale(name, &container.id, format!("{name} of the ended job {job} still exists"), why)
@@ -75,7 +85,8 @@ impl Jobs<'_> {
         for rank in self.ranks(view).filter(|rank| !unending.contains(rank)) {
             *orphaned.entry(&rank.job).or_default() += 1;
         }
-        orphaned.retain(|job, _| !self.running.contains(job));
+        let is_unreadable = |job: &str| view.unreadable.iter().any(|(unreadable, _)| unreadable == job);
+        orphaned.retain(|job, _| !self.running.contains(job) && !is_unreadable(job));
         let finding = |(job, processes): (&str, usize)| {
             let processes = count(processes, "process");
             view.error("stale", format!("{processes} of job {job}, whose launcher is not running"))

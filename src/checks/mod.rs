@@ -133,6 +133,8 @@ pub struct NodeView<'a> {
     pub details: Option<Details>,
     /// Jobs whose launcher may not be up yet.
     pub starting: Vec<String>,
+    /// The open jobs there whose records cannot be read, each with the reason.
+    pub unreadable: Vec<(String, String)>,
     /// What is in its worker; nothing if that is not up.
     pub inside: Versions,
     /// What its worker answered about its GPUs, if it was asked.
@@ -158,6 +160,7 @@ impl<'a> NodeView<'a> {
             worker: true,
             details: None,
             starting: Vec::new(),
+            unreadable: Vec::new(),
             inside: Versions::new(),
             answer: None,
         }

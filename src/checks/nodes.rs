@@ -115,7 +115,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         found.extend(foreign.filter(|_| needed).map(|foreign| {
             view.error("container", foreign.to_string()).explain(
                 "hvdctl needs this name, and never changes a container that it did not create",
-                format!("remove or rename it, or set cluster.{field} to another name"),
+                foreign.hint(&format!("cluster.{field}")),
             )
         }));
     }

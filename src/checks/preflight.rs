@@ -6,7 +6,6 @@ use super::between::differing;
 use super::{Finding, NodeView, fold};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::NodeError;
-use crate::event::Events;
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};
 use crate::node::names::is_localhost;
@@ -30,27 +29,34 @@ const PROJECTS_FULL: u64 = 2 << 20;
 /// Free bytes below which there is a warning.
 const DISK_LOW: u64 = 512 << 20;
 
-/// Applies the rules to observed nodes, each with whether its worker is needed. Reports the warnings, and returns the errors as those
-/// of their nodes.
-pub fn check<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)], events: &Events) -> Vec<NodeError> {
+/// What the rules find.
+#[derive(Debug, Default)]
+pub struct Preflight {
+    /// The warnings.
+    pub warnings: Vec<Finding>,
+    /// The errors, as those of their nodes.
+    pub failed: Vec<NodeError>,
+}
+
+/// Applies the rules to observed nodes, each with whether its worker is needed.
+pub fn check<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)]) -> Preflight {
     let view = |(node, worker): &(&'a ObservedNode, bool)| NodeView {
         worker: *worker,
         ..NodeView::new(inventory, &node.member, &node.facts, Some(&node.runtime))
     };
     let views: Vec<NodeView<'_>> = nodes.iter().map(view).collect();
-    let mut failed = Vec::new();
+    let mut found = Preflight::default();
     for finding in fold(rules(inventory, &views)) {
         match finding.severity {
-            Error => failed.extend(finding.nodes.iter().map(|node| {
+            Error => found.failed.extend(finding.nodes.iter().map(|node| {
                 let message = format!("{}\n{}", finding.message, finding.why);
                 NodeError::failed(node, "use the node", message).hint(&finding.hint)
             })),
-            Warning => events.warn(finding),
+            Warning => found.warnings.push(finding),
             Note => {}
         }
     }
-    failed.iter().for_each(|error| events.failed(error));
-    failed
+    found
 }
 
 /// Applies the rules.

@@ -101,6 +101,7 @@ impl Clinic {
                 containers,
                 image: image.as_ref(),
                 starting: crate::job::record::starting(facts),
+                unreadable: crate::job::record::unreadable(facts),
                 worker: *worker,
                 details: Some(details.clone()),
                 inside: inside.clone(),
@@ -446,9 +447,19 @@ fn what_ended_jobs_left_behind() {
     stuck.finds(&["warning killed gpu02: still there after SIGKILL: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
+    let record = include_str!("../../tests/compat/job.json").replace("20261125-203344-5ae9", "run-1");
+    stuck.nodes[1].facts.open_records = [("run-1".to_owned(), record)].into();
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not running"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&[]);
+    // of a job whose record cannot be read it is not known whether it has ended
+    let mut unreadable = Clinic::with(2, ranks);
+    unreadable.nodes[1].facts.open_jobs = vec!["run-1".into()];
+    unreadable.nodes[1].facts.open_records = [("run-1".to_owned(), "{\"format\": 9}".to_owned())].into();
+    unreadable.finds(&[
+        "warning jobs gpu02: the record of job run-1 cannot be read: written by a newer hvdctl (format 9); this one reads up to 1",
+    ]);
+    assert!(unreadable.all().iter().all(|finding| finding.fixes.is_empty()));
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
@@ -458,6 +469,10 @@ fn what_ended_jobs_left_behind() {
     let mut unknown = Clinic::with(2, ranks);
     unknown.nodes.remove(0);
     unknown.finds(&[]);
+    let mut newer = clinic(2);
+    let future = [labels.as_slice(), &[("hvdctl.format", "9")]].concat();
+    newer.nodes[1].containers.push(container("hmaster", "m", ContainerState::Exited, &future));
+    newer.finds(&[]);
     let mut ended = clinic(2);
     ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
     ended.finds(&["warning stale gpu01: hmaster of the ended job run-1 still exists"]);

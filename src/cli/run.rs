@@ -58,7 +58,7 @@ pub struct Running {
     /// Restart the job up to N times after a failure, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// End the job when a rank makes no progress for this long; 0s: never [default: cluster.stall_timeout_s, 30m]
+    /// End the job when a rank makes no progress for this long; 0s: only warn [default: cluster.stall_timeout_s, 0s]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
     /// Keep at most this much output on each node, e.g. 512m or 2g; the oldest lines go first [default: all]

@@ -1,15 +1,14 @@
 //! A command on every node at once, or inside each worker.
 
-use crate::cluster::nodes::{Member, NodeResults, Target, connect_as};
-use crate::error::{Error, NodeError};
+use crate::cluster::nodes::{Member, NodeResults};
+use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
 use crate::runtime::container::running_worker;
-use crate::transport::node::{Collected, RunAs, Transport};
+use crate::transport::node::{Collected, RunAs};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::sync::Arc;
 use std::time::Duration;
 
 const EXEC: &str = include_str!("../scripts/exec.sh");
@@ -50,49 +49,62 @@ pub struct CommandOutput {
 /// The exit code after a time-out, as in timeout(1).
 const TIMED_OUT: i32 = 124;
 
-/// Runs a command on all nodes that answer. Returns its output on each, and why it could not be run on others. When the future is
+/// What is run on every node.
+pub struct Program<'a> {
+    /// The program and its arguments.
+    pub command: &'a [String],
+    /// Where it runs.
+    pub place: Place,
+    /// How long it may take; `None`: no limit.
+    pub limit: Option<Duration>,
+}
+
+impl Program<'_> {
+    /// The user of a connection on which it can be run.
+    pub fn run_as(&self) -> RunAs {
+        if self.place == Place::Node { RunAs::Login } else { RunAs::Root }
+    }
+}
+
+/// Runs a command on all connected nodes. Returns its output on each, and why it could not be run on others. When the future is
 /// dropped, the command ends on every node. Exit codes are those of a shell: 128 + N for signal N, 127 if there is no such program.
-///
-/// # Errors
-/// When the operator's own machine is at fault.
 pub async fn exec(
-    target: &Target,
-    command: &[String],
-    place: Place,
-    limit: Option<Duration>,
+    cluster: &Cluster,
+    nodes: NodeResults<Member>,
+    program: &Program<'_>,
     events: &Events,
-) -> Result<NodeResults<CommandOutput>, Error> {
-    let run_as = if place == Place::Node { RunAs::Login } else { RunAs::Root };
-    let connected = NodeResults::new(events, connect_as(run_as, target, events).await?);
+) -> NodeResults<CommandOutput> {
+    let (Program { command, place, limit }, run_as) = (program, program.run_as());
     let operation = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
-    let run = async |Member { node, transport }: Member| {
+    let run = async |member: Member| {
+        let Member { node, transport, .. } = &member;
         let _step = events.begin(&node.name, Step::write(format!("running {}", command[0])));
         let process = match place {
             Place::Node | Place::Root => transport.spawn(run_as, &argv, &operation).await?,
             Place::Worker => {
-                let (runtime, worker) = worker(target.cluster(), &transport).await?;
+                let (runtime, worker) = worker(cluster, &member).await?;
                 runtime.exec(&worker, &argv, &operation).await?
             }
         };
-        let collected = process.collect(KEPT, limit).await.map_err(|e| transport.broken(&operation, &e))?;
+        let collected = process.collect(KEPT, *limit).await.map_err(|e| transport.broken(&operation, &e))?;
         let Collected { output, left_out, timed_out } = collected;
         let code = if timed_out { TIMED_OUT } else { output.code };
         let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Ok(CommandOutput { node: node.name, code, timed_out, left_out, stdout, stderr })
+        Ok(CommandOutput { node: node.name.clone(), code, timed_out, left_out, stdout, stderr })
     };
-    Ok(connected.then(events, run).await)
+    nodes.then(events, run).await
 }
 
 /// Returns a node's runtime and the id of its worker.
 ///
 /// # Errors
 /// When the cluster has no worker there, or it is not running.
-pub async fn worker(cluster: &Cluster, transport: &Arc<Transport>) -> Result<(Runtime, String), NodeError> {
-    let runtime = Runtime::connect(transport).await?;
+pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, String), NodeError> {
+    let runtime = member.runtime().await?;
     let containers = runtime.containers().await?;
     let worker = running_worker(cluster, &containers).ok_or_else(|| {
-        NodeError::failed(transport.node(), &format!("enter {}", cluster.worker), "the container is not running")
+        NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "the container is not running")
             .hint("hvdctl up")
     })?;
     Ok((runtime, worker.id.clone()))

@@ -83,8 +83,7 @@ impl LockSet {
             }
             // a random pause, so that commands that wait do not all ask at the same moment
             let pause = Duration::from_millis(500 + RandomState::new().hash_one(0) % 1000);
-            let pause = self.wait.map_or(pause, |limit| pause.min(limit.saturating_sub(began.elapsed())));
-            if let Ok(error) = timeout(pause, cancellation.cancelled()).await {
+            if let Ok(error) = timeout(self.at_most(pause, began.elapsed()), cancellation.cancelled()).await {
                 return Err(error);
             }
             attempt += 1;
@@ -119,6 +118,11 @@ impl LockSet {
     /// Returns whether the command goes on waiting for others after this time.
     pub fn waits(&self, elapsed: Duration) -> bool {
         self.wait.is_some_and(|limit| elapsed < limit)
+    }
+
+    /// Returns a pause of the command, shortened to the time that it still waits for others.
+    pub fn at_most(&self, pause: Duration, elapsed: Duration) -> Duration {
+        self.wait.map_or(pause, |limit| pause.min(limit.saturating_sub(elapsed)))
     }
 
     /// Releases all locks; a second time does nothing.

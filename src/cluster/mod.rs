@@ -2,6 +2,7 @@
 
 pub mod cancellation;
 pub mod exec;
+pub mod fleet;
 pub mod lock_set;
 pub mod node_lock;
 pub mod nodes;

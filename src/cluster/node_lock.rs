@@ -199,11 +199,9 @@ mod tests {
     }
 
     fn shell(run: &Path, source: &'static str, id: &str) -> String {
-        let script = Script::new(source)
-            .with("run", run.to_str().unwrap())
-            .with("cluster", "lab")
-            .with("expires", "30")
-            .with("id", id);
+        let script =
+            Script::new(source).with("run", run.to_str().unwrap()).with("cluster", "lab").with("expires", "30");
+        let script = if source == RELEASE { script.with("id", id) } else { script };
         let mut child = Command::new("sh").arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(script.whole().as_bytes()).unwrap();
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()

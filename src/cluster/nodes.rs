@@ -1,7 +1,7 @@
-//! The nodes of a command: all are connected to at once, and observed.
+//! The nodes of a command: which are selected, and what is observed of them.
 
 use crate::error::{Error, Kind, NodeError};
-use crate::event::{Event, Events, Step};
+use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
 use crate::node::gpus;
@@ -10,19 +10,23 @@ use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::{Image, Runtime};
 use crate::text::nodeset;
-#[cfg(test)]
-use crate::transport::node::scripted;
-use crate::transport::node::{RunAs, Script, Transport, TransportKind};
-use crate::transport::ssh::Control;
-use crate::transport::sudo::Sudo;
+use crate::transport::node::{Script, Transport};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::sync::OnceCell;
+use tracing::{Instrument, debug_span};
 
 /// How many nodes are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
 const MAX_CONCURRENT_NODES: usize = 64;
+
+/// How many files hvdctl has open, except for those of its nodes.
+const OWN_FILES: u64 = 64;
+
+/// How many files are open while a node is worked on: eight programs with three streams each would be more, but few nodes have them.
+const FILES_PER_NODE: u64 = 20;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/machine.sh"),
@@ -39,15 +43,6 @@ pub struct Target {
     pub inventory: Inventory,
     /// The selected nodes' names, in inventory order.
     pub selected: Vec<String>,
-    /// Whether it is this machine alone, without ssh.
-    pub local: bool,
-    /// Whether a host key must be known beforehand.
-    pub strict: bool,
-    /// The password for sudo.
-    pub sudo: Arc<Sudo>,
-    /// The scripted nodes of a test, which replace all others.
-    #[cfg(test)]
-    pub scripted: Option<scripted::Nodes>,
 }
 
 impl Target {
@@ -55,7 +50,7 @@ impl Target {
     ///
     /// # Errors
     /// When the expression names no node.
-    pub fn new(inventory: Inventory, on: Option<&str>, local: bool) -> Result<Target, Error> {
+    pub fn new(inventory: Inventory, on: Option<&str>) -> Result<Target, Error> {
         let all: Vec<String> = inventory.nodes.iter().map(|n| n.name.clone()).collect();
         let selected = match on {
             Some(expression) => nodeset::select(expression, &all, &inventory.groups).map_err(|why| {
@@ -64,15 +59,13 @@ impl Target {
             })?,
             None => all,
         };
-        Ok(Target {
-            inventory,
-            selected,
-            local,
-            strict: false,
-            sudo: Arc::default(),
-            #[cfg(test)]
-            scripted: None,
-        })
+        Ok(Target { inventory, selected })
+    }
+
+    /// The same inventory with these nodes selected.
+    #[must_use]
+    pub fn only(&self, selected: impl IntoIterator<Item = String>) -> Target {
+        Target { inventory: self.inventory.clone(), selected: selected.into_iter().collect() }
     }
 
     /// The same with the master, where a job on several nodes may need it as its launcher: only there is the private key.
@@ -100,13 +93,29 @@ impl Target {
     }
 }
 
-/// A node that is connected.
-#[derive(Debug, Clone)]
+/// A node that is connected. Clones share its connections.
+#[derive(Clone)]
 pub struct Member {
     /// Its entry in the inventory.
     pub node: Node,
     /// How it is reached.
     pub transport: Arc<Transport>,
+    runtime: Arc<OnceCell<Runtime>>,
+}
+
+impl Member {
+    /// A node that is reached in this way.
+    pub fn new(node: Node, transport: Arc<Transport>) -> Member {
+        Member { node, transport, runtime: Arc::default() }
+    }
+
+    /// Returns the node's runtime. The first call connects to its engine.
+    ///
+    /// # Errors
+    /// As [`Runtime::connect`]. The next call tries again.
+    pub async fn runtime(&self) -> Result<Runtime, NodeError> {
+        self.runtime.get_or_try_init(|| Runtime::connect(&self.transport)).await.cloned()
+    }
 }
 
 /// The observed state of a node's engine.
@@ -196,16 +205,30 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
     }
 }
 
-/// Runs `work` on all nodes, at most `MAX_CONCURRENT_NODES` at a time. Returns the results in the order of the nodes. A slow node
+/// Returns how many of `nodes` nodes are worked on at the same time, where so many files may be open: each connected node has one open.
+fn concurrent_nodes(nodes: usize, open_files: Option<u64>) -> usize {
+    let Some(open_files) = open_files else { return MAX_CONCURRENT_NODES };
+    let left = open_files.saturating_sub(OWN_FILES + nodes as u64) / FILES_PER_NODE;
+    usize::try_from(left).unwrap_or(usize::MAX).clamp(1, MAX_CONCURRENT_NODES)
+}
+
+/// Returns how many files this process may have open.
+pub(super) fn open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// Runs `work` on all nodes, at most [`concurrent_nodes`] at a time. Returns the results in the order of the nodes. A slow node
 /// delays no other.
 pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where
     F: Future<Output = T>,
 {
-    let numbered = |(i, item)| work(item).map(move |result| (i, result));
+    let all = debug_span!("for_each_node", nodes = items.len());
+    let numbered = |(i, item)| work(item).map(move |result| (i, result)).instrument(all.clone());
+    let limit = concurrent_nodes(items.len(), open_files());
     // `buffered` would start no further node behind a slow one
     let mut results: Vec<(usize, T)> =
-        stream::iter(items).enumerate().map(numbered).buffer_unordered(MAX_CONCURRENT_NODES).collect().await;
+        stream::iter(items).enumerate().map(numbered).buffer_unordered(limit).collect().await;
     results.sort_by_key(|(i, _)| *i);
     results.into_iter().map(|(_, result)| result).collect()
 }
@@ -266,49 +289,14 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
     NodeResults::new(events, results).all()
 }
 
-/// Connects to the nodes.
-///
-/// # Errors
-/// When the operator's own machine is at fault (no ssh, no room for a control socket).
-pub async fn connect(target: &Target, events: &Events) -> Result<NodeResults<Member>, Error> {
-    Ok(NodeResults::new(events, connect_as(RunAs::Root, target, events).await?))
-}
-
-/// Connects to the nodes for what root or the login itself does there. Returns each, or why it cannot be used.
-///
-/// # Errors
-/// As [`connect`].
-pub async fn connect_as(
-    run_as: RunAs,
-    target: &Target,
-    events: &Events,
-) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let kind = transport_kind(target, events).await?;
-    events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
-    let opened = for_each_node(target.nodes(), async |node| {
-        let (cluster, kind) = (target.cluster(), kind.clone());
-        let open = async {
-            if run_as == RunAs::Login {
-                Transport::open_as_login(cluster, &node, kind).await
-            } else {
-                Transport::open(cluster, &node, kind, &target.sudo, events).await
-            }
-        };
-        let transport = Arc::new(events.step(&node.name, Step::CONNECTING, open).await?);
-        Ok(Member { node, transport })
-    });
-    Ok(opened.await)
-}
-
-async fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {
-    #[cfg(test)]
-    if let Some(nodes) = &target.scripted {
-        return Ok(TransportKind::Scripted(nodes.clone()));
+/// Reports that nodes have to wait for each other because few files may be open.
+pub(super) fn note_few_files(nodes: usize, open_files: Option<u64>, events: &Events) {
+    let limit = concurrent_nodes(nodes, open_files);
+    if let Some(files) = open_files.filter(|_| limit < nodes.min(MAX_CONCURRENT_NODES)) {
+        events.note(format!(
+            "working on {limit} of {nodes} nodes at a time, because hvdctl may open only {files} files (`ulimit -Hn`)"
+        ));
     }
-    if target.local {
-        return Ok(TransportKind::Local);
-    }
-    Ok(TransportKind::Ssh(Arc::new(Control::new(target.cluster(), target.strict, events).await?)))
 }
 
 /// Returns the error of a command that changes nothing, because nodes cannot be reached or give no root.
@@ -318,15 +306,6 @@ pub fn unreached(failed: Vec<NodeError>) -> Error {
     } else {
         Error::Nodes { failed, done: 0 }
     }
-}
-
-/// Connects to all nodes.
-///
-/// # Errors
-/// [`unreached`] with every node that cannot be used.
-pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>, Error> {
-    let NodeResults { ok, failed } = connect(target, events).await?;
-    if failed.is_empty() { Ok(ok) } else { Err(unreached(failed)) }
 }
 
 /// Observes a node's system in one round trip.
@@ -350,7 +329,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
 /// # Errors
 /// With the engine's message.
 pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, NodeError> {
-    let engine = Runtime::connect(&member.transport).await?;
+    let engine = member.runtime().await?;
     let containers = engine.containers().await?;
     let image = engine.image(&cluster.image).await?;
     Ok(RuntimeState { engine, containers, image })
@@ -411,10 +390,24 @@ mod tests {
 
     #[test]
     fn the_expression_is_escaped_in_the_error() {
-        let selected = |on| Target::new(Inventory::local("node1", "image"), Some(on), false);
+        let selected = |on| Target::new(Inventory::local("node1", "image"), Some(on));
         let message = |on| selected(on).expect_err("no node").to_string();
         assert!(message("node2").starts_with("--on node2: no node is named node2"), "{}", message("node2"));
         assert!(message("\u{1b}[31m").starts_with("--on \"\\u{1b}[31m\": "), "{}", message("\u{1b}[31m"));
+    }
+
+    #[test]
+    fn few_open_files_are_for_fewer_nodes_at_a_time() {
+        let limits = [(None, 64), (Some(65_536), 64), (Some(1024), 41), (Some(256), 3), (Some(20), 1)];
+        for (open_files, nodes) in limits {
+            assert_eq!(concurrent_nodes(128, open_files), nodes, "{open_files:?}");
+        }
+        let noted = |nodes, open_files| {
+            let (events, receiver) = Events::channel();
+            note_few_files(nodes, Some(open_files), &events);
+            receiver.receive(std::time::Duration::ZERO).is_ok()
+        };
+        assert_eq!([noted(128, 256), noted(128, 4096), noted(2, 256), noted(4, 128)], [true, false, false, true]);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use super::{Outcome, output};
 use crate::cli::{Cli, Completions, Man};
 use crate::error::Error;
 use crate::inventory;
+use anyhow::Context as _;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use std::io;
@@ -45,7 +46,7 @@ pub fn man(options: &Man) -> Result<Outcome, Error> {
         let mut pages = Vec::new();
         let mut all = Cli::command().disable_help_subcommand(true);
         all.build();
-        render(&all, &mut pages).map_err(|e| Error::Local(format!("cannot format the manual page: {e}")))?;
+        render(&all, &mut pages).context("cannot format the manual page")?;
         return Ok(printed(String::from_utf8_lossy(&pages).into_owned()));
     };
     clap_mangen::generate_to(Cli::command(), dir)

@@ -1,9 +1,8 @@
 //! What a command works with, and the steps that several commands have in common.
 
 use super::output::NodeEntry;
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
-};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, all, for_each_node, observe, unreached};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, Kind, NodeError};
@@ -14,16 +13,20 @@ use crate::keys::reachability::Matrix;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use std::time::{Duration, Instant};
-use tokio::time::timeout;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
-/// How often a waiting job checks whether the other one has ended.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How soon a waiting job first checks whether the other one has ended. Each pause is twice as long as the last one.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause between two checks.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// What a command works with besides its own options.
 pub struct Context {
     /// The selected nodes.
     pub target: Target,
+    /// The connections.
+    pub fleet: Fleet,
     /// Where events go.
     pub events: Events,
     /// Its locks, its cancellation and its progress.
@@ -64,7 +67,7 @@ impl Context {
     /// # Errors
     /// When the operator's own machine is at fault.
     pub async fn connect(&self) -> Result<NodeResults<Member>, Error> {
-        connect(&self.target, &self.events).await
+        self.fleet.members(&self.target, &self.events).await
     }
 
     /// Connects to all selected nodes, or with `skip` to those that can be reached.
@@ -99,7 +102,7 @@ impl Context {
     /// # Errors
     /// When one cannot be reached or locked.
     pub async fn connect_and_lock(&self) -> Result<Vec<Member>, Error> {
-        let members = self.session.cancellation.run(connect_all(&self.target, &self.events)).await?;
+        let members = self.session.cancellation.run(self.fleet.all(&self.target, &self.events)).await?;
         self.session.lock_all(&members).await?;
         Ok(members)
     }
@@ -110,7 +113,7 @@ impl Context {
     /// When a node fails, or the command is cancelled.
     pub async fn observe_all(&self, target: &Target, locks: bool, events: &Events) -> Result<Vec<ObservedNode>, Error> {
         let cancellation = &self.session.cancellation;
-        let members = cancellation.run(connect_all(target, events)).await?;
+        let members = cancellation.run(self.fleet.all(target, events)).await?;
         if locks {
             self.session.lock_all(&members).await?;
         }
@@ -118,7 +121,7 @@ impl Context {
             let observed = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
             // a failure ends the command, before the nodes of the launchers are asked
             let mut nodes = all(events, observed)?;
-            drop_ended_jobs(target, &mut nodes, events).await?;
+            drop_ended_jobs(target, &self.fleet, &mut nodes, events).await?;
             // it writes to the nodes
             if locks {
                 find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
@@ -126,6 +129,21 @@ impl Context {
             Ok(nodes)
         };
         cancellation.run(observing).await
+    }
+
+    /// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the others.
+    ///
+    /// # Errors
+    /// When the operator's own machine is at fault, or the command is cancelled.
+    pub async fn observe_each(&self, nodes: NodeResults<Member>) -> Result<NodeResults<ObservedNode>, Error> {
+        let Context { target, fleet, events, session, .. } = self;
+        let observing = async {
+            let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
+            drop_ended_jobs(target, fleet, &mut observed.ok, events).await?;
+            find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
+            Ok(observed)
+        };
+        session.cancellation.run(observing).await
     }
 
     /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
@@ -139,7 +157,7 @@ impl Context {
         let free = |nodes: Vec<ObservedNode>| placed(&self.target, &nodes, wanted).map(|_| nodes);
         let lock_and_observe = async || self.observe_all(&target, true, &self.events).await.and_then(free);
         let (quiet, _) = Events::channel();
-        let (began, mut reported) = (Instant::now(), String::new());
+        let (began, mut reported, mut pause) = (Instant::now(), String::new(), FIRST_PAUSE);
         let mut result = lock_and_observe().await;
         while let Err(error @ Error::Allocated(_)) = &result
             && session.locks.waits(began.elapsed())
@@ -147,13 +165,16 @@ impl Context {
             let message = format!("waiting: {error}");
             if message != reported {
                 self.events.note(&message);
-                reported = message;
+                // where jobs come and go, the next one may end soon
+                (reported, pause) = (message, FIRST_PAUSE);
             }
             // other commands need the locks to end that job
             session.locks.release().await;
-            if let Ok(error) = timeout(POLL_INTERVAL, session.cancellation.cancelled()).await {
+            let rest = session.locks.at_most(pause, began.elapsed());
+            if let Ok(error) = timeout(rest, session.cancellation.cancelled()).await {
                 return Err(error);
             }
+            pause = LONGEST_PAUSE.min(2 * pause);
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
                 // a GPU that failed does not come back by itself
@@ -167,21 +188,6 @@ impl Context {
         }
         result
     }
-}
-
-/// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the others.
-///
-/// # Errors
-/// When the operator's own machine is at fault.
-pub async fn observe_each(
-    target: &Target,
-    nodes: NodeResults<Member>,
-    events: &Events,
-) -> Result<NodeResults<ObservedNode>, Error> {
-    let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
-    drop_ended_jobs(target, &mut observed.ok, events).await?;
-    find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
-    Ok(observed)
 }
 
 /// Formats the failed logins between workers.

@@ -15,8 +15,8 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     if !options.fix && options.waiting.limit().is_some() {
         return Err(Error::usage("--wait needs --fix: without it nothing is locked", "leave out --wait"));
     }
-    let Context { target, events, session, .. } = context;
-    let examine = || session.cancellation.run(examine(target, events));
+    let Context { target, fleet, events, session, .. } = context;
+    let examine = || session.cancellation.run(examine(target, fleet, events));
     let mut examined = examine().await?;
     let mut fixed = NodeResults { ok: Vec::new(), failed: Vec::new() };
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {

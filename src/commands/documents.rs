@@ -3,10 +3,10 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
+use super::output::{DisconnectNode, Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
 use super::{
-    Outcome, about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell,
-    status, train, up, verify,
+    Outcome, about, disconnect, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output,
+    shell, status, train, up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
@@ -30,6 +30,7 @@ use crate::keys::reachability::{AbsentNode, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
+use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::secret::Secret;
@@ -148,6 +149,10 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
     all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
 
+    let nodes = [("node1", true), ("node2", false)];
+    let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));
+    all.push(("disconnect", disconnect::outcome(nodes.into()).document));
+
     let drain = |node: &str, drained: Option<Drained>| {
         let leaving = names(&["20261121-120304-k7qd"]);
         NodeEntry::new(node, true, DrainNode { changed: true, drained, leaving, staying: Vec::new() })
@@ -166,6 +171,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         nvidia_smi: None,
         slots: 4,
         job: job.map(str::to_owned),
+        idle: Vec::new(),
         drained: None,
     };
     let none = || "–".to_owned();
@@ -174,12 +180,18 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
     let older = NodeStatus { drained: Some(mark), ..older };
+    let working = NodeStatus { idle: vec![idle_rank()], ..row("node1", Some("20261121-120304-k7qd")) };
     let nodes = vec![
-        NodeEntry::reached("node1", true, row("node1", Some("20261121-120304-k7qd"))),
+        NodeEntry::reached("node1", true, working),
         NodeEntry::reached("node2", true, older),
         NodeEntry { error: Some(stopped), ..NodeEntry::reached("node3", false, broken) },
     ];
     all.push(("status", status::outcome(nodes, vec![refused("node4")]).document));
+}
+
+fn idle_rank() -> IdleRank {
+    let does = "waiting in flock for a lock on /data/cache".into();
+    IdleRank { rank: 1, node: "node1".into(), since: 1_795_262_584.0, does }
 }
 
 fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
@@ -276,6 +288,11 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         "train-restart",
         line(Event::Restart { text: "rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into() }),
     ));
+    let text =
+        "rank 1 on node1 has made no progress since 12:03 UTC: waiting in flock for a lock on /data/cache".into();
+    all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], text })));
+    let text = "rank 1 on node1 makes progress again, after 31m05s without".into();
+    all.push(("train-resumed", line(Event::Resumed { ranks: vec![idle_rank()], seconds: 1865, text })));
     all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
@@ -339,7 +356,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Running),
         ranks: 4,
         placement,
-        launcher: LauncherName::Horovodrun,
+        launcher: Some(LauncherName::Horovodrun),
         controller: Some(Controller::Gloo),
         command: ["python", "train.py"].map(ProgramArgument::from).into(),
         restarts: 3,
@@ -364,6 +381,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
+        idle: vec![idle_rank()],
         result: None,
         started: 1_795_262_584.0,
         ended: None,
@@ -376,6 +394,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         is_check: false,
         log_max: None,
         container: None,
+        may_run: false,
         nodes: names(&["node1", "node2"]),
     };
     let part = |node: &str, first: u32| {
@@ -391,6 +410,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         min_ranks: None,
         membership: None,
         attempts: Vec::new(),
+        idle: Vec::new(),
         started: 1_795_258_800.0,
         ended: Some(1_795_260_000.0),
         code: Some(137),
@@ -450,6 +470,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         project: None,
         port: 12345,
         operator: "ana@desk".into(),
+        unreadable: None,
         resources,
     };
     let some = Resources { slots: 1, gpus: names(&["GPU-0a"]) };

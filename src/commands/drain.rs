@@ -4,9 +4,9 @@ use super::Outcome;
 use super::context::{Context, node_rows};
 use super::output::{DrainNode, NodeEntry};
 use crate::cli::Drain;
-use crate::cluster::nodes::{Member, NodeResults, Target, connect, facts, now, operator};
+use crate::cluster::nodes::{Member, NodeResults, Target, facts, now, operator};
 use crate::error::{Error, NodeError};
-use crate::job::record::{Record, open_records};
+use crate::job::record::{Record, open_jobs};
 use crate::node::facts::{Drained, Facts};
 use crate::transport::node::Script;
 
@@ -14,11 +14,10 @@ const DRAIN: &str = include_str!("../scripts/drain.sh");
 
 /// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let chosen = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")), target.local)?;
-    let target = Target { selected: chosen.selected, ..target.clone() };
+    let Context { target, fleet, events, .. } = context;
+    let target = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")))?;
     let drain = async |member: Member| drain(&target, &member, options.undo).await;
-    Ok(outcome(connect(&target, events).await?.then(events, drain).await))
+    Ok(outcome(fleet.members(&target, events).await?.then(events, drain).await))
 }
 
 async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry<DrainNode>, NodeError> {
@@ -28,24 +27,25 @@ async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry
     // the first mark is kept
     let changed = facts.drained.is_some() != mark.is_some();
     if changed {
-        let text = mark.as_ref().and_then(|mark| serde_json::to_string(mark).ok()).unwrap_or_default();
+        let operation = if undo { "undo the drain" } else { "drain the node" };
+        let failed = |e| NodeError::failed(&member.node.name, operation, e);
+        let text = mark.as_ref().map_or(Ok(String::new()), serde_json::to_string).map_err(failed)?;
         let script =
             Script::new(DRAIN).with("jobs_dir", &cluster.jobs_dir).with("cluster", &cluster.name).with("mark", &text);
-        member.transport.script(&script, if undo { "undo the drain" } else { "drain the node" }).await?;
+        member.transport.script(&script, operation).await?;
     }
     let drained = if changed { mark } else { facts.drained.clone() };
     let (leaving, staying) = if undo { Default::default() } else { jobs(&member.node.name, &facts) };
     Ok(NodeEntry::new(&member.node.name, true, DrainNode { changed, drained, leaving, staying }))
 }
 
-/// The jobs with processes on a node: those that leave it, and those that stay until their end.
+/// The jobs with processes on a node: those that leave it, and those that stay until their end. One whose record cannot be read stays.
 fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
-    let is_running = |record: &Record| facts.ranks.iter().any(|rank| rank.job == record.id && !rank.killed);
-    let is_launcher = |record: &Record| record.placement.launcher() == node;
-    let running = open_records(facts).filter(is_running);
-    let (leaving, staying): (Vec<_>, Vec<_>) =
-        running.partition(|record| record.min_ranks.is_some() && !is_launcher(record));
-    let ids = |records: Vec<Record>| records.into_iter().map(|record| record.id).collect();
+    let is_running = |job: &str| facts.ranks.iter().any(|rank| rank.job == job && !rank.killed);
+    let leaves = |record: &Record| record.min_ranks.is_some() && record.placement.launcher() != node;
+    let running = open_jobs(facts).filter(|(job, _)| is_running(job));
+    let (leaving, staying): (Vec<_>, Vec<_>) = running.partition(|(_, record)| record.as_ref().is_ok_and(leaves));
+    let ids = |jobs: Vec<(&str, _)>| jobs.into_iter().map(|(job, _)| job.to_owned()).collect();
     (ids(leaving), ids(staying))
 }
 

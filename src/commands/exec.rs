@@ -3,7 +3,7 @@
 use super::output::{self, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli;
-use crate::cluster::exec::{CommandOutput, KEPT, Place, exec};
+use crate::cluster::exec::{CommandOutput, KEPT, Place, Program, exec};
 use crate::cluster::nodes::NodeResults;
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
@@ -18,7 +18,10 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
         _ => Place::Node,
     };
     let limit = Some(options.timeout).filter(|limit| !limit.is_zero());
-    let outputs = exec(&context.target, &options.command, place, limit, &context.events).await?;
+    let Context { target, fleet, events, .. } = context;
+    let program = Program { command: &options.command, place, limit };
+    let nodes = NodeResults::new(events, fleet.connect(target, program.run_as(), events).await?);
+    let outputs = exec(target.cluster(), nodes, &program, events).await;
     Ok(outcome(&quote::command(&options.command), outputs))
 }
 

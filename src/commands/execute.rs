@@ -4,10 +4,13 @@ use super::target::target;
 use super::{Outcome, limits, run};
 use crate::cli::{Cli, Command, Global, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
+use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::event::Events;
 use crate::render;
+use crate::trace::Log;
+use anyhow::Context as _;
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -22,17 +25,28 @@ pub fn execute(cli: Cli) -> u8 {
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
     let (runs_program, streams_output) = (cli.command.runs_program(), cli.command.streams_output());
-    let result = run_rendered(cli);
+    let log = Log::start(cli.global.verbose > 2, cli.global.log_file.as_deref());
+    let (log, result) = match log {
+        Ok(log) => {
+            let has_rows = !log.is_on_stderr;
+            (Some(log), run_rendered(cli, has_rows))
+        }
+        Err(error) => (None, Err(error)),
+    };
     let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, runs_program, streams_output));
+    let trace = log.and_then(|log| log.finish(outcome.errors.is_empty()));
     if json {
         render::out(&format!("{}\n", outcome.document));
     } else {
         render::out(&outcome.text);
         outcome.errors.iter().for_each(|error| render::error(error));
     }
-    match render::finish() {
+    if let Some(file) = trace.filter(|_| !json) {
+        render::err(&format!("what was done on each node: {}", file.display()));
+    }
+    match render::finish().context("cannot write to standard output") {
         Err(error) if outcome.code == 0 => {
-            let error = Error::Local(format!("cannot write to standard output: {error}"));
+            let error = Error::from(error);
             render::error(&error.to_string());
             error.exit_code(runs_program)
         }
@@ -41,14 +55,14 @@ pub fn execute(cli: Cli) -> u8 {
 }
 
 /// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all connections after it.
-fn run_rendered(Cli { global, command }: Cli) -> Result<Outcome, Error> {
-    let runtime =
-        Runtime::new().map_err(|error| Error::Local(format!("cannot start the asynchronous runtime: {error}")))?;
+fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome, Error> {
+    let runtime = Runtime::new().context("cannot start the asynchronous runtime")?;
     let (events, receiver) = Events::channel();
     let options = render::Options {
         json: global.json,
         quiet: global.quiet,
         verbose: global.verbose,
+        has_rows,
         streams_output: command.streams_output(),
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
@@ -103,7 +117,7 @@ pub async fn run_until_signalled(
     global: &Global,
     events: &Events,
     signals: UnboundedReceiver<u8>,
-    target: impl Future<Output = Result<Target, Error>>,
+    target: impl Future<Output = Result<(Target, Fleet), Error>>,
 ) -> Result<Outcome, Error> {
     let (cancel, cancelled) = watch::channel(None);
     let policy = command.signal_policy();

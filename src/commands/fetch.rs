@@ -12,9 +12,9 @@ use crate::text::units::human;
 
 /// `fetch`.
 pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let jobs = manage::list(target, events).await?;
-    let job = jobs.find(options.job.as_deref(), Newest::Project)?;
+    let Context { target, fleet, events, .. } = context;
+    let jobs = manage::list(target, fleet, events).await?;
+    let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))
 }

@@ -3,7 +3,7 @@
 use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome};
 use crate::cli::{self, Format};
-use crate::cluster::nodes::{Target, all, check_gpus, connect_all, facts, for_each_node};
+use crate::cluster::nodes::{all, check_gpus, facts, for_each_node};
 use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
@@ -12,15 +12,14 @@ use std::collections::BTreeMap;
 
 /// `hosts`.
 pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
+    let Context { target, fleet, events, .. } = context;
     let nodes = target.nodes();
     let known = nodes.iter().filter_map(|node| Some((node.name.clone(), network::known_slots(node)?)));
     let mut slots: BTreeMap<String, u32> = known.collect();
     // only nodes whose slots the inventory does not give are contacted
-    let selected = nodes.iter().map(|node| node.name.clone()).filter(|name| !slots.contains_key(name)).collect();
-    let unknown = Target { selected, ..target.clone() };
+    let unknown = target.only(nodes.iter().map(|node| node.name.clone()).filter(|name| !slots.contains_key(name)));
     if !unknown.selected.is_empty() && options.format != Format::Ssh {
-        let results = for_each_node(connect_all(&unknown, events).await?, async |member| {
+        let results = for_each_node(fleet.all(&unknown, events).await?, async |member| {
             let facts = facts(unknown.cluster(), &member).await?;
             check_gpus(&member.node, &facts)?;
             Ok((member.node.name.clone(), network::slots(&member.node, &facts)))

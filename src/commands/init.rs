@@ -4,7 +4,8 @@ use super::Outcome;
 use super::output::{self, FoundMachine, InitNode, NodeEntry};
 use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
-use crate::cluster::nodes;
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::init::ansible;
@@ -25,6 +26,8 @@ use crate::transport::ssh::Client;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Writes the inventory.
 ///
@@ -49,9 +52,11 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     notes.into_iter().for_each(|note| events.note(note));
     let mut entries = draft::entries(machines);
     if !options.no_probe {
-        let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
-        let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
-        let results = probe::all(&target, &images, events).await?;
+        let mut inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
+        // machines that may not become nodes
+        inventory.cluster.connection_idle = Duration::ZERO;
+        let fleet = Fleet::over_ssh(global.strict, Arc::default(), events);
+        let results = probe::all(&Target::new(inventory, None)?, &fleet, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = Some(result);
         }

@@ -8,6 +8,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
 use crate::job::record::State;
+use crate::model::idle_rank;
 use crate::render::table::{cell, table};
 use crate::text::nodeset;
 use crate::text::units::count;
@@ -18,7 +19,7 @@ const A_DAY: f64 = 86_400.0;
 
 /// `jobs`.
 pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
-    let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.events).await?;
+    let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.fleet, &context.events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
     Ok(listed(&wanted, members.len(), &failed))
 }
@@ -30,8 +31,8 @@ pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError]) -> Ou
 
 /// `jobs prune`.
 pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let list = manage::list(target, events).await?;
+    let Context { target, fleet, events, .. } = context;
+    let list = manage::list(target, fleet, events).await?;
     // a job that seems lost may still be uploading a large project
     let over = list.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
@@ -57,8 +58,8 @@ pub(super) fn pruned(ids: &[String], nodes: &[String], failed: &[NodeError]) -> 
 
 /// `stop`.
 pub async fn stop(options: &Stop, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let jobs = manage::list(target, events).await?;
+    let Context { target, fleet, events, .. } = context;
+    let jobs = manage::list(target, fleet, events).await?;
     // a running job takes precedence over an ended job of the same name
     let wanted = options.job.as_deref();
     let running = jobs.jobs.iter().find(|job| !job.is_over() && wanted.is_none_or(|name| job.name == name));
@@ -68,8 +69,8 @@ pub async fn stop(options: &Stop, context: &Context) -> Result<Outcome, Error> {
         let details = output::Stop { job: id, changed: false, state, silent: Vec::new() };
         return Ok(Outcome::ok(format!("job {} has already ended\n", job.id), details));
     }
-    let ending = manage::stop(&jobs, job, events).await?;
-    Ok(stopped(&job.id, ending.state(), ending.silent))
+    let (state, silent) = manage::stop(&jobs, job, events).await?;
+    Ok(stopped(&job.id, state, silent))
 }
 
 pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
@@ -89,27 +90,32 @@ fn text(jobs: &[&Job]) -> String {
     let row = |job: &&Job| {
         vec![
             job.id.clone(),
-            job.name.clone(),
+            known(&job.name),
             cell(job.project.as_ref()),
-            job.operator.clone(),
-            state(job.state) + &attempt(job),
+            known(&job.operator),
+            state(job.state) + &attempt(job) + &idle(job),
             size(job),
             nodeset::fold(&job.nodes),
-            format!("{} ago", span(now() - job.started)),
+            cell((job.started > 0.0).then(|| format!("{} ago", span(now() - job.started)))),
             cell(lasted(job)),
             cell(job.code),
-            job.reason.clone().unwrap_or_default(),
+            job.reason.clone().unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
         ]
     };
     let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
     table(&heads, jobs.iter().map(row))
 }
 
+/// The cell of a text that is empty if it is not known.
+fn known(text: &str) -> String {
+    cell(Some(text).filter(|text| !text.is_empty()))
+}
+
 fn state(state: Option<State>) -> String {
     let styled = console::style(state.map_or_else(|| "unknown".to_owned(), |state| state.to_string()));
     match state {
         Some(State::Succeeded) => styled.green(),
-        Some(State::Failed | State::Lost) => styled.red(),
+        Some(State::Failed | State::Lost | State::Unreadable) => styled.red(),
         Some(State::Running | State::Starting) => styled.cyan(),
         Some(State::Stopped) | None => styled,
     }
@@ -119,6 +125,7 @@ fn state(state: Option<State>) -> String {
 /// The number of ranks; of an elastic job how many there are just now, and how many with all nodes.
 fn size(job: &Job) -> String {
     match &job.membership {
+        _ if !job.has_record() => cell(None::<u32>),
         Some(membership) => format!("{} of {}", membership.ranks(), job.ranks),
         _ => job.ranks.to_string(),
     }
@@ -129,8 +136,14 @@ fn attempt(job: &Job) -> String {
     match (job.attempts.len(), job.is_over()) {
         (0, _) => String::new(),
         (failed, true) => format!(" (restarted {})", count(failed, "time")),
+        _ if !job.has_record() => String::new(),
         (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts + 1),
     }
+}
+
+/// Which ranks make no progress.
+fn idle(job: &Job) -> String {
+    idle_rank::summary(&job.idle, now()).map_or_else(String::new, |idle| format!(", {idle}"))
 }
 
 /// A span of time with its two largest units.
@@ -140,7 +153,7 @@ fn span(seconds: f64) -> String {
 }
 
 fn lasted(job: &Job) -> Option<String> {
-    let is_running = job.state.is_some() && !job.is_over();
+    let is_running = job.state.is_some() && !job.is_over() && job.started > 0.0;
     let until = job.ended.or_else(|| is_running.then(now))?;
     Some(span(until - job.started))
 }

@@ -20,18 +20,19 @@ use crate::render::table::cell;
 pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
     let session = &context.session;
     if options.first_login {
-        session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
+        session.cancellation.run(first_login::install(&context.target, &context.fleet, &context.events)).await?;
     }
     let members = context.connect_and_lock().await?;
-    let results = distribution(context, &members).push().await?;
+    let distribution = distribution(context);
+    let results = distribution.push(distribution.observe(&members).await?).await?;
     results.ok.iter().for_each(|node| session.progress.done(&node.node));
     session.progress.failed(&results.failed);
     session.cancellation.check()?;
     Ok(pushed(results))
 }
 
-fn distribution<'a>(context: &'a Context, members: &'a [Member]) -> Distribution<'a> {
-    Distribution { inventory: &context.target.inventory, members, session: &context.session, events: &context.events }
+fn distribution(context: &Context) -> Distribution<'_> {
+    Distribution { inventory: &context.target.inventory, session: &context.session, events: &context.events }
 }
 
 pub(super) fn pushed(NodeResults { ok, failed }: NodeResults<PushResult>) -> Outcome {
@@ -61,7 +62,7 @@ pub async fn generate(options: &Generate, context: &mut Context) -> Result<Outco
     // the other nodes are not involved, and need not be reachable
     context.target.selected = vec![master];
     let members = context.connect_and_lock().await?;
-    let done = distribution(context, &members).generate(wanted).await?;
+    let done = distribution(context).generate(&members, wanted).await?;
     context.session.progress.done(&done.node);
     context.session.cancellation.check()?;
     Ok(generated(done))
@@ -93,7 +94,7 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
         return Err(Error::Unreachable(offline));
     }
     session.lock_all(&members).await?;
-    let done = distribution(context, &members).rotate(wanted).await?;
+    let done = distribution(context).rotate(&members, wanted).await?;
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
     Ok(rotated(done, wanted, &offline))

@@ -8,18 +8,18 @@ use crate::job::list::Newest;
 use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
 use crate::job::outcome::JobOutcome;
+use crate::job::record::State;
 use crate::job::request::WatchOptions;
 use crate::job::start;
-use crate::launch;
 
 /// `attach`.
 pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, verbose, .. } = context;
+    let Context { target, fleet, events, session, verbose, .. } = context;
     let cancellation = &session.cancellation;
-    let jobs = cancellation.run(manage::list(target, events)).await?;
-    let job = jobs.find(options.job.as_deref(), Newest::Program)?;
+    let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
+    let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
-    let launcher = launch::launcher(job.launcher, job.controller);
+    let launcher = job.launch();
     if !job.is_over() {
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
@@ -28,19 +28,20 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     }
     let monitor = read(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;
     let Some(result) = job.result.clone() else {
-        return Err(Error::check(
-            format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),
-            format!("hvdctl stop {} ends what remains of it", job.id),
-        ));
+        let message = match (job.state, &job.reason) {
+            (Some(State::Unreadable), Some(reason)) => format!("job {} has ended: {reason}", job.id),
+            _ => format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),
+        };
+        return Err(Error::check(message, format!("hvdctl stop {} ends what remains of it", job.id)));
     };
     job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), None, launcher, events)
 }
 
 /// `logs`.
 pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, .. } = context;
-    let jobs = session.cancellation.run(manage::list(target, events)).await?;
-    let job = jobs.find(options.job.as_deref(), Newest::Program)?;
+    let Context { target, fleet, events, session, .. } = context;
+    let jobs = session.cancellation.run(manage::list(target, fleet, events)).await?;
+    let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(
             format!("job {} has no rank {rank}", job.id),

@@ -3,6 +3,7 @@
 
 mod about;
 mod context;
+mod disconnect;
 mod doctor;
 #[cfg(test)]
 mod documents;
@@ -31,6 +32,7 @@ mod verify;
 
 use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
 use crate::cluster::cancellation::Cancellation;
+use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
 use crate::cluster::nodes::{NodeResults, Target};
 use crate::cluster::session::Session;
@@ -88,7 +90,7 @@ impl Outcome {
     }
 }
 
-/// Runs a command; `target` finds its nodes. Releases its locks at the end. If a command that changes nodes is stopped, the error has
+/// Runs a command; `target` finds its nodes, and how they are reached. Releases its locks at the end. If a command that changes nodes is stopped, the error has
 /// the progress of each node.
 ///
 /// # Errors
@@ -98,7 +100,7 @@ pub async fn run(
     global: &Global,
     events: &Events,
     signal: watch::Receiver<Option<u8>>,
-    target: impl Future<Output = Result<Target, Error>>,
+    target: impl Future<Output = Result<(Target, Fleet), Error>>,
 ) -> Result<Outcome, Error> {
     // these need no nodes, or check something before a node is contacted
     match &command {
@@ -112,13 +114,13 @@ pub async fn run(
         }
         _ => {}
     }
-    let target = Cancellation::new(&signal).run(target).await?;
+    let (target, fleet) = Cancellation::new(&signal).run(target).await?;
     let (purpose, wait) = command.locks();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);
     let session = Session::new(locks, &signal);
     let policy = command.signal_policy();
     let (events, verbose, ask) = (events.clone(), global.verbose, !global.yes && !global.json);
-    let mut context = Context { target, events, session, verbose, ask };
+    let mut context = Context { target, fleet, events, session, verbose, ask };
     let result = run_on_nodes(command, &mut context).await;
     context.session.locks.release().await;
     match policy {
@@ -151,6 +153,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Fetch(options) => fetch::run(&options, context).await,
         Command::Exec(options) => exec::run(&options, context).await,
         Command::Shell(options) => shell::run(&options, context).await,
+        Command::Disconnect => disconnect::run(context).await,
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,

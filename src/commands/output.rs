@@ -15,6 +15,7 @@ use crate::keys::reachability::{AbsentNode, FailedLogins, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
+use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
@@ -302,6 +303,9 @@ pub struct NodeStatus {
     pub slots: u32,
     /// The ids of the jobs that have their launcher or ranks on the node, separated by commas; null if there are none.
     pub job: Option<String>,
+    /// The ranks of these jobs on the node that have made no progress for `stall_warning_s`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<IdleRank>,
     /// Who drained it, or null.
     pub drained: Option<Drained>,
 }
@@ -528,6 +532,13 @@ pub struct DrainNode {
     pub leaving: Vec<String>,
     /// The jobs that stay there until their end: of a fixed size, or launched there.
     pub staying: Vec<String>,
+}
+
+/// The connections to a node that `disconnect` found.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DisconnectNode {
+    /// Whether there was one, which is closed now.
+    pub closed: bool,
 }
 
 /// The lease of a node.

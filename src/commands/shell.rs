@@ -5,7 +5,7 @@ use super::{Context, Outcome, output};
 use crate::cli;
 use crate::cluster::exec::worker;
 use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, check_gpus, connect, connect_all, host_names, observe, place, unreached,
+    Member, NodeResults, ObservedNode, Target, check_gpus, host_names, observe, place, unreached,
 };
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
@@ -51,10 +51,10 @@ pub fn check_terminal() -> Result<(), Error> {
 
 /// `shell`.
 pub async fn run(options: &cli::Shell, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
+    let events = &context.events;
     let place = match &options.node {
-        Some(node) => in_worker(target, node, events).await?,
-        None => in_master(target, events).await?,
+        Some(node) => in_worker(node, context).await?,
+        None => in_master(context).await?,
     };
     let Place { runtime, container, path, guard, is_own } = place;
     let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".into());
@@ -93,14 +93,14 @@ struct Place {
 ///
 /// # Errors
 /// When the node is not selected, does not answer, or its worker is not running.
-async fn in_worker(target: &Target, node: &str, events: &Events) -> Result<Place, Error> {
+async fn in_worker(node: &str, context: &Context) -> Result<Place, Error> {
+    let Context { target, fleet, events, .. } = context;
     if target.selected.iter().all(|name| name != node) {
         let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&target.selected));
         return Err(Error::usage(message, "without NODE, `hvdctl shell` opens a shell in hmaster"));
     }
-    let target = Target { selected: vec![node.to_owned()], ..target.clone() };
-    let member = connect_all(&target, events).await?.remove(0);
-    let (runtime, worker) = worker(target.cluster(), &member.transport).await?;
+    let member = fleet.all(&target.only([node.to_owned()]), events).await?.remove(0);
+    let (runtime, worker) = worker(target.cluster(), &member).await?;
     guarded(&member, runtime, worker, None).await.map_err(Into::into)
 }
 
@@ -108,17 +108,19 @@ async fn in_worker(target: &Target, node: &str, events: &Events) -> Result<Place
 ///
 /// # Errors
 /// When the node does not answer, or the container cannot be started.
-async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
+async fn in_master(context: &Context) -> Result<Place, Error> {
+    let Context { target, fleet, events, .. } = context;
     let cluster = target.cluster();
-    let list = manage::list(target, events).await?;
+    let list = manage::list(target, fleet, events).await?;
     if let Some((job, member, container)) = list.newest_running() {
         events.note(format!("entering the launcher of job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
-        let runtime = Runtime::connect(&member.transport).await?;
+        let runtime = member.runtime().await?;
         return Ok(guarded(member, runtime, container.to_owned(), Some(path)).await?);
     }
     let observe = async |member| observe(cluster, member, events).await;
-    let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;
+    let listed = NodeResults { ok: list.members, failed: list.failed };
+    let NodeResults { ok: nodes, failed } = listed.then(events, observe).await;
     let first = target.nodes().into_iter().next().map(|node| node.name);
     let Some(master) = nodes.iter().find(|node| Some(node.name()) == first.as_deref()) else {
         return Err(unreached(failed));

@@ -3,9 +3,10 @@
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, observe_parts};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, now, observe_parts};
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
+use crate::model::idle_rank::{self, IdleRank};
 use crate::node::facts::Facts;
 use crate::node::gpus::Device;
 use crate::node::network;
@@ -43,6 +44,7 @@ fn entry(
         nvidia_smi: failure.map(str::to_owned),
         slots: network::slots(&member.node, &facts),
         job: plan::running_jobs(&cluster.name, &facts, &[]),
+        idle: idle_ranks(&name, &facts),
         drained: facts.drained.clone(),
     };
     let runtime = match runtime {
@@ -66,6 +68,22 @@ fn entry(
     NodeEntry::reached(&name, true, status)
 }
 
+/// Returns the node's ranks that make no progress. A rank supervisor that was killed left its file, but has no processes.
+fn idle_ranks(node: &str, facts: &Facts) -> Vec<IdleRank> {
+    let parsed = facts.idle_ranks.iter().filter_map(|text| text.split_once(' '));
+    let is_running = |job: &str| facts.ranks.iter().any(|rank| rank.job == job && !rank.killed);
+    let mut idle: Vec<IdleRank> =
+        parsed.filter(|(job, _)| is_running(job)).filter_map(|(_, text)| IdleRank::parse(node, text)).collect();
+    idle.sort_by_key(|idle| idle.rank);
+    idle
+}
+
+/// Formats the jobs of a node, with their ranks there that make no progress.
+fn jobs(status: &NodeStatus) -> String {
+    let idle = idle_rank::summary(&status.idle, now()).map_or_else(String::new, |idle| format!(" ({idle})"));
+    cell(status.job.as_ref()) + &idle
+}
+
 pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<NodeError>) -> Outcome {
     nodes.extend(failed.iter().map(NodeEntry::unreached));
     failed.extend(nodes.iter().filter(|node| node.result.is_some()).filter_map(|node| node.error.clone()));
@@ -80,7 +98,7 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             status.image.clone(),
             status.gpus.clone(),
             status.slots.to_string(),
-            cell(status.job.as_ref()),
+            jobs(status),
         ]
     });
     let drained = |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.drained.clone()?));

@@ -1,22 +1,27 @@
 //! Whole commands over scripted nodes, from the command line to exit code, output and what is left on the nodes.
 
+mod connections;
 mod faults;
 mod gpus;
 mod leases;
+mod records;
 mod rotation;
 mod signals;
 mod steps;
 
 use super::{Outcome, run_until_signalled};
 use crate::cli::{Cli, Global, rewrite};
+use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
+use crate::transport::node::TransportKind;
 use crate::transport::node::scripted::Nodes;
 use crate::transport::privileges::process;
 use clap::Parser;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{sleep, timeout};
@@ -95,10 +100,10 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
     let global = Global { yes: true, ..global };
     let (json, program, lines) = (global.json, command.runs_program(), command.streams_output());
     let (events, receiver) = Events::channel();
-    let target = Target::new(inventory(nodes), global.on.as_deref(), false).unwrap();
-    let target = Target { scripted: Some(nodes.clone()), ..target };
+    let target = Target::new(inventory(nodes), global.on.as_deref()).unwrap();
+    let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::default(), &events);
     // a test's thread has a small stack
-    let work = Box::pin(run_until_signalled(command, &global, &events, signals, async { Ok(target) }));
+    let work = Box::pin(run_until_signalled(command, &global, &events, signals, async { Ok((target, fleet)) }));
     let result = timeout(Duration::from_secs(24 * 3600), work).await.unwrap_or_else(|_| panic!("{line} never ends"));
     let held = held(nodes);
     // what it left is closed by then, as at the end of a process

@@ -22,6 +22,7 @@ use crate::sync::project;
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
+use anyhow::Context as _;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
@@ -40,9 +41,8 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
     let mounts = mounts.into_iter().collect();
     let program = async move {
         let origin = project::origin(&root);
-        let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
-            .await
-            .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
+        let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root)).await;
+        let files = files.context("cannot read the project")??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
         Ok(Program { title, name, command, launcher, project, files: Vec::new() })
     };
@@ -97,6 +97,7 @@ async fn launch(
     };
     let id = if running.dry_run { "ID".to_owned() } else { new_id() };
     let plan = JobPlan::new(target, nodes, program, options, id)?;
+    plan.report(events);
     plan.check(events)?;
     if running.dry_run {
         let address = |share: &Share| {
@@ -124,16 +125,18 @@ async fn launch(
     }
     let launcher = launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
-        Some(directory) => Some(fetch_outputs(&ended.id, directory, context).await),
+        Some(directory) => Some(fetch_outputs(&plan, directory, context).await),
         None => None,
     };
     job_end::outcome(ended, fetched, launcher, events)
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
-async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
-    let Context { target, events, session, .. } = context;
-    match session.cancellation.run(fetch::after(target, id, directory, events)).await {
+async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
+    let Context { target, fleet, events, session, .. } = context;
+    // the launcher's node may not be selected
+    let (id, of_job) = (&plan.id, target.only(plan.hosts.iter().map(|host| host.observed.name().to_owned())));
+    match session.cancellation.run(fetch::after(&of_job, fleet, id, directory, events)).await {
         Ok(fetched) => {
             events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));

@@ -2,11 +2,11 @@
 //! elastic jobs.
 
 use super::Outcome;
-use super::context::{ConnectedNodes, Context, node_rows, observe_each};
+use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, NodeResults, Target, host_names};
+use crate::cluster::nodes::{NodeResults, Target, host_names};
 use crate::error::{Error, NodeError};
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
@@ -28,7 +28,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let (inventory, dry_run) = (&target.inventory, options.dry_run);
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = if dry_run { nodes } else { context.lock_each(nodes).await? };
-    let observed = session.cancellation.run(observe_each(target, nodes, events)).await?;
+    let observed = context.observe_each(nodes).await?;
     let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
     if !dry_run {
         plans = pull(plans, context).await?;
@@ -67,8 +67,9 @@ async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error> {
 fn check(plans: Plans, options: &Up, context: &Context) -> Result<Plans, Error> {
     let Context { target, events, .. } = context;
     let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed, true)).collect();
-    let stopped = preflight::check(&target.inventory, &nodes, events);
-    let mut plans = plans.without(events, stopped, WorkerPlan::node);
+    let found = preflight::check(&target.inventory, &nodes);
+    found.warnings.iter().for_each(|warning| events.warn(warning));
+    let mut plans = plans.without(events, found.failed, WorkerPlan::node);
     let disrupted = apply::disrupted_jobs(target.cluster(), &plans.ok);
     if options.force {
         apply::end_jobs(target.cluster(), &mut plans.ok, disrupted.keys());
@@ -100,8 +101,9 @@ async fn push_keys(mut plans: Plans, dry_run: bool, context: &Context) -> Result
     }
     if has_master {
         events.note(format!("keys are missing or differ on {names}: pushing them first"));
-        let members: Vec<Member> = plans.ok.iter().map(|plan| plan.observed.member.clone()).collect();
-        let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
+        let known = |plan: &WorkerPlan| (plan.observed.member.clone(), plan.observed.facts.clone());
+        let observed = NodeResults { ok: plans.ok.iter().map(known).collect(), failed: Vec::new() };
+        let failed = match (Distribution { inventory, session, events }).push(observed).await {
             Ok(pushed) => pushed.failed,
             Err(Error::Nodes { failed, .. }) => {
                 has_master = false;

@@ -3,10 +3,9 @@
 use super::Outcome;
 use super::context::{Context, login_table};
 use super::output::{self, Logins, NodeEntry, VerifyNode};
-use crate::checks::preflight;
 use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::nodes::{ObservedNode, all};
 use crate::error::{Error, Verdict};
 use crate::inventory::{Controller, Node};
 use crate::job::frames::{Frame, Kind};
@@ -54,6 +53,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     };
     let controller = job.controller;
     let plan = JobPlan::new(target, nodes, program(&job), job, new_id())?;
+    plan.report(events);
     let logins = match plan.hosts.len() {
         1 => None,
         _ => Some(check_logins(&plan, context).await?),
@@ -103,11 +103,8 @@ fn program(job: &JobOptions) -> Program {
 /// Tries the logins between the workers: the launcher may hang if one fails, and does not report which.
 async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error> {
     let Context { target, events, session, .. } = context;
-    let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
-    let failed = preflight::check(&target.inventory, &nodes, events);
-    if !failed.is_empty() {
-        return Err(Error::Nodes { failed, done: 0 });
-    }
+    // what these rules find explains more than a failed login
+    all(events, plan.preflight().failed.into_iter().map(Err::<(), _>).collect())?;
     events.phase("logging in from worker to worker");
     let observed: Vec<ObservedNode> = plan.hosts.iter().map(|host| host.observed.clone()).collect();
     session.cancellation.run(logins::check(&target.inventory, &observed, events)).await

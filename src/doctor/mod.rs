@@ -3,16 +3,15 @@
 mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, RuntimeState, Target, connect, for_each_node, observe_parts,
-};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, Target, for_each_node, observe_parts};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
-use crate::job::record::starting;
+use crate::job::record::{starting, unreadable};
 use crate::keys::logins;
 use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
@@ -89,10 +88,10 @@ impl NodeState {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Error> {
+pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<Examination, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase("observing the nodes");
-    let NodeResults { ok: members, failed } = connect(target, events).await?;
+    let NodeResults { ok: members, failed } = fleet.members(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).collect();
 
@@ -128,6 +127,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
             inside: known(inside, &mut findings).unwrap_or_default(),
             answer: known(answer, &mut findings).flatten(),
             starting: starting(&node.facts),
+            unreadable: unreadable(&node.facts),
             ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
         });
     }
@@ -188,7 +188,7 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let Some((runtime, id)) = node.worker(inventory) else { return Ok(Versions::new()) };
     let operation = "list the versions in the worker";
     let names: Vec<&str> = all.iter().map(|node| node.facts.hostname.as_str()).collect();
-    let names = serde_json::to_string(&names).unwrap_or_default();
+    let names = serde_json::to_string(&names).map_err(|e| NodeError::failed(node.name(), operation, e))?;
     let program = format!("NAMES = {names}\n{INSIDE}{}", launch::INSIDE);
     // a worker of an earlier version has no such shell; it is examined all the same, and another finding says that it is old
     let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");
@@ -269,8 +269,9 @@ pub async fn fix(
         }
     }
     if fixes.iter().any(|(_, fix)| *fix == Fix::PushKeys) {
-        let distribution = Distribution { inventory: &target.inventory, members: &examined.members(), session, events };
-        let pushed = distribution.push().await?;
+        let known = |state: &NodeState| (state.member.clone(), state.facts.clone());
+        let observed = NodeResults { ok: examined.nodes.iter().map(known).collect(), failed: Vec::new() };
+        let pushed = Distribution { inventory: &target.inventory, session, events }.push(observed).await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| Fixed { node: pushed.node, what: pushed.changes.to_string() }));
         failed.extend(pushed.failed);
@@ -281,15 +282,17 @@ pub async fn fix(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::node::TransportKind;
     use crate::transport::node::scripted::Nodes;
+    use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
     async fn a_node_whose_engine_fails_is_examined() {
         // this node knows neither what is asked of the engine nor the script, so both are findings
-        let target = Target::new(Inventory::local("node1", "test/horovod:1"), None, false).unwrap();
-        let target = Target { scripted: Some(Nodes::new(&["node1"])), ..target };
+        let target = Target::new(Inventory::local("node1", "test/horovod:1"), None).unwrap();
         let (events, _) = Events::channel();
-        let findings = examine(&target, &events).await.unwrap().findings;
+        let fleet = Fleet::over(TransportKind::Scripted(Nodes::new(&["node1"])), Arc::default(), &events);
+        let findings = examine(&target, &fleet, &events).await.unwrap().findings;
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
         for expected in ["cannot query the Docker Engine: ", "cannot examine the node: "] {
             assert!(messages.iter().any(|message| message.starts_with(expected)), "{messages:?}");

@@ -1,6 +1,7 @@
 //! The file that `init` writes: whole or not at all, and over another only with `--force`.
 
 use crate::error::Error;
+use anyhow::Context as _;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +31,7 @@ pub fn check_free(file: &Path, force: bool) -> Result<(), Error> {
 /// # Errors
 /// When another has written the file meanwhile, or it cannot be written.
 pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
-    let failed = |e: &std::io::Error| Error::Local(format!("cannot write {}: {e}", file.display()));
+    let cannot_write = || format!("cannot write {}", file.display());
     // what a link leads to is replaced, not the link
     let place = if force { file.canonicalize().unwrap_or_else(|_| file.into()) } else { file.to_path_buf() };
     let mode = place.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
@@ -38,14 +39,14 @@ pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
         .prefix(".hvdctl-init.")
         .permissions(mode)
         .tempfile_in(directory(&place))
-        .map_err(|e| failed(&e))?;
-    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|e| failed(&e))?;
+        .with_context(cannot_write)?;
+    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).with_context(cannot_write)?;
     let moved = if force { draft.persist(&place) } else { draft.persist_noclobber(&place) };
-    match moved {
-        Ok(_) => Ok(()),
-        Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Err(taken(file)),
-        Err(e) => Err(failed(&e.error)),
-    }
+    match moved.map_err(|e| e.error) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Err(taken(file)),
+        moved => moved.with_context(cannot_write)?,
+    };
+    Ok(())
 }
 
 fn taken(file: &Path) -> Error {

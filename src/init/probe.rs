@@ -1,6 +1,7 @@
 //! Probes machines that may become nodes, before there is an inventory.
 
-use crate::cluster::nodes::{Target, connect_as, for_each_node};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::init::draft::Probe;
@@ -18,10 +19,15 @@ const PROBE: &str = concat!(
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Vec<Result<Probe, NodeError>>, Error> {
+pub async fn all(
+    target: &Target,
+    fleet: &Fleet,
+    images: &[&str],
+    events: &Events,
+) -> Result<Vec<Result<Probe, NodeError>>, Error> {
     events.phase("probing");
     let script = Script::new(PROBE).with("images", &images.join(" "));
-    let members = connect_as(RunAs::Login, target, events).await?;
+    let members = fleet.connect(target, RunAs::Login, events).await?;
     Ok(for_each_node(members, async |member| {
         let member = member?;
         let probing = member.transport.script_as_login(&script, "probe the machine");

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::transport::ssh::Client;
+use anyhow::Context as _;
 use regex::Regex;
 use std::collections::HashSet;
 use std::fs;
@@ -33,11 +34,11 @@ pub fn read(client: &Client) -> Result<Aliases, Error> {
     let Some(file) = client.config() else { return Ok(Aliases::default()) };
     // as in ssh, $HOME applies to what an `Include` names
     let home = std::env::home_dir().unwrap_or_default();
-    match fs::read(&file) {
-        Ok(text) => Ok(Config::parse(&String::from_utf8_lossy(&text), &home, DEPTH).aliases()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Aliases::default()),
-        Err(e) => Err(Error::Local(format!("cannot read {}: {e}", file.display()))),
-    }
+    let text = match fs::read(&file) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Aliases::default()),
+        read => read.with_context(|| format!("cannot read {}", file.display()))?,
+    };
+    Ok(Config::parse(&String::from_utf8_lossy(&text), &home, DEPTH).aliases())
 }
 
 /// To which names the settings of a block apply.

@@ -101,8 +101,11 @@ tables! {
         /// Seconds between SIGTERM and SIGKILL when a job is stopped.
         stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), seconds(0, 3600);
         // long, because rank 0 alone may evaluate or save for many minutes while the others wait
-        /// Seconds that a rank may make no progress; --stall-timeout takes precedence; 0: no limit.
-        stall_timeout as "stall_timeout_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
+        /// Seconds without progress after which a rank is reported; the job continues; 0: never.
+        stall_warning as "stall_warning_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
+        // what waits for a license, a database or a debugger looks like what hangs
+        /// Seconds without progress after which a rank ends the job; --stall-timeout takes precedence; 0: never.
+        stall_timeout as "stall_timeout_s": Duration = Duration::ZERO, seconds(0, 604_800);
         /// Seconds added to the stall time-out if only a rank's supervisor sees that the rank makes no progress.
         idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
         /// Seconds after which a job is warned about if none of its ranks has a connection to another one; 0: never.
@@ -116,6 +119,8 @@ tables! {
         /// Seconds between keep-alive probes of every SSH connection, which is lost after 3 unanswered probes. `up`
         /// recreates workers when this changes.
         keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), seconds(1, 600);
+        /// Seconds that an SSH connection stays open after its last use, for the next command; 0: it ends with the command.
+        connection_idle as "connection_idle_s": Duration = Duration::from_secs(600), seconds(0, 86_400);
     }
 
     /// One machine; a `[[node]]` of the file, over `[defaults]`.

@@ -104,6 +104,9 @@ cluster.start_timeout_s: whole seconds from 1 to 86400
   "30s" -> "30s"
 cluster.stop_grace_s: whole seconds from 0 to 3600
   -1 -> -1
+cluster.stall_warning_s: whole seconds from 0 to 604800
+  -1 -> -1
+  604801 -> 604801
 cluster.stall_timeout_s: whole seconds from 0 to 604800
   "30m" -> "30m"
   604801 -> 604801
@@ -123,6 +126,8 @@ cluster.worker_idle_s: whole seconds from 5 to 86400
 cluster.keep_alive_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
+cluster.connection_idle_s: whole seconds from 0 to 86400
+  86401 -> 86401
 node.host: a host as for ssh: an alias, a name or an address
   "" -> ""
   "-oProxyCommand=id" -> "-oProxyCommand=id"

@@ -5,74 +5,100 @@
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus, connect};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
-use crate::job::record::{Record, open_records};
+use crate::job::record::{Record, UnreadableRecord, open_jobs};
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
-use crate::node::facts::Facts;
 use crate::node::gpus::{Device, GpuRequest};
 use crate::node::network;
-use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
+use crate::text::nodeset;
 use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Removes jobs from the observed state that have ended without a recorded result. A job goes on if its launcher is up
-/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the
-/// nodes are locked no other job can be starting.
+/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. The launcher of a job whose
+/// record cannot be read may be on any node of the inventory: all are asked, and the job goes on if one does not answer. While the nodes
+/// are locked no other job can be starting.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events: &Events) -> Result<(), Error> {
+pub async fn drop_ended_jobs(
+    target: &Target,
+    fleet: &Fleet,
+    nodes: &mut [ObservedNode],
+    events: &Events,
+) -> Result<(), Error> {
     let cluster = target.cluster();
-    let mut known: BTreeSet<String> =
-        nodes.iter().flat_map(|observed| launched(cluster, &observed.runtime.containers)).collect();
-    let ranks = nodes.iter().flat_map(|observed| &observed.facts.ranks).filter(|rank| !rank.killed);
-    known.extend(ranks.map(|rank| rank.job.clone()));
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
-    let unknown =
-        nodes.iter().flat_map(|observed| open_records(&observed.facts)).filter(|record| !known.contains(&record.id));
-    let mut silent: BTreeSet<String> = unknown.filter_map(|record| launcher(&record)).collect();
-    silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
-    if !silent.is_empty() {
-        for (node, jobs) in ask_launchers(target, &silent, events).await? {
-            silent.remove(&node);
-            known.extend(jobs);
+    let (mut known, mut served) = (BTreeSet::new(), BTreeSet::new());
+    for observed in nodes.iter() {
+        known.extend(launched(cluster, &observed.runtime.containers));
+        known.extend(observed.facts.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone()));
+        served.extend(serving(&observed.runtime.containers));
+    }
+    let (mut silent, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
+    for (job, record) in nodes.iter().flat_map(|observed| open_jobs(&observed.facts)) {
+        match record {
+            Ok(record) if !known.contains(job) => silent.extend(launcher(&record)),
+            Err(_) if !known.contains(job) && !served.contains(job) => drop(unreadable.insert(job.to_owned())),
+            Ok(_) | Err(_) => {}
         }
     }
+    let all: BTreeSet<String> = target.inventory.nodes.iter().map(|node| node.name.clone()).collect();
+    if !unreadable.is_empty() {
+        silent.extend(all.clone());
+    }
+    silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
+    if !silent.is_empty() {
+        let launchers = target.only(silent.iter().cloned());
+        for (node, containers) in ask_launchers(&launchers, fleet, events).await? {
+            silent.remove(&node);
+            known.extend(launched(cluster, &containers));
+            served.extend(serving(&containers));
+        }
+    }
+    let unasked: Vec<&String> = silent.intersection(&all).collect();
+    unreadable.retain(|job| !known.contains(job) && !served.contains(job) && !unasked.is_empty());
+    for job in &unreadable {
+        let unasked = nodeset::fold(&unasked);
+        events.warn(format!(
+            "job {job} counts as running: its record cannot be read, and {unasked} did not answer whether it has a container of it\n  \
+             hint: hvdctl stop {job} ends it"
+        ));
+    }
     for observed in nodes {
-        let records: Vec<Record> = open_records(&observed.facts).collect();
-        let Facts { open_jobs, open_records, under_way, .. } = &mut observed.facts;
-        // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
-        let may_go_on = |job: &String| {
-            let record = records.iter().find(|record| record.id == *job);
-            record.and_then(launcher).is_none_or(|launcher| silent.contains(&launcher))
+        let is_known = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+            let is_known = known.contains(job) || record.is_err() && (served.contains(job) || unreadable.contains(job));
+            is_known.then(|| job.to_owned())
         };
-        open_jobs.retain(|job| known.contains(job) || may_go_on(job));
-        open_records.retain(|text| Record::parse(text).is_some_and(|record| known.contains(&record.id)));
-        *under_way = open_jobs.iter().filter(|job| known.contains(*job)).cloned().collect();
+        let under_way: Vec<String> = open_jobs(&observed.facts).filter_map(is_known).collect();
+        // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
+        let is_open = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+            let may_go_on = || record.is_ok_and(|record| launcher(&record).is_none_or(|node| silent.contains(&node)));
+            (under_way.iter().any(|known| known == job) || may_go_on()).then(|| job.to_owned())
+        };
+        let open = open_jobs(&observed.facts).filter_map(is_open).collect();
+        (observed.facts.open_jobs, observed.facts.under_way) = (open, under_way);
     }
     Ok(())
 }
 
-/// Reads which jobs have a launcher on nodes that the command has not observed. Returns those that answered.
+/// Reads the containers of nodes that the command has not observed. Returns those of the nodes that answered.
 async fn ask_launchers(
-    target: &Target,
-    nodes: &BTreeSet<String>,
+    launchers: &Target,
+    fleet: &Fleet,
     events: &Events,
-) -> Result<Vec<(String, Vec<String>)>, Error> {
-    // for nodes outside the command only warnings are shown, such as first contacts of ssh
+) -> Result<Vec<(String, Vec<ContainerSummary>)>, Error> {
+    // for nodes outside the command only warnings are shown
     let (quiet, reported) = Events::channel();
-    let launchers = Target { selected: nodes.iter().cloned().collect(), ..target.clone() };
-    let ask = async |member: Member| {
-        let containers = Runtime::connect(&member.transport).await?.containers().await?;
-        Ok((member.node.name.clone(), launched(target.cluster(), &containers)))
-    };
-    let asked = connect(&launchers, &quiet).await?.then(&quiet, ask).await;
+    let ask = async |member: Member| Ok((member.node.name.clone(), member.runtime().await?.containers().await?));
+    let asked = fleet.members(launchers, &quiet).await?.then(&quiet, ask).await;
     while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);
@@ -86,9 +112,25 @@ fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
     running(cluster, containers).filter_map(|container| container.job().map(str::to_owned)).collect()
 }
 
-/// Returns what the running jobs have of a node from which ended jobs were dropped.
+/// Returns the jobs that a container serves which is up, in whatever role: that of a newer hvdctl may be unknown here.
+fn serving(containers: &[ContainerSummary]) -> impl Iterator<Item = String> {
+    containers.iter().filter(|container| container.state.is_up()).filter_map(|c| c.job().map(str::to_owned))
+}
+
+/// Returns what the running jobs have of a node from which ended jobs were dropped. A job whose record cannot be read has all of it.
 pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
-    open_records(&observed.facts).filter_map(|record| allocation(record, observed.name())).collect()
+    let is_running = |(job, _): &(&str, _)| observed.facts.under_way.iter().any(|known| known == job);
+    let of_job = |(job, record): (&str, Result<Record, UnreadableRecord>)| match record {
+        Ok(record) => allocation(record, observed.name()),
+        Err(unreadable) => Some(Allocation {
+            job: job.to_owned(),
+            name: unreadable.name.unwrap_or_default(),
+            operator: unreadable.operator.unwrap_or_default(),
+            unreadable: Some(unreadable.reason),
+            ..Allocation::default()
+        }),
+    };
+    open_jobs(&observed.facts).filter(is_running).filter_map(of_job).collect()
 }
 
 /// Returns the allocation of a job on a node, or `None` if it has no ranks there.
@@ -100,6 +142,7 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
         project: record.project,
         port: record.port,
         operator: record.operator,
+        unreadable: None,
         resources: share.shared.then_some(Resources { slots: share.ranks, gpus: share.gpus }),
     })
 }

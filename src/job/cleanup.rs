@@ -1,6 +1,6 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
-use super::record::JobResult;
+use super::record::{JobResult, stored};
 use crate::cluster::nodes::{Member, NodeResults, for_each_node, now};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
@@ -18,6 +18,9 @@ pub(super) const END: &str = concat!(
     include_str!("../scripts/job_end.sh")
 );
 const RESULT: &str = include_str!("../scripts/job_result.sh");
+
+/// An operation, for messages.
+const READ_RESULT: &str = "read the result of the job";
 
 /// Returns how long a job supervisor may take to stop its job: the ranks' grace period, and the time to end what is left on all nodes.
 pub(super) fn stop_limit(cluster: &Cluster) -> Duration {
@@ -45,7 +48,7 @@ pub(super) struct JobNodes<'a> {
 impl JobNodes<'_> {
     /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
     pub(super) async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
-        let engine = Runtime::connect(&self.members[0].transport).await?;
+        let engine = self.members[0].runtime().await?;
         // not from the list of jobs: the container may have started while that waited for other nodes
         let containers = engine.containers().await?;
         let container = launchers(&self.cluster.name, &containers)
@@ -78,12 +81,18 @@ impl JobNodes<'_> {
     /// # Errors
     /// When the launcher's node does not answer.
     pub(super) async fn result(&self, instead: &JobResult) -> Result<JobResult, NodeError> {
-        let operation = "read the result of the job";
+        let text = self.stored_result(instead).await?;
+        JobResult::read(&text).map_err(|e| NodeError::failed(self.members[0].transport.node(), READ_RESULT, e))
+    }
+
+    /// Returns the same as it is stored.
+    pub(super) async fn stored_result(&self, instead: &JobResult) -> Result<String, NodeError> {
         let transport = &self.members[0].transport;
+        let failed = |cause: String| NodeError::failed(transport.node(), "record the result of the job", cause);
         let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", self.id);
-        let script = script.with("result", &serde_json::to_string(instead).unwrap_or_default());
-        let output = transport.script(&script, operation).await?;
-        serde_json::from_slice(&output).map_err(|e| NodeError::failed(transport.node(), operation, e))
+        let script = script.with("result", &stored::write_checked("result.json", instead).map_err(failed)?);
+        let output = transport.script(&script, READ_RESULT).await?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
     }
 }
 
@@ -161,7 +170,7 @@ pub(super) fn unrecorded(cluster: &Cluster, code: Option<i64>) -> JobResult {
 }
 
 async fn remove_containers(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
-    let engine = Runtime::connect(&member.transport).await?;
+    let engine = member.runtime().await?;
     for container in engine.containers().await? {
         if container.belongs_to(&cluster.name) && container.job() == Some(id) {
             engine.remove(&container.id).await?;
@@ -184,7 +193,7 @@ mod tests {
         let Inventory { cluster, nodes: mut hosts, .. } = Inventory::local("node1", "test/horovod:1");
         let kind = TransportKind::Scripted(nodes.clone());
         let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
-        let members = vec![Member { node: hosts.remove(0), transport }];
+        let members = vec![Member::new(hosts.remove(0), transport)];
         let job = JobNodes { cluster: &cluster, id: "run-1", members };
         assert_eq!(job.launcher().await.unwrap().1, "ended-run-1");
         let labels = [("hvdctl.cluster", cluster.name.as_str()), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];

@@ -2,9 +2,9 @@
 
 use super::plan::{HostAssignment, JobPlan};
 use crate::cluster::nodes::{Member, now, operator};
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::inventory::Inventory;
-use crate::job::record::Record;
+use crate::job::record::{Record, stored};
 use crate::launch::programs;
 use crate::paths::WORKSPACE;
 use crate::transport::node::Script;
@@ -17,6 +17,9 @@ const START: &str = include_str!("../scripts/job_start.sh");
 
 /// The file with the ranks' environment; `job_end.sh` removes it.
 pub(super) const ENVIRONMENT: &str = "env.json";
+
+/// The exit code of `job_start.sh` if another job has the directory.
+const EXISTS: i32 = 17;
 
 /// A file of the directory: mode, name of less than 100 bytes, and text.
 pub(super) type File<'a> = (u32, &'a str, &'a str);
@@ -67,6 +70,7 @@ impl JobPlan {
             grace: cluster.stop_grace.as_secs(),
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),
+            stall_warning: cluster.stall_warning.as_secs(),
             isolated_after: cluster.isolated_after.as_secs(),
             log_max: options.log_max,
             log_progress: options.log_progress,
@@ -79,7 +83,7 @@ impl JobPlan {
 /// the address of the launcher's node.
 ///
 /// # Errors
-/// With the node's message.
+/// With the node's message, or of kind [`Kind::JobExists`] if another job has the directory; or if a file cannot be written as JSON.
 pub(super) async fn create(
     jobs_dir: &str,
     host: &HostAssignment,
@@ -87,13 +91,15 @@ pub(super) async fn create(
     first: IpAddr,
     others: &[File<'_>],
 ) -> Result<(), NodeError> {
-    let Member { node, transport } = &host.observed.member;
+    let Member { node, transport, .. } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
     let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();
-    let text = serde_json::to_string(&record).unwrap_or_default();
+    let operation = format!("create the directory of the job in {jobs_dir}");
+    let failed = |cause: String| NodeError::failed(&node.name, &operation, cause);
+    let text = stored::write_checked("job.json", &record).map_err(failed)?;
     let environment: BTreeMap<_, _> = host.environment.iter().map(|(name, value)| (name, value.expose())).collect();
-    let environment = Zeroizing::new(serde_json::to_string(&environment).unwrap_or_default());
+    let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);
     let mut files = vec![
         (0o600, "job.json", text.as_str()),
         (0o600, ENVIRONMENT, environment.as_str()),
@@ -103,8 +109,20 @@ pub(super) async fn create(
     // the ranks' log, readable by root only; written last, so it exists only if all other files do
     files.push((0o600, "log", ""));
     let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &record.id).with("files", &archive(&files));
-    let operation = format!("create the directory of the job in {jobs_dir}");
-    transport.script(&script, &operation).await.map(drop)
+    let script = script.with("own", &own(&record).map_err(failed)?);
+    let created = transport.script(&script, &operation).await.map(drop);
+    created.map_err(|error| match error.kind {
+        Kind::CommandFailed { status: EXISTS } => error.kind(Kind::JobExists).hint("run the command again"),
+        _ => error,
+    })
+}
+
+/// Returns a text that is in this record as it is stored, and in no other job's: by whom and in which millisecond it was created. The
+/// digits after that may change when a record is read and stored again.
+fn own(record: &Record) -> Result<String, String> {
+    let operator = stored::json("job.json", &record.operator)?;
+    let created: String = stored::json("job.json", &record.created)?.chars().take("1700000000.000".len()).collect();
+    Ok(format!("\"operator\":{operator},\"created\":{created}"))
 }
 
 /// Packs files into a tar archive in base64. They may be secrets: the archive is allocated

@@ -1,5 +1,6 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
+use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -11,6 +12,7 @@ use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
 use crate::text::units::count;
+use anyhow::Context as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,13 +35,19 @@ pub fn default_directory(job: &Job) -> PathBuf {
     PathBuf::from(format!("{}-{}", job.name, job.id))
 }
 
-/// Fetches the outputs of a job that has just ended, however it ended.
+/// Fetches the outputs of a job that has just ended, however it ended. `target`: the job's nodes.
 ///
 /// # Errors
 /// As [`fetch`], and if the job is not found.
-pub async fn after(target: &Target, id: &str, directory: &Path, events: &Events) -> Result<FetchReport, Error> {
-    let jobs = manage::list(target, events).await?;
-    let job = jobs.find(Some(id), Newest::Any)?;
+pub async fn after(
+    target: &Target,
+    fleet: &Fleet,
+    id: &str,
+    directory: &Path,
+    events: &Events,
+) -> Result<FetchReport, Error> {
+    let jobs = manage::list(target, fleet, events).await?;
+    let job = jobs.find_readable(Some(id), Newest::Any)?;
     fetch(&jobs, job, directory, false, events).await
 }
 
@@ -142,7 +150,7 @@ async fn compare(
         let existing = existing.collect::<Result<_, Error>>()?;
         Ok((Arc::new(target), existing))
     };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Local(format!("cannot read the files here: {e}")))?
+    tokio::task::spawn_blocking(work).await.context("cannot read the files here")?
 }
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.

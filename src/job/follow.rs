@@ -2,7 +2,7 @@
 
 use super::frames::{Frame, Kind, Parser};
 use super::node_log::{NodeLog, PIECE};
-use crate::cluster::nodes::{all, for_each_node};
+use crate::cluster::nodes::{all, for_each_node, now};
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::transport::node::Process;
@@ -124,6 +124,11 @@ impl<'a> Follow<'a> {
         .await;
         ends.into_iter().filter_map(Result::err).for_each(|error| self.events.warn(error));
     }
+}
+
+/// Returns the instant of a time in seconds since the epoch.
+pub(super) fn instant(time: f64) -> Instant {
+    Instant::now() + Duration::try_from_secs_f64(time - now()).unwrap_or_default()
 }
 
 /// Waits until a time; forever if there is none.

@@ -31,6 +31,15 @@ pub enum Kind {
     Hung(HungRank),
     /// The rank had no connection to another one in so many seconds (`peers.py`).
     Isolated(u64),
+    /// The rank has made no progress for a while; the job continues (`waiting.py`).
+    Waits {
+        /// For how many seconds.
+        seconds: u64,
+        /// What it does, as text.
+        does: String,
+    },
+    /// The rank makes progress again, after so many seconds.
+    Resumed(u64),
     /// The number of lines of output that a full disk lost.
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`Kind::Exited`] follows.
@@ -150,6 +159,12 @@ fn parse(line: &[u8]) -> Option<Frame> {
             Kind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
         }
         b"a" => Kind::Isolated(text().parse().ok()?),
+        b"q" => {
+            let text = text();
+            let (seconds, does) = text.split_once(' ')?;
+            Kind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
+        }
+        b"g" => Kind::Resumed(text().parse().ok()?),
         b"w" => Kind::Lost(text().parse().ok()?),
         b"r" => Kind::Restart(text().into_owned()),
         b"d" => Kind::Over,
@@ -171,9 +186,11 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\n2.7 1 q 90 in a b\n2.8 1 g 95\n2.9 1 q 9\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 15);
+        assert_eq!(whole.len(), 17);
+        assert_eq!(whole[15].kind, Kind::Waits { seconds: 90, does: "in a b".into() });
+        assert_eq!(whole[16].kind, Kind::Resumed(95));
         assert_eq!(whole[14].kind, Kind::Isolated(60));
         assert_eq!(whole[13].kind, Kind::Lost(66_131));
         assert_eq!(whole[12].kind, Kind::Over);

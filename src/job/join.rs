@@ -7,9 +7,9 @@ use super::directory::{self, File};
 use super::manage::{remove_records, running};
 use super::plan::{EnvFiles, HostAssignment, add_gpus, endpoint, node_environment};
 use super::prepare::ensure_worker;
-use super::record::{Record, open_records};
+use super::record::{Record, open_records, stored};
 use crate::cluster::cancellation::Cancellation;
-use crate::cluster::nodes::{self, ObservedNode, for_each_node, observe};
+use crate::cluster::nodes::{self, ObservedNode, engine, for_each_node};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Inventory;
@@ -140,11 +140,18 @@ impl Extension<'_> {
         if ready.is_empty() {
             return Ok(Vec::new());
         }
-        let joined = self.register(&origin, &ready).await;
+        let record = self.grown(&ready);
+        let created = self.create_directories(&origin, &ready, &record).await;
+        let joined = match created.iter().find_map(|created| created.as_ref().err()) {
+            Some(error) => Err(error.clone()),
+            None => self.register(&ready, &record).await,
+        };
         if let Err(error) = &joined {
             // if the connection broke the job supervisor may have accepted the nodes
             let is_refused = matches!(error.kind, Kind::CommandFailed { .. }) || error.node != self.launcher.name();
-            for host in ready.iter().filter(|_| is_refused) {
+            let is_other = |error: &NodeError| error.kind == Kind::JobExists;
+            let created = ready.iter().zip(&created).filter(|(_, created)| !created.as_ref().is_err_and(is_other));
+            for (host, _) in created.filter(|_| is_refused) {
                 let ids = std::slice::from_ref(&self.record.id);
                 let removed = remove_records(&self.inventory.cluster, &host.observed.member, ids).await;
                 removed.unwrap_or_else(|error| events.warn(error));
@@ -200,10 +207,10 @@ impl Extension<'_> {
     /// Checks that the job was started with an address at which other nodes reach its launcher.
     fn check_address(&self, files: &BTreeMap<String, Zeroizing<String>>) -> Result<(), NodeError> {
         let failed = |operation: &str, cause: &str| NodeError::failed(self.launcher.name(), operation, cause);
-        let launch = files.get("launch.json").and_then(|text| serde_json::from_str(text).ok());
-        let launch: serde_json::Value = launch.unwrap_or_default();
+        let launch = stored::read(files.get("launch.json").map_or("", |text| text.as_str()));
+        let launch: serde_json::Value = launch.map_err(|cause| failed("read launch.json of the job", &cause))?;
         let started = launch["address"].as_str();
-        let started = started.ok_or_else(|| failed("read launch.json of the job", "the file is missing"))?;
+        let started = started.ok_or_else(|| failed("read launch.json of the job", "it has no address"))?;
         match nodes::place(self.inventory, self.launcher)?.address.to_string() {
             address if address == started => Ok(()),
             address => Err(failed(
@@ -219,7 +226,8 @@ impl Extension<'_> {
         let (quiet, _receiver) = Events::channel();
         let Extension { inventory, record, .. } = self;
         let cluster = &inventory.cluster;
-        let observed = observe(cluster, node.member.clone(), &quiet).await?;
+        // since then `up` has changed containers, and ended jobs whose processes do not matter here
+        let observed = ObservedNode { runtime: engine(cluster, &node.member).await?, ..node.clone() };
         let endpoint = endpoint(inventory, &observed)?;
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.label) {
@@ -247,30 +255,43 @@ impl Extension<'_> {
         Ok(HostAssignment { observed, endpoint, ranks, launches: false, environment })
     }
 
-    /// Creates the job's directory on the nodes, and registers them with the job supervisor.
-    async fn register(&self, origin: &Origin, ready: &[HostAssignment]) -> Result<(), NodeError> {
-        let id = &self.record.id;
+    /// Returns the record of the job with these nodes.
+    fn grown(&self, ready: &[HostAssignment]) -> Record {
         let mut placement = self.record.placement.clone();
         ready.iter().for_each(|host| placement.push(host.observed.name(), host.ranks));
-        let record = Record { placement, ..self.record.clone() };
+        Record { placement, ..self.record.clone() }
+    }
+
+    /// Creates the job's directory on the nodes.
+    async fn create_directories(
+        &self,
+        origin: &Origin,
+        ready: &[HostAssignment],
+        record: &Record,
+    ) -> Vec<Result<(), NodeError>> {
         // the job's own programs, which may be those of another hvdctl
         let programs = programs::ON_EVERY_NODE.iter();
         let programs: Vec<File<'_>> =
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
         let jobs_dir = &self.inventory.cluster.jobs_dir;
-        let first = nodes::place(self.inventory, self.launcher)?.address;
-        let written = for_each_node(ready.iter().collect(), async |host| {
+        for_each_node(ready.iter().collect(), async |host| {
+            let first = nodes::place(self.inventory, self.launcher)?.address;
             directory::create(jobs_dir, host, record.clone(), first, &programs).await
         })
-        .await;
-        written.into_iter().collect::<Result<(), _>>()?;
+        .await
+    }
+
+    /// Registers the nodes with the job supervisor.
+    async fn register(&self, ready: &[HostAssignment], record: &Record) -> Result<(), NodeError> {
+        let id = &self.record.id;
+        let operation = format!("add nodes to job {id}");
+        let failed = |cause: String| NodeError::failed(self.launcher.name(), &operation, cause);
         let joining: Vec<LaunchHost<'_>> = ready.iter().map(HostAssignment::launch_host).collect();
         let script = Script::new(JOIN)
-            .with("jobs_dir", jobs_dir)
+            .with("jobs_dir", &self.inventory.cluster.jobs_dir)
             .with("id", id)
-            .with("joining", &serde_json::to_string(&joining).unwrap_or_default())
-            .with("record", &serde_json::to_string(&record).unwrap_or_default());
-        let operation = format!("add nodes to job {id}");
+            .with("joining", &stored::json("joining.json", &joining).map_err(failed)?)
+            .with("record", &stored::write_checked("job.json", record).map_err(failed)?);
         self.launcher.member.transport.script_within(&script, &operation, ACCEPT_LIMIT).await.map(drop)
     }
 }

@@ -1,16 +1,19 @@
 //! Shows the output of a job's ranks: selected lines of all logs in the order of time, then new lines as they arrive.
 
-use super::follow::Follow;
+use super::follow::{Follow, at, instant};
 use super::frames::{Frame, Kind};
-use super::list::{Job, stamp};
+use super::list::Job;
 use super::manage::JobList;
 use super::monitor::Monitor;
 use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
 use super::record::lost_output;
 use super::restart::Restart;
+use super::waits::Waits;
 use crate::cancel::signalled;
+use crate::cluster::nodes::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Stream};
+use crate::text::units::stamp;
 use futures_util::future::join_all;
 use regex::bytes::Regex;
 use std::collections::VecDeque;
@@ -40,12 +43,12 @@ impl LogRequest {
     /// Returns whether a frame is to be shown.
     fn takes(&self, frame: &Frame) -> bool {
         let is_recent = self.since.is_none_or(|since| frame.time >= since);
+        let is_of_rank = self.ranks.is_empty() || self.ranks.contains(&frame.rank);
         match &frame.kind {
             Kind::Stdout(line) | Kind::Stderr(line) => {
-                is_recent
-                    && (self.ranks.is_empty() || self.ranks.contains(&frame.rank))
-                    && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
+                is_recent && is_of_rank && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             }
+            Kind::Waits { .. } | Kind::Resumed(_) => is_recent && is_of_rank,
             // it concerns all ranks
             Kind::Restart(_) => is_recent,
             _ => false,
@@ -66,9 +69,10 @@ pub async fn logs(
 ) -> Result<Monitor, Error> {
     let nodes = list.nodes_of(job)?;
     let logs = node_log::logs(&nodes);
-    let mut monitor = Monitor::default();
+    let (mut monitor, mut view) =
+        (Monitor::default(), LogView { job: (!job.is_over()).then_some(&job.id), events, waits: Waits::default() });
     let offsets = tokio::select! {
-        offsets = history(&logs, job.log_max, wanted, &mut monitor, events) => offsets?,
+        offsets = history(&logs, job.log_max, wanted, &mut monitor, &mut view) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     if let Some(lost) = lost_output(&job.lost) {
@@ -79,22 +83,20 @@ pub async fn logs(
     }
     let (engine, container) = nodes.launcher().await?;
     let mut follow = Follow::start(logs, offsets, events).await?;
-    let mut take = |node: &str, _skew: f64, frame: Frame| {
-        if wanted.takes(&frame) {
-            show(node, frame, events);
-        }
-    };
     let mut ended = std::pin::pin!(engine.wait(&container));
     let mut signal = std::pin::pin!(signalled(&mut cancel));
     loop {
+        let due = at(view.waits.due().map(instant));
+        let mut take = |node: &str, _skew: f64, frame| view.follow(node, frame, wanted);
         tokio::select! {
             code = &mut ended => { code?; break }
             () = follow.overdue() => break,
             number = &mut signal => return Err(Error::Signal(number)),
+            () = due => view.report_waits(),
             () = follow.next(&mut take) => {}
         }
     }
-    follow.drain(&[], &mut take).await;
+    follow.drain(&[], &mut |node: &str, _skew, frame| view.follow(node, frame, wanted)).await;
     Ok(monitor)
 }
 
@@ -105,8 +107,9 @@ async fn history(
     log_max: Option<u64>,
     wanted: &LogRequest,
     monitor: &mut Monitor,
-    events: &Events,
+    view: &mut LogView<'_>,
 ) -> Result<Vec<u64>, Error> {
+    let events = view.events;
     let extents = extents(logs, log_max, events).await?;
     if wanted.tail.is_none() {
         warn_of_gone(logs, &extents, events);
@@ -119,7 +122,7 @@ async fn history(
         let node = logs[i].node();
         monitor.record(node, &frame, 0.0);
         let Some(tail) = wanted.tail else {
-            show(node, frame, events);
+            view.show(node, frame);
             return events.throttle().await;
         };
         last.push_back((node, frame));
@@ -129,9 +132,10 @@ async fn history(
     });
     let (ends, ()) = tokio::join!(join_all(reading), merging);
     for (node, frame) in last {
-        show(node, frame, events);
+        view.show(node, frame);
         events.throttle().await;
     }
+    view.report_waits();
     Ok(ends.into_iter().collect::<Result<_, NodeError>>()?)
 }
 
@@ -182,13 +186,45 @@ async fn merge(mut logs: Vec<Receiver<Vec<Frame>>>, mut take: impl AsyncFnMut(us
     }
 }
 
-/// Reports a line of output, or a restart with its time.
-fn show(node: &str, frame: Frame, events: &Events) {
-    match frame.kind {
-        Kind::Restart(event) => {
-            events.send(Event::Restart { text: format!("{}: {}", stamp(frame.time), Restart::message(&event)) });
+/// Shows frames.
+struct LogView<'a> {
+    /// The job's id, as long as it runs.
+    job: Option<&'a str>,
+    events: &'a Events,
+    /// The ranks without progress that are to be reported.
+    waits: Waits,
+}
+
+impl LogView<'_> {
+    /// Reports a line of output, a restart with its time, or what ranks wait for, after all that came before.
+    fn show(&mut self, node: &str, frame: Frame) {
+        if self.waits.due().is_some_and(|due| due < frame.time) {
+            self.report_waits();
         }
-        _ => report_output(node, frame, events),
+        self.waits.record(node, &frame, frame.time, frame.time);
+        match frame.kind {
+            Kind::Restart(event) => {
+                let text = format!("{}: {}", stamp(frame.time), Restart::message(&event));
+                self.events.send(Event::Restart { text });
+            }
+            _ => report_output(node, frame, self.events),
+        }
+    }
+
+    /// Reports a frame that has just arrived, if it is wanted.
+    fn follow(&mut self, node: &str, frame: Frame, wanted: &LogRequest) {
+        if !wanted.takes(&frame) {
+            return;
+        }
+        match frame.kind {
+            Kind::Waits { .. } | Kind::Resumed(_) => self.waits.record(node, &frame, frame.time, now()),
+            _ => self.show(node, frame),
+        }
+    }
+
+    /// Reports the ranks without progress.
+    fn report_waits(&mut self) {
+        self.waits.take(self.job, now()).into_iter().for_each(|event| self.events.send(event));
     }
 }
 
@@ -222,6 +258,28 @@ mod tests {
         assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
         assert!(!takes(LogRequest { grep: Some(Regex::new("accuracy").unwrap()), ..LogRequest::default() }));
         assert!(!LogRequest::default().takes(&Frame { kind: Kind::Started, ..frame }));
+        let waits = Frame { kind: Kind::Waits { seconds: 9, does: "sleeping".into() }, ..frame };
+        let takes = |wanted: LogRequest| wanted.takes(&waits);
+        assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
+        assert!(!takes(LogRequest { ranks: vec![1], ..LogRequest::default() }));
+    }
+
+    #[test]
+    fn ranks_that_waited_together_are_one_line_where_they_waited() {
+        let (events, receiver) = Events::channel();
+        let mut view = LogView { job: None, events: &events, waits: Waits::default() };
+        let waits = |rank, time| Frame { time, rank, kind: Kind::Waits { seconds: 100, does: "sleeping".into() } };
+        let frames = [waits(1, 100.0), line(2, 101.0, "a"), waits(0, 101.5), line(2, 103.0, "b")];
+        frames.into_iter().for_each(|frame| view.show("node1", frame));
+        let shown: Vec<String> = std::iter::from_fn(|| receiver.receive(std::time::Duration::ZERO).ok())
+            .map(|event| match event {
+                Event::Output { line, .. } => String::from_utf8(line).unwrap(),
+                Event::Idle { text, .. } => text,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let idle = "ranks 0-1 on node1 have made no progress since 1970-01-01 00:00 UTC: sleeping";
+        assert_eq!(shown, ["a", idle, "b"]);
     }
 
     #[tokio::test]

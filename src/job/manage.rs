@@ -2,12 +2,12 @@
 
 use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
 use super::list::{self, Job, Newest, StoredJobs};
-use super::record::JobResult;
-use crate::cluster::nodes::{Member, NodeResults, Target, connect, for_each_node, now};
+use super::record::{JobResult, State};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
-use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
@@ -31,22 +31,25 @@ pub struct JobList<'a> {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn list<'a>(target: &'a Target, events: &Events) -> Result<JobList<'a>, Error> {
+pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Result<JobList<'a>, Error> {
     let cluster = target.cluster();
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("listing jobs"));
         // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
-        let containers = Runtime::connect(&member.transport).await?.containers().await?;
+        let containers = member.runtime().await?.containers().await?;
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
         Ok((member.transport.script(&script, "list the jobs").await?, containers, member))
     };
-    let NodeResults { ok, failed } = connect(target, events).await?.then(events, list).await;
+    let NodeResults { ok, failed } = fleet.members(target, events).await?.then(events, list).await;
     let (mut stored, mut members) = (StoredJobs::new(), Vec::new());
     for (files, containers, member) in ok {
-        list::add(&mut stored, &String::from_utf8_lossy(&files));
+        let node = &member.node.name;
+        list::add(&mut stored, node, &String::from_utf8_lossy(&files));
         for container in running(cluster, &containers) {
-            let job = container.job().unwrap_or_default().to_owned();
-            stored.entry(job).or_default().container = Some(container.id.clone());
+            let files = stored.entry(container.job().unwrap_or_default().to_owned()).or_default();
+            files.container = Some(container.id.clone());
+            files.nodes.retain(|other| other != node);
+            files.nodes.insert(0, node.clone());
         }
         members.push(member);
     }
@@ -87,11 +90,30 @@ impl JobList<'_> {
         })
     }
 
-    /// Returns a job's nodes that answered.
+    /// Returns the job that was meant, for a command that has to know what it runs and where.
+    ///
+    /// # Errors
+    /// As [`JobList::find`], and if its record cannot be read.
+    pub fn find_readable(&self, name: Option<&str>, newest: Newest) -> Result<&Job, Error> {
+        let job = self.find(name, newest)?;
+        if job.has_record() {
+            return Ok(job);
+        }
+        let message = format!("job {}: {}", job.id, job.reason.as_deref().unwrap_or_default());
+        Err(Error::check(message, "use the hvdctl that started it, or name another job"))
+    }
+
+    /// Returns a job's nodes that answered. A job whose record cannot be read may have anything on all that answered.
     ///
     /// # Errors
     /// When that of the launcher did not.
     pub(super) fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
+        if !job.has_record() {
+            let mut members = self.members.clone();
+            let place = |member: &Member| job.nodes.iter().position(|node| *node == member.node.name);
+            members.sort_by_key(|member| place(member).unwrap_or(usize::MAX));
+            return Ok(JobNodes { cluster: self.cluster, id: &job.id, members });
+        }
         let is_of_job = |node: &String| self.members.iter().find(|member| member.node.name == *node).cloned();
         let members: Vec<Member> = job.nodes.iter().filter_map(is_of_job).collect();
         if members.first().is_some_and(|member| member.node.name == job.launcher()) {
@@ -108,25 +130,30 @@ impl JobList<'_> {
 
     /// Returns the newest job whose launcher is up, with its node and container.
     pub fn newest_running(&self) -> Option<(&Job, &Member, &str)> {
-        self.jobs.iter().filter(|job| !job.is_over()).find_map(|job| {
+        self.jobs.iter().filter(|job| job.has_record() && !job.is_over()).find_map(|job| {
             let member = self.members.iter().find(|member| member.node.name == job.launcher())?;
             Some((job, member, job.container.as_deref()?))
         })
     }
 }
 
-/// Ends a job, and waits until nothing of it is left on the nodes that answer.
+/// Ends a job, and waits until nothing of it is left on the nodes that answer. Returns its state, and the nodes that did not answer.
 ///
 /// # Errors
 /// When the node of the launcher does not answer, or not in time.
-pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<JobResult, Error> {
+pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(State, Vec<String>), Error> {
     let nodes = list.nodes_of(job)?;
     events.phase(format!("stopping the job {}", job.id));
     let (engine, container) = nodes.launcher().await?;
     stop_supervisor(list.cluster, &engine, &container).await?;
-    let silent = nodes.clean_up(events).await;
+    let mut silent = nodes.clean_up(events).await;
+    if !job.has_record() {
+        silent.extend(list.failed.iter().map(|error| error.node.clone()));
+    }
     let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(list.cluster, None) };
-    Ok(nodes.result(&instead).await?)
+    // a newer job supervisor may have recorded a result of its own form
+    let result = JobResult::read(&nodes.stored_result(&instead).await?);
+    Ok(result.map_or((State::Unreadable, instead.silent), |result| (result.state(), result.silent)))
 }
 
 /// Removes the records and logs of these jobs from every node that answered.

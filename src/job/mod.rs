@@ -26,4 +26,5 @@ pub mod request;
 pub mod restart;
 pub mod start;
 pub mod supervision;
+mod waits;
 pub mod watch;

@@ -2,6 +2,7 @@
 
 use super::frames::{Frame, Kind};
 use super::record::{HungRank, RankExit};
+use super::waits::Waits;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many of the last lines of each rank, and of the launcher, are kept.
@@ -20,6 +21,8 @@ pub struct Monitor {
     pub hung: Vec<HungRank>,
     /// The ranks that had no connection to another one, and whether that was reported for all of them.
     isolated: (BTreeSet<u32>, bool),
+    /// The ranks that make no progress.
+    pub(super) waits: Waits,
     /// The launcher's last lines.
     pub launcher: VecDeque<String>,
     /// The last lines of each rank, numbered among those of all ranks.
@@ -57,6 +60,7 @@ impl Monitor {
                 self.lines += 1;
             }
             Kind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
+            Kind::Waits { .. } | Kind::Resumed(_) => {}
             Kind::Broken(_) | Kind::Restart(_) | Kind::Lost(_) | Kind::Over => {}
         }
     }

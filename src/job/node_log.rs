@@ -70,13 +70,12 @@ impl NodeLog {
         &self.member.node.name
     }
 
-    fn script(&self, source: &'static str, offset: u64) -> Script {
-        let script = Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id);
-        script.with("offset", &offset.to_string()).with("pulse", &PULSE.as_secs().to_string())
+    fn script(&self, source: &'static str) -> Script {
+        Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id)
     }
 
     async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
-        let output = self.member.transport.script(&self.script(SIZE, 0), OPERATION).await?;
+        let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let [size, blocks, block_size] = numbers[..] else {
@@ -91,7 +90,8 @@ impl NodeLog {
     pub(super) async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>)) -> Result<u64, NodeError> {
         let transport = &self.member.transport;
         let mut parser = Parser::at(offset);
-        let mut process = transport.follow(&self.script(READ, parser.offset()), OPERATION).await?;
+        let script = self.script(READ).with("offset", &parser.offset().to_string());
+        let mut process = transport.follow(&script, OPERATION).await?;
         let read = read_frames(&mut process.stdout, &mut parser, transport.limit(), take).await;
         read.map_err(|e| NodeError::failed(self.node(), OPERATION, e))?;
         // a connection that broke looks like the end of the log, but for the exit code
@@ -103,7 +103,9 @@ impl NodeLog {
     /// clock is ahead of ours.
     pub(super) async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
         let (transport, operation) = (&self.member.transport, "follow the job's log");
-        let mut process = transport.follow(&self.script(FOLLOW, offset), operation).await?;
+        let script = self.script(FOLLOW).with("offset", &offset.to_string());
+        let script = script.with("pulse", &PULSE.as_secs().to_string());
+        let mut process = transport.follow(&script, operation).await?;
         let skew = transport.within(skew(&mut process), operation, transport.limit()).await?;
         Ok((process, skew))
     }

@@ -3,8 +3,9 @@
 
 use super::capacity::{allocations, drained, placed};
 use super::cleanup::JobNodes;
+use super::record::stored;
 use super::request::{JobOptions, Program};
-use crate::checks::preflight;
+use crate::checks::preflight::{self, Preflight};
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -21,7 +22,7 @@ use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
-use crate::worker::plan::ForeignContainer;
+use crate::worker::plan::{ForeignContainer, Operation};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -137,7 +138,7 @@ impl JobPlan {
                 &names,
                 &options,
                 cluster.port != shared.cluster.port,
-            ),
+            )?,
             id,
             program,
             options,
@@ -153,21 +154,32 @@ impl JobPlan {
         })
     }
 
+    /// Reports what is worth knowing before the job begins: the drained nodes, and the warnings about those that take part.
+    pub fn report(&self, events: &Events) {
+        self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
+        self.preflight().warnings.iter().for_each(|warning| events.warn(warning));
+    }
+
+    /// Applies the rules to the nodes that take part.
+    pub fn preflight(&self) -> Preflight {
+        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
+        preflight::check(&self.shared, &taking_part)
+    }
+
     /// Checks everything that would make the job fail, before anything is uploaded.
     ///
     /// # Errors
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
-        self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
         let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
-        let NodeResults { mut failed, .. } = NodeResults::new(events, checked);
-        let inventory = &self.shared;
-        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
-        failed.extend(preflight::check(inventory, &taking_part, events));
+        let NodeResults { ok: planned, mut failed } = NodeResults::new(events, checked);
+        failed.extend(self.preflight().failed.into_iter().inspect(|error| events.failed(error)));
         if !failed.is_empty() {
             return Err(Error::Nodes { failed, done: 0 });
         }
-        check_keys(inventory, self.hosts.iter().map(|host| &host.observed))
+        let planned = self.hosts.iter().zip(&planned).map(|(host, operations)| (&host.observed, operations.as_slice()));
+        apply::check_disrupted(&self.shared.cluster, planned)?;
+        check_keys(&self.shared, self.hosts.iter().map(|host| &host.observed))
     }
 
     /// Returns whether the job has workers of its own, because other jobs have ranks on its nodes.
@@ -175,17 +187,19 @@ impl JobPlan {
         self.inventory.cluster.port != self.shared.cluster.port
     }
 
-    fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
+    /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the job has its own.
+    fn check_host(&self, host: &HostAssignment) -> Result<Vec<Operation>, NodeError> {
         let (inventory, cluster, observed) = (&self.shared, &self.shared.cluster, &host.observed);
         if !host.launches {
-            return apply::plan(cluster, observed, &apply::desired(inventory, observed)?).map(|_| ());
+            let operations = apply::plan(cluster, observed, &apply::desired(inventory, observed)?)?;
+            return Ok(if self.has_own_workers() { Vec::new() } else { operations });
         }
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, observed)?;
         if host.ranks > 0 {
             nodes::check_gpus(&observed.member.node, &observed.facts)?;
         }
-        observed.image_id(cluster).map(|_| ())
+        observed.image_id(cluster).map(|_| Vec::new())
     }
 
     /// The job on the nodes that take part.
@@ -317,8 +331,10 @@ fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
 fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
     match ForeignContainer::find(&cluster.master, &cluster.name, &observed.runtime.containers) {
         None => Ok(()),
-        Some(foreign) => Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign)
-            .hint("remove or rename it, or set cluster.master to another name")),
+        Some(foreign) => {
+            let hint = foreign.hint("cluster.master");
+            Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign).hint(hint))
+        }
     }
 }
 
@@ -343,6 +359,9 @@ fn free_ports(count: u32, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
 }
 
 /// Returns `launch.json`, from which the job supervisor works.
+///
+/// # Errors
+/// If JSON cannot represent it.
 fn launch_file(
     cluster: &Cluster,
     launcher: &Launcher,
@@ -351,7 +370,7 @@ fn launch_file(
     names: &HostNames,
     options: &JobOptions,
     own_workers: bool,
-) -> String {
+) -> Result<String, Error> {
     let description = LaunchDescription {
         start: launcher.start,
         launcher: (launcher.arguments)(request),
@@ -370,7 +389,7 @@ fn launch_file(
         restart_pause: cluster.restart_pause.as_secs(),
         keep_alive: cluster.keep_alive.as_secs(),
     };
-    serde_json::to_string(&description).unwrap_or_default()
+    stored::write("launch.json", &description).map_err(Error::Local)
 }
 
 /// The variables of each `env_file` that was read.

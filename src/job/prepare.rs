@@ -14,6 +14,7 @@ use crate::sync::upload::{Project, Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan::orphaned_shells;
+use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
@@ -73,7 +74,7 @@ impl Uploads<'_> {
             };
             let earlier = files.clone();
             let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
-            *files = refreshed.map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
+            *files = refreshed.context("cannot read the project")??;
             files.notes.iter().for_each(|note| self.events.note(note));
             number += 1;
         }
@@ -92,7 +93,10 @@ impl Uploads<'_> {
         let compared = match project {
             Some(project) => {
                 let others = allocations(observed);
-                let of_project = others.iter().filter(|other| other.project.as_ref() == Some(&plan.program.name));
+                // a job whose record cannot be read may use any project
+                let of_project = others
+                    .iter()
+                    .filter(|other| other.unreadable.is_some() || other.project.as_ref() == Some(&plan.program.name));
                 let concurrent: Vec<&str> = of_project.map(|other| other.job.as_str()).collect();
                 let comparing = node_project.compare(project, &concurrent, events);
                 let compared = events.step(observed.name(), Step::read("comparing the project"), comparing).await?;
@@ -124,6 +128,8 @@ impl Uploads<'_> {
         };
         let (uploaded, written) = tokio::join!(uploading, writing);
         match (uploaded, written) {
+            // the other job keeps what it has
+            (_, Err(written)) if written.kind == Kind::JobExists => Err(written),
             // the next upload may succeed
             (Err(uploaded), Ok(())) if uploaded.kind == Kind::FileChanged => Err(uploaded),
             (Err(uploaded), Err(written)) if uploaded.kind == Kind::FileChanged => Err(written),

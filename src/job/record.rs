@@ -1,6 +1,7 @@
 //! The record of a job, its result, and the root cause of a failure.
 
 mod result;
+pub mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Facts;
 use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// How many seconds a job without a launcher counts as starting.
@@ -62,10 +64,13 @@ pub struct Record {
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the job is to end.
     pub grace: u64,
-    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
+    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never, it only reports that.
     pub stall: u64,
     /// Seconds beyond that after which a rank that makes no progress ends the job.
     pub idle_margin: u64,
+    /// Seconds without progress after which a rank is reported; 0: never. Earlier builds had none.
+    #[serde(default)]
+    pub stall_warning: u64,
     /// Seconds after which a rank without a connection to another one is recorded; 0: never. Earlier builds had none.
     #[serde(default)]
     pub isolated_after: u64,
@@ -78,10 +83,43 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
+/// A record that cannot be read, and what it shows of the job all the same.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UnreadableRecord {
+    /// Why it cannot be read.
+    pub reason: String,
+    /// The cluster of the job.
+    pub cluster: Option<String>,
+    /// As [`Record::name`].
+    pub name: Option<String>,
+    /// As [`Record::operator`].
+    pub operator: Option<String>,
+    /// As [`Record::created`].
+    pub created: Option<f64>,
+}
+
+impl UnreadableRecord {
+    /// The record of a job that has none.
+    pub fn missing() -> UnreadableRecord {
+        UnreadableRecord { reason: stored::MISSING.into(), ..UnreadableRecord::default() }
+    }
+}
+
 impl Record {
-    /// Reads a record; none of one that a full disk cut off.
-    pub fn parse(text: &str) -> Option<Record> {
-        serde_json::from_str(text).ok()
+    /// Reads the record in the directory of the job `id`.
+    ///
+    /// # Errors
+    /// [`UnreadableRecord`] if a newer hvdctl wrote it, a full disk cut it off, or it is another job's.
+    pub fn read(id: &str, text: &str) -> Result<Record, UnreadableRecord> {
+        let reason = match stored::read::<Record>(text) {
+            Ok(record) if record.id == id => return Ok(record),
+            Ok(record) => format!("the record of job {}", record.id),
+            Err(reason) => reason,
+        };
+        let fields: Value = serde_json::from_str(text).unwrap_or_default();
+        let field = |name: &str| fields[name].as_str().map(str::to_owned);
+        let (cluster, name, operator) = (field("cluster"), field("name"), field("operator"));
+        Err(UnreadableRecord { reason, cluster, name, operator, created: fields["created"].as_f64() })
     }
 
     /// Returns the launcher, which starts the ranks.
@@ -90,17 +128,27 @@ impl Record {
     }
 }
 
-/// The records of a node's open jobs, as far as they can be read.
+/// Returns the ids of a node's open jobs, each with its record.
+pub fn open_jobs(facts: &Facts) -> impl Iterator<Item = (&str, Result<Record, UnreadableRecord>)> {
+    let text = |id: &str| facts.open_records.get(id).map_or("", String::as_str);
+    facts.open_jobs.iter().map(move |id| (id.as_str(), Record::read(id, text(id))))
+}
+
+/// Returns the records of a node's open jobs that can be read.
 pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
-    facts.open_records.iter().filter_map(|text| Record::parse(text))
+    open_jobs(facts).filter_map(|(_, record)| record.ok())
+}
+
+/// Returns a node's open jobs whose records cannot be read, each with the reason.
+pub fn unreadable(facts: &Facts) -> Vec<(String, String)> {
+    open_jobs(facts).filter_map(|(id, record)| Some((id.to_owned(), record.err()?.reason))).collect()
 }
 
 /// The open jobs of a node whose launcher may not be up yet: their record is recent, or cannot be read.
 pub fn starting(facts: &Facts) -> Vec<String> {
-    let is_starting = |job: &&String| {
-        let record = open_records(facts).find(|record| record.id == **job);
-        let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
-        begun.is_none_or(|age| age < LAUNCH_WINDOW)
+    let is_starting = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+        let begun = record.ok().zip(facts.clock).map(|(record, clock)| clock.high - record.created);
+        begun.is_none_or(|age| age < LAUNCH_WINDOW).then(|| job.to_owned())
     };
-    facts.open_jobs.iter().filter(is_starting).cloned().collect()
+    open_jobs(facts).filter_map(is_starting).collect()
 }

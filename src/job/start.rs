@@ -11,7 +11,7 @@ use super::watch::Watch;
 use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::cluster::session::Session;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::event::{Event, Events};
 use crate::job::frames::Frame;
 use crate::job::list::Job;
@@ -78,9 +78,13 @@ async fn launch<'a>(
     Ok((follow, container, workspaces))
 }
 
-/// Cleans up after a job that could not be launched, and records why.
+/// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this job's.
 async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
-    let job = plan.nodes();
+    let mut job = plan.nodes();
+    if let Error::Nodes { failed, .. } = error {
+        let is_other = |node: &str| failed.iter().any(|e| e.node == node && e.kind == Kind::JobExists);
+        job.members.retain(|member| !is_other(&member.node.name));
+    }
     let silent = job.clean_up(events).await;
     let never = JobResult {
         ended: now(),
@@ -90,7 +94,8 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
         ..JobResult::default()
     };
     // if its directory was not even created there is nothing to write to
-    if !silent.contains(&job.members[0].node.name) {
+    let launcher = plan.hosts[0].observed.name();
+    if job.members.first().is_some_and(|first| first.node.name == launcher && !silent.contains(&first.node.name)) {
         let _ = job.result(&never).await;
     }
 }
@@ -119,7 +124,7 @@ pub async fn attach(
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     let (placement, on_frame, monitor) = (&job.placement, &mut |_: &str, _: &Frame| {}, Monitor::default());
-    let launcher = launch::launcher(job.launcher, job.controller);
+    let launcher = job.launch();
     let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor, launcher };
     watch.run(follow, &mut cancel).await
 }

@@ -2,7 +2,7 @@
 //! `supervision.rs`, and its actions are performed here.
 
 use super::cleanup::{JobNodes, stop_limit, unrecorded};
-use super::follow::{Follow, at};
+use super::follow::{Follow, at, instant};
 use super::frames::{Frame, Kind};
 use super::logs::report_output;
 use super::monitor::Monitor;
@@ -12,6 +12,7 @@ use super::request::WatchOptions;
 use super::restart::Restart;
 use super::supervision::{Action, End, Input, Supervision};
 use crate::cancel::signalled;
+use crate::cluster::nodes::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::launch::Launcher;
@@ -59,6 +60,7 @@ impl Watch<'_> {
         let mut limit = std::pin::pin!(at(options.limit.map(|limit| Instant::now() + limit)).fuse());
         let (mut stop_at, mut timed_out) = (None, None);
         loop {
+            let due = at(self.monitor.waits.due().map(instant));
             let mut take = |node: &str, skew, frame| self.take(node, skew, frame);
             let input = tokio::select! {
                 code = &mut exited => match code {
@@ -76,6 +78,11 @@ impl Watch<'_> {
                     Input::TimeLimit
                 }
                 () = at(stop_at) => Input::StopFailed,
+                () = due => {
+                    let (id, waits) = (self.job.id, &mut self.monitor.waits);
+                    waits.take(Some(id), now()).into_iter().for_each(|event| self.events.send(event));
+                    continue;
+                }
                 () = follow.next(&mut take) => Input::Started(self.monitor.started),
             };
             for action in supervision.handle(input) {
@@ -105,6 +112,7 @@ impl Watch<'_> {
     /// Takes a frame: reports what is to be shown, and remembers what the outcome needs.
     fn take(&mut self, node: &str, skew: f64, frame: Frame) {
         self.monitor.record(node, &frame, skew);
+        self.monitor.waits.record(node, &frame, frame.time - skew, now());
         (self.on_frame)(node, &frame);
         match frame.kind {
             Kind::Stdout(_) | Kind::Stderr(_) if self.options.output => report_output(node, frame, self.events),

@@ -1,11 +1,12 @@
 //! `keys push --first-login`: the operator's public key for nodes that accept only a password so far.
 
-use crate::cluster::nodes::{Target, for_each_node, unreached};
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, Target, unreached};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Node;
 use crate::terminal;
-use crate::transport::node::Script;
+use crate::transport::node::{RunAs, Script};
 use crate::transport::ssh::{Control, is_refused};
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,20 +18,23 @@ const FIRST_LOGIN: &str = include_str!("../scripts/first_login.sh");
 /// How long a password may take to be typed; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
 const TYPING: Duration = Duration::from_secs(150);
 
+/// The hint where a key was installed and does not help.
+const STILL_REFUSED: &str =
+    "your key is in ~/.ssh/authorized_keys there, but sshd refuses it: see its log (PubkeyAuthentication, StrictModes)";
+
 /// Installs the operator's public key where ssh is refused without a password, node by node, with ssh's own question.
 ///
 /// # Errors
 /// Nodes that are out of reach for another reason, or still refuse; no terminal to ask on.
-pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
+pub async fn install(target: &Target, fleet: &Fleet, events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
-    let control = Control::new(cluster, target.strict, events).await?;
-    let tried = for_each_node(target.nodes(), async |node| {
-        let _step = events.begin(&node.name, Step::CONNECTING);
-        let result = control.connect(&node, cluster.connect_timeout).await;
-        result.err().map(|error| (node, error))
-    });
-    let (refused, failed): (Vec<_>, Vec<_>) =
-        tried.await.into_iter().flatten().partition(|(_, error)| is_refused(&error.message));
+    let Some(control) = fleet.control(cluster).await? else { return Ok(()) };
+    let tried = {
+        let _steps: Vec<_> = target.selected.iter().map(|node| events.begin(node, Step::CONNECTING)).collect();
+        log_in(target, fleet).await?
+    };
+    let tried = target.nodes().into_iter().zip(tried).filter_map(|(node, result)| Some((node, result.err()?)));
+    let (refused, failed): (Vec<_>, Vec<_>) = tried.partition(|(_, error)| is_refused(&error.message));
     if !failed.is_empty() {
         return Err(unreached(failed.into_iter().map(|(_, error)| error).collect()));
     }
@@ -43,13 +47,25 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     // one after the other: each asks
     let (count, mut failed) = (refused.len(), Vec::new());
     for (node, _) in refused {
-        failed.extend(install_key(&control, &node, cluster.connect_timeout, events).await.err());
+        match install_key(&control, &node, cluster.connect_timeout, events).await {
+            Ok(()) => match log_in(&target.only([node.name.clone()]), fleet).await?.pop() {
+                Some(Err(error)) => failed.push(error.hint(STILL_REFUSED)),
+                _ => events.note(format!("{}: your key is installed", node.name)),
+            },
+            Err(error) => failed.push(error),
+        }
     }
     match count - failed.len() {
         _ if failed.is_empty() => Ok(()),
         0 => Err(unreached(failed)),
         done => Err(Error::Nodes { failed, done }),
     }
+}
+
+/// Logs in to the nodes. A refusal is no failure yet, so it is not shown as one.
+async fn log_in(target: &Target, fleet: &Fleet) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    let (quiet, _) = Events::channel();
+    fleet.connect(target, RunAs::Login, &quiet).await
 }
 
 async fn install_key(control: &Control, node: &Node, limit: Duration, events: &Events) -> Result<(), NodeError> {
@@ -80,9 +96,5 @@ async fn install_key(control: &Control, node: &Node, limit: Duration, events: &E
         return Err(unreachable(format!("ssh failed ({status}); its message is above"))
             .hint("check the password, and whether sshd accepts passwords there (PasswordAuthentication)"));
     }
-    control.connect(node, limit).await.map_err(|e| {
-        e.hint("your key is in ~/.ssh/authorized_keys there, but sshd refuses it: see its log (PubkeyAuthentication, StrictModes)")
-    })?;
-    events.note(format!("{}: your key is installed", node.name));
     Ok(())
 }

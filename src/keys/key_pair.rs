@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::inventory::KeyType;
 use crate::keys::files::{Kind, Pair};
 use crate::secret::Secret;
+use anyhow::Context as _;
 use ssh_key::private::{KeypairData, RsaKeypair};
 use ssh_key::{Algorithm, LineEnding, PrivateKey};
 use std::sync::mpsc;
@@ -22,10 +23,9 @@ pub fn generate(name: &'static str, kind: Kind, comment: &str) -> Result<Pair, E
             KeyType::Ed25519 => PrivateKey::random(&mut rng, Algorithm::Ed25519)?,
         };
         key.set_comment(comment);
-        Ok((Secret::new(key.to_openssh(LineEnding::LF)?), key.public_key().to_openssh()?))
+        anyhow::Ok((Secret::new(key.to_openssh(LineEnding::LF)?), key.public_key().to_openssh()?))
     };
-    let failed = |e: ssh_key::Error| Error::Local(format!("cannot generate a key pair: {e}"));
-    let (private, public) = generate().map_err(failed)?;
+    let (private, public) = generate().context("cannot generate a key pair")?;
     Ok(Pair { name, public, private: Some(private) })
 }
 

@@ -22,6 +22,7 @@ use crate::runtime::spec::private_key_name;
 use crate::text::digest::hex;
 use crate::text::quote;
 use crate::transport::node::Script;
+use anyhow::Context as _;
 use base64::Engine as _;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -63,8 +64,6 @@ pub struct GenerateResult {
 pub struct Distribution<'a> {
     /// The cluster.
     pub inventory: &'a Inventory,
-    /// The nodes; the keys come from the master among them.
-    pub members: &'a [Member],
     /// The command's locks, cancellation and progress.
     pub session: &'a Session,
     /// Where steps and messages are reported.
@@ -72,13 +71,14 @@ pub struct Distribution<'a> {
 }
 
 impl Distribution<'_> {
-    /// Brings the members' directories to the desired state. The private key is generated here in memory when the master
-    /// has none, and goes to the master only. After a cancellation, nodes that were not begun are missing in the results.
+    /// Brings the directories of observed nodes to the desired state. The keys come from the master among them. The private key is
+    /// generated here in memory when the master has none, and goes to the master only. After a cancellation, nodes that were not begun
+    /// are missing in the results.
     ///
     /// # Errors
-    /// When the master cannot be observed nothing is changed; afterwards every node is finished and the failures are listed.
-    pub async fn push(&self) -> Result<NodeResults<PushResult>, Error> {
-        let NodeResults { ok: nodes, mut failed } = self.observe().await?;
+    /// When the master was not observed nothing is changed; afterwards every node is finished and the failures are listed.
+    pub async fn push(&self, observed: NodeResults<(Member, Facts)>) -> Result<NodeResults<PushResult>, Error> {
+        let NodeResults { ok: nodes, mut failed } = observed;
         if failed.iter().any(|error| error.node == self.inventory.master().name) {
             return Err(Error::Nodes { failed, done: 0 });
         }
@@ -105,13 +105,13 @@ impl Distribution<'_> {
         Ok(NodeResults { ok: pushed.ok, failed })
     }
 
-    /// Generates the pair where the master, the only member here, has none. `wanted`: of this kind; else as the inventory
+    /// Generates the pair where the master, the only node here, has none. `wanted`: of this kind; else as the inventory
     /// says.
     ///
     /// # Errors
     /// When there is a pair of another kind.
-    pub async fn generate(&self, wanted: Option<Kind>) -> Result<GenerateResult, Error> {
-        let nodes = self.observe_all().await?;
+    pub async fn generate(&self, members: &[Member], wanted: Option<Kind>) -> Result<GenerateResult, Error> {
+        let nodes = self.observe(members).await?.all()?;
         let (member, facts) = self.master(&nodes)?;
         let node = member.node.name.clone();
         let ring = Keyring::read(self.cluster(), facts);
@@ -141,18 +141,17 @@ impl Distribution<'_> {
         Kind { key_type: self.cluster().key_type, bits: None }
     }
 
-    async fn observe(&self) -> Result<NodeResults<(Member, Facts)>, Error> {
-        let observing = for_each_node(self.members.to_vec(), async |member| {
+    /// Observes nodes for a push.
+    ///
+    /// # Errors
+    /// Why the command was cancelled.
+    pub async fn observe(&self, members: &[Member]) -> Result<NodeResults<(Member, Facts)>, Error> {
+        let observing = for_each_node(members.to_vec(), async |member| {
             let reading = facts(self.cluster(), &member);
             let facts = self.events.step(&member.node.name, Step::read("reading keys"), reading).await?;
             Ok((member, facts))
         });
         self.session.cancellation.run(async { Ok(NodeResults::new(self.events, observing.await)) }).await
-    }
-
-    /// Observes all members, or fails before anything is changed.
-    async fn observe_all(&self) -> Result<Vec<(Member, Facts)>, Error> {
-        self.observe().await?.all()
     }
 
     fn master<'n>(&self, nodes: &'n [(Member, Facts)]) -> Result<&'n (Member, Facts), Error> {
@@ -214,8 +213,7 @@ impl Distribution<'_> {
         let _step = self.events.begin(node, Step::write(format!("generating an {kind} key pair")));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);
-        let failed = |e| Error::Local(format!("cannot generate a key pair: {e}"));
-        let generating = async { tokio::task::spawn_blocking(generate).await.map_err(failed)? };
+        let generating = async { tokio::task::spawn_blocking(generate).await.context("cannot generate a key pair")? };
         self.session.cancellation.run(generating).await
     }
 }

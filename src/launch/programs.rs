@@ -9,13 +9,14 @@ pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 pub const BINDING: &str = include_str!("../scripts/binding.py");
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 9] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 10] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/rank_supervisor.py")),
     (0o644, "frames.py", include_str!("../scripts/frames.py")),
     (0o644, "processes.py", include_str!("../scripts/processes.py")),
     (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/activity.py")),
     (0o644, "peers.py", include_str!("../scripts/peers.py")),
+    (0o644, "waiting.py", include_str!("../scripts/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/reap.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/node_launcher.py")),
     (0o755, "ssh", include_str!("../scripts/ssh.sh")),

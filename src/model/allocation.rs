@@ -7,12 +7,12 @@ use serde::Serialize;
 use std::fmt;
 
 /// What is allocated to a job on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Allocation {
     /// The job's id.
     #[serde(rename = "id")]
     pub job: String,
-    /// Its name.
+    /// Its name; empty if it is not known.
     pub name: String,
     /// Its project, if it has one.
     #[serde(skip)]
@@ -20,8 +20,10 @@ pub struct Allocation {
     /// The port of its workers.
     #[serde(skip)]
     pub port: u16,
-    /// Who started it, `user@host`.
+    /// Who started it, `user@host`; empty if that is not known.
     pub operator: String,
+    /// Why its record cannot be read; null if it can.
+    pub unreadable: Option<String>,
     /// The GPUs and slots; null for the whole node.
     pub resources: Option<Resources>,
 }
@@ -61,7 +63,7 @@ impl fmt::Display for AllocationConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allocations = self.allocations.iter().map(|(node, allocation)| (allocation, node.clone()));
         let lines = nodeset::alike(allocations).into_iter().map(|(allocation, nodes)| {
-            let Allocation { job, name, operator, resources, .. } = allocation;
+            let Allocation { job, name, operator, resources, unreadable, .. } = allocation;
             let verb = if nodes.len() == 1 { "is" } else { "are" };
             let nodes = nodeset::fold(&nodes);
             let what = match resources {
@@ -71,7 +73,10 @@ impl fmt::Display for AllocationConflict {
                 }
                 Some(Resources { gpus, .. }) => format!("{nodes}: {} allocated", gpus.join(", ")),
             };
-            format!("{what} to job {job} ({name}) of {operator}")
+            match unreadable {
+                None => format!("{what} to job {job} ({name}) of {operator}"),
+                Some(reason) => format!("{what} to job {job}, whose record cannot be read: {reason}"),
+            }
         });
         f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
@@ -89,6 +94,7 @@ pub(crate) mod tests {
             project: None,
             port: 12345,
             operator: "ana@desk".into(),
+            unreadable: None,
             resources,
         }
     }
@@ -108,6 +114,12 @@ pub(crate) mod tests {
             conflict.to_string(),
             "node[1-2] are allocated exclusively to job j1 (digits) of ana@desk\n\
              node3: 1 slot allocated to job j2 (digits) of ana@desk"
+        );
+        let unreadable =
+            Allocation { job: "j3".into(), unreadable: Some("empty or missing".into()), ..Allocation::default() };
+        assert_eq!(
+            AllocationConflict { allocations: vec![("node1".into(), unreadable)], free: Vec::new() }.to_string(),
+            "node1 is allocated exclusively to job j3, whose record cannot be read: empty or missing"
         );
         assert_eq!(
             conflict.hint(),

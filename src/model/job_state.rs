@@ -21,6 +21,8 @@ pub enum State {
     Stopped,
     /// It ended without a recorded result.
     Lost,
+    /// Its record or its result cannot be read: it may be running, unless nothing of it is left.
+    Unreadable,
 }
 
 impl fmt::Display for State {

@@ -2,6 +2,8 @@
 
 pub mod allocation;
 pub mod collective;
+pub mod format;
+pub mod idle_rank;
 pub mod job_state;
 pub mod launcher;
 pub mod lease;

@@ -141,10 +141,12 @@ pub struct Facts {
     pub ranks: Vec<Rank>,
     /// The jobs of this cluster that have ranks here and whose end is not recorded.
     pub open_jobs: Vec<String>,
-    /// Their records as they are written down, each as JSON.
-    pub open_records: Vec<String>,
+    /// Their records by the jobs' ids, each as it is stored; empty if there is none.
+    pub open_records: BTreeMap<String, String>,
     /// Those that are known to be running, by their launchers or ranks on any node.
     pub under_way: Vec<String>,
+    /// The ranks of open jobs that make no progress, each as `JOB RANK SINCE WHAT` (`waiting.py`).
+    pub idle_ranks: Vec<String>,
     /// Whether the node is drained.
     pub drained: Option<Drained>,
     /// Room for jobs and projects.
@@ -196,8 +198,9 @@ impl Facts {
                 "open" => {
                     let (run, record) = value.split_once(' ').unwrap_or((value, ""));
                     facts.open_jobs.push(run.to_owned());
-                    facts.open_records.extend((!record.is_empty()).then(|| record.to_owned()));
+                    facts.open_records.insert(run.to_owned(), record.to_owned());
                 }
+                "idle" => facts.idle_ranks.push(value.to_owned()),
                 "drained" => {
                     // a full disk may have cut it off
                     let unknown = || Drained { by: "an unknown user".into(), since: 0 };
@@ -391,7 +394,8 @@ mod tests {
         assert_eq!(reported, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
         // the job of a truncated record is still known
         assert_eq!(facts.open_jobs, ["run-1", "run-2"]);
-        assert_eq!(facts.open_records, ["{\"id\""]);
+        assert_eq!(facts.open_records["run-2"], "{\"id\"");
+        assert_eq!(facts.open_records["run-1"], "");
         assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);
     }
 

@@ -31,6 +31,8 @@ pub struct Options {
     pub quiet: bool,
     /// From 1 on, every step.
     pub verbose: u8,
+    /// Whether a terminal may show rows: the lines of `trace` would come between them.
+    pub has_rows: bool,
     /// Whether the command shows ranks' lines, so that its result does not name what was done on each node.
     pub streams_output: bool,
 }
@@ -70,7 +72,7 @@ impl Renderer for Json {
 pub fn run(events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(Json(options))
-    } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
+    } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet && options.has_rows {
         Box::new(rows::Rows::stderr(options))
     } else {
         Box::new(plain::Plain::new(options))
@@ -147,8 +149,8 @@ fn printable(text: &str) -> Cow<'_, str> {
 /// Returns the line of an event that is a message, with colours for standard error.
 fn message(event: &Event) -> Option<String> {
     match event {
-        Event::Note(text) => Some(text.clone()),
-        Event::Warning(text) | Event::Restart { text } => {
+        Event::Note(text) | Event::Resumed { text, .. } => Some(text.clone()),
+        Event::Warning(text) | Event::Restart { text } | Event::Idle { text, .. } => {
             Some(format!("{} {text}", style("warning:").yellow().bold().for_stderr()))
         }
         Event::Launcher { line } => Some(format!("{} {line}", style("[launcher]").dim().for_stderr())),

@@ -25,7 +25,7 @@ impl Plain {
     fn text(&mut self, event: &Event, now: Instant) -> Option<String> {
         let verbose = self.options.verbose > 0;
         match event {
-            Event::Warning(_) | Event::Restart { .. } | Event::Launcher { .. } => message(event),
+            Event::Warning(_) | Event::Restart { .. } | Event::Idle { .. } | Event::Launcher { .. } => message(event),
             _ if self.options.quiet => None,
             Event::StepStarted { step, .. } if step.kind == StepKind::Read && !verbose => None,
             Event::StepStarted { node, step: Step { text, .. } } => {
@@ -76,7 +76,7 @@ mod tests {
     use crate::error::NodeError;
 
     fn plain(quiet: bool, verbose: u8) -> Plain {
-        Plain::new(Options { json: false, quiet, verbose, streams_output: false })
+        Plain::new(Options { json: false, quiet, verbose, has_rows: false, streams_output: false })
     }
 
     fn transfer(node: &str, what: &str, done: u64) -> Event {
@@ -129,6 +129,8 @@ mod tests {
         assert_eq!(text_of(Event::Note("x".into())), None);
         assert_eq!(text_of(transfer("a", "pulling x", 1)), None);
         assert_eq!(text_of(Event::Warning("x".into())).unwrap(), "warning: x");
+        assert_eq!(text_of(Event::Idle { ranks: Vec::new(), text: "y".into() }).unwrap(), "warning: y");
+        assert_eq!(text_of(Event::Resumed { ranks: Vec::new(), seconds: 9, text: "z".into() }), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Containers as the engine lists them.
 
-use super::spec::{LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE, Role};
+use super::spec::{LABEL_CLUSTER, LABEL_FORMAT, LABEL_JOB, LABEL_ROLE, Role};
 use crate::inventory::Cluster;
+use crate::model::format::{self, NewerFormat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -75,6 +76,14 @@ impl ContainerSummary {
     /// Returns whether it has this role.
     pub fn is(&self, role: Role) -> bool {
         self.label(LABEL_ROLE) == Some(role.as_str())
+    }
+
+    /// Checks that an hvdctl of this form of labels created it, or none.
+    ///
+    /// # Errors
+    /// If a newer one did, whose labels may mean something else.
+    pub fn check_format(&self) -> Result<(), NewerFormat> {
+        self.label(LABEL_FORMAT).map_or(Ok(()), |found| format::check(found, format::LABELS))
     }
 
     /// Returns the job that it serves.

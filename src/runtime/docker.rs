@@ -8,6 +8,7 @@ mod request;
 
 use crate::error::{Kind, NodeError};
 use crate::text::failure::{self, Docker as Cause};
+use crate::trace;
 use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
@@ -84,8 +85,12 @@ impl Runtime {
         operation: &str,
         call: impl Future<Output = Result<T, DockerError>>,
     ) -> Result<T, NodeError> {
-        let answered = self.transport.in_time(call, operation, self.transport.limit()).await?;
-        answered.map_err(|error| explain(self.transport.node(), operation, &error))
+        let node = self.transport.node();
+        let answer = async {
+            let answered = self.transport.in_time(call, operation, self.transport.limit()).await?;
+            answered.map_err(|error| explain(node, operation, &error))
+        };
+        trace::operation(node, "engine", operation, answer).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::inventory::{Cluster, KeyType, Node, Ulimit};
 pub use crate::inventory::{Device, Mount};
+use crate::model::format;
 use crate::node::gpus::GpuRequest;
 use crate::paths::{AUTHORIZED_KEYS, CONTAINER_SSH, HOST_KEY};
 use crate::text::digest::hex;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 /// The cluster that the container belongs to; hvdctl touches only containers with this label.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
+/// The number of the form of all labels; see [`format`].
+pub const LABEL_FORMAT: &str = "hvdctl.format";
 /// `worker`, `master`, `shell` or `helper`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the [`Spec`] that the container was created from.
@@ -218,6 +221,7 @@ impl ContainerSpec {
     pub fn labels(&self) -> BTreeMap<String, String> {
         let labels = [
             (LABEL_CLUSTER, Some(self.cluster.clone())),
+            (LABEL_FORMAT, Some(format::LABELS.to_string())),
             (LABEL_ROLE, Some(self.role.as_str().to_owned())),
             (LABEL_SPEC, Some(self.spec.hash())),
             (LABEL_SPEC_FULL, Some(self.spec.json())),

@@ -63,14 +63,17 @@ if [ "$uid" = 0 ]; then
   say sudo root
 elif ! command -v sudo >/dev/null 2>&1; then
   say sudo no sudo is not installed
-elif said=$(sudo -n true 2>&1); then
+# with -k, sudo forgets for this call that the password was typed not long ago
+elif said=$(sudo -k -n true 2>&1); then
   say sudo yes
 else
   said=$(reason "$said")
   # sudo also asks users whom it will refuse, so only a try shows whether a password helps
   case $said in
   # the second message is that of sudo-rs
-  *'password is required'* | *'interactive authentication is required'*) say sudo asks "$said" ;;
+  *'password is required'* | *'interactive authentication is required'*)
+    if sudo -n true >/dev/null 2>&1; then say sudo yes remembered; else say sudo asks "$said"; fi
+    ;;
   *) say sudo no "$said" ;;
   esac
 fi

@@ -1,5 +1,5 @@
 # Prints details of a node for `doctor`, as "KEY VALUE" lines for checks/details.rs. Variables: worker_pid (sshd in the worker, may be
-# empty), docker_root (may be empty), addresses of the other nodes (one a line). Changes nothing.
+# empty), docker_root (may be empty), addresses (of the other nodes, one a line). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
 

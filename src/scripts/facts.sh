@@ -64,12 +64,25 @@ for file in $files; do
   if killed "$pid"; then killed=killed; else killed=-; fi
   say rank "$job" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
-# this cluster's jobs that have not ended here: env.json is removed when a job ends on a node. JOB RECORD
-for file in "$jobs_dir"/*/job.json; do
-  directory=${file%/job.json}
-  if [ ! -e "$directory/env.json" ] || [ -e "$directory/result.json" ]; then continue; fi
-  record=$(contents "$file") || exit
-  case $record in *"\"cluster\":\"$cluster\""*) say open "${directory##*/} $(printf '%s\n' "$record" | head -n 1)" ;; esac
+# this cluster's jobs that have not ended here: env.json is removed when a job ends on a node. JOB RECORD. A record that does not show
+# its cluster, because a full disk cut it off or a newer hvdctl wrote it, may be one of them
+for file in "$jobs_dir"/*/env.json; do
+  directory=${file%/env.json}
+  [ ! -e "$directory/result.json" ] || continue
+  record=$(contents "$directory/job.json") || exit
+  # the job may have ended meanwhile
+  [ -e "$file" ] || continue
+  case $record in
+  *"\"cluster\":\"$cluster\""*) ;;
+  *'"cluster":"'*'"'*) continue ;;
+  esac
+  say open "${directory##*/} $(printf '%s' "$record" | tr '\n\r' '  ')"
+  # its ranks that make no progress: JOB RANK SINCE WHAT (waiting.py)
+  for idle in "$directory"/idle.*; do
+    [ -e "$idle" ] || continue
+    waits=$(contents "$idle") || exit
+    say idle "${directory##*/} ${idle##*/idle.} $(printf '%s\n' "$waits" | head -n 1)"
+  done
 done
 # a mark that cannot be read counts as well
 [ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"

@@ -367,7 +367,8 @@ class JobSupervisor:
         if self.launch["own_workers"]:
             self.nodes.end_all()
         launcher = None if stopped else result["launcher"]
-        write("result.json", dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used)))
+        ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used))
+        write("result.json", dict(format=self.launch["format"], **ended))
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()

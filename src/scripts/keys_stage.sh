@@ -1,5 +1,5 @@
 # Appended to put_file.sh and keys_lock.sh. Writes a new key pair next to the current one: NAME.next, then NAME.next.pub. Variables:
-# ssh_dir, name, private and public (both base64). Prints "NAME PUBLIC" of the pair that is staged afterwards: one that was staged
+# ssh_dir, name, private, public (both in base64). Prints "NAME PUBLIC" of the pair that is staged afterwards: one that was staged
 # meanwhile is kept. The private half is sent in a variable over standard input and is an argument only of printf, a builtin.
 main() {
   set -eu

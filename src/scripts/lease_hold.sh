@@ -1,4 +1,4 @@
-# Appended to lease.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Further variables:
+# Appended to lease.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Variables:
 # id, holder, pid, purpose. Prints "held", or "busy" and the other lease. Exits when its lease was replaced or released, and prints
 # which.
 # `alone` calls the functions

@@ -28,6 +28,7 @@ import frames  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
+import waiting  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
@@ -97,11 +98,15 @@ def start_failure(program, error):
 
 
 def idle_limit(job, size):
-    """Seconds that this rank may make no progress, or None if it is not checked. Checks that know more go first: the launcher's own,
+    """Seconds without progress after which this rank is ended, or None if it is not. Checks that know more go first: the launcher's own,
     and that for stopped programs."""
-    if job["stall"] and size > 1 and os.path.exists("/proc/self/task/%d/children" % os.getpid()):
-        return job["stall"] + job["idle_margin"]
-    return None
+    return job["stall"] + job["idle_margin"] if job["stall"] and size > 1 else None
+
+
+def first_limit(limits):
+    """The shortest of these times in seconds that are set, or None if there is none, or the kernel shows too little (CONFIG_PROC_CHILDREN)."""
+    limits = list(filter(None, limits))
+    return min(limits) if limits and os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
 
 
 def describe_exit(code, asked, oom):
@@ -255,10 +260,14 @@ class Supervisor:
         self.awaited = []  # what a shell waited for when it got SIGTERM: gets it too if it keeps the shell from its trap
         self.stopped = None  # since when a process of it has been seen to be stopped
         self.last_output = self.next_sample = time.monotonic()
-        self.limit = idle_limit(job, first_number(launcher["size"], os.environ))
-        self.activity = activity.Activity(self.limit, launcher["spins"], self.children.start) if self.limit else None
-        # records of earlier builds do not have the time
-        isolated_after = job.get("isolated_after") if first_number(launcher["size"], os.environ) > 1 else None
+        size = first_number(launcher["size"], os.environ)
+        # records of earlier builds do not have the times
+        warning = job.get("stall_warning", 0)
+        observed = first_limit([idle_limit(job, size), warning])
+        self.limit = idle_limit(job, size) if observed else None
+        self.activity = activity.Activity(observed, launcher["spins"], self.children.start) if observed else None
+        self.waiting = waiting.Waiting(log, warning)
+        isolated_after = job.get("isolated_after") if size > 1 else None
         self.isolation = peers.Isolation(isolated_after) if isolated_after else None
         self.quiet = collections.deque(maxlen=3)  # seconds without progress, by the last samples
 
@@ -423,16 +432,22 @@ class Supervisor:
             return
         if self.isolation and self.isolation.is_found(os.getpid()):
             self.log.write(b"a", [b"%d" % self.isolation.limit])
-        # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds with all ranks
+        # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds with all ranks;
+        # 0, the default: a debugger may have stopped it, so that is only reported
         if 0 < self.job["stall"] <= self.stopped_seconds():
             self.hung = self.stopped_seconds()
             self.program.signal_group(signal.SIGKILL)
         if self.activity:
             self.activity.sample(self.program.pid)
             self.quiet.append(time.monotonic() - max(self.activity.since, self.last_output))
-            if self.report_idle(self.quiet[-1], self.limit):
+            if self.limit and self.report_idle(self.quiet[-1], self.limit):
                 self.gave_up = True
                 self.request_end()
+        self.waiting.note(max(self.stopped_seconds(), self.quiet[-1] if self.quiet else 0), self.describe)
+
+    def describe(self):
+        """What the program does while it makes no progress, in words."""
+        return waiting.describe(self.program.pid, self.activity.does if self.activity else activity.BLOCKED)
 
     def ask_awaited(self):
         """Sends SIGTERM to what keeps a shell from its trap, a moment after the shell got it."""
@@ -443,6 +458,7 @@ class Supervisor:
 
     def finish(self):
         """Ends what the program has left, logs its last output, and records how it ended."""
+        self.waiting.forget()
         self.program.signal_group(signal.SIGKILL)
         self.program.end_unmarked()
         for stream, lines in self.streams.items():

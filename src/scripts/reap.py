@@ -11,6 +11,7 @@ Its first line is READY, since the image's start-up files may have printed somet
 ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends
 what else is left of the job: the launcher shims exit only when the ranks of all nodes have ended, and with them the launcher's daemons,
 which no rank outlives."""
+import contextlib
 import json
 import os
 import signal
@@ -95,11 +96,12 @@ def rest():
 
 
 def forget(again):
-    """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it."""
-    try:
-        os.unlink(os.path.join(HERE, "states" if again else "env.json"))
-    except FileNotFoundError:
-        pass
+    """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it. A rank supervisor
+    that was killed has left that its rank was idle (waiting.py)."""
+    for name in os.listdir(HERE) if os.path.isdir(HERE) else []:
+        if name == ("states" if again else "env.json") or name.startswith("idle."):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(HERE, name))
 
 
 def parse_states(lines):

@@ -1,6 +1,6 @@
 # Finds directories that nodes have in common, in three steps on all of them: each node marks its directories, looks for the marks of the
 # others, and removes its own. A mark is looked up by its name, because a network file system may show an old listing. Variables: step,
-# nonce, me and others (numbers of nodes), directories (lines "WHAT DIRECTORY"). Prints "WHAT NUMBER" for each directory that is shared.
+# nonce, me, others (numbers of nodes), directories (lines "WHAT DIRECTORY"). Prints "WHAT NUMBER" for each directory that is shared.
 printf '%s\n' "$directories" | while read -r what directory; do
   mark=$directory/.hvdctl-shared-
   case $step in

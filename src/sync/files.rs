@@ -8,6 +8,7 @@ use crate::sync::outputs::STATE_DIR;
 use crate::text::digest::{Hash, finish, hash_each, hasher, in_hex};
 use crate::text::nodeset::printable;
 use crate::text::units::count;
+use anyhow::Context as _;
 use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -356,7 +357,7 @@ fn read_found(
     let found = match found {
         // a directory that was removed before it was read, and is noted when it is looked at
         Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return Ok(None),
-        found => found.map_err(|e| Error::Local(format!("cannot read the project: {e}")))?,
+        found => found.context("cannot read the project")?,
     };
     let path = found.into_path();
     let relative = path.strip_prefix(root).unwrap_or(&path);

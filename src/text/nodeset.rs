@@ -187,6 +187,11 @@ fn terms_of(names: BTreeSet<&str>) -> Vec<String> {
     folded
 }
 
+/// Formats numbers as ranges: `0-3,7`.
+pub fn fold_numbers(numbers: &BTreeSet<u32>) -> String {
+    ranges(numbers, 1).trim_matches(['[', ']']).to_owned()
+}
+
 /// Numbers as ranges in brackets; one alone has none.
 fn ranges(numbers: &BTreeSet<u32>, width: usize) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();

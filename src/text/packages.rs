@@ -22,7 +22,7 @@ const MANAGERS: [(Manager, &str, &[&str]); 5] = [
 ];
 
 /// The names of packages that are not those of Debian.
-const NAMES: [(&str, Manager, &str); 11] = [
+const NAMES: [(&str, Manager, &str); 14] = [
     ("iproute2", Dnf, "iproute"),
     ("libc-bin", Dnf, "glibc-common"),
     ("libc-bin", Zypper, "glibc"),
@@ -34,6 +34,9 @@ const NAMES: [(&str, Manager, &str); 11] = [
     ("mawk", Pacman, "gawk"),
     ("docker-cli", Zypper, "docker"),
     ("docker-cli", Pacman, "docker"),
+    ("openssh-client", Dnf, "openssh-clients"),
+    ("openssh-client", Zypper, "openssh-clients"),
+    ("openssh-client", Pacman, "openssh"),
 ];
 
 /// The distribution of a node.

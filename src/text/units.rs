@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Bytes in powers of 1024, with one decimal from KiB on: `512 B`, `1.5 MiB`.
 pub fn human(bytes: u64) -> String {
@@ -31,10 +31,38 @@ pub fn span(time: Duration) -> String {
     }
 }
 
+/// Formats seconds since the epoch as RFC 3339 in UTC: `2026-11-21T12:03:04Z`.
+pub fn stamp(seconds: f64) -> String {
+    let since = Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default();
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
+}
+
+/// The end of the year 9999, after which RFC 3339 has no form.
+pub const LAST_SECOND: u64 = 253_402_300_799;
+
+/// A point in time for people, as seen at `now`: `14:02 UTC`, with the date if that is a day ago or more.
+pub fn clock(seconds: f64, now: f64) -> String {
+    let stamp = stamp(seconds);
+    let (date, time) = (&stamp[..10], &stamp[11..16]);
+    if now - seconds < 86_400.0 { format!("{time} UTC") } else { format!("{date} {time} UTC") }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{count, human, span};
+    use super::{clock, count, human, span, stamp};
     use std::time::Duration;
+
+    #[test]
+    fn points_in_time() {
+        let at = 1_795_262_584.9;
+        assert_eq!(stamp(at), "2026-11-21T12:03:04Z");
+        assert_eq!(
+            [stamp(-1.0), stamp(f64::NAN), stamp(1e300)].map(|text| text[..4].to_owned()),
+            ["1970", "1970", "9999"]
+        );
+        assert_eq!(stamp(1e12), "9999-12-31T23:59:59Z");
+        assert_eq!([clock(at, at + 60.0), clock(at, at + 90_000.0)], ["12:03 UTC", "2026-11-21 12:03 UTC"]);
+    }
 
     #[test]
     fn sizes() {

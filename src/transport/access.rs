@@ -186,6 +186,8 @@ pub struct Login {
     pub shell: String,
     /// What sudo allows it.
     pub sudo: Sudo,
+    /// Whether sudo allows it because it remembers the password.
+    is_remembered: bool,
     /// The engine that it names.
     named: Option<NamedEngine>,
     /// The socket of the system's engine.
@@ -217,7 +219,10 @@ impl Login {
                 ("missing", _) => login.unusable_tools.push(tool("is missing")),
                 ("unfit", _) => login.unusable_tools.push(tool(UNFIT)),
                 ("sudo", "root") => login.sudo = Sudo::Root,
-                ("sudo", "yes") => login.sudo = Sudo::Allowed,
+                ("sudo", "yes") => {
+                    login.sudo = Sudo::Allowed;
+                    login.is_remembered = rest == "remembered";
+                }
                 ("sudo", "asks") => login.sudo = Sudo::PasswordRequired(rest),
                 ("sudo", _) => login.sudo = Sudo::Refused(rest),
                 ("os", _) => login.distribution = Distribution::parse(value),
@@ -251,6 +256,13 @@ impl Login {
             None => "install it with the package manager of the node".to_owned(),
         };
         (!tools.is_empty()).then(|| (faults.join(", "), hint))
+    }
+
+    /// Returns whether it can be expected to stay true for a while, and nothing about it has to be reported again: what the user is
+    /// about to change has effect at once, and a sudo that only remembers a password is asked each time.
+    pub fn is_steady(&self) -> bool {
+        let has_root = self.sudo == Sudo::Root || self.sudo == Sudo::Allowed && !self.is_remembered;
+        has_root && self.engine_fault().is_none() && self.warning().is_none() && self.unusable_tools.is_empty()
     }
 
     /// Returns why the node's engine cannot be used by any user.
@@ -406,6 +418,24 @@ mod tests {
         assert_eq!(refusal("user ana\nsudo no ana is not allowed\nengine closed\n"), "ana is not allowed");
         assert_eq!(methods("user ana\nsudo yes\n"), (Sudo, direct("")));
         assert_eq!(refusal(""), "the node did not report on sudo");
+    }
+
+    #[test]
+    fn what_may_change_at_once_is_asked_each_time() {
+        for steady in ["user root\nsudo root\n", "user ana\nsudo yes\n", "user ana\nsudo yes\nengine closed\n"] {
+            assert!(Login::parse(steady).is_steady(), "{steady}");
+        }
+        for unsteady in [
+            "user ana\nsudo yes remembered\nengine open\n",
+            "user ana\nsudo asks message\nengine open\n",
+            "user ana\nsudo no never\nengine open\n",
+            "user root\nsudo root\ndocker-command missing\n",
+            "user root\nsudo root\nmissing ss iproute2\n",
+            "user root\nsudo root\nengine open\ncontext x\nnamed-by /root/.docker/config.json\nnamed-host \n",
+        ] {
+            assert!(!Login::parse(unsteady).is_steady(), "{unsteady}");
+        }
+        assert_eq!(methods("user ana\nsudo yes remembered\nengine closed\n"), (RootMethod::Sudo, as_root(SYSTEM)));
     }
 
     #[test]

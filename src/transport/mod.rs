@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod host_key;
+pub mod local;
 pub mod node;
 pub mod privileges;
 pub mod ssh;

@@ -14,6 +14,7 @@ pub(crate) mod scripted;
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
+use crate::trace;
 use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
 use crate::transport::privileges::{self, Access};
@@ -51,7 +52,7 @@ pub enum TransportKind {
 }
 
 /// How programs are started on a node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Channel {
     Ssh(Arc<Connections>),
     Local,
@@ -73,25 +74,6 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Connects to a node and finds out how root is used there.
-    ///
-    /// # Errors
-    /// When ssh fails, or there is no root.
-    pub async fn open(
-        cluster: &Cluster,
-        node: &Node,
-        kind: TransportKind,
-        sudo: &Sudo,
-        events: &Events,
-    ) -> Result<Transport, NodeError> {
-        let mut transport = Transport::open_as_login(cluster, node, kind).await?;
-        let login = transport.find_access(cluster, sudo, events).await?;
-        if let Some(noise) = transport.noise.get() {
-            events.note(format!("{}: {}", node.name, prelude::note(noise, &login.shell)));
-        }
-        Ok(transport)
-    }
-
     /// Connects to a node for what needs no root.
     ///
     /// # Errors
@@ -115,6 +97,36 @@ impl Transport {
         })
     }
 
+    /// Finds out how root is used on the node. Returns a transport that has root, over the same connections.
+    ///
+    /// # Errors
+    /// When there is no root, or the node does not answer.
+    pub async fn with_root(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Transport, NodeError> {
+        let mut transport = Transport {
+            node: self.node.clone(),
+            channel: self.channel.clone(),
+            access: Access::default(),
+            engine_fault: None,
+            limit: self.limit,
+            noise: Arc::clone(&self.noise),
+        };
+        let login = transport.find_access(cluster, sudo, events).await?;
+        if let Some(noise) = transport.noise.get() {
+            events.note(format!("{}: {}", self.node, prelude::note(noise, &login.shell)));
+        }
+        Ok(transport)
+    }
+
+    /// Returns whether the connection is still up, as far as this machine knows.
+    pub async fn is_connected(&self) -> bool {
+        match &self.channel {
+            Channel::Ssh(connections) => connections.are_up().await,
+            Channel::Local => true,
+            #[cfg(test)]
+            Channel::Scripted(node) => node.is_connected(),
+        }
+    }
+
     /// Returns the node's name.
     pub fn node(&self) -> &str {
         &self.node
@@ -135,7 +147,8 @@ impl Transport {
 
     async fn start_with(&self, run_as: RunAs, argv: &[&str], input: Input) -> io::Result<Process> {
         let invocation = self.access.invocation(run_as, argv);
-        let mut process = self.start_process(&invocation.argv, input).await?;
+        let program = trace::Program::start(&self.node, if run_as == RunAs::Docker { "docker" } else { argv[0] });
+        let mut process = self.start_process(&invocation.argv, input, program).await?;
         if invocation.is_marked && self.prints_marks() {
             process = process.after_root_marks();
         }
@@ -155,7 +168,7 @@ impl Transport {
         }
     }
 
-    async fn start_process(&self, argv: &[String], input: Input) -> io::Result<Process> {
+    async fn start_process(&self, argv: &[String], input: Input, program: trace::Program) -> io::Result<Process> {
         match &self.channel {
             Channel::Ssh(connections) => {
                 let (mut child, slot) = connections.spawn(&privileges::marked(argv)).await?;
@@ -174,7 +187,7 @@ impl Transport {
                         Err(e) => Err(io::Error::other(e)),
                     }
                 };
-                let process = Process::new(stdin, stdout, stderr, exit)?;
+                let process = Process::new(stdin, stdout, stderr, exit, program)?;
                 Ok(Process { prelude, _slot: Some(slot), ..process })
             }
             Channel::Local => {
@@ -187,12 +200,14 @@ impl Transport {
                     .process_group(0)
                     .spawn()?;
                 let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-                Process::new(stdin, stdout, stderr, async move { Ok(child.wait().await?.code().unwrap_or(255)) })
+                let exit = async move { Ok(child.wait().await?.code().unwrap_or(255)) };
+                Process::new(stdin, stdout, stderr, exit, program)
             }
             #[cfg(test)]
             Channel::Scripted(node) => {
-                let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
-                Process::new(Some(stdin), Some(stdout), Some(stderr), async { Ok(code.await.unwrap_or(255)) })
+                let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv)?;
+                let exit = async { Ok(code.await.unwrap_or(255)) };
+                Process::new(Some(stdin), Some(stdout), Some(stderr), exit, program)
             }
         }
     }
@@ -202,7 +217,8 @@ impl Transport {
     /// # Errors
     /// When it cannot be started, or the time is over.
     pub async fn spawn(&self, run_as: RunAs, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
-        self.within(self.start(run_as, argv), operation, self.limit).await
+        let start = self.within(self.start(run_as, argv), operation, self.limit);
+        trace::operation(&self.node, "start", operation, start).await
     }
 
     /// [`Transport::spawn`], as root, for a program that is sent many megabytes.
@@ -210,7 +226,8 @@ impl Transport {
     /// # Errors
     /// As [`Transport::spawn`].
     pub async fn spawn_receiver(&self, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
-        self.within(self.start_with(RunAs::Root, argv, Input::Large), operation, self.limit).await
+        let start = self.within(self.start_with(RunAs::Root, argv, Input::Large), operation, self.limit);
+        trace::operation(&self.node, "start", operation, start).await
     }
 
     /// Runs a program with these bytes on its standard input.
@@ -226,8 +243,11 @@ impl Transport {
         limit: Duration,
     ) -> Result<Output, NodeError> {
         let run = async { self.start(run_as, argv).await?.finish(input).await };
-        let output = self.within(run, operation, limit).await?;
-        self.root_refusal(&output, operation).filter(|_| run_as == RunAs::Root).map_or(Ok(output), Err)
+        let run = async {
+            let output = self.within(run, operation, limit).await?;
+            self.root_refusal(&output, operation).filter(|_| run_as == RunAs::Root).map_or(Ok(output), Err)
+        };
+        trace::operation(&self.node, "run", operation, run).await
     }
 
     /// Awaits a part of an operation on the node within a limit.
@@ -262,6 +282,9 @@ impl Transport {
 
     /// Returns the error of a program whose stream broke, or which was never started.
     pub fn broken(&self, operation: &str, error: &io::Error) -> NodeError {
+        if let Some(login) = error.get_ref().and_then(|error| error.downcast_ref::<NodeError>()) {
+            return login.clone();
+        }
         let failed = NodeError::failed(&self.node, operation, error).kind(match error.kind() {
             io::ErrorKind::TimedOut => Kind::TimedOut,
             // `sync::files` uses this kind for a file that changed
@@ -329,7 +352,7 @@ impl Transport {
             let _ = process.stdin.flush().await;
             Ok(process)
         };
-        self.within(start, operation, self.limit).await
+        trace::operation(&self.node, "follow", operation, self.within(start, operation, self.limit)).await
     }
 
     /// Checks how a script of [`Transport::follow`] ended whose output has been read.

@@ -3,6 +3,9 @@
 
 mod client;
 mod config;
+mod kept;
+mod masters;
+mod settings;
 
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -10,25 +13,27 @@ use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote::readable;
+use crate::trace;
 use crate::transport::host_key::{self, ChangedHostKey};
+use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
-use openssh::{KnownHosts, Session, SessionBuilder};
-use rustix::process::{Pid, Signal};
+use kept::{Directory, Kept};
+use openssh::Session;
+use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tempfile::TempDir;
+use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-
-const PREFIX: &str = "hvdctl-ssh.";
 
 /// Precedes the message of a jump host's ssh.
 const JUMP_HOST_PREFIX: &str = "jump host: ";
@@ -37,13 +42,19 @@ const JUMP_HOST_PREFIX: &str = "jump host: ";
 /// (`MaxStartups`, sshd_config(5)).
 const OVER_JUMP_HOSTS: usize = 8;
 
+/// The path of a control socket may have about 100 bytes, so it is here whatever TMPDIR says.
+const TMP: &str = "/tmp";
+
 /// Time limit for local programs that contact no node.
 const HERE_LIMIT: Duration = Duration::from_secs(10);
 
-/// This process's control sockets and its generated configuration. Its directory is removed on drop.
+/// How nodes are logged in to: ssh's generated configuration, the connections that outlive the command, and this process's own
+/// control sockets. Their directory is removed on drop.
 #[derive(Debug)]
 pub struct Control {
-    dir: tempfile::TempDir,
+    /// The directory of this process's sockets, once there are any.
+    dir: Mutex<Option<TempDir>>,
+    keeping: Option<Keeping>,
     config: PathBuf,
     client: Client,
     /// The user's own configuration of this cluster, for hints.
@@ -54,6 +65,57 @@ pub struct Control {
     jumping: Semaphore,
     known: Mutex<KnownHostKeys>,
     events: Events,
+}
+
+/// How connections are kept for later commands.
+#[derive(Debug)]
+struct Keeping {
+    directory: Directory,
+    settings: Settings,
+    /// For how long without use.
+    idle: Duration,
+}
+
+/// A connection to a node.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its session.
+    pub session: Arc<Session>,
+    /// Whether an earlier command has opened it, so that the node may be gone.
+    pub is_resumed: bool,
+    kept: Option<Kept>,
+    /// For one that ends without use, but is not kept.
+    _in_use: Option<UnixStream>,
+}
+
+impl Connection {
+    fn kept(kept: Kept, is_resumed: bool) -> Connection {
+        Connection { session: Arc::new(kept.session()), is_resumed, kept: Some(kept), _in_use: None }
+    }
+
+    /// Returns whether it outlives the command.
+    pub fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Returns what the access script reported over this connection not long ago.
+    pub fn access(&self) -> Option<String> {
+        self.kept.as_ref()?.access()
+    }
+
+    /// Lets the commands of the next minute use what the access script has reported; nothing makes them ask.
+    pub fn set_access(&self, report: &str) {
+        if let Some(kept) = &self.kept {
+            kept.set_access(report);
+        }
+    }
+
+    /// Lets no other command use it.
+    pub async fn discard(&self) {
+        if let Some(kept) = &self.kept {
+            kept.discard().await;
+        }
+    }
 }
 
 /// What is known before a first contact.
@@ -111,15 +173,18 @@ impl HostConfig {
 }
 
 impl Control {
-    /// Creates the directory (mode 700) and the configuration that includes the cluster's, the user's and the system's. `strict`:
-    /// no unknown host key is accepted.
+    /// Writes the configuration that includes the cluster's, the user's and the system's. `strict`: no unknown host key is accepted.
     ///
     /// # Errors
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
     pub async fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
         let here = |e: io::Error| Error::Local(format!("cannot prepare the ssh configuration: {e}"));
-        let client = Client::find().await?;
-        remove_stale_directories();
+        let program = which::which("ssh").ok();
+        let directory = kept_directory(cluster, events).await;
+        let client = match &directory {
+            Some(directory) => Client::remembered(program.as_deref(), directory).await?,
+            None => Client::find().await?,
+        };
         if let Some(named) = &cluster.ssh_config {
             fs::File::open(named).map_err(|e| {
                 Error::usage(
@@ -128,15 +193,24 @@ impl Control {
                 )
             })?;
         }
-        // the path of a control socket may have about 100 bytes, so the directory is in /tmp whatever TMPDIR says
-        let prefix = format!("{PREFIX}{}.", std::process::id());
-        let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").map_err(here)?;
-        let config = dir.path().join("config");
         let own_known_hosts = own_known_hosts()?;
         let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, &client)?;
-        fs::write(&config, text).map_err(here)?;
+        let (keeping, dir, config) = match directory {
+            Some(directory) => {
+                let config = directory.shared(&format!("config.{}", settings::text_key(&text)), &text).map_err(here)?;
+                let settings = Settings::read(&text, client.home.as_deref(), program.as_deref());
+                (Some(Keeping { directory, settings, idle: cluster.connection_idle }), None, config)
+            }
+            None => {
+                let dir = masters::directory(Path::new(TMP)).map_err(here)?;
+                let config = dir.path().join("config");
+                fs::write(&config, text).map_err(here)?;
+                (None, Some(dir), config)
+            }
+        };
         Ok(Control {
-            dir,
+            dir: Mutex::new(dir),
+            keeping,
             config,
             client,
             named_config: cluster.ssh_config.clone(),
@@ -148,13 +222,36 @@ impl Control {
         })
     }
 
-    /// Opens the session of a node. First contacts are reported whether the login succeeds or not: ssh stores host keys before it
-    /// logs in.
+    /// Returns a connection to a node that an earlier command has left open, or else opens one that later commands can use.
+    ///
+    /// # Errors
+    /// As [`Control::connect`].
+    pub async fn open(&self, node: &Node, limit: Duration) -> Result<Connection, NodeError> {
+        let Some(keeping) = &self.keeping else { return self.login(node, limit, None).await };
+        let resolved = if keeping.settings.is_unsteady { Some(self.resolve(node).await?) } else { None };
+        let key = keeping.settings.key(node, self.keep_alive.as_secs(), resolved.as_deref());
+        match keeping.directory.resume(&key).await {
+            Some(kept) => Ok(Connection::kept(kept, true)),
+            None => self.login(node, limit, Some((keeping, &key))).await,
+        }
+    }
+
+    /// Opens a connection to a node, which ends with the command. First contacts are reported whether the login succeeds or not: ssh
+    /// stores host keys before it logs in.
     ///
     /// # Errors
     /// [`NodeError`] of kind unreachable, with ssh's own message.
-    pub async fn connect(&self, node: &Node, limit: Duration) -> Result<Arc<Session>, NodeError> {
-        let resolved = self.resolve(node).await?;
+    pub async fn connect(&self, node: &Node, limit: Duration) -> Result<Connection, NodeError> {
+        self.login(node, limit, None).await
+    }
+
+    async fn login(
+        &self,
+        node: &Node,
+        limit: Duration,
+        keep: Option<(&Keeping, &str)>,
+    ) -> Result<Connection, NodeError> {
+        let resolved = HostConfig::parse(&self.resolve(node).await?);
         let known_hosts = resolved.known_hosts(&self.own_known_hosts).map(|file| self.expand(&file));
         {
             let KnownHostKeys { lines, nodes } = &mut *self.known();
@@ -163,45 +260,77 @@ impl Control {
                 lines.entry(file.clone()).or_insert_with(|| read(file).lines().map(str::to_owned).collect());
             }
         }
-        let session = self.open(node, &resolved, limit).await;
+        let start = self.start(node, &resolved, limit, keep.map(|(keeping, _)| keeping));
+        let session = trace::operation(&node.name, "ssh", "log in", start).await;
         if let Some(file) = &known_hosts {
             self.report_contacts(file);
         }
-        session
+        let session = session?;
+        let Some((keeping, key)) = keep else {
+            return Ok(Connection { session: Arc::new(session), is_resumed: false, kept: None, _in_use: None });
+        };
+        if let Some(kept) = keeping.directory.keep(key, session.control_socket(), keeping.idle).await {
+            // its directory is this process's
+            let (socket, _) = session.detach();
+            let _ = socket.parent().map(fs::remove_dir_all);
+            return Ok(Connection::kept(kept, false));
+        }
+        // another command was faster
+        let in_use = kept::hold(session.control_socket()).await;
+        Ok(Connection { session: Arc::new(session), is_resumed: false, kept: None, _in_use: in_use })
     }
 
-    async fn open(&self, node: &Node, resolved: &HostConfig, limit: Duration) -> Result<Arc<Session>, NodeError> {
+    /// Starts an ssh master. One that is kept holds no directory of this machine in use.
+    async fn start(
+        &self,
+        node: &Node,
+        resolved: &HostConfig,
+        limit: Duration,
+        keeping: Option<&Keeping>,
+    ) -> Result<Session, NodeError> {
         let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
-        let mut builder = SessionBuilder::default();
-        builder
-            .control_directory(self.dir.path())
-            .config_file(&self.config)
-            .known_hosts_check(if resolved.is_strict() { KnownHosts::Strict } else { KnownHosts::Add })
-            .connect_timeout(limit)
-            .server_alive_interval(self.keep_alive);
-        if let Some(user) = &node.user {
-            builder.user(user.clone());
+        let mut ssh = Command::new("ssh");
+        if keeping.is_some_and(|keeping| !keeping.settings.is_relative) {
+            ssh.current_dir("/");
         }
-        if let Some(port) = node.ssh_port {
-            builder.port(port);
+        let persist = keeping.map_or("yes".to_owned(), |keeping| keeping.idle.as_secs().to_string());
+        let strict = if resolved.is_strict() { "yes" } else { "accept-new" };
+        ssh.arg("-F").arg(&self.config).args(["-M", "-f", "-N"]);
+        for option in [
+            format!("ControlPersist={persist}"),
+            "BatchMode=yes".to_owned(),
+            format!("StrictHostKeyChecking={strict}"),
+            format!("ConnectTimeout={}", limit.as_secs()),
+            format!("ServerAliveInterval={}", self.keep_alive.as_secs()),
+        ] {
+            ssh.arg("-o").arg(option);
         }
-        if let Some(identity) = &node.identity {
-            builder.keyfile(identity);
+        if node.identity.is_some() {
+            ssh.args(["-o", "IdentitiesOnly=yes"]);
         }
-        if let Some(jump) = &node.jump {
-            builder.jump_hosts([jump]);
-        }
+        ssh.args(login_options(node));
         // ssh's own time-out ends at the banner, and a server may stall later
         let whole = limit + Duration::from_secs(5);
-        let message = match timeout(whole, builder.connect_mux(&node.host)).await {
-            Ok(Ok(session)) => return Ok(Arc::new(session)),
-            Ok(Err(error)) => causes(&error),
+        let started = async { masters::start(ssh, self.directory()?.as_path(), &node.host).await };
+        let message = match timeout(whole, started).await {
+            Ok(Ok(session)) => return Ok(session),
+            Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} s", whole.as_secs()),
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
         let jump_host =
             if failure::is_from_jump_host(&message) { self.jump_host_error(node, limit).await } else { None };
         Err(self.explain(node, &jump_host.map_or(message, |error| format!("{JUMP_HOST_PREFIX}{error}"))))
+    }
+
+    /// Returns the directory of this process's sockets. It is in the file system of those that are kept.
+    fn directory(&self) -> io::Result<PathBuf> {
+        let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dir) = &*dir {
+            return Ok(dir.path().to_owned());
+        }
+        let parent = self.keeping.as_ref().map_or(Path::new(TMP), |keeping| keeping.directory.path());
+        Ok(dir.insert(masters::directory(parent)?).path().to_owned())
     }
 
     /// Returns what `ssh` itself writes where the session only learned that the connection was closed.
@@ -226,7 +355,7 @@ impl Control {
     /// # Errors
     /// When there is none.
     pub async fn operators_key(&self, node: &Node) -> Result<String, NodeError> {
-        let resolved = self.resolve(node).await?;
+        let resolved = HostConfig::parse(&self.resolve(node).await?);
         let identities = match &node.identity {
             Some(identity) => vec![identity.display().to_string()],
             None => resolved.all("identityfile").to_vec(),
@@ -242,6 +371,8 @@ impl Control {
             let file = readable(&identity.display().to_string());
             return Err(missing.hint(format!("derive it from the private key: ssh-keygen -y -f {file} > {file}.pub")));
         }
+        local::find("ssh-add", client::PACKAGE)
+            .map_err(|lack| NodeError::failed(&node.name, "ask the ssh agent", lack.message).hint(lack.hint))?;
         let mut agent = Command::new("ssh-add");
         if let Some(socket) = resolved.first("identityagent").filter(|socket| *socket != "SSH_AUTH_SOCK") {
             agent.env("SSH_AUTH_SOCK", self.expand(socket));
@@ -251,14 +382,15 @@ impl Control {
         key.ok_or_else(|| missing.hint("create one: ssh-keygen -t ed25519"))
     }
 
-    async fn resolve(&self, node: &Node) -> Result<HostConfig, NodeError> {
+    /// Returns the user's settings for a node, as `ssh -G` prints them.
+    async fn resolve(&self, node: &Node) -> Result<String, NodeError> {
         let mut ssh = self.plain(node, HERE_LIMIT);
         let resolved = output(ssh.args(["-G", "--", &node.host]), HERE_LIMIT).await;
         let resolved = resolved.map_err(|e| self.explain(node, &format!("ssh -G: {e}")))?;
         if !resolved.status.success() {
             return Err(self.explain(node, &String::from_utf8_lossy(&resolved.stderr)));
         }
-        Ok(HostConfig::parse(&String::from_utf8_lossy(&resolved.stdout)))
+        Ok(String::from_utf8_lossy(&resolved.stdout).into_owned())
     }
 
     /// Expands `~/` in what `ssh -G` prints.
@@ -352,10 +484,15 @@ fn login_options(node: &Node) -> Vec<String> {
     let options = [
         ("-l", node.user.clone()),
         ("-p", node.ssh_port.map(|port| port.to_string())),
-        ("-i", node.identity.as_ref().map(|file| file.display().to_string())),
+        ("-i", node.identity.as_ref().map(|file| absolute(file).display().to_string())),
         ("-J", node.jump.clone()),
     ];
     options.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?])).flatten().collect()
+}
+
+/// Returns the path that a file has from every directory.
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
 fn login(node: &Node) -> String {
@@ -376,50 +513,38 @@ pub fn is_refused(message: &str) -> bool {
 }
 
 impl Drop for Control {
-    /// An ssh that was still connecting when its login was cancelled continues, and would become an unused master.
-    /// While it ends it may still write to the directory.
     fn drop(&mut self) {
-        for _ in 0..50 {
-            end_processes_of(self.dir.path());
-            if fs::remove_dir_all(self.dir.path()).is_ok() || !self.dir.path().exists() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        if let Some(dir) = self.dir.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            masters::remove(dir.path());
         }
     }
 }
 
-/// Removes the directories, and ends the masters, of hvdctl processes that were killed.
-fn remove_stale_directories() {
-    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u32>().ok());
-        let owner = owner.and_then(|pid| i32::try_from(pid).ok());
-        let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
-        if owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours) {
-            end_processes_of(&entry.path());
-            let _ = fs::remove_dir_all(entry.path());
+/// Returns the directory of kept connections after it has been cleaned, and cleans the one of those that end with a command.
+async fn kept_directory(cluster: &Cluster, events: &Events) -> Option<Directory> {
+    let opened = (!cluster.connection_idle.is_zero()).then(Directory::open);
+    match opened {
+        Some(Ok(directory)) => {
+            masters::remove_stale_directories(directory.path());
+            directory.clean().await;
+            return Some(directory);
         }
+        Some(Err(why)) => events.warn(format!(
+            "connections end with this command: {why}\n  hint: remove it, or set `connection_idle_s = 0` in the inventory"
+        )),
+        None => {}
     }
+    masters::remove_stale_directories(Path::new(TMP));
+    None
 }
 
-/// Returns whether there is no process of this number.
-fn has_ended(pid: i32) -> bool {
-    Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
-}
-
-/// Ends every ssh of ours whose control socket is, or would be, in this directory: its arguments have the path, and so has the title
-/// that a master gives itself. Without /proc (macOS) none is found, and an ssh that was still connecting ends at its own time limit.
-fn end_processes_of(directory: &Path) {
-    let directory = directory.as_os_str().as_encoded_bytes();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = process.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
-        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let is_ssh = arguments.starts_with(b"ssh") && arguments.windows(directory.len()).any(|w| w == directory);
-        if let Some(pid) = pid.filter(|_| is_ssh) {
-            let _ = rustix::process::kill_process(pid, Signal::TERM);
-        }
-    }
+/// Closes the connections to a node that earlier commands have left open, whatever the settings were. Returns whether there was one.
+///
+/// # Errors
+/// When the directory of kept connections is not used.
+pub async fn disconnect(node: &Node) -> Result<bool, Error> {
+    let directory = Directory::open().map_err(|why| Error::Local(format!("cannot use the kept connections: {why}")))?;
+    Ok(directory.close(&settings::host_prefix(&node.host)).await > 0)
 }
 
 /// Returns the causes of an error in one line.
@@ -443,7 +568,8 @@ mod tests {
 
     fn control(named: Option<&Path>) -> Control {
         Control {
-            dir: tempfile::tempdir().unwrap(),
+            dir: Mutex::default(),
+            keeping: None,
             config: PathBuf::new(),
             client: Client::default(),
             named_config: named.map(Path::to_owned),

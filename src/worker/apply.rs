@@ -46,7 +46,7 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.ranks, is_open);
     operations.extend(plan::orphaned_shells(&cluster.name, containers, facts.clock));
     operations.extend(plan::worker(desired, image_id, containers).map_err(|foreign| {
-        let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
+        let hint = foreign.hint("cluster.worker");
         NodeError::failed(node, &format!("start {}", desired.name), foreign).hint(hint)
     })?);
     Ok(operations)
@@ -163,8 +163,7 @@ impl WorkerPlan {
     }
 
     fn node_plan(&self) -> NodePlan<'_> {
-        let ObservedNode { facts, runtime, .. } = &self.observed;
-        NodePlan { name: self.node(), facts, containers: &runtime.containers, operations: &self.left }
+        node_plan(&self.observed, &self.left)
     }
 }
 
@@ -180,6 +179,33 @@ pub fn end_jobs<'a>(cluster: &Cluster, plans: &mut [WorkerPlan], jobs: impl Iter
     }
 }
 
+/// Checks that no job would be disrupted by what is planned on these nodes.
+///
+/// # Errors
+/// [`disrupted_error`] if one would.
+pub fn check_disrupted<'a>(
+    cluster: &Cluster,
+    planned: impl Iterator<Item = (&'a ObservedNode, &'a [Operation])>,
+) -> Result<(), Error> {
+    let plans: Vec<_> = planned.map(|(observed, operations)| node_plan(observed, operations)).collect();
+    let disrupted = plan::disrupted_jobs(&cluster.name, &plans);
+    if disrupted.is_empty() { Ok(()) } else { Err(disrupted_error(&disrupted)) }
+}
+
+/// Checks the same of one node before its worker is changed: only then is it known which project the worker has to mount.
+fn check_worker_unused(cluster: &Cluster, observed: &ObservedNode, operations: &[Operation]) -> Result<(), NodeError> {
+    let disrupted = plan::disrupted_jobs(&cluster.name, &[node_plan(observed, operations)]);
+    let Some(job) = disrupted.keys().next() else { return Ok(()) };
+    let operation = format!("replace {}", cluster.worker);
+    let hint = format!("wait until it ends, or end it with `hvdctl stop {job}`");
+    Err(NodeError::failed(observed.name(), &operation, format!("job {job} is running there")).hint(hint))
+}
+
+fn node_plan<'a>(observed: &'a ObservedNode, operations: &'a [Operation]) -> NodePlan<'a> {
+    let ObservedNode { facts, runtime, .. } = observed;
+    NodePlan { name: observed.name(), facts, containers: &runtime.containers, operations }
+}
+
 /// Returns the error of a command that would disrupt these jobs.
 pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
     let lines = jobs.iter().map(|(job, nodes)| {
@@ -191,11 +217,12 @@ pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
     )
 }
 
-/// Makes a worker the desired one, writes the nodes' names there, and asks whether it is ready for ranks. No job may have ranks in it: one
-/// that has lost its GPUs is recreated.
+/// Makes a worker the desired one, writes the nodes' names there, and asks whether it is ready for ranks. One that has lost its
+/// GPUs is recreated.
 ///
 /// # Errors
-/// As of [`plan()`] and [`execute`], or if a new worker does not see its GPUs.
+/// As of [`plan()`] and [`execute`], if another job has ranks in the worker that would be replaced, or if a new worker does not see its
+/// GPUs.
 pub async fn ensure(
     inventory: &Inventory,
     observed: &ObservedNode,
@@ -205,14 +232,17 @@ pub async fn ensure(
 ) -> Result<(), NodeError> {
     let cluster = &inventory.cluster;
     let operations = plan(cluster, observed, desired)?;
+    check_worker_unused(cluster, observed, &operations)?;
     apply(inventory, observed, &operations, events).await?;
     let Some(lost) = prepare(cluster, observed, &desired.name, names).await? else { return Ok(()) };
     let is_new = operations.iter().any(|o| matches!(o, Operation::Create(created) if created.name == desired.name));
     let Some(worker) = running_worker(cluster, &observed.runtime.containers).filter(|_| !is_new) else {
         return Err(ready::error(observed, &desired.name, &lost));
     };
+    let operations = plan::recreate(worker, desired, LOST_GPUS);
+    check_worker_unused(cluster, observed, &operations)?;
     events.warn(format!("{}: {} was {lost}; it is recreated", observed.name(), desired.name));
-    apply(inventory, observed, &plan::recreate(worker, desired, LOST_GPUS), events).await?;
+    apply(inventory, observed, &operations, events).await?;
     match prepare(cluster, observed, &desired.name, names).await? {
         Some(lost) => Err(ready::error(observed, &desired.name, &lost)),
         None => Ok(()),

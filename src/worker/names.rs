@@ -19,7 +19,7 @@ pub async fn write(
 ) -> Result<(), NodeError> {
     let Some(entries) = names.of_node(observed.name()) else { return Ok(()) };
     let operation = format!("write the nodes' names to /etc/hosts in {container}");
-    let program = program(&entries);
+    let program = program(&entries).map_err(|e| NodeError::failed(observed.name(), &operation, e))?;
     let output = observed
         .runtime
         .engine
@@ -29,6 +29,6 @@ pub async fn write(
 }
 
 /// Returns the program that writes the names. Lists and strings are the same in JSON and in Python.
-fn program(entries: &[&HostEntry]) -> String {
-    format!("{HOSTS}\n\nwrite({})\n", serde_json::to_string(entries).unwrap_or_default())
+fn program(entries: &[&HostEntry]) -> Result<String, serde_json::Error> {
+    Ok(format!("{HOSTS}\n\nwrite({})\n", serde_json::to_string(entries)?))
 }

@@ -7,6 +7,7 @@ mod disrupted;
 mod tests;
 
 use crate::inventory::Cluster;
+use crate::model::format::NewerFormat;
 use crate::node::facts::{Facts, Span};
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role};
@@ -88,31 +89,52 @@ pub fn summarize(steps: &[String]) -> String {
     if steps.is_empty() { "unchanged".to_owned() } else { steps.join(", ") }
 }
 
-/// A container that has the name of the desired one and is not this cluster's.
+/// A container that has the name of the desired one and is not this cluster's, or not this hvdctl's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a container named {name} exists already and {}", match .cluster {
-    Some(cluster) => format!("belongs to the cluster {cluster}"),
-    None => "was not created by hvdctl".to_owned(),
+#[error("a container named {name} exists already and {}", match (.newer, .cluster) {
+    (Some(newer), _) => format!("its labels were {newer}"),
+    (None, Some(cluster)) => format!("belongs to the cluster {cluster}"),
+    (None, None) => "was not created by hvdctl".to_owned(),
 })]
 pub struct ForeignContainer {
     /// The name.
     pub name: String,
-    /// The other hvdctl cluster that it belongs to, if any.
+    /// The hvdctl cluster that it belongs to, if any.
     pub cluster: Option<String>,
+    /// That a newer hvdctl created it.
+    pub newer: Option<NewerFormat>,
 }
 
 impl ForeignContainer {
-    /// Returns the container of this name if it does not belong to the cluster.
+    /// Returns the container of this name if it does not belong to the cluster, or a newer hvdctl created it.
     pub fn find(name: &str, cluster: &str, containers: &[ContainerSummary]) -> Option<ForeignContainer> {
-        let foreign = containers.iter().find(|c| c.name == name && !c.belongs_to(cluster))?;
-        Some(ForeignContainer { name: name.to_owned(), cluster: foreign.label(LABEL_CLUSTER).map(str::to_owned) })
+        let found = containers.iter().find(|c| c.name == name)?;
+        ForeignContainer::of(found, cluster)
+    }
+
+    fn of(container: &ContainerSummary, cluster: &str) -> Option<ForeignContainer> {
+        let is_ours = container.belongs_to(cluster);
+        let newer = container.check_format().err().filter(|_| is_ours);
+        let is_foreign = newer.is_some() || !is_ours;
+        let cluster = container.label(LABEL_CLUSTER).map(str::to_owned);
+        is_foreign.then(|| ForeignContainer { name: container.name.clone(), cluster, newer })
+    }
+
+    /// Returns the next step. `setting`: the inventory's for the name.
+    pub fn hint(&self, setting: &str) -> String {
+        match self.newer {
+            None => format!("remove or rename it, or set {setting} to another name than {}", self.name),
+            Some(_) => {
+                "use the hvdctl that created it; or, when no job needs it any more, `hvdctl down` removes it".into()
+            }
+        }
     }
 }
 
 /// Returns the operations that bring a node's worker to the desired state; none if it is.
 ///
 /// # Errors
-/// [`ForeignContainer`] if another container has the worker's name. Nothing may be done then.
+/// [`ForeignContainer`] if another container has the worker's name, or the cluster's worker is a newer hvdctl's. Nothing may be done then.
 pub fn worker(
     desired: &ContainerSpec,
     image_id: &str,
@@ -125,8 +147,11 @@ pub fn worker(
     let is_renamed = |c: &&ContainerSummary| {
         c.name != desired.name && c.belongs_to(&desired.cluster) && c.is(Role::Worker) && c.job().is_none()
     };
-    let renamed = containers.iter().filter(is_renamed).filter(|_| desired.job.is_none());
-    let mut operations: Vec<Operation> = renamed.map(|c| remove(c, vec!["renamed".into()])).collect();
+    let renamed: Vec<_> = containers.iter().filter(is_renamed).filter(|_| desired.job.is_none()).collect();
+    if let Some(foreign) = renamed.iter().find_map(|container| ForeignContainer::of(container, &desired.cluster)) {
+        return Err(foreign);
+    }
+    let mut operations: Vec<Operation> = renamed.into_iter().map(|c| remove(c, vec!["renamed".into()])).collect();
     let create = Operation::Create(Box::new(desired.clone()));
     let Some(container) = containers.iter().find(|c| c.name == desired.name) else {
         operations.push(create);
@@ -181,7 +206,7 @@ pub fn worker_status(
     planned: Option<&[Operation]>,
 ) -> (&'static str, Vec<String>) {
     let Some(worker) = containers.iter().find(|c| c.name == cluster.worker) else { return ("none", Vec::new()) };
-    if !worker.belongs_to(&cluster.name) {
+    if ForeignContainer::of(worker, &cluster.name).is_some() {
         return ("foreign", Vec::new());
     }
     let differs = planned.into_iter().flatten().find_map(|operation| match operation {
@@ -211,7 +236,8 @@ pub fn orphaned_shells(cluster: &str, containers: &[ContainerSummary], clock: Op
     let is_orphaned = |c: &&ContainerSummary| {
         let age = clock.zip(c.created).map(|(clock, created)| clock.low - created as f64);
         let is_old = age.is_some_and(|age| age > SHELL_START_TIMEOUT);
-        is_old && c.belongs_to(cluster) && c.is(Role::Shell) && c.state == ContainerState::Created
+        let is_ours = c.belongs_to(cluster) && c.check_format().is_ok();
+        is_old && is_ours && c.is(Role::Shell) && c.state == ContainerState::Created
     };
     containers.iter().filter(is_orphaned).map(|c| remove(c, vec!["never started".into()])).collect()
 }

@@ -131,6 +131,7 @@ pub fn schema() -> Value {
         "keys-rotate": KeysRotate,
         "up": Nodes<UpNode>,
         "down": Nodes<DownNode>,
+        "disconnect": Nodes<DisconnectNode>,
         "drain": Nodes<DrainNode>,
         "status": Nodes<NodeStatus>,
         "doctor": Doctor,

@@ -3,7 +3,7 @@
 use crate::pool::gateway;
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{
-    Lab, NODES, Restore, controllers, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
+    Lab, NODES, Restore, controllers, id_of, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
     sessions_of,
 };
 use serde_json::Value;
@@ -274,4 +274,35 @@ mod full {
         logs.end(s(60)).code(0);
         assert_eq!(jobs(&lab)[0]["state"], "failed");
     }
+}
+
+#[test]
+fn a_job_of_a_newer_hvdctl_keeps_its_node_until_it_is_stopped() {
+    let lab = Lab::up();
+    let project = lab.project("digits", &[("train.py", "print('trained')\n")]);
+    let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "python3", "train.py"]);
+    let (id, directory) = ("20261121-101500-4f2a", "/opt/horovod/jobs/20261121-101500-4f2a");
+    let record = format!(r#"{{"format":3,"id":"{id}","cluster":"lab","launcher":"slurm"}}"#);
+    let rank = format!("docker exec -d -e HVDCTL_TEST=1 -e HVDCTL_JOB={id} -e HVDCTL_PROGRAM=1 hworker sleep 500");
+    on(
+        "node2",
+        &format!(
+            "mkdir -p {directory} && echo '{record}' >{directory}/job.json && echo '{{}}' >{directory}/env.json && {rank}"
+        ),
+    );
+    assert!(eventually(s(10), || !rank_processes("node2").is_empty()));
+    let worker = id_of("node2", "hworker");
+
+    let newer = "its record cannot be read: written by a newer hvdctl (format 3); this one reads up to 1";
+    train().code(125).complains(&[&format!("node2 is allocated exclusively to job {id}"), "written by a newer hvdctl"]);
+    assert_eq!((id_of("node2", "hworker"), rank_processes("node2").lines().count()), (worker.clone(), 1));
+    lab.hvdctl(&["jobs", "--running"]).code(0).says(&[id, "unreadable", "node2", newer]);
+
+    lab.hvdctl(&["stop", id]).code(0).says(&[&format!("job {id} has ended")]);
+    assert_eq!(
+        (rank_processes("node2"), on("node2", &format!("ls {directory}"))),
+        (String::new(), "job.json\nresult.json\n".into())
+    );
+    assert_eq!(id_of("node2", "hworker"), worker);
+    train().code(0).says(&["[0 node1] trained", "[1 node2] trained"]);
 }

@@ -232,9 +232,20 @@ DistributedSampler.set_epoch = pace
 runpy.run_path('train.py', run_name='__main__')
 ";
 
+/// The launcher is on the master, which is not selected.
+fn outputs_come_from_nodes_without_the_master(lab: &Lab) {
+    let project = lab.project("others", &[("train.py", "import os; open('own-' + os.environ['RANK'], 'w')")]);
+    let results = lab.path().join("others-results");
+    let on = ["--on", "node2,node3", "train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"];
+    let done = lab.hvdctl(&[&on[..], &["--fetch", results.to_str().unwrap()]].concat());
+    let done = done.code(0).complains(&["2 fetched"]);
+    assert!(["own-0", "own-1"].iter().all(|name| results.join(name).exists()), "{}", done.err);
+}
+
 #[test]
 fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undisturbed_one() {
     let lab = Lab::three_up_with_full_image();
+    outputs_come_from_nodes_without_the_master(&lab);
     let elastic = ("horovodrun", include_str!("../../examples/digits_elastic/train.py"));
     let ddp = ("torchrun", include_str!("../../examples/digits_ddp/train.py"));
     for (launcher, program) in if FULL { vec![elastic, ddp] } else { vec![elastic] } {

@@ -4,6 +4,7 @@ use crate::operator::{Operator, engine_has, needle, nothing_is_there, password, 
 use crate::process::{Running, eventually, s};
 use crate::state::{FULL, NODES, files_with, no_job_is_left, node_sh, on, ours};
 use crate::watch::{DIRECTORIES, Watcher};
+use std::fs;
 use std::process::Command;
 
 /// A detached job, and the output of one.
@@ -169,12 +170,24 @@ fn no_process_log_or_file_shows_a_sudo_password() {
     operator.sudo_password(&password("asks"));
     let watchers: Vec<(&str, Watcher)> = NODES.iter().map(|n| (*n, Watcher::start(Some(n), &DIRECTORIES))).collect();
     let here = Watcher::start(None, &[]);
-    for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"]] {
+    operator.set("TOKEN", "of-the-user");
+    let run = ["--log-file", "log", "run", "-np", "2", "-e", "TOKEN", "--", "sh", "-c", ": an-argument"];
+    for args in [&["--log-file", "log", "keys", "push"][..], &["--log-file", "log", "up"], &run] {
         let done = operator.hvdctl(args).code(0);
         assert!(!done.out.contains(&secret) && !done.err.contains(&secret));
     }
-    let loud = operator.hvdctl(&["-vv", "status"]).code(0);
-    assert!(!loud.out.contains(&secret) && !loud.err.contains(&secret));
+    let loud = operator.hvdctl(&["-vvv", "status"]).code(0);
+    assert!(!loud.out.contains(&secret) && !loud.err.contains(&secret) && loud.err.contains("read the node state"));
+    // nor does what hvdctl notes of each operation, where a private key and the user's own words would be, too
+    let log = fs::read_to_string(operator.lab.path().join("log")).unwrap();
+    let private = on("node1", "cat /opt/horovod/ssh/id_ed25519");
+    let key = private.lines().nth(2).unwrap();
+    assert!(log.contains("operation=\"write the keys to /opt/horovod/ssh\"") && log.contains("exited ms="), "{log}");
+    for word in [&secret, key, "of-the-user", "an-argument"] {
+        assert!(!log.contains(word), "{word}: {log}");
+    }
+    let kept = operator.home().join(".local/state/hvdctl/log");
+    assert_eq!(fs::read_dir(kept).unwrap().count(), 0, "all commands have succeeded");
     here.saw_but_not("this machine", "hvdctl-ssh.", &secret);
     for (node, watcher) in watchers {
         watcher.saw_but_not(node, "sudo\0", &secret);

@@ -6,6 +6,7 @@
 //! [`state::FULL`].
 
 mod concurrent;
+mod connections;
 mod converge;
 mod doctor;
 #[path = "../documented/mod.rs"]

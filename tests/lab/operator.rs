@@ -51,7 +51,7 @@ impl Operator {
     /// Replaces the inventory.
     pub fn inventory(&self, hosts: &[&str; 2], node1: &str, node2: &str) {
         let text = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{IMAGE}\"\nconnect_timeout_s = 10\nkey_type = \"ed25519\"\n\n\
+            "[cluster]\nname = \"lab\"\nimage = \"{IMAGE}\"\nconnect_timeout_s = 10\nconnection_idle_s = 0\nkey_type = \"ed25519\"\n\n\
              [defaults]\ngpus = 1\n\n[[node]]\nname = \"node1\"\nhost = \"{}\"\n{node1}\n\n\
              [[node]]\nname = \"node2\"\nhost = \"{}\"\n{node2}\n",
             hosts[0], hosts[1]

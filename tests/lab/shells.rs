@@ -2,8 +2,9 @@
 
 use crate::operator::Operator;
 use crate::process::{eventually, run, s};
-use crate::state::{Lab, NODES, Restore, no_job_is_left, node_sh, on, ours};
+use crate::state::{Lab, NODES, Restore, address, no_job_is_left, node_sh, on, ours};
 use std::fs;
+use std::net::TcpStream;
 use std::process::Command;
 
 /// The start-up file of the login on node2, which is put back as it was.
@@ -130,7 +131,27 @@ fn one_program_at_a_time_on_a_connection_is_enough() {
     }
     lab.hvdctl(&["status"]).code(0).says(&["up"]);
     lab.hvdctl(&["doctor"]).says(&["node2: its sshd has MaxSessions 1", "set MaxSessions to 10"]);
+    // and on one that an earlier command has left open
+    lab.edit("connection_idle_s = 0", "connection_idle_s = 600");
+    for _ in 0..2 {
+        lab.hvdctl(&["status"]).code(0).says(&["up"]);
+    }
     no_job_is_left();
+}
+
+#[test]
+fn a_node_without_room_for_a_login_is_reached_over_an_open_connection() {
+    let lab = Lab::up();
+    lab.edit("connection_idle_s = 0", "connection_idle_s = 600");
+    let _back = with_sshd("MaxStartups 1:100:1\n");
+    let exec = || lab.hvdctl(&["exec", "--on", "node2", "--", "true"]);
+    exec().code(0);
+    let _waiting = TcpStream::connect((address("node2"), 22)).unwrap();
+    eventually(s(5), || on("node2", "pgrep -fc '^sshd: .*1 of 1-1 startups' || :").trim() == "1");
+    exec().code(0);
+    lab.hvdctl(&["status"]).code(0);
+    lab.hvdctl(&["disconnect"]).code(0);
+    exec().code(125).complains(&["error: node2: cannot log in by ssh as "]);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Lab {
     fn of(pair: Pair, cluster: &str) -> Lab {
         let lab = Lab { dir: tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap(), _pair: pair };
         let text = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 10\n{cluster}\n\
+            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 10\nconnection_idle_s = 0\n{cluster}\n\
              [defaults]\nuser = \"workshop\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
             IMAGE,
             lab_dir().join("ssh_config").display()
@@ -178,13 +178,23 @@ impl Lab {
     }
 }
 
+impl Drop for Lab {
+    /// Ends the ssh masters that outlive the commands of this test.
+    fn drop(&mut self) {
+        for socket in fs::read_dir(self.path().join("hvdctl")).into_iter().flatten().flatten() {
+            let _ = Command::new("ssh").args(["-O", "exit", "-S"]).arg(socket.path()).arg("node").output();
+        }
+    }
+}
+
 /// The setting of `[cluster]` for keys that are generated fast.
 const ED25519: &str = "key_type = \"ed25519\"\n";
 
 /// hvdctl, run in a directory, with nothing in its environment that could lead it elsewhere.
 pub fn hvdctl_in(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
-    command.current_dir(dir);
+    // the connections that outlive a command, where a test has them, are not those of the person who runs the tests
+    command.current_dir(dir).env("XDG_RUNTIME_DIR", dir);
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "DOCKER_HOST", "CLICOLOR_FORCE", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
     }

@@ -38,6 +38,7 @@ import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
+import waiting  # noqa: E402
 import workers  # noqa: E402
 
 
@@ -549,10 +550,92 @@ class Rank(unittest.TestCase):
         self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0"})
 
     def test_how_long_a_rank_may_be_idle(self):
-        if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):
-            self.skipTest("CONFIG_PROC_CHILDREN")
         for stall, size, limit in [(1800, 2, 1830), (1800, 1, None), (0, 2, None)]:
             self.assertEqual(rank_supervisor.idle_limit({"stall": stall, "idle_margin": 30}, size), limit)
+
+    def test_the_shortest_time_decides_how_often_a_rank_is_observed(self):
+        for exists in (True, False):
+            with mock.patch("os.path.exists", return_value=exists):
+                limits = [rank_supervisor.first_limit(limits) for limits in ([None, 1800], [90, 1800], [90, 0], [None, 0])]
+            self.assertEqual(limits, [1800, 90, 90, None] if exists else [None] * 4)
+
+
+class Waits(unittest.TestCase):
+    class Log:
+        def __init__(self, directory):
+            self.directory, self.rank, self.written = directory, 3, []
+
+        def state(self, kind, text):
+            self.written.append(b"%s %s" % (kind, text))
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.log, self.file = self.Log(directory.name), os.path.join(directory.name, "idle.3")
+        self.clock = 1000.0
+
+    def note(self, rank, seconds, later=0, does="sleeping"):
+        self.clock += later
+        with mock.patch("time.monotonic", lambda: self.clock), mock.patch("time.time", lambda: 5000.0 + self.clock):
+            rank.note(seconds, lambda: does)
+        written, self.log.written = self.log.written, []
+        return written
+
+    def test_a_wait_is_reported_once_and_that_it_is_over(self):
+        rank = waiting.Waiting(self.log, 60)
+        self.assertEqual([self.note(rank, seconds, 1) for seconds in (0, 59, 59.9)], [[], [], []])
+        self.assertEqual(self.note(rank, 60, 1, "waiting in futex\n\u00e4\udcff"), [b"q 60 waiting in futex?\xc3\xa4?"])
+        with open(self.file, "rb") as file:
+            self.assertEqual(file.read(), b"5944 waiting in futex?\xc3\xa4?\n")
+        self.assertEqual(self.note(rank, 3600, 3540), [])
+        # it went on 5 s ago
+        self.assertEqual(self.note(rank, 5, 65), [b"g 3660"])
+        self.assertFalse(os.path.exists(self.file))
+        self.assertEqual([self.note(rank, seconds, 1) for seconds in (59, 60, 61)], [[], [b"q 60 sleeping"], []])
+
+    def test_a_stopped_rank_that_only_turns_out_to_sleep_still_waits(self):
+        rank = waiting.Waiting(self.log, 60)
+        self.assertEqual([self.note(rank, seconds, 1) for seconds in (100, 90, 91)], [[b"q 100 sleeping"], [], []])
+
+    def test_without_a_limit_nothing_is_reported(self):
+        rank = waiting.Waiting(self.log, 0)
+        self.assertEqual(self.note(rank, 1e6) + self.note(rank, 0), [])
+
+    def test_what_an_earlier_attempt_left_is_removed_and_a_full_disk_is_no_error(self):
+        with open(self.file, "w"):
+            pass
+        rank = waiting.Waiting(self.log, 60)
+        self.assertFalse(os.path.exists(self.file))
+        with mock.patch("os.write", side_effect=OSError(28, "No space left on device")):
+            self.assertEqual(self.note(rank, 60), [b"q 60 sleeping"])
+
+    def test_system_calls_have_words(self):
+        for machine, number, name in [("x86_64", 202, "futex"), ("aarch64", 98, "futex"), ("x86_64", 7, "poll"), ("aarch64", 73, "ppoll")]:
+            with mock.patch("waiting.text_of", lambda _path, number=number: "%d 0x5 0x0" % number):
+                self.assertEqual(waiting.call("/proc/self", machine), (name, 5))
+        for text, machine in [("running", "x86_64"), ("-1 0x7ffe 0x55", "x86_64"), ("", "x86_64"), ("9999 0x1", "x86_64"), ("202 0x1", "riscv64")]:
+            with mock.patch("waiting.text_of", lambda _path, text=text: text):
+                self.assertEqual(waiting.call("/proc/self", machine), ("", 0))
+
+    def test_what_a_thread_does(self):
+        def of(thread, syscall, wchan="0"):
+            files = {"t/syscall": syscall, "t/wchan": wchan}
+            with mock.patch("waiting.text_of", files.get), mock.patch("os.uname", return_value=mock.Mock(machine="x86_64")):
+                with mock.patch("os.readlink", lambda path: {"t/fd/3": "/mnt/a b", "t/fd/4": "pipe:[7]", "t/fd/5": "socket:[8]"}[path]):
+                    return thread("t")
+        here = ("10.0.0.1", 40000), ("10.0.0.9", 5432)
+        self.assertEqual(of(waiting.of_thread, "230 0x0"), "sleeping in clock_nanosleep")
+        self.assertEqual(of(waiting.of_thread, "202 0x7f00"), "waiting in futex for a lock or another thread")
+        self.assertEqual(of(waiting.of_thread, "0 0x3"), "waiting in read for data from /mnt/a b")
+        self.assertEqual(of(waiting.of_thread, "0 0x4"), "waiting in read for data from a pipe")
+        with mock.patch("peers.connections", lambda numbers: [here] if numbers == {"8"} else []):
+            self.assertEqual(of(waiting.of_thread, "45 0x5"), "waiting in recvfrom for data from 10.0.0.9 port 5432")
+        self.assertEqual(of(waiting.of_thread, "", "hrtimer_nanosleep"), "sleeping in hrtimer_nanosleep")
+        self.assertEqual([of(waiting.of_thread, ""), of(waiting.of_blocked, "")], ["sleeping", "blocked in the kernel"])
+        self.assertEqual(of(waiting.of_blocked, "0 0x3", "nfs_wait"), "blocked in the kernel in nfs_wait (in read for data from /mnt/a b)")
+
+    def test_a_program_that_is_gone_cannot_be_described(self):
+        self.assertEqual(waiting.describe(1 << 22, b"blocked"), "what it does cannot be read")
 
 
 def reader(files):

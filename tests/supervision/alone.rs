@@ -2,7 +2,7 @@
 //! other node. The tests provide the launcher and `ssh` themselves.
 
 use hvdctl::job::frames::{Kind, Parser};
-use hvdctl::job::record::{JobResult, State};
+use hvdctl::job::record::{JobResult, State, stored};
 use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
 use std::collections::BTreeMap;
@@ -55,10 +55,11 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
 fn supervise(here: &Path, description: &LaunchDescription<'_>, ssh: &str) -> JobResult {
     write_programs(here);
     fs::write(here.join("ssh"), ssh).unwrap();
-    fs::write(here.join("launch.json"), serde_json::to_string(description).unwrap()).unwrap();
+    fs::write(here.join("launch.json"), stored::write("launch.json", description).unwrap()).unwrap();
     let done = Command::new("timeout").args(["30", "python3"]).arg(here.join(JOB_SUPERVISOR)).output().unwrap();
     let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {done:?}"));
-    let ending: JobResult = serde_json::from_str(&text).unwrap();
+    let ending = JobResult::read(&text).unwrap();
+    assert!(text.starts_with("{\"format\": 1, "), "{text}");
     assert_eq!(done.status.code().map(i64::from), ending.launcher, "{done:?}");
     assert!(done.stderr.is_empty(), "{done:?}");
     ending
@@ -148,8 +149,7 @@ fn a_failed_rank_fails_the_attempt_though_its_launcher_ends_with_0_when_it_is_en
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("states"), "1.0 0 s \n2.0 0 x 7\n").unwrap();
     let launcher = "trap 'exit 0' TERM; echo 'hvdctl: a rank has failed with 7'; while :; do sleep 0.1; done";
-    let description =
-        LaunchDescription { workers: Vec::new(), restarts: 1, restart_pause: 0, ..description(launcher) };
+    let description = LaunchDescription { workers: Vec::new(), restarts: 1, restart_pause: 0, ..description(launcher) };
     let result = supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
     let attempts = fs::read_to_string(here.path().join("attempts.json")).unwrap_or_default();
     assert_eq!(attempts.matches("\"launcher\": 7").count(), 1, "{attempts}");

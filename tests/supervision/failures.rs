@@ -105,6 +105,51 @@ while True: os.sched_yield()";
 }
 
 #[test]
+fn a_rank_that_waits_is_reported_once_and_goes_on() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        // as for a license: the kernel wakes nothing until there is one
+        let program = "
+if rank == 1: open('/run/cluster/shared/license').close()
+while not os.path.exists('/run/cluster/shared/go'):
+    print('works', flush=True)
+    time.sleep(0.2)";
+        let license = cluster.shared("license");
+        assert!(Command::new("mkfifo").arg(&license).status().unwrap().success());
+        let job = cluster.start(&Spec { stall_warning: 3, ..Spec::python(method, program) });
+        job.until_holds("rank 1 is reported", || !job.waits().is_empty());
+        let recorded = job.file(1, "idle.1").unwrap_or_default();
+        assert!(recorded.ends_with(" waiting in openat for a file to open\n"), "{recorded:?}");
+        // another report would follow with one of the next samples
+        thread::sleep(Duration::from_secs(2));
+        fs::write(&license, "").unwrap();
+        job.until_holds("rank 1 goes on", || job.waits().len() > 1 && job.file(1, "idle.1").is_none());
+        let waits = job.waits();
+        fs::write(cluster.shared("go"), "").unwrap();
+        let end = job.end();
+        end.ranks([(0, false), (0, false)]);
+        assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
+        let expected = [(1, "waiting in openat for a file to open".to_owned()), (1, "goes on".to_owned())];
+        assert_eq!(waits, expected, "{}", end.all);
+    });
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_reported_until_it_is_continued() {
+    let cluster = Cluster::new();
+    let program = "until_there() { until [ -e /run/cluster/shared/$1 ]; do sleep 0.1; done; }
+        [ $RANK = 0 ] || { { until_there continue; kill -CONT $$; } & kill -STOP $$; }
+        until [ -e /run/cluster/shared/go ]; do echo works; sleep 0.1; done";
+    let job = cluster.start(&Spec { stall_warning: 2, ..Spec::shell(Method::Env, program) });
+    let stopped = (1, "stopped by a signal (SIGSTOP)".to_owned());
+    job.until_holds("rank 1 is reported", || job.waits() == [stopped.clone()]);
+    fs::write(cluster.shared("continue"), "").unwrap();
+    job.until_holds("rank 1 goes on", || job.waits() == [stopped.clone(), (1, "goes on".to_owned())]);
+    fs::write(cluster.shared("go"), "").unwrap();
+    job.end().ranks([(0, false), (0, false)]);
+}
+
+#[test]
 fn ranks_without_connections_to_each_other_are_recorded() {
     each_launcher(|method| {
         let cluster = Cluster::new();

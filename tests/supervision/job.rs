@@ -2,7 +2,7 @@
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
 use hvdctl::job::frames::{Frame, Kind, Parser};
-use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
+use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State, stored};
 use hvdctl::job::restart::Restart;
 use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use hvdctl::launch::placement::{Placement, Share};
@@ -92,6 +92,8 @@ pub struct Spec {
     pub elastic_timeout: u64,
     /// Seconds beyond `stall` after which a rank without progress ends the job.
     pub idle_margin: u64,
+    /// Seconds without progress after which a rank is reported; 0: never.
+    pub stall_warning: u64,
     /// Seconds after which a rank without connections is recorded; 0: never.
     pub isolated_after: u64,
     /// Bytes that the log may take on each node.
@@ -115,6 +117,7 @@ impl Spec {
             grace: 60,
             stall: 0,
             idle_margin: 30,
+            stall_warning: 0,
             isolated_after: 0,
             log_max: None,
             log_progress: false,
@@ -168,8 +171,8 @@ impl Cluster {
         for index in 0..NODES.len() {
             let dir = self.job_dir(index);
             fs::create_dir(&dir).unwrap();
-            let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
-            let launch = serde_json::to_string(&description(spec, &seen_as)).unwrap();
+            let record = stored::write_checked("job.json", &record(spec, index, &seen_as)).unwrap();
+            let launch = stored::write("launch.json", &description(spec, &seen_as)).unwrap();
             let place = Endpoint { interface: "eth0".into(), label: "eth0".into(), ..alone() };
             let launcher = spec.method.launcher().rank_description(&place, place.address);
             let launcher = serde_json::to_string(&launcher).unwrap();
@@ -221,6 +224,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         grace: spec.grace,
         stall: spec.stall,
         idle_margin: spec.idle_margin,
+        stall_warning: spec.stall_warning,
         isolated_after: spec.isolated_after,
         log_max: spec.log_max,
         log_progress: spec.log_progress,
@@ -308,6 +312,18 @@ impl Job<'_> {
     pub fn isolated(&self) -> Vec<u32> {
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index));
         frames.filter(|frame| matches!(frame.kind, Kind::Isolated(_))).map(|frame| frame.rank).collect()
+    }
+
+    /// What each rank is recorded to wait for, or that it goes on, in the order of time.
+    pub fn waits(&self) -> Vec<(u32, String)> {
+        let mut frames: Vec<Frame> = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
+        frames.sort_by(|a, b| a.time.total_cmp(&b.time));
+        let wait = |frame: Frame| match frame.kind {
+            Kind::Waits { does, .. } => Some((frame.rank, does)),
+            Kind::Resumed(_) => Some((frame.rank, "goes on".to_owned())),
+            _ => None,
+        };
+        frames.into_iter().filter_map(wait).collect()
     }
 
     /// Waits until a rank has written this line.

@@ -113,7 +113,7 @@ fn the_files_of_a_job_are_written_byte_for_byte_with_their_modes() {
     let lay = |id: &str, files: &str| {
         let script = Script::new(START).with("jobs_dir", &jobs.path().display().to_string()).with("id", id);
         let mut shell = Command::new("sh").arg("-s").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let text = script.with("files", files).whole();
+        let text = script.with("files", files).with("own", "\"created\":1.5,").whole();
         std::io::Write::write_all(&mut shell.stdin.take().unwrap(), text.as_bytes()).unwrap();
         shell.wait_with_output().unwrap()
     };
@@ -134,6 +134,28 @@ fn the_files_of_a_job_are_written_byte_for_byte_with_their_modes() {
     }
     // the ranks' output is readable by root only
     assert_eq!(mode(&directory), 0o700);
+
+    // the same job again, because the answer to the first time was lost; and another one with its id
+    for (record, code) in [("{\"created\":1.5,\"a\":0}", 0), ("{\"created\":1.25,\"a\":0}", 17), ("", 17)] {
+        fs::write(directory.join("job.json"), record).unwrap();
+        fs::write(directory.join("env.json"), "earlier").unwrap();
+        let again = lay("run-1", &archive(&files));
+        assert_eq!(again.status.code(), Some(code), "{record}: {again:?}");
+        assert_eq!(fs::read_to_string(directory.join("env.json")).unwrap() == "earlier", code != 0);
+        let message = String::from_utf8(again.stderr).unwrap();
+        assert_eq!(message, if code == 0 { "" } else { "another job has the id run-1\n" });
+    }
+    fs::write(jobs.path().join("run-5"), "").unwrap();
+    let blocked = lay("run-5", &archive(&files));
+    assert!(
+        blocked.status.code() == Some(1) && String::from_utf8_lossy(&blocked.stderr).contains("exists"),
+        "{blocked:?}"
+    );
+
+    let job = Record { operator: "ana@desk".into(), created: 1_795_638_824.725_367, ..Record::default() };
+    let stored = stored::write("job.json", &job).unwrap();
+    let other = Record { created: 1_795_638_824.726, ..job.clone() };
+    assert!(stored.contains(&own(&job).unwrap()) && !stored.contains(&own(&other).unwrap()), "{stored}");
 
     // a truncated archive is refused, regardless of the exit of base64
     for (id, cut) in [("run-2", archive(&files[..3]).as_str()), ("run-3", ""), ("run-4", "!")] {

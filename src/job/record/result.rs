@@ -1,6 +1,6 @@
 //! How a job ended, and the root cause if it failed.
 
-use super::State;
+use super::{State, stored};
 use crate::job::frames::Idle;
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
@@ -62,6 +62,14 @@ pub struct JobResult {
 }
 
 impl JobResult {
+    /// Reads a result.
+    ///
+    /// # Errors
+    /// A message, if a newer hvdctl wrote it or a full disk cut it off.
+    pub fn read(text: &str) -> Result<JobResult, String> {
+        stored::read(text)
+    }
+
     /// Returns the state of a job with this result.
     pub fn state(&self) -> State {
         let first_failure = self.first_failure();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::job::frames::{Frame, Idle, Kind};
 use crate::job::monitor::Monitor;
+use crate::job::restart::Membership;
 use crate::launch::{Launcher, launcher};
 use crate::model::launcher::{Controller, LauncherName};
 
@@ -30,9 +31,92 @@ fn a_record_of_an_earlier_build_is_read() {
     let text = r#"{"id": "j1", "cluster": "lab", "name": "digits", "operator": "ana@desk", "created": 1.0,
         "launcher": "horovodrun", "placement": {"shares": []}, "command": ["true"], "cwd": "/", "ranks": 2,
         "port": 12345, "interface": "eth0", "grace": 10, "stall": 60, "idle_margin": 30, "ulimits": {}}"#;
-    let record = Record::parse(text).unwrap();
+    let record = Record::read("j1", text).unwrap();
     assert_eq!((record.restarts, record.controller, record.port), (0, None, 12345));
     assert!(!record.log_progress);
+}
+
+/// A file that an hvdctl stored before files had a number (tests/compat).
+macro_rules! compat {
+    ($name:literal) => {
+        include_str!(concat!("../../../tests/compat/", $name))
+    };
+}
+
+#[test]
+fn files_of_the_first_form_are_read() {
+    let record = Record::read("20261125-203344-5ae9", compat!("job.json")).unwrap();
+    assert_eq!((record.cluster.as_str(), record.name.as_str(), record.operator.as_str()), ("lab", "compat", "root@vm"));
+    assert_eq!((record.launcher, record.controller), (LauncherName::Horovodrun, Some(Controller::Gloo)));
+    assert_eq!(
+        (record.restarts, record.min_ranks, record.max_ranks, record.created),
+        (2, Some(1), Some(2), 1_795_638_824.725_367)
+    );
+    let shares: Vec<_> =
+        record.placement.shares.iter().map(|share| (share.node.as_str(), share.ranks, share.first)).collect();
+    assert_eq!((shares, record.placement.launcher()), (vec![("node1", 1, 0), ("node2", 1, 1)], "node1"));
+    assert_eq!(
+        (record.command.len(), record.cwd.as_str(), record.port, record.interface.as_str()),
+        (3, "/", 12345, "eth0")
+    );
+    assert_eq!((record.grace, record.stall, record.idle_margin, record.isolated_after), (10, 1800, 30, 180));
+    let result = JobResult::read(compat!("result.json")).unwrap();
+    assert_eq!((result.state(), result.code(), result.ranks, result.started), (State::Succeeded, Some(0), 2, 2));
+    assert_eq!((result.exits[1].node.as_str(), result.exits[1].time), ("node2", 1_795_638_843.043_638_5));
+    assert!((result.ended - 1_795_638_843.288_319).abs() < 1e-5, "{}", result.ended);
+    let attempts: Vec<Attempt> = serde_json::from_str(compat!("attempts.json")).unwrap();
+    assert_eq!((attempts[0].launcher, attempts[0].exits[1].code, attempts[0].exits[0].signal), (Some(7), 7, Some(15)));
+    let members: Membership = serde_json::from_str(compat!("members.json")).unwrap();
+    assert_eq!((members.ranks(), members.members[1].node.as_str(), members.changes.len()), (2, "node2", 0));
+    let launch: Value = stored::read(compat!("launch.json")).unwrap();
+    assert_eq!((&launch["address"], &launch["keep_alive"]), (&"172.28.101.11".into(), &15.into()));
+    // it is written with its number and the fields that were added since, and is otherwise the same
+    let (written, stored) = (stored::write_checked("job.json", &record).unwrap(), compat!("job.json").trim());
+    assert_eq!(written.replacen("{\"format\":1,", "{", 1).replacen("\"stall_warning\":0,", "", 1), stored);
+}
+
+#[test]
+fn what_cannot_be_read_has_a_reason_and_shows_what_it_can() {
+    let stored = compat!("job.json");
+    let read = |text: &str| Record::read("20261125-203344-5ae9", text).unwrap_err();
+    let newer = read(&stored.replacen('{', "{\"format\":3,\"launcher\":7,", 1).replace("\"ranks\"", "\"seats\""));
+    assert_eq!(newer.reason, "written by a newer hvdctl (format 3); this one reads up to 1");
+    assert_eq!(
+        (newer.cluster.as_deref(), newer.name.as_deref(), newer.operator.as_deref()),
+        (Some("lab"), Some("compat"), Some("root@vm"))
+    );
+    assert_eq!(newer.created, Some(1_795_638_824.725_367));
+    let last = read(&stored.replacen('{', "{\"format\":\"next\",", 1)).reason;
+    assert_eq!(last, "written by a newer hvdctl (format \"next\"); this one reads up to 1");
+    assert!(read(&stored.replace("horovodrun", "slurm")).reason.starts_with("unknown variant `slurm`"));
+    assert!(read(&stored[..300]).reason.starts_with("incomplete: EOF"), "{}", read(&stored[..300]).reason);
+    assert!(read("# a file").reason.starts_with("not JSON: "));
+    assert_eq!([read(""), read("\n")].map(|record| record.reason), ["empty or missing"; 2]);
+    let other = Record::read("20261125-203344-ffff", stored).unwrap_err();
+    assert_eq!(other.reason, "the record of job 20261125-203344-5ae9");
+    let numbered = |number: &str| {
+        Record::read("20261125-203344-5ae9", &stored.replacen('{', &format!("{{\"format\":{number},"), 1))
+    };
+    assert!([numbered("0"), numbered("1"), numbered("null")].iter().all(Result::is_ok));
+    assert_eq!(
+        JobResult::read("{\"format\": 2}").unwrap_err(),
+        "written by a newer hvdctl (format 2); this one reads up to 1"
+    );
+}
+
+#[test]
+fn what_json_cannot_represent_is_never_written() {
+    use std::os::unix::ffi::OsStrExt;
+    let never = Record { created: f64::NAN, ..Record::default() };
+    let error = stored::write_checked("job.json", &never).unwrap_err();
+    assert!(error.starts_with("cannot write job.json: invalid type: null, expected f64"), "{error}");
+    let ended = JobResult { ended: f64::INFINITY, ..JobResult::default() };
+    assert!(stored::write_checked("result.json", &ended).unwrap_err().starts_with("cannot write result.json: "));
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(b"/data/\xff"));
+    let paths = BTreeMap::from([("path", path)]);
+    let message = "cannot write launch.json: path contains invalid UTF-8 characters";
+    assert_eq!(stored::write("launch.json", &paths).unwrap_err(), message);
+    assert_eq!(stored::json("launch.json", &paths).unwrap_err(), message);
 }
 
 #[test]

@@ -40,9 +40,9 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// Before anything was changed; or when the master failed at the switch, in which case both keys are accepted.
-    pub async fn rotate(&self, wanted: Option<Kind>) -> Result<RotationResult, Error> {
+    pub async fn rotate(&self, members: &[Member], wanted: Option<Kind>) -> Result<RotationResult, Error> {
         let (cluster, Distribution { session, events, .. }) = (self.cluster(), self);
-        let nodes = self.observe_all().await?;
+        let nodes = self.observe(members).await?.all()?;
         let (member, facts) = self.master(&nodes)?;
         let mut ring = Keyring::read(cluster, facts);
         if let Some(owner) = ring.belongs_to_another(&cluster.name) {
@@ -90,9 +90,9 @@ impl Distribution<'_> {
         events.note(format!("{master} launches with the new key: {}", name_of(&next.public)));
         session.progress.record(&master, "launches with the new key");
         // from now on a push authorizes only the new key
-        let NodeResults { ok: pushed, failed } = self.push().await?;
+        let NodeResults { ok: pushed, failed } = self.push(self.observe(members).await?).await?;
         pushed.iter().for_each(|node| session.progress.done(&node.node));
-        if pushed.len() + failed.len() < self.members.len() {
+        if pushed.len() + failed.len() < members.len() {
             session.progress.failed(&failed);
             session.cancellation.check()?;
         }

@@ -59,7 +59,9 @@ fn run(functions: &str, script: &str) -> Result<String, String> {
 }
 
 fn look(dir: &TempDir) -> Facts {
-    let script = Script::new(FACTS).with("ssh_dir", dir.path().to_str().unwrap());
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let script = Script::new(FACTS).with("ssh_dir", name_of(dir)).with("cluster", "lab").with("port", "12345");
+    let script = script.with("jobs_dir", &place("jobs")).with("projects_dir", &place("projects"));
     Facts::parse(&run("", &script.whole()).unwrap())
 }
 
@@ -67,13 +69,9 @@ fn put(name: &str, text: &str) -> Changes {
     Changes { puts: vec![Put { name: name.into(), text: Secret::plain(text) }], ..Changes::default() }
 }
 
-fn stage(dir: &TempDir) -> Result<String, String> {
-    let script = Script::new(STAGE)
-        .with("ssh_dir", dir.path().to_str().unwrap())
-        .with("name", "id_rsa")
-        .with("private", &base64("PRIVATE NEW\n"))
-        .with("public", &base64(&format!("{NEW}\n")));
-    run("", &script.whole())
+fn stage(dir: &TempDir) -> Script {
+    let script = Script::new(STAGE).with("ssh_dir", name_of(dir)).with("name", "id_rsa");
+    script.with("private", &base64("PRIVATE NEW\n")).with("public", &base64(&format!("{NEW}\n")))
 }
 
 fn switch(dir: &TempDir, new: &str, old: &str) -> Result<String, String> {
@@ -149,7 +147,7 @@ fn a_directory_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_i
     let there = files(&dir);
     let name = dir.path().to_str().unwrap();
     let push = script(name_of(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "x\n")).whole();
-    let stage = Script::new(STAGE).with("ssh_dir", name).whole();
+    let stage = stage(&dir).whole();
     let switch = Script::new(SWITCH).with("ssh_dir", name).with("new", "id_rsa").with("public", NEW).with("old", "");
     for script in [&push, &stage, &switch.whole()] {
         let refused = run("flock() { return 1; }", script).unwrap_err();
@@ -180,7 +178,7 @@ fn a_staged_public_key_alone_removes_no_pair() {
 
     // the next rotation makes a pair that is whole
     fs::write(dir.path().join("id_rsa.next.pub"), "ssh-rsa LONE hvdctl:lab\n").unwrap();
-    assert_eq!(stage(&dir).unwrap(), format!("id_rsa {NEW}\n"));
+    assert_eq!(run("", &stage(&dir).whole()).unwrap(), format!("id_rsa {NEW}\n"));
     assert_eq!(files(&dir)["id_rsa.next"], "PRIVATE NEW\n");
     switch(&dir, "id_rsa", "id_ed25519").unwrap();
     let whole = [("id_rsa", "PRIVATE NEW\n".to_owned()), ("id_rsa.pub", format!("{NEW}\n"))];
@@ -199,7 +197,7 @@ fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() 
     for state in states {
         let dir = directory(state);
         // a staging meanwhile finds what is there
-        assert_eq!(stage(&dir).unwrap(), format!("id_rsa {public}"));
+        assert_eq!(run("", &stage(&dir).whole()).unwrap(), format!("id_rsa {public}"));
         switch(&dir, "id_rsa", "id_ed25519").unwrap();
         let whole = [("id_rsa", new), ("id_rsa.pub", public.as_str())];
         assert_eq!(files(&dir), whole.map(|(name, text)| (name.to_owned(), text.to_owned())).into());

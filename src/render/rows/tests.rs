@@ -101,7 +101,7 @@ impl Shown {
     fn on(terminal: &Fake, streams_output: bool) -> Shown {
         console::set_colors_enabled(false);
         console::set_colors_enabled_stderr(false);
-        let options = Options { json: false, quiet: false, verbose: 0, streams_output };
+        let options = Options { json: false, quiet: false, verbose: 0, has_rows: true, streams_output };
         let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
         let rows = Rows::new(target, Box::new(terminal.clone()), true, options);
         Shown { rows, terminal: terminal.clone(), now: Instant::now() }

@@ -164,3 +164,29 @@ fn summary(listed: Listed) -> ContainerSummary {
         created: listed.created,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::spec::{LABEL_FORMAT, LABEL_SPEC, LABEL_SPEC_FULL};
+
+    #[test]
+    fn containers_with_labels_of_the_first_form_are_read() {
+        let listed: Vec<Listed> = serde_json::from_str(include_str!("../../../tests/compat/containers.json")).unwrap();
+        let [mut master, worker] = <[_; 2]>::try_from(listed).unwrap().map(summary);
+        let known = |c: &ContainerSummary| {
+            (c.name.clone(), c.state, c.belongs_to("lab"), c.job().map(str::to_owned), c.check_format())
+        };
+        let job = Some("20261125-203344-5ae9".to_owned());
+        assert_eq!(known(&master), ("hmaster".into(), ContainerState::Running, true, job, Ok(())));
+        assert_eq!(known(&worker), ("hworker".into(), ContainerState::Running, true, None, Ok(())));
+        assert!(master.is(Role::Master) && worker.is(Role::Worker));
+        assert_eq!(worker.label(LABEL_SPEC), Some("8ae042a30b5a"));
+        let spec: serde_json::Value = serde_json::from_str(worker.label(LABEL_SPEC_FULL).unwrap()).unwrap();
+        assert_eq!((&spec["port"], &spec["gpus"]), (&12345.into(), &true.into()));
+        for (number, is_known) in [("0", true), ("1", true), ("2", false), ("x", false), ("", false)] {
+            master.labels.insert(LABEL_FORMAT.into(), number.into());
+            assert_eq!(master.check_format().is_ok(), is_known, "{number}");
+        }
+    }
+}

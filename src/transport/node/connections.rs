@@ -3,12 +3,14 @@
 
 use crate::error::NodeError;
 use crate::inventory::Node;
-use crate::transport::ssh::{Control, causes};
+use crate::transport::ssh::{Connection, Control, causes};
 use openssh::{Child, Session, Stdio};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{self, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// The most programs that run on a node at the same time: two of sshd's sessions are left for others.
 const MAX_PROGRAMS: usize = 8;
@@ -16,37 +18,99 @@ const MAX_PROGRAMS: usize = 8;
 /// The most connections to a node.
 const MAX_CONNECTIONS: usize = 16;
 
+/// Time limit for the answer of an ssh master on this machine.
+const MASTER_LIMIT: Duration = Duration::from_secs(5);
+
 /// All connections of a node.
 #[derive(Debug)]
 pub(super) struct Connections {
     node: Node,
     limit: Duration,
     programs: Arc<Semaphore>,
-    sessions: Mutex<Vec<Arc<Session>>>,
+    sessions: Mutex<Vec<Arc<Connected>>>,
+    /// Why the first connection could not be opened again.
+    reopening: sync::Mutex<Option<NodeError>>,
     // dropped after the sessions, whose ssh masters have sockets in its directory
     control: Arc<Control>,
+}
+
+/// A connection, and whether the node has answered over it in this command.
+#[derive(Debug)]
+struct Connected {
+    connection: Connection,
+    has_answered: AtomicBool,
 }
 
 /// A program's place among those of its node, and the connections, which outlive it.
 pub(super) type Slot = (OwnedSemaphorePermit, Arc<Connections>);
 
+/// Why a program was not started on a connection.
+enum Fault {
+    /// sshd refuses another one.
+    Full(String),
+    /// The connection is lost.
+    Lost(String),
+    /// Another fault.
+    Other(String),
+}
+
 impl Connections {
-    /// Opens the first connection.
+    /// Opens the first connection, or finds the one that an earlier command has left open.
     ///
     /// # Errors
-    /// As [`Control::connect`].
+    /// As [`Control::open`].
     pub(super) async fn open(
         control: Arc<Control>,
         node: &Node,
         limit: Duration,
     ) -> Result<Arc<Connections>, NodeError> {
-        let sessions = Mutex::new(vec![control.connect(node, limit).await?]);
+        let sessions = Mutex::new(vec![Connected::new(control.open(node, limit).await?)]);
         let programs = Arc::new(Semaphore::new(MAX_PROGRAMS));
-        Ok(Arc::new(Connections { node: node.clone(), limit, programs, sessions, control }))
+        let reopening = sync::Mutex::default();
+        Ok(Arc::new(Connections { node: node.clone(), limit, programs, sessions, reopening, control }))
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
+    fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Connected>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn first(&self) -> Option<Arc<Connected>> {
+        self.sessions().first().cloned()
+    }
+
+    /// Returns what the access script reported not long ago, to this command or another.
+    pub(super) fn access(&self) -> Option<String> {
+        self.first()?.connection.access()
+    }
+
+    /// Lets the commands of the next minute use what the access script has reported; nothing makes them ask.
+    pub(super) fn set_access(&self, report: &str) {
+        if let Some(first) = self.first() {
+            first.connection.set_access(report);
+        }
+    }
+
+    /// Lets the next command open a new connection, in which a change of the user's groups has effect.
+    pub(super) async fn discard(&self) {
+        if let Some(first) = self.first() {
+            first.connection.discard().await;
+        }
+    }
+
+    /// Returns whether a connection is up, by its ssh master. Forgets those that are not, unless all are lost.
+    pub(super) async fn are_up(&self) -> bool {
+        let mut lost = Vec::new();
+        let sessions = self.sessions().clone();
+        for session in &sessions {
+            if !matches!(timeout(MASTER_LIMIT, session.connection.session.check()).await, Ok(Ok(()))) {
+                lost.push(session);
+            }
+        }
+        if lost.len() == sessions.len() {
+            return false;
+        }
+        self.sessions().retain(|session| !lost.iter().any(|lost| Arc::ptr_eq(lost, session)));
+        true
     }
 
     /// Starts a program on the first connection whose sshd does not refuse it, or else on a new one.
@@ -56,26 +120,32 @@ impl Connections {
     pub(super) async fn spawn(self: &Arc<Self>, argv: &[String]) -> io::Result<(Child<Arc<Session>>, Slot)> {
         let program = Arc::clone(&self.programs).acquire_owned().await.map_err(io::Error::other)?;
         let slot = (program, Arc::clone(self));
-        let sessions = self.sessions().clone();
-        for session in &sessions {
-            match start(session, argv).await {
+        let mut sessions = self.sessions().clone();
+        let (mut next, mut has_reopened) = (0, false);
+        while let Some(session) = sessions.get(next) {
+            match session.start(argv, self.limit).await {
                 Ok(child) => return Ok((child, slot)),
-                Err(openssh::Error::SshMux(_)) => {}
-                Err(error) => {
+                Err(Fault::Full(_)) => next += 1,
+                Err(Fault::Lost(_)) if session.connection.is_kept() && !has_reopened => {
+                    has_reopened = true;
+                    self.reopen(session).await.map_err(io::Error::other)?;
+                    sessions = self.sessions().clone();
+                }
+                Err(Fault::Lost(message) | Fault::Other(message)) => {
                     // its ssh master has ended: other programs start on the others. The last one stays, and with it the node is lost
-                    let mut sessions = self.sessions();
-                    if sessions.len() > 1 {
-                        sessions.retain(|other| !Arc::ptr_eq(other, session));
+                    let mut open = self.sessions();
+                    if open.len() > 1 {
+                        open.retain(|other| !Arc::ptr_eq(other, session));
                     }
-                    return Err(io::Error::other(causes(&error)));
+                    return Err(io::Error::other(message));
                 }
             }
         }
         if sessions.len() >= MAX_CONNECTIONS {
             return Err(io::Error::other(format!("sshd starts no program on any of {MAX_CONNECTIONS} connections")));
         }
-        let session = self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?;
-        let child = start(&session, argv).await.map_err(|error| io::Error::other(causes(&error)))?;
+        let session = Connected::new(self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?);
+        let child = session.start(argv, self.limit).await.map_err(|fault| io::Error::other(fault.message()))?;
         // only now, so that no other program takes the place of its first one; one too many, opened meanwhile, ends with its program
         let mut sessions = self.sessions();
         if sessions.len() < MAX_CONNECTIONS {
@@ -84,10 +154,63 @@ impl Connections {
         drop(sessions);
         Ok((child, slot))
     }
+
+    /// Replaces a kept connection that is lost, once for all programs that find that out at the same time. The new one ends with the
+    /// command, unless no other command has one.
+    async fn reopen(&self, lost: &Arc<Connected>) -> Result<(), NodeError> {
+        let mut failed = self.reopening.lock().await;
+        if let Some(error) = &*failed {
+            return Err(error.clone());
+        }
+        if !self.sessions().iter().any(|session| Arc::ptr_eq(session, lost)) {
+            return Ok(());
+        }
+        lost.connection.discard().await;
+        let opened = match self.control.open(&self.node, self.limit).await {
+            // one that another command keeps using may be lost as well
+            Ok(connection) if connection.is_resumed => self.control.connect(&self.node, self.limit).await,
+            opened => opened,
+        };
+        let opened = opened.inspect_err(|error| *failed = Some(error.clone()))?;
+        let mut sessions = self.sessions();
+        sessions.retain(|session| !Arc::ptr_eq(session, lost));
+        sessions.insert(0, Connected::new(opened));
+        Ok(())
+    }
 }
 
-async fn start(session: &Arc<Session>, argv: &[String]) -> Result<Child<Arc<Session>>, openssh::Error> {
-    let mut command = Arc::clone(session).arc_command(&argv[0]);
-    command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().await
+impl Connected {
+    fn new(connection: Connection) -> Arc<Connected> {
+        let has_answered = AtomicBool::new(!connection.is_resumed);
+        Arc::new(Connected { connection, has_answered })
+    }
+
+    /// Starts a program. sshd confirms that, which shows that the node is still there: over the connection of an earlier command it has
+    /// as long as for a login. What is not confirmed is not started.
+    async fn start(&self, argv: &[String], limit: Duration) -> Result<Child<Arc<Session>>, Fault> {
+        let mut command = Arc::clone(&self.connection.session).arc_command(&argv[0]);
+        command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let limit = if self.has_answered.load(Ordering::Relaxed) { Duration::MAX } else { limit };
+        let Ok(started) = timeout(limit, command.spawn()).await else {
+            return Err(Fault::Lost(format!("no answer within {} s", limit.as_secs())));
+        };
+        let child = started.map_err(|error| {
+            let fault = match error {
+                openssh::Error::SshMux(_) => Fault::Full,
+                openssh::Error::Disconnected => Fault::Lost,
+                _ => Fault::Other,
+            };
+            fault(causes(&error))
+        })?;
+        self.has_answered.store(true, Ordering::Relaxed);
+        Ok(child)
+    }
+}
+
+impl Fault {
+    fn message(self) -> String {
+        match self {
+            Fault::Full(message) | Fault::Lost(message) | Fault::Other(message) => message,
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::connections::Slot;
 use super::prelude::{self, LoginError, Prelude};
 use crate::text::failure;
+use crate::trace;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
@@ -69,6 +70,8 @@ pub struct Process {
     pub(super) not_as_root: Option<Arc<OnceLock<String>>>,
     /// Waits for its exit code.
     pub(super) exit: Pin<Box<dyn Future<Output = io::Result<i32>> + Send>>,
+    /// Writes how it ended.
+    pub(super) trace: trace::Program,
     // dropped last: its connection may be the last thing that keeps the directory of the ssh masters
     pub(super) _slot: Option<Slot>,
 }
@@ -83,6 +86,7 @@ impl Process {
         stdout: Option<impl AsyncRead + Send + 'static>,
         stderr: Option<impl AsyncRead + Send + 'static>,
         exit: impl Future<Output = io::Result<i32>> + Send + 'static,
+        trace: trace::Program,
     ) -> io::Result<Process> {
         let missing = || io::Error::other("the program has no streams");
         Ok(Process {
@@ -92,6 +96,7 @@ impl Process {
             prelude: Prelude::default(),
             not_as_root: None,
             exit: Box::pin(exit),
+            trace,
             _slot: None,
         })
     }
@@ -221,8 +226,9 @@ impl Process {
     }
 
     /// Waits for the exit code of a program whose outputs have ended.
-    async fn end(self, stdout: Vec<u8>, stderr: Vec<u8>) -> io::Result<Output> {
+    async fn end(mut self, stdout: Vec<u8>, stderr: Vec<u8>) -> io::Result<Output> {
         let code = self.exit.await?;
+        self.trace.exited(code);
         let Some(printed) = self.prelude.unmarked.get() else {
             let is_from_root = self.not_as_root.is_some_and(|printed| printed.get().is_none());
             return Ok(Output { code, stdout, stderr, is_from_root });

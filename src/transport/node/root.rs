@@ -1,7 +1,7 @@
 //! Finds out how root is used on a node, and explains why it cannot be.
 
 use super::script::Script;
-use super::{Output, RunAs, Transport};
+use super::{Channel, Output, RunAs, Transport};
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
@@ -22,16 +22,16 @@ impl Transport {
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Login, NodeError> {
-        let operation = "check for root access";
-        let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
-        let login = Login::parse(&String::from_utf8_lossy(&report));
-        if login.user.is_empty() {
-            return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
-                .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell"));
+        let found = self.try_access(cluster, sudo, events).await;
+        if let (Err(_), Channel::Ssh(connections)) = (&found, &self.channel) {
+            // what the user changes next may only have effect in a new login
+            connections.discard().await;
         }
-        if let Some((message, hint)) = login.unusable_tools() {
-            return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint));
-        }
+        found
+    }
+
+    async fn try_access(&mut self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Login, NodeError> {
+        let login = self.login().await?;
         let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
             let no_password = |why| self.no_root(&login.user, &format!("sudo asks for a password, and {why}"));
@@ -47,6 +47,29 @@ impl Transport {
         }
         self.access.image = cluster.image.clone();
         self.access.cluster = cluster.name.clone();
+        Ok(login)
+    }
+
+    /// Returns what the access script reports, or has reported within the last minute over the same connection.
+    async fn login(&self) -> Result<Login, NodeError> {
+        let connections = if let Channel::Ssh(connections) = &self.channel { Some(connections) } else { None };
+        if let Some(report) = connections.and_then(|connections| connections.access()) {
+            return Ok(Login::parse(&report));
+        }
+        let operation = "check for root access";
+        let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
+        let report = String::from_utf8_lossy(&report);
+        let login = Login::parse(&report);
+        if login.user.is_empty() {
+            return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
+                .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell"));
+        }
+        if let Some((message, hint)) = login.unusable_tools() {
+            return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint));
+        }
+        if let Some(connections) = connections.filter(|_| login.is_steady() && self.noise.get().is_none()) {
+            connections.set_access(&report);
+        }
         Ok(login)
     }
 
@@ -95,6 +118,10 @@ impl Transport {
         use Refusal::{NotAllowed, NotInstalled, PasswordRequired};
         if output.code == 0 || output.is_from_root {
             return None;
+        }
+        if let Channel::Ssh(connections) = &self.channel {
+            // it may have been true a minute ago
+            connections.set_access("");
         }
         let stderr = output.complaint();
         if self.access.root == RootMethod::Container {
@@ -177,6 +204,33 @@ mod tests {
         let unchecked = PROGRAMS.split_whitespace().filter(|program| !checked.contains(program));
         let unchecked: Vec<_> = unchecked.filter(|program| used.contains_key(*program)).collect();
         assert_eq!(unchecked, [""; 0], "access.sh does not check them");
+    }
+
+    #[test]
+    fn a_password_that_sudo_remembers_is_recognized() {
+        let tools = tempfile::tempdir().unwrap();
+        let stub = |name: &str, script: &str| {
+            fs::write(tools.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(tools.path().join(name), Permissions::from_mode(0o755)).unwrap();
+        };
+        stub("id", "echo 7");
+        let asks = "echo 'sudo: a password is required' >&2; exit 1";
+        let refuses = "echo 'sorry, user ana is not allowed to execute this' >&2; echo >>\"$0.calls\"; exit 1";
+        let expected = [
+            ("exit 0", "sudo yes"),
+            (&format!("case $* in *-k*) {asks} ;; esac"), "sudo yes remembered"),
+            (asks, "sudo asks sudo: a password is required"),
+            (refuses, "sudo no sorry, user ana is not allowed to execute this"),
+        ];
+        for (script, line) in expected {
+            stub("sudo", script);
+            let path = format!("{}:/usr/bin:/bin", tools.path().display());
+            let output = Command::new("sh").args(["-c", ACCESS]).env("PATH", path).output().unwrap();
+            let shown = String::from_utf8(output.stdout).unwrap();
+            assert!(shown.lines().any(|shown| shown == line), "no {line} in {shown}");
+        }
+        let calls = fs::read_to_string(tools.path().join("sudo.calls")).unwrap();
+        assert_eq!(calls.lines().count(), 1, "sudo mails each refusal to root");
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub use state::{Lease, State};
 use crate::error::NodeError;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -75,6 +76,10 @@ struct Inner {
     moments: usize,
     watcher: Option<Watcher>,
     began: Instant,
+    /// How many sessions were opened.
+    sessions: usize,
+    /// The nodes whose sessions were cut, each with how many there were on all nodes then.
+    cut: BTreeMap<String, usize>,
 }
 
 impl fmt::Debug for Nodes {
@@ -104,6 +109,8 @@ impl Nodes {
             moments: 0,
             watcher: None,
             began: Instant::now(),
+            sessions: 0,
+            cut: BTreeMap::new(),
         })))
     }
 
@@ -129,6 +136,26 @@ impl Nodes {
     /// Ends all faults.
     pub fn repair(&self) {
         self.inner().faults.clear();
+    }
+
+    /// Cuts the sessions of a node: no further program starts on them. New sessions can be opened.
+    pub fn cut(&self, node: &str) {
+        let mut inner = self.inner();
+        let sessions = inner.sessions;
+        inner.cut.insert(node.to_owned(), sessions);
+    }
+
+    /// How many calls of this name have arrived at each node, in the order of the nodes.
+    pub fn count(&self, call: &str) -> Vec<usize> {
+        let count = |node: String| self.calls(&node).iter().filter(|other| *other == call).count();
+        self.names().into_iter().map(count).collect()
+    }
+
+    /// When the calls of this name have arrived at a node, in seconds since the nodes were made.
+    pub fn times(&self, node: &str, call: &str) -> Vec<f64> {
+        let inner = self.inner();
+        let calls = inner.calls.iter().filter(|other| other.node == node && other.name == call);
+        calls.map(|call| call.at.duration_since(inner.began).as_secs_f64()).collect()
     }
 
     /// Calls `watcher` at each moment of each call, and counts the moments from 0 again.
@@ -177,7 +204,12 @@ impl Nodes {
     /// # Errors
     /// Where the test says so.
     pub async fn connect(&self, node: &str) -> Result<Node, NodeError> {
-        let opened = Node { nodes: self.clone(), name: node.to_owned() };
+        let session = {
+            let mut inner = self.inner();
+            inner.sessions += 1;
+            inner.sessions
+        };
+        let opened = Node { nodes: self.clone(), name: node.to_owned(), session };
         match opened.arrives(CONNECT).await {
             Some(words) => Err(NodeError::unreachable(node, &format!("log in by ssh as root@{node}"), words)),
             None => {
@@ -193,6 +225,8 @@ impl Nodes {
 pub struct Node {
     nodes: Nodes,
     name: String,
+    /// The number of the session among those of all nodes.
+    session: usize,
 }
 
 /// The streams of a program on a scripted node as hvdctl has them, and its exit code.
@@ -228,8 +262,19 @@ impl Own {
 }
 
 impl Node {
+    /// Whether the session has not been cut.
+    pub fn is_connected(&self) -> bool {
+        self.nodes.inner().cut.get(&self.name).is_none_or(|cut| self.session > *cut)
+    }
+
     /// Starts a program.
-    pub fn start(&self, argv: &[String]) -> Streams {
+    ///
+    /// # Errors
+    /// If the session was cut.
+    pub fn start(&self, argv: &[String]) -> io::Result<Streams> {
+        if !self.is_connected() {
+            return Err(io::Error::other("the connection is lost"));
+        }
         let ((stdin, input), (stdout, output), (stderr, errors)) = (duplex(ROOM), duplex(ROOM), duplex(ROOM));
         let (tell, code) = oneshot::channel();
         let own = Own { stdin: input, stdout: output, stderr: errors };
@@ -247,7 +292,7 @@ impl Node {
             // the receiver may be gone
             let _ = tell.send(code);
         });
-        Streams { stdin, stdout, stderr, code }
+        Ok(Streams { stdin, stdout, stderr, code })
     }
 
     /// Takes the nodes' names as `hosts.py` in a container.

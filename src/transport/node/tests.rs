@@ -43,7 +43,11 @@ async fn by_sudo(sudo: &str, script: &str) -> (Transport, Output) {
     assert!(invocation.is_marked);
     let path = format!("PATH={}:/usr/bin:/bin", dir.path().display());
     let argv = ["env".to_owned(), path].into_iter().chain(invocation.argv).collect::<Vec<_>>();
-    let process = transport.start_process(&argv, Input::Short).await.unwrap().after_root_marks();
+    let process = transport
+        .start_process(&argv, Input::Short, trace::Program::start("node1", "sh"))
+        .await
+        .unwrap()
+        .after_root_marks();
     let output = process.finish(b"").await.unwrap();
     (transport, output)
 }

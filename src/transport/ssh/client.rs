@@ -1,10 +1,16 @@
 //! The installed `ssh`: whose files it reads, and what it knows.
 
-use super::{HERE_LIMIT, output};
+use super::kept::Directory;
+use super::{HERE_LIMIT, output, settings};
 use crate::error::Error;
-use std::io;
+use crate::transport::local;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::process::Command;
+
+/// How long an answer of ssh is used by other commands: a script in its place may start another ssh one day.
+const ANSWER_AGE: Duration = Duration::from_secs(600);
 
 /// Options of interactive use, and the values with which they have no effect on hvdctl's sessions: forwardings that fail the login
 /// where a port is in use, a command or a terminal that replaces hvdctl's own, an agent on nodes, a dialogue about a key, an ssh
@@ -27,8 +33,11 @@ const INTERACTIVE: [(&str, &str); 12] = [
 /// A value that is valid for every option of [`INTERACTIVE`] whose own is `none`, which ssh does not print.
 const PRINTED: &str = "session=1h";
 
+/// The Debian package of `ssh` and `ssh-add`.
+pub(super) const PACKAGE: &str = "openssh-client";
+
 /// What the installed ssh is.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Client {
     /// The home directory whose `.ssh` it reads: that of the user database, which `$HOME` may differ from (containers of CI, sudo).
     pub home: Option<PathBuf>,
@@ -44,6 +53,7 @@ impl Client {
     /// # Errors
     /// When it is not installed or fails.
     pub async fn find() -> Result<Client, Error> {
+        local::find("ssh", PACKAGE)?;
         let exchanges = run(Command::new("ssh").args(["-Q", "kex"])).await?;
         let mut ssh = Command::new("ssh");
         // an option that an older ssh does not know would be an error. A control path is the one path that every version expands
@@ -54,6 +64,25 @@ impl Client {
         let printed = run(ssh.arg("localhost")).await?;
         let client = Client::parse(&printed, exchanges);
         Ok(Client { home: client.home.or_else(std::env::home_dir), ..client })
+    }
+
+    /// Returns what ssh has answered to a command not long ago, or else asks it.
+    ///
+    /// # Errors
+    /// As [`Client::find`].
+    pub(super) async fn remembered(program: Option<&Path>, directory: &Directory) -> Result<Client, Error> {
+        let Some(program) = program else { return Client::find().await };
+        let name = format!("client.{}", settings::program_key(program));
+        let answer = directory.recent(&name, ANSWER_AGE);
+        if let Some(client) = answer.and_then(|text| serde_json::from_str(&text).ok()) {
+            return Ok(client);
+        }
+        let client = Client::find().await?;
+        if let Ok(text) = serde_json::to_string(&client) {
+            // without it the next command asks as well
+            let _ = directory.write(&name, &text);
+        }
+        Ok(client)
     }
 
     fn parse(printed: &str, exchanges: String) -> Client {
@@ -83,10 +112,8 @@ impl Client {
 
 /// Returns what an ssh that contacts no node prints.
 async fn run(ssh: &mut Command) -> Result<String, Error> {
-    let done = output(ssh, HERE_LIMIT).await.map_err(|error| {
-        let hint = if error.kind() == io::ErrorKind::NotFound { "\n  hint: install the OpenSSH client" } else { "" };
-        Error::Local(format!("cannot run ssh: {error}{hint}"))
-    })?;
+    let done = output(ssh, HERE_LIMIT).await;
+    let done = done.map_err(|error| Error::Local(format!("cannot run ssh: {error}")))?;
     if !done.status.success() {
         let stderr = String::from_utf8_lossy(&done.stderr);
         return Err(Error::Local(format!("cannot run ssh: {}: {}", done.status, stderr.trim())));

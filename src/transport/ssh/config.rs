@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use crate::error::Error;
+use crate::paths;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -61,9 +62,7 @@ pub(super) fn configuration(
 
 /// Returns hvdctl's own known-hosts file, `$XDG_STATE_HOME/hvdctl/known_hosts`, which is created if it is missing.
 pub(super) fn own_known_hosts() -> Result<PathBuf, Error> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = state.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
-    let Some(dir) = state.map(|state| state.join("hvdctl")) else {
+    let Some(dir) = paths::state_directory() else {
         return Err(Error::usage("there is no place for known host keys", "set $HOME or $XDG_STATE_HOME"));
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);

@@ -78,7 +78,8 @@ pub fn orphaned_workers(
     is_open: impl Fn(&str) -> bool,
 ) -> Vec<Operation> {
     let has_ended = |job: &str| !is_open(job) && ranks.iter().all(|rank| rank.job != job);
-    let workers = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Worker));
+    let is_ours = |c: &&ContainerSummary| c.belongs_to(cluster) && c.is(Role::Worker) && c.check_format().is_ok();
+    let workers = containers.iter().filter(is_ours);
     let orphaned = workers.filter(|c| c.job().is_some_and(has_ended));
     orphaned.map(|c| remove(c, vec!["its job has ended".into()])).collect()
 }

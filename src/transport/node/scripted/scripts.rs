@@ -15,12 +15,15 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 14] = scripts![
+const SCRIPTS: [(&str, &str); 17] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
     "job_end.sh",
     "job_files.sh",
+    "job_result.sh",
+    "job_start.sh",
+    "jobs_list.sh",
     "lease_hold.sh",
     "lease_read.sh",
     "lease_release.sh",
@@ -63,17 +66,20 @@ impl Node {
                 own.say(&words).await;
                 0
             }
-            Err(words) => own.fail(&words).await,
+            Err((code, words)) => {
+                own.fail(&words).await;
+                code
+            }
         }
     }
 
-    /// What a script does on the node, and says.
-    async fn effect(&self, name: &str, text: &str) -> Result<String, String> {
+    /// What a script does on the node, and says; or its exit code and what it complains of.
+    async fn effect(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         let now = self.nodes.now();
         match name {
             "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
             // jobs have no directories here
-            "job_files.sh" => Err("No such file or directory".into()),
+            "job_files.sh" => Err((1, "No such file or directory".into())),
             "facts.sh" => Ok(self.edit(|state| state.facts())),
             "lease_read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease_release.sh" => {
@@ -97,7 +103,7 @@ impl Node {
                 if !listens() {
                     sleep(Duration::from_secs(variable(text, "seconds").parse().unwrap_or(0))).await;
                 }
-                if listens() { Ok(String::new()) } else { Err(String::new()) }
+                if listens() { Ok(String::new()) } else { Err((1, String::new())) }
             }
             "worker_ready.sh" => Ok(self.edit(|state| state.worker_gpus())),
             "drain.sh" => {
@@ -118,8 +124,30 @@ impl Node {
                 self.edit(|state| {
                     let rest = state.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
                     state.facts = rest.collect();
+                    state.jobs = state.jobs.replace(&format!("./{job}/env.json:\n"), "");
                 });
                 Ok(String::new())
+            }
+            "jobs_list.sh" => Ok(self.edit(|state| state.jobs.clone())),
+            "job_start.sh" => {
+                let opened = format!("./{}/env.json:\n", variable(text, "id"));
+                self.edit(|state| {
+                    if state.ids_are_taken {
+                        return Err((17, "another job has the id".into()));
+                    }
+                    state.jobs.push_str(&opened);
+                    Ok(String::new())
+                })
+            }
+            "job_result.sh" => {
+                let path = format!("./{}/result.json:", variable(text, "id"));
+                self.edit(|state| {
+                    if !state.jobs.contains(&path) {
+                        state.jobs.push_str(&format!("{path}{}\n", variable(text, "result")));
+                    }
+                    let (_, result) = state.jobs.split_once(&path).expect("a result");
+                    Ok(result.lines().next().unwrap_or_default().to_owned())
+                })
             }
             _ => unreachable!("{name} is a known script without an effect"),
         }
@@ -249,7 +277,8 @@ mod tests {
     fn variables_are_read_as_they_were_set() {
         let values = ["", "x", "it's ''", "a\nputs='no'\n", "'"];
         for value in values {
-            let script = Script::new("exit\n").with("first", "a='b").with("value", value).with("last", "z");
+            let script = Script::new("# Variables: first, value, last.\nexit\n");
+            let script = script.with("first", "a='b").with("value", value).with("last", "z");
             assert_eq!(variable(&script.whole(), "value"), value);
             assert_eq!(variable(&script.whole(), "first"), "a='b");
         }

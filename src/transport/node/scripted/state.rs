@@ -27,6 +27,10 @@ pub struct State {
     pub lease: Option<Lease>,
     /// Further lines of `facts.sh`.
     pub facts: String,
+    /// What `jobs_list.sh` lists.
+    pub jobs: String,
+    /// Whether another job has whatever id a new one gets.
+    pub ids_are_taken: bool,
     /// Whether its containers have lost their GPUs, until one is created.
     pub gpus_are_lost: bool,
     /// What `access.sh` says.
@@ -104,6 +108,8 @@ impl State {
             keys: None,
             lease: None,
             facts: String::new(),
+            jobs: String::new(),
+            ids_are_taken: false,
             gpus_are_lost: false,
             access: "user root\nsudo root\nengine open\n",
             log: String::new(),

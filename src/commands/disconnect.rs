@@ -1,0 +1,23 @@
+//! `hvdctl disconnect`.
+
+use super::Outcome;
+use super::context::{Context, node_rows};
+use super::output::{DisconnectNode, NodeEntry};
+use crate::cluster::nodes::NodeResults;
+use crate::error::Error;
+use crate::transport::ssh;
+
+/// `disconnect`. Contacts no node.
+pub async fn run(context: &Context) -> Result<Outcome, Error> {
+    let mut nodes = Vec::new();
+    for node in context.target.nodes() {
+        let closed = ssh::disconnect(&node).await?;
+        nodes.push(NodeEntry::new(&node.name, true, DisconnectNode { closed }));
+    }
+    Ok(outcome(nodes))
+}
+
+pub(super) fn outcome(nodes: Vec<NodeEntry<DisconnectNode>>) -> Outcome {
+    let text = node_rows(&nodes, |node| if node.closed { "closed" } else { "none" }.to_owned());
+    Outcome::of_nodes(text, NodeResults { ok: nodes, failed: Vec::new() }, &[])
+}

@@ -1,0 +1,116 @@
+//! The ssh masters of this process and their directory.
+
+use super::kept;
+use openssh::Session;
+use rustix::process::{Pid, Signal};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+const PREFIX: &str = "hvdctl-ssh.";
+
+/// Creates a directory (mode 700) for the control sockets of this process.
+pub(super) fn directory(parent: &Path) -> io::Result<TempDir> {
+    let prefix = format!("{PREFIX}{}.", std::process::id());
+    tempfile::Builder::new().prefix(&prefix).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(parent)
+}
+
+/// Starts an ssh master for a host, with these options. ssh goes to the background once it has logged in.
+///
+/// # Errors
+/// With ssh's own message.
+pub(super) async fn start(mut ssh: Command, directory: &Path, host: &str) -> io::Result<Session> {
+    let dir = tempfile::Builder::new().prefix("m").tempdir_in(directory)?;
+    let log = dir.path().join("log");
+    ssh.arg("-E").arg(&log).arg("-S").arg(dir.path().join("master")).args(["--", host]);
+    ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let status = ssh.status().await?;
+    if status.success() {
+        return Ok(Session::new_native_mux(dir));
+    }
+    let log = String::from_utf8_lossy(&fs::read(log)?).trim().to_owned();
+    let message = log.strip_prefix("ssh: ").unwrap_or(&log);
+    Err(io::Error::other(if message.is_empty() { format!("ssh failed: {status}") } else { message.to_owned() }))
+}
+
+/// Removes a directory of control sockets. An ssh that was still connecting when its login was cancelled continues, and would become
+/// an unused master. While it ends it may still write to the directory.
+pub(super) fn remove(directory: &Path) {
+    for _ in 0..50 {
+        end_processes_of(directory);
+        if fs::remove_dir_all(directory).is_ok() || !directory.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Removes the directories, and ends the masters, of hvdctl processes that were killed.
+pub(super) fn remove_stale_directories(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u32>().ok());
+        let owner = owner.and_then(|pid| i32::try_from(pid).ok());
+        let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
+        if owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours) {
+            end_processes_of(&entry.path());
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Returns whether there is no process of this number.
+fn has_ended(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+}
+
+/// Ends every ssh of ours whose control socket is, or would be, in this directory, except for masters that are kept. Without /proc
+/// (macOS) none is found, and an ssh that was still connecting ends at its own time limit.
+fn end_processes_of(directory: &Path) {
+    let kept = directory.parent().map(kept::made).unwrap_or_default();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = process.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        if let Some(pid) = pid.filter(|_| belongs_to(&arguments, directory, &kept)) {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+/// Returns whether arguments are those of an ssh whose control socket is in this directory, and not in one of these places: they have
+/// its path, and so has the title that a master gives itself.
+fn belongs_to(arguments: &[u8], directory: &Path, kept: &[String]) -> bool {
+    let text = String::from_utf8_lossy(arguments);
+    let is_in = |directory: &str| text.contains(directory);
+    text.starts_with("ssh") && is_in(&format!("{}/", directory.display())) && !kept.iter().any(|made| is_in(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = directory(parent.path()).unwrap();
+        assert_eq!(fs::metadata(made.path()).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_master_that_is_kept_is_not_ended_with_its_first_directory() {
+        let directory = Path::new("/run/user/7/hvdctl/hvdctl-ssh.99.abc");
+        let arguments = "ssh\0-S\0/run/user/7/hvdctl/hvdctl-ssh.99.abc/m1/master\0-M\0gpu1\0";
+        let belongs = |arguments: &str, kept: &[String]| belongs_to(arguments.as_bytes(), directory, kept);
+        assert!(belongs(arguments, &[]));
+        assert!(belongs(arguments, &["/run/user/7/hvdctl/hvdctl-ssh.99.abc/m2/master".into()]));
+        assert!(!belongs(arguments, &["/run/user/7/hvdctl/hvdctl-ssh.99.abc/m1/master".into()]));
+        assert!(belongs("ssh: /run/user/7/hvdctl/hvdctl-ssh.99.abc/m1/master [mux]\0", &[]));
+        assert!(!belongs(&arguments.replace("abc", "abcd"), &[]));
+        assert!(!belongs(&arguments.replacen("ssh", "vim", 1), &[]));
+    }
+}

@@ -1,0 +1,140 @@
+//! `scripts/test` in a checkout whose cargo, lints and lab are stand-ins.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Each stand-in writes its arguments to `calls`. One whose call has the words `$HANGS` waits for a child, whose process id it writes to
+/// `pids`.
+const STAND_IN: &str = r#"#!/bin/sh
+call="${0##*/} $*"
+echo "$call" >>"$CHECKOUT/calls"
+case $call in
+*"$HANGS"*) sleep 1000 & echo $! >>"$CHECKOUT/pids"; wait ;;
+"lab check") [ -z "$FOREIGN" ] || { echo "lab: error: the lab of another checkout is up" >&2; exit 1; } ;;
+"lab status") exit 1 ;;
+"lab up "*) mkdir -p .lab/p1 && : >.lab/p1/ssh_config ;;
+*--list*numbers*) ;;
+*--list*) echo "a_lab_test: test" ;;
+"cargo test "*"--test-threads"*) echo "test result: ok. 1 passed; 0 failed; 0 ignored" ;;
+esac
+"#;
+
+struct Checkout {
+    dir: tempfile::TempDir,
+}
+
+impl Checkout {
+    fn new() -> Checkout {
+        let checkout = Checkout { dir: tempfile::tempdir().unwrap() };
+        for name in ["scripts/lab", "scripts/lint", "bin/cargo"] {
+            checkout.write(name, STAND_IN);
+        }
+        checkout.write("scripts/test", include_str!("../scripts/test"));
+        checkout.write("tests/lab/keys.rs", "fn a_lab_test() {}\n");
+        checkout
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// `scripts/test` with these variables in addition.
+    fn command(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
+        // bash cannot trap what it was started to ignore
+        let mut test = Command::new("env");
+        test.args(["--default-signal=HUP,INT,TERM", "bash"]).arg(self.path("scripts/test")).args(arguments);
+        test.env("PATH", path).env("CHECKOUT", self.dir.path()).env_remove("CI").env_remove("FOREIGN");
+        test.env("HANGS", "nothing hangs").envs(variables.iter().copied());
+        test.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        test
+    }
+
+    fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
+        let _ = fs::remove_file(self.path("calls"));
+        (self.command(arguments, variables).output().unwrap(), self.lines("calls"))
+    }
+}
+
+/// Waits for what must happen soon.
+#[track_caller]
+fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !happens() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn a_signal_ends_all_that_scripts_test_has_started_and_its_lab() {
+    // the lab starts in the background; tests with and without it run at the same time
+    for (hangs, count, name, code) in [
+        ("lint", 1, "TERM", 143),
+        ("lab up", 1, "TERM", 143),
+        ("cargo test --quiet --no-run", 1, "INT", 130),
+        ("--test-threads", 2, "TERM", 143),
+        ("--test-threads", 2, "HUP", 129),
+    ] {
+        let checkout = Checkout::new();
+        let mut test = checkout.command(&[], &[("HANGS", hangs)]).spawn().unwrap();
+        wait_until(&format!("{hangs} is not called: {:?}", checkout.lines("calls")), || {
+            checkout.lines("pids").len() == count
+                && checkout.lines("calls").iter().any(|call| call.starts_with("lab up"))
+        });
+        signal(&test, name);
+        assert_eq!(test.wait().unwrap().code(), Some(code), "{hangs} {name}");
+        for pid in checkout.lines("pids") {
+            // a zombie has no arguments
+            let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            assert!(!arguments.starts_with("sleep"), "{hangs} {name}: {arguments}");
+        }
+        assert_eq!(checkout.lines("calls").last().unwrap(), "lab down", "{hangs} {name}");
+    }
+}
+
+#[test]
+fn the_lab_of_another_checkout_is_named_before_anything_is_compiled() {
+    let checkout = Checkout::new();
+    let foreign = [("FOREIGN", "1")];
+    for arguments in [&[][..], &["a_lab"], &["keys::a_lab_test"], &["--full"]] {
+        let (output, calls) = checkout.run(arguments, &foreign);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), calls), (Some(1), vec!["lab check".to_owned()]), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("the lab of another checkout is up") && stderr.contains("--no-lab"), "{stderr}");
+    }
+    // what needs no lab, and CI, which replaces the other one
+    for (arguments, variables) in [
+        (&["--no-lab"][..], foreign.to_vec()),
+        (&["--no-lab", "a_lab"], foreign.to_vec()),
+        (&["parses_numbers"], foreign.to_vec()),
+        (&[], vec![("FOREIGN", "1"), ("CI", "true")]),
+        (&[], vec![]),
+    ] {
+        let (output, calls) = checkout.run(arguments, &variables);
+        let shown = format!("{arguments:?} {calls:?}: {output:?}");
+        assert!(output.status.success(), "{shown}");
+        assert_eq!(calls.contains(&"lab check".to_owned()), variables.is_empty(), "{shown}");
+        let up = calls.iter().find(|call| call.starts_with("lab up"));
+        assert_eq!(up.is_some(), arguments.is_empty(), "{shown}");
+        assert_eq!(up.is_some_and(|up| up.ends_with("--replace")), variables.len() == 2, "{shown}");
+        assert_eq!(calls.last().unwrap() == "lab down", up.is_some(), "{shown}");
+    }
+}
