@@ -116,6 +116,9 @@ pub enum Command {
     Doctor(Doctor),
     /// Verify rank placement, collective communication and GPUs with a real job
     Verify(Verify),
+    /// Measure the network between the workers, and find the node or connection that slows it down
+    #[command(after_help = BENCH)]
+    Bench(Bench),
     /// Upload a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image
@@ -281,6 +284,28 @@ and `run` apply the rules that take no time, and stop on their errors.
 
 Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
 
+/// Options of `bench`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Bench {
+    /// Measure each connection for half as long
+    #[arg(long)]
+    pub quick: bool,
+    /// Print a line for each transfer, comma-separated, instead of the tables
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    /// Whether it waits for jobs and locks
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+const BENCH: &str = "\
+Measures every pair of workers in both directions, pairs of different nodes at the same time: bandwidth of TCP with one and four \
+connections, round trips, lost packets and the path's MTU. Nothing is installed or changed, and nodes with a running job are refused. \
+The last line names the node or connection that is slow, and its direction.
+
+Exit codes: 0 none is slow; 1 one is, or the measurement failed; 2 fewer than two nodes; 4 nodes unreachable; 5 a job or another \
+command uses a node.";
+
 /// Options of `down`.
 #[derive(Debug, Args)]
 pub struct Down {
@@ -358,6 +383,7 @@ impl Command {
             Command::Down(options) => ("hvdctl down".to_owned(), options.waiting),
             Command::Doctor(options) => ("hvdctl doctor --fix".to_owned(), options.waiting),
             Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
+            Command::Bench(options) => ("hvdctl bench".to_owned(), options.waiting),
             Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
             Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
             _ => return (String::new(), None),
@@ -367,7 +393,7 @@ impl Command {
 
     /// Returns whether it can work on this machine alone.
     pub fn works_locally(&self) -> bool {
-        !matches!(self, Command::Keys(_) | Command::Disconnect)
+        !matches!(self, Command::Keys(_) | Command::Disconnect | Command::Bench(_))
     }
 }
 

@@ -5,6 +5,7 @@
 #[cfg(test)]
 extern crate self as hvdctl;
 
+pub mod bench;
 pub mod cancel;
 pub mod checks;
 pub mod cli;

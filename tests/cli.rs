@@ -100,6 +100,7 @@ fn help() {
         "status",
         "doctor",
         "verify",
+        "bench",
         "jobs",
         "jobs prune",
         "attach",

@@ -13,7 +13,7 @@ const ROWS: [&[&str]; 16] = [
     &["commands"],
     &["render"],
     &["cli"],
-    &["doctor", "init"],
+    &["bench", "doctor", "init"],
     &["job"],
     &["checks"],
     &["sync", "launch", "keys", "worker"],

@@ -12,11 +12,12 @@ pub mod schedule;
 mod tests;
 
 use crate::text::units::count;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How busy the processors of a machine were, as shares of their time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// The idle share.
     pub idle: Option<f64>,
@@ -27,7 +28,7 @@ pub struct Usage {
 }
 
 /// Round trips of a small message, in µs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoundTrip {
     /// Half of them were faster.
     pub median: f64,
@@ -40,7 +41,7 @@ pub struct RoundTrip {
 }
 
 /// A transfer in one direction.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Transfer {
     /// The connections that were used at once.
     pub streams: u32,
@@ -61,7 +62,7 @@ pub struct Transfer {
 }
 
 /// Numbered datagrams in one direction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probes {
     /// The small ones that should arrive.
     pub sent: u32,
@@ -129,7 +130,7 @@ pub struct Link {
 }
 
 /// A node's processor.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compute {
     /// Its speed while the program had it, in loops a second.
     pub loops_per_s: f64,
@@ -169,7 +170,7 @@ pub struct Measurements {
 }
 
 /// A direction as seen from one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
     /// What it sends.
@@ -356,6 +357,6 @@ pub fn gigabits(bytes_per_s: f64) -> String {
 }
 
 /// A time for people: `85 µs`, `1.2 ms`.
-fn micros(us: f64) -> String {
+pub fn micros(us: f64) -> String {
     if us < 999.5 { format!("{us:.0} µs") } else { format!("{:.1} ms", us / 1e3) }
 }

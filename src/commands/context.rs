@@ -2,12 +2,13 @@
 
 use super::output::NodeEntry;
 use crate::cluster::fleet::Fleet;
+use crate::cluster::node_lock;
 use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, all, for_each_node, observe, unreached};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
-use crate::job::capacity::{drop_ended_jobs, placed};
+use crate::job::capacity::{check_unallocated, drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
@@ -153,13 +154,45 @@ impl Context {
     /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as
     /// [`Context::observe_all`].
     pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<ObservedNode>, Error> {
-        let (target, session) = (self.target.with_launcher(), &self.session);
-        let free = |nodes: Vec<ObservedNode>| placed(&self.target, &nodes, wanted).map(|_| nodes);
-        let lock_and_observe = async || self.observe_all(&target, true, &self.events).await.and_then(free);
+        let target = self.target.with_launcher();
+        let lock_and_observe = async || self.observe_all(&target, true, &self.events).await;
+        self.when_free(&target, lock_and_observe, |nodes| placed(&self.target, nodes, wanted).map(drop)).await
+    }
+
+    /// Observes the selected nodes and locks none. If jobs have anything of them, or another command has locked one, waits if `--wait`
+    /// allows it.
+    ///
+    /// # Errors
+    /// [`Error::Allocated`] and [`Error::Locked`] if that is so when the wait is over; otherwise as [`Context::observe_all`].
+    pub async fn unused(&self) -> Result<Vec<ObservedNode>, Error> {
+        let observe = async || {
+            let nodes = self.observe_all(&self.target, false, &self.events).await?;
+            let cluster = &self.target.cluster().name;
+            let leases = for_each_node(nodes.iter().collect(), async |node: &ObservedNode| {
+                let lease = node_lock::current(&node.member.transport, cluster).await?;
+                Ok(lease.map(|lease| (node.name().to_owned(), lease)))
+            });
+            let leases = all(&self.events, self.session.cancellation.run(async { Ok(leases.await) }).await?)?;
+            let leases: Vec<_> = leases.into_iter().flatten().collect();
+            if leases.is_empty() { Ok(nodes) } else { Err(Error::Locked(leases)) }
+        };
+        self.when_free(&self.target, observe, check_unallocated).await
+    }
+
+    /// Observes nodes with `observe` until they are free, as long as `--wait` allows it. Meanwhile they are not locked.
+    async fn when_free(
+        &self,
+        target: &Target,
+        observe: impl AsyncFn() -> Result<Vec<ObservedNode>, Error>,
+        check: impl Fn(&[ObservedNode]) -> Result<(), Error>,
+    ) -> Result<Vec<ObservedNode>, Error> {
+        let session = &self.session;
+        let free = |nodes: Vec<ObservedNode>| check(&nodes).map(|()| nodes);
+        let lock_and_observe = async || observe().await.and_then(free);
         let (quiet, _) = Events::channel();
         let (began, mut reported, mut pause) = (Instant::now(), String::new(), FIRST_PAUSE);
         let mut result = lock_and_observe().await;
-        while let Err(error @ Error::Allocated(_)) = &result
+        while let Err(error @ (Error::Allocated(_) | Error::Locked(_))) = &result
             && session.locks.waits(began.elapsed())
         {
             let message = format!("waiting: {error}");
@@ -175,7 +208,7 @@ impl Context {
                 return Err(error);
             }
             pause = LONGEST_PAUSE.min(2 * pause);
-            result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
+            result = match self.observe_all(target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
                 // a GPU that failed does not come back by itself
                 Err(Error::Nodes { failed, .. }) if failed.iter().any(|e| e.kind == Kind::NvidiaSmiFailed) => {

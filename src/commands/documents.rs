@@ -5,9 +5,10 @@ mod documented;
 
 use super::output::{DisconnectNode, Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
 use super::{
-    Outcome, about, disconnect, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output,
-    shell, status, train, up, verify,
+    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs,
+    output, shell, status, train, up, verify,
 };
+use crate::checks::bench::{Measurements, blame};
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
@@ -228,6 +229,20 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
         "doctor",
         output::value(&Document { ok: false, details: doctor::details(found, fixed, &nodes, &[refused("node3")]) }),
     ));
+}
+
+fn bench_made(all: &mut Vec<(&'static str, Value)>) {
+    let mut add = |name, measured: &Measurements| {
+        let verdict = blame::verdict(measured);
+        all.push((name, bench::outcome(String::new(), measured, &verdict).document));
+    };
+    add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)));
+    let slow = |from, to| match (from, to) {
+        (0, 1) => Err("no answer within 3 s"),
+        (2, _) => Ok(0.9),
+        _ => Ok(9.4),
+    };
+    add("bench/slow", &bench::tests::measured(4, slow));
 }
 
 fn verify_made(all: &mut Vec<(&'static str, Value)>) {
@@ -563,6 +578,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     nodes_made(&mut all);
     doctor_made(&mut all);
     verify_made(&mut all);
+    bench_made(&mut all);
     jobs_made(&mut all);
     lock_made(&mut all);
     tools_made(&mut all);

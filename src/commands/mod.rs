@@ -2,6 +2,7 @@
 //! shows its result.
 
 mod about;
+mod bench;
 mod context;
 mod disconnect;
 mod doctor;
@@ -143,6 +144,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Doctor(options) => doctor::run(&options, context).await,
         Command::Status => status::run(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
+        Command::Bench(options) => bench::run(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

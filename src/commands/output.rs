@@ -1,6 +1,6 @@
 //! The documents of `--json`: one type per document. `docs/json.md` is generated from these types and their comments.
 
-use crate::checks::{Finding, verify};
+use crate::checks::{Finding, bench, verify};
 use crate::cluster::exec::CommandOutput;
 use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress};
@@ -23,6 +23,7 @@ use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Returns a document as JSON.
 ///
@@ -366,6 +367,86 @@ pub struct Verify {
 pub struct VerifyNode {
     /// The ranks that should be there.
     pub ranks: Vec<verify::Row>,
+}
+
+/// `bench`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Bench {
+    /// The verdict as one sentence.
+    pub verdict: String,
+    /// What is slow, the worst first; empty if nothing is.
+    pub findings: Vec<BenchFinding>,
+    /// What limits the verdict: what could not be measured, and processors that were busy.
+    pub notes: Vec<String>,
+    /// The nodes; `ok` is false if a finding names the node.
+    pub nodes: Vec<NodeEntry<BenchNode>>,
+    /// Every measurement of one direction of a pair. What looks slow is measured again, and then has several.
+    pub directions: Vec<BenchDirection>,
+}
+
+/// A node or a connection that is slow.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BenchFinding {
+    /// What was found, as a sentence.
+    pub text: String,
+    /// The node, the two ends of the connection, or all nodes.
+    pub nodes: Vec<String>,
+    /// `out`: what the first of these nodes sends; `in`: what it receives; or `both`.
+    pub direction: bench::Way,
+}
+
+/// What `bench` knows of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BenchNode {
+    /// The interface that jobs use.
+    pub interface: Option<String>,
+    /// Its nominal speed in Mb/s; null for a virtual one.
+    pub speed: Option<u32>,
+    /// `full` or `half`; null for a virtual one.
+    pub duplex: Option<String>,
+    /// The largest packet in bytes.
+    pub mtu: Option<u32>,
+    /// How much its counters of errors and packets grew during the measurement.
+    pub counters: BTreeMap<String, u64>,
+    /// The processor.
+    pub compute: Option<bench::Compute>,
+}
+
+impl From<&bench::NodeEvidence> for BenchNode {
+    fn from(node: &bench::NodeEvidence) -> BenchNode {
+        let (before, after) = (node.before.clone().unwrap_or_default(), node.after.clone().unwrap_or_default());
+        let growth = |(name, value): (&String, &Option<u64>)| {
+            let later = after.counters.get(name).copied().flatten()?;
+            Some((name.clone(), later.saturating_sub((*value)?)))
+        };
+        BenchNode {
+            interface: node.before.as_ref().map(|link| link.interface.clone()),
+            counters: before.counters.iter().filter_map(growth).collect(),
+            speed: before.speed,
+            duplex: before.duplex,
+            mtu: before.mtu,
+            compute: node.compute,
+        }
+    }
+}
+
+/// One measurement of what a node sends to another.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BenchDirection {
+    /// The sender.
+    pub from: String,
+    /// The receiver.
+    pub to: String,
+    /// Why nothing could be measured, else null.
+    pub error: Option<String>,
+    /// The bandwidth of the fastest transfer.
+    pub bytes_per_s: Option<f64>,
+    /// Round trips of a small message over TCP.
+    pub round_trip_us: Option<bench::RoundTrip>,
+    /// Transfers over one and over several connections.
+    pub transfers: Vec<bench::Transfer>,
+    /// Datagrams; null if none arrives at all, as behind some firewalls.
+    pub probes: Option<bench::Probes>,
 }
 
 /// `completions`, `man` and `schema`.

@@ -1,5 +1,6 @@
 //! Whole commands over scripted nodes, from the command line to exit code, output and what is left on the nodes.
 
+mod bench;
 mod connections;
 mod faults;
 mod gpus;

@@ -7,15 +7,11 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Login, Matrix, targets};
 use crate::node::network;
-use crate::transport::node::{Process, RunAs};
+use crate::transport::node::{Dialogue, RunAs};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
-use tokio::time::timeout;
 
 const PORTS: &str = include_str!("../scripts/ports.py");
 
@@ -44,7 +40,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
 
     let started = for_each_node(placed, async |(node, address): (&NodeState, IpAddr)| {
         let _step = events.begin(node.name(), Step::read("listening for the other nodes"));
-        let request = format!("{token} {address} {ports} {limit}\n");
+        let request = format!("{token} {address} {ports} {limit}");
         let probe = Probe::start(inventory, node, &request).await;
         probe.map(|probe| (node, address, probe)).map_err(|cause| untested(inventory, node, &cause))
     });
@@ -54,7 +50,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
     let tried = for_each_node(listening.into_iter().enumerate().collect(), async |(from, (node, _, mut probe))| {
         let _step = events.begin(node.name(), Step::read("connecting to the other nodes"));
         let list = targets(places.len(), from).into_iter().map(|to| format!("{to}={}", places[to].1));
-        let request = format!("{}\n", list.collect::<Vec<_>>().join(" "));
+        let request = list.collect::<Vec<_>>().join(" ");
         let answer = probe.ask(&request, cluster.command_timeout + 2 * cluster.connect_timeout).await;
         let not_json = |answer: &str| format!("the test printed: {answer}");
         let reasons = answer.and_then(|answer| serde_json::from_str(&answer).map_err(|_| not_json(&answer)));
@@ -94,10 +90,7 @@ fn untested(inventory: &Inventory, node: &NodeState, cause: &str) -> Finding {
 }
 
 /// The program that tests ports on a node. It listens until this is dropped.
-struct Probe {
-    process: Process,
-    answers: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
-}
+struct Probe(Dialogue);
 
 impl Probe {
     /// Starts the program, which then listens.
@@ -110,9 +103,7 @@ impl Probe {
             Some((runtime, id)) => runtime.exec(id, &argv, operation).await,
             None => node.member.transport.spawn(RunAs::Root, &argv, operation).await,
         };
-        let mut process = process.map_err(|error| error.message)?;
-        let answers = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
-        let mut probe = Probe { process, answers };
+        let mut probe = Probe(Dialogue::new(process.map_err(|error| error.message)?));
         match probe.ask(request, inventory.cluster.command_timeout).await?.as_str() {
             "listening" => Ok(probe),
             answer => Err(format!("cannot listen: {}", answer.trim_start_matches("busy "))),
@@ -122,35 +113,17 @@ impl Probe {
     /// Writes a line and returns the line that the program answers.
     ///
     /// # Errors
-    /// What the program printed if it ended, or that there is no answer within the limit.
+    /// As [`Dialogue::ask`].
     async fn ask(&mut self, request: &str, limit: Duration) -> Result<String, String> {
         let mut answer = String::new();
-        let asked = async {
-            self.process.stdin.write_all(request.as_bytes()).await?;
-            self.process.stdin.flush().await?;
-            // other lines come from the image's Python as it starts
-            let is_answer = |line: &str| ["listening", "busy ", "{"].iter().any(|begin| line.starts_with(begin));
-            loop {
-                answer.clear();
-                let bytes = self.answers.read_line(&mut answer).await?;
-                if bytes == 0 || is_answer(&answer) {
-                    return Ok::<usize, io::Error>(bytes);
-                }
-            }
+        // other lines come from the image's Python as it starts
+        let is_answer = |line: &str| ["listening", "busy ", "{"].iter().any(|begin| line.starts_with(begin));
+        let keep = |line: &str| {
+            line.clone_into(&mut answer);
+            is_answer(line)
         };
-        let ended = match timeout(limit, asked).await {
-            Ok(Ok(1..)) => return Ok(answer.trim_end().to_owned()),
-            Ok(Ok(0)) => "the program ended without an answer".to_owned(),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => return Err(format!("no answer within {} s", limit.as_secs())),
-        };
-        let printed = timeout(limit, self.process.collect_stderr()).await;
-        let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
-        Err(match printed.trim() {
-            "" => ended,
-            traceback if traceback.starts_with("Traceback") => traceback.lines().next_back().unwrap_or_default().into(),
-            message => message.to_owned(),
-        })
+        self.0.ask(request, limit, keep).await?;
+        Ok(answer)
     }
 }
 

@@ -237,6 +237,15 @@ fn shared(selected: &[&ObservedNode], per_node: u32, ranks: u32, map_by: MapBy) 
     Ok(placement)
 }
 
+/// Checks that no job has anything of these nodes, from which ended jobs were dropped.
+///
+/// # Errors
+/// [`Error::Allocated`] with all jobs that have.
+pub fn check_unallocated(nodes: &[ObservedNode]) -> Result<(), Error> {
+    let conflict = conflict(&nodes.iter().collect::<Vec<_>>(), |_| true);
+    if conflict.allocations.is_empty() { Ok(()) } else { Err(Error::Allocated(conflict)) }
+}
+
 /// Returns the allocations of other jobs on the nodes that are needed, and the nodes without one.
 fn conflict(selected: &[&ObservedNode], is_needed: impl Fn(&str) -> bool) -> AllocationConflict {
     let mut conflict = AllocationConflict { allocations: Vec::new(), free: Vec::new() };

@@ -4,6 +4,7 @@
 
 mod board;
 pub mod colours;
+pub mod heat_map;
 mod plain;
 mod rows;
 pub mod table;

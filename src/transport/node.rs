@@ -4,6 +4,7 @@
 //! those whose standard input is a project's.
 
 mod connections;
+mod dialogue;
 mod prelude;
 mod process;
 mod root;
@@ -21,6 +22,7 @@ use crate::transport::privileges::{self, Access};
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use connections::Connections;
+pub use dialogue::Dialogue;
 use prelude::{LoginError, Prelude};
 pub use process::{Collected, Output, Process};
 pub use script::Script;

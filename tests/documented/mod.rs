@@ -136,6 +136,7 @@ pub fn schema() -> Value {
         "status": Nodes<NodeStatus>,
         "doctor": Doctor,
         "verify": Verify,
+        "bench": Bench,
         "text": Text,
         "dir": Dir,
         "job-end": JobEnd,

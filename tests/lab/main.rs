@@ -5,6 +5,7 @@
 //! controller of each test that goes through [`state::controllers`], and the larger sizes and numbers of tests that read
 //! [`state::FULL`].
 
+mod bench;
 mod concurrent;
 mod connections;
 mod converge;

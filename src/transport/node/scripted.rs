@@ -285,6 +285,7 @@ impl Node {
                 [.., "sh", "-s"] => node.run_script(own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
+                [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.lack_python(own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
@@ -314,6 +315,15 @@ impl Node {
         let _ = own.stdin.read_to_end(&mut Vec::new()).await;
         own.say(&format!(r#"{{"bind": "{bind}", "threads": "1", "cpus": ["0-1"]}}"#)).await;
         0
+    }
+
+    /// Answers for a worker whose image has no Python.
+    async fn lack_python(&self, mut own: Own) -> i32 {
+        if let Some(words) = self.arrives("bench_network.py").await {
+            return own.fail(&words).await;
+        }
+        own.fail("OCI runtime exec failed: exec: \"python3\": executable file not found in $PATH").await;
+        127
     }
 
     /// Records a call. Returns why it fails, where it does.

@@ -1,0 +1,131 @@
+//! `bench`: measures the network between the workers, every pair in both directions, and what each node knows of itself. The rules in
+//! `checks::bench` say which pairs are measured at once, and whether a node or a connection is slow.
+
+mod program;
+
+use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, schedule};
+use crate::cluster::nodes::{ObservedNode, all, for_each_node};
+use crate::error::{Error, NodeError};
+use crate::event::{Events, Step};
+use crate::inventory::Inventory;
+use crate::node::network::{self, Endpoint};
+use crate::runtime::container::running_worker;
+use crate::text::units::count;
+use program::{Program, Request};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// How long each direction of a pair is measured with each number of streams.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// The time in which connections get up to speed, and which does not count.
+    warm: Duration,
+    /// The time that counts.
+    counted: Duration,
+}
+
+impl Pace {
+    /// Eight nodes are done within 30 s.
+    pub const DEFAULT: Pace = Pace { warm: Duration::from_millis(100), counted: Duration::from_millis(400) };
+    /// Two nodes are done within 10 s.
+    pub const QUICK: Pace = Pace { warm: Duration::from_millis(50), counted: Duration::from_millis(200) };
+}
+
+/// A node whose worker can measure.
+struct Place<'a> {
+    observed: &'a ObservedNode,
+    worker: &'a str,
+    endpoint: Endpoint,
+}
+
+/// Measures the network between these nodes, one round of disjoint pairs after the other, and what looks slow again. A pair that cannot
+/// be measured is in the result.
+///
+/// # Errors
+/// A node whose worker is not up or cannot measure; then nothing has been measured.
+pub async fn measure(
+    inventory: &Inventory,
+    nodes: &[ObservedNode],
+    pace: Pace,
+    events: &Events,
+) -> Result<Measurements, Error> {
+    let places = all(events, nodes.iter().map(|node| place(inventory, node)).collect())?;
+    let rounds = schedule::rounds(places.len());
+    let cluster = &inventory.cluster;
+    let request = Request {
+        token: token(),
+        answer_limit: cluster.connect_timeout,
+        step_limit: cluster.command_timeout,
+        pace,
+        // each round may take its time and be repeated, and a program that is left behind ends after that
+        rounds: u32::try_from(rounds.len() * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
+    };
+    events.phase("starting the measurement in the workers");
+    let started = for_each_node(places, async |place: Place<'_>| Program::start(&request, &place, events).await);
+    let mut programs = all(events, started.await)?;
+
+    events.phase("measuring processors");
+    let evidence = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
+        let _step = events.begin(program.name(), Step::read("measuring its processor"));
+        program.evidence().await
+    });
+    let nodes: Vec<NodeEvidence> = all(events, evidence.await)?;
+    let mut measured = Measurements { nodes, ..Measurements::default() };
+    for (index, round) in rounds.iter().enumerate() {
+        events.phase(format!("measuring connections, round {} of {}", index + 1, rounds.len()));
+        measured.directions.extend(measure_round(&mut programs, round, &measured.nodes, events).await);
+    }
+    for _ in 0..blame::AGAIN {
+        let suspects = blame::suspects(&measured);
+        if suspects.is_empty() {
+            break;
+        }
+        events.phase(format!("measuring {} again", count(suspects.len(), "connection")));
+        for round in schedule::again(&suspects) {
+            measured.directions.extend(measure_round(&mut programs, &round, &measured.nodes, events).await);
+        }
+    }
+    let ended = for_each_node(programs, async |mut program: Program| {
+        let after = program.link().await.ok();
+        program.end().await;
+        after
+    });
+    measured.nodes.iter_mut().zip(ended.await).for_each(|(node, after)| node.after = after);
+    Ok(measured)
+}
+
+/// Measures both directions of disjoint pairs at once.
+async fn measure_round(
+    programs: &mut [Program],
+    round: &[(usize, usize)],
+    nodes: &[NodeEvidence],
+    events: &Events,
+) -> Vec<Direction> {
+    let others: Vec<_> = programs.iter().map(|program| (program.address(), program.port())).collect();
+    let asked = programs.iter_mut().enumerate().filter_map(|(from, program)| {
+        let (_, to) = round.iter().find(|(asked, _)| *asked == from)?;
+        Some((program, from, *to))
+    });
+    let measured = for_each_node(asked.collect(), async |(program, from, to): (&mut Program, usize, usize)| {
+        let step = Step::read("measuring a connection");
+        let _steps = [from, to].map(|node| events.begin(&nodes[node].name, step.clone()));
+        let mtu = |node: usize| nodes[node].before.as_ref().and_then(|link| link.mtu);
+        let mtu = mtu(from).into_iter().chain(mtu(to)).min();
+        program.measure((from, to), others[to], mtu).await
+    });
+    measured.await.concat()
+}
+
+fn place<'a>(inventory: &Inventory, observed: &'a ObservedNode) -> Result<Place<'a>, NodeError> {
+    let failed = |why: &str| NodeError::failed(observed.name(), program::OPERATION, why);
+    let worker = running_worker(&inventory.cluster, &observed.runtime.containers)
+        .ok_or_else(|| failed("its worker is not running").hint("hvdctl up"))?;
+    let endpoint = network::place(inventory, &observed.member.node, &observed.facts).map_err(|why| failed(&why))?;
+    Ok(Place { observed, worker: &worker.id, endpoint })
+}
+
+/// A token that no one guesses within the seconds of a measurement.
+fn token() -> String {
+    let random = RandomState::new();
+    format!("{:016x}{:016x}", random.hash_one(0), random.hash_one(1))
+}

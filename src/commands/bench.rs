@@ -1,0 +1,380 @@
+//! `hvdctl bench`.
+
+use super::output::{self, BenchDirection, BenchFinding, BenchNode, NodeEntry};
+use super::{Context, Outcome};
+use crate::bench::{Pace, measure};
+use crate::checks::bench::{
+    Accusation, Direction, Measurements, NodeEvidence, Subject, Verdict as Blame, Way, blame, gigabits, micros,
+};
+use crate::cli;
+use crate::cluster::nodes::ObservedNode;
+use crate::error::{Error, Verdict};
+use crate::job::capacity::check_unallocated;
+use crate::render::heat_map::heat_map;
+use crate::render::table::{cell, table};
+use std::collections::BTreeMap;
+
+/// The slowest directions have a row each, of this many at most.
+const ROWS: usize = 6;
+
+/// `bench`.
+pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, .. } = context;
+    if let [_] | [] = target.selected.as_slice() {
+        let only = target.selected.join("");
+        return Err(Error::usage(
+            format!("bench measures the network between nodes, and {only} is the only one"),
+            "select at least two nodes with --on, or add another [[node]] to the inventory",
+        ));
+    }
+    let nodes = context.unused().await?;
+    nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
+    let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
+    let measured = session.cancellation.run(measure(&target.inventory, &nodes, pace, events)).await?;
+    let verdict = blame::verdict(&measured);
+    if !verdict.accusations.is_empty() {
+        let nodes = context.observe_all(target, false, events).await?;
+        check_unallocated(&nodes).inspect_err(|_| {
+            events.note("a job has started during the measurement, and the network was not the benchmark's alone");
+        })?;
+    }
+    if options.csv {
+        events.note(last_line(&measured, &verdict));
+    }
+    let text = if options.csv { csv(&measured) } else { text(&measured, &verdict) };
+    Ok(outcome(text, &measured, &verdict))
+}
+
+/// The warning about a node where jobs of other clusters run.
+fn other_jobs(observed: &ObservedNode) -> Option<String> {
+    let rank = observed.facts.ranks.iter().find(|rank| !rank.killed)?;
+    Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
+}
+
+pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame) -> Outcome {
+    let is_good = verdict.accusations.is_empty();
+    Outcome::new(Verdict::of_check(is_good, measured.nodes.len(), &[]), text, details(measured, verdict))
+}
+
+fn names(measured: &Measurements) -> Vec<&str> {
+    measured.nodes.iter().map(|node| node.name.as_str()).collect()
+}
+
+fn details(measured: &Measurements, verdict: &Blame) -> output::Bench {
+    let names = names(measured);
+    let findings: Vec<BenchFinding> = verdict.accusations.iter().map(|found| finding(found, &names)).collect();
+    let node = |node: &NodeEvidence| {
+        let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
+        NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
+    };
+    let direction = |direction: &Direction| BenchDirection {
+        from: names[direction.from].to_owned(),
+        to: names[direction.to].to_owned(),
+        error: direction.error.clone(),
+        bytes_per_s: direction.bandwidth(),
+        round_trip_us: direction.round_trip_us,
+        transfers: direction.transfers.clone(),
+        probes: direction.probes,
+    };
+    output::Bench {
+        verdict: verdict.sentence(&names),
+        nodes: measured.nodes.iter().map(node).collect(),
+        directions: measured.directions.iter().map(direction).collect(),
+        notes: verdict.notes.clone(),
+        findings,
+    }
+}
+
+fn finding(accusation: &Accusation, names: &[&str]) -> BenchFinding {
+    let (nodes, direction) = match accusation.subject {
+        Subject::Cluster => ((0..names.len()).collect(), Way::Both),
+        Subject::Node(node, way) => (vec![node], way),
+        Subject::Pair(a, b, Way::In) => (vec![b, a], Way::Out),
+        Subject::Pair(a, b, way) => (vec![a, b], way),
+    };
+    let nodes = nodes.into_iter().map(|node| names[node].to_owned()).collect();
+    BenchFinding { text: accusation.sentence(names), nodes, direction }
+}
+
+/// Formats the tables, everything that was found, and the verdict last.
+pub(super) fn text(measured: &Measurements, verdict: &Blame) -> String {
+    let names = names(measured);
+    let all = Best::of_each(&measured.directions);
+    let mut text = node_table(&measured.nodes);
+    let most = all.values().filter_map(|best| best.bandwidth()).max_by(f64::total_cmp).unwrap_or_default();
+    let (unit, factor) = if most * 8.0 >= 1e9 { ("Gb/s", 8e-9) } else { ("Mb/s", 8e-6) };
+    let value = |from, to| Some(all.get(&(from, to))?.bandwidth()? * factor);
+    if let Some(map) = heat_map(&names, unit, value) {
+        text.push_str(&format!("\n{map}"));
+    }
+    text.push_str(&format!("\n{}", direction_table(&all, &names)));
+    text.push('\n');
+    text.extend(verdict.notes.iter().map(|note| format!("note: {note}\n")));
+    if verdict.accusations.len() > 1 {
+        text.extend(verdict.accusations.iter().map(|found| format!("found: {}\n", found.sentence(&names))));
+    }
+    text + &last_line(measured, verdict) + "\n"
+}
+
+fn last_line(measured: &Measurements, verdict: &Blame) -> String {
+    let result = if verdict.accusations.is_empty() { "ok" } else { "failed" };
+    format!("{result}: {}", verdict.sentence(&names(measured)))
+}
+
+fn node_table(nodes: &[NodeEvidence]) -> String {
+    let row = |node: &NodeEvidence| {
+        let link = node.before.as_ref();
+        let speed = link.and_then(|link| {
+            let speed = gigabits(f64::from(link.speed?) * 1e6 / 8.0);
+            Some(if link.duplex.as_deref() == Some("half") { format!("{speed} half duplex") } else { speed })
+        });
+        let compute = node.compute;
+        vec![
+            node.name.clone(),
+            cell(link.map(|link| &link.interface)),
+            cell(speed),
+            cell(link.and_then(|link| link.mtu)),
+            cell(compute.map(|compute| format!("{:.1} M/s", compute.loops_per_s / 1e6))),
+            cell(compute.map(|compute| percent(compute.share))),
+            cell(compute.map(|compute| format!("{:.1} GB/s", compute.copy_bytes_per_s / 1e9))),
+        ]
+    };
+    table(&["NODE", "INTERFACE", "LINK", "MTU", "LOOPS", "CPU SHARE", "MEMORY"], nodes.iter().map(row))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// The best of all measurements of one direction: what disturbs one makes it worse.
+#[derive(Debug, Default)]
+struct Best<'a> {
+    /// The bandwidth by the number of streams, in bytes a second.
+    bandwidths: BTreeMap<u32, f64>,
+    /// The round trips with the shortest median, and their 99th percentile, in µs.
+    round_trip: Option<(f64, f64)>,
+    /// Lost and sent datagrams.
+    probes: (u32, u32),
+    /// Segments that were sent again, and all.
+    segments: (u64, u64),
+    error: Option<&'a str>,
+}
+
+impl Best<'_> {
+    fn of_each(directions: &[Direction]) -> BTreeMap<(usize, usize), Best<'_>> {
+        let mut all: BTreeMap<(usize, usize), Best<'_>> = BTreeMap::new();
+        for direction in directions {
+            let best = all.entry((direction.from, direction.to)).or_default();
+            best.error = best.error.or(direction.error.as_deref());
+            for transfer in &direction.transfers {
+                let bandwidth = best.bandwidths.entry(transfer.streams).or_default();
+                *bandwidth = bandwidth.max(transfer.bytes_per_s);
+                best.segments.0 += transfer.retransmits.unwrap_or_default();
+                best.segments.1 += transfer.segments.unwrap_or_default();
+            }
+            let trip = direction.round_trip_us.map(|trip| (trip.median, trip.p99));
+            best.round_trip = best.round_trip.into_iter().chain(trip).min_by(|a, b| a.0.total_cmp(&b.0));
+            if let Some(probes) = direction.probes {
+                best.probes = (best.probes.0 + probes.lost(), best.probes.1 + probes.sent);
+            }
+        }
+        all
+    }
+
+    fn bandwidth(&self) -> Option<f64> {
+        self.bandwidths.values().copied().max_by(f64::total_cmp)
+    }
+}
+
+/// Formats the slowest directions, the slowest first, and those that could not be measured.
+fn direction_table(all: &BTreeMap<(usize, usize), Best<'_>>, names: &[&str]) -> String {
+    let mut slowest: Vec<_> = all.iter().filter_map(|(edge, best)| Some((best.bandwidth()?, edge, best))).collect();
+    slowest.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+    let row = |(most, (from, to), best): &(f64, &(usize, usize), &Best<'_>)| {
+        let share = |(part, all): (f64, f64)| (all > 0.0).then(|| format!("{:.1} %", part / all * 100.0));
+        vec![
+            names[*from].to_owned(),
+            names[*to].to_owned(),
+            cell(best.bandwidths.get(&1).map(|bandwidth| gigabits(*bandwidth))),
+            gigabits(*most),
+            cell(best.round_trip.map(|(median, _)| micros(median))),
+            cell(best.round_trip.map(|(_, p99)| micros(p99))),
+            cell(share((f64::from(best.probes.0), f64::from(best.probes.1)))),
+            cell(share((best.segments.0 as f64, best.segments.1 as f64))),
+        ]
+    };
+    let header = ["FROM", "TO", "1 STREAM", "BEST", "ROUND TRIP", "P99", "LOST", "RESENT"];
+    let mut text = table(&header, slowest.iter().take(ROWS).map(row));
+    if slowest.len() > ROWS {
+        text.push_str(&format!("the {ROWS} slowest of {} directions; --csv and --json have all\n", slowest.len()));
+    }
+    let failed = all.iter().filter(|(_, best)| best.bandwidth().is_none());
+    text.extend(failed.take(ROWS).map(|((from, to), best)| {
+        format!("{} → {}: {}\n", names[*from], names[*to], best.error.unwrap_or("not measured"))
+    }));
+    text
+}
+
+/// Formats every transfer as a line; a direction that could not be measured has one too.
+fn csv(measured: &Measurements) -> String {
+    let names = names(measured);
+    let mut text =
+        "from,to,streams,bytes_per_s,retransmits,segments,round_trip_us,round_trip_p99_us,probes_sent,probes_lost,\
+                    largest_packet,error\n"
+            .to_owned();
+    let cell = |value: Option<String>| value.unwrap_or_default();
+    for direction in &measured.directions {
+        let ends = [names[direction.from].to_owned(), names[direction.to].to_owned()];
+        let (trip, probes) = (direction.round_trip_us, direction.probes);
+        let of_pair = [
+            cell(trip.map(|trip| format!("{:.1}", trip.median))),
+            cell(trip.map(|trip| format!("{:.1}", trip.p99))),
+            cell(probes.map(|probes| probes.sent.to_string())),
+            cell(probes.map(|probes| probes.lost().to_string())),
+            cell(probes.and_then(|probes| probes.largest).map(|size| size.to_string())),
+            cell(direction.error.as_deref().map(quoted)),
+        ];
+        let mut line = |of_transfer: [String; 4]| {
+            let fields: Vec<&str> = ends.iter().chain(&of_transfer).chain(&of_pair).map(String::as_str).collect();
+            text.push_str(&format!("{}\n", fields.join(",")));
+        };
+        for transfer in &direction.transfers {
+            line([
+                transfer.streams.to_string(),
+                format!("{:.0}", transfer.bytes_per_s),
+                cell(transfer.retransmits.map(|n| n.to_string())),
+                cell(transfer.segments.map(|n| n.to_string())),
+            ]);
+        }
+        if direction.transfers.is_empty() {
+            line(Default::default());
+        }
+    }
+    text
+}
+
+/// Quotes a field of a line as RFC 4180 has it.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::checks::bench::{Compute, Link, Probes, RoundTrip, Transfer, Usage};
+
+    /// What was measured of some nodes: `gigabits` from one to another, or why nothing was.
+    pub fn measured(n: usize, gigabits: impl Fn(usize, usize) -> Result<f64, &'static str>) -> Measurements {
+        let usage = Usage { idle: Some(0.8), steal: Some(0.0), busiest_idle: Some(0.5) };
+        let transfer = |streams, bytes_per_s| Transfer {
+            streams,
+            bytes_per_s,
+            retransmits: Some(3),
+            segments: Some(2000),
+            snd_mss: Some(1448),
+            pmtu: Some(1500),
+            sender: usage,
+            receiver: usage,
+        };
+        let direction = |(from, to)| match gigabits(from, to) {
+            Err(error) => Direction { from, to, error: Some(error.to_owned()), ..Direction::default() },
+            Ok(gigabits) => Direction {
+                from,
+                to,
+                error: None,
+                round_trip_us: Some(RoundTrip { median: 62.0, min: 51.0, p99: 118.0, count: 1000 }),
+                transfers: vec![transfer(1, gigabits * 1.2e8), transfer(4, gigabits * 1.25e8)],
+                probes: Some(Probes {
+                    sent: 1000,
+                    received: 1000,
+                    largest: Some(1500),
+                    sendable: Some(1500),
+                    ..Probes::default()
+                }),
+            },
+        };
+        let node = |node: usize| NodeEvidence {
+            name: format!("node{}", node + 1),
+            before: Some(Link {
+                interface: "eth0".into(),
+                speed: Some(10_000),
+                duplex: Some("full".into()),
+                mtu: Some(1500),
+                ..Link::default()
+            }),
+            after: None,
+            compute: Some(Compute {
+                loops_per_s: 18.2e6,
+                share: 0.98,
+                copy_bytes_per_s: 9.1e9,
+                throttled: Some(0.0),
+                usage,
+            }),
+        };
+        let edges = (0..n).flat_map(|from| (0..n).map(move |to| (from, to))).filter(|(from, to)| from != to);
+        Measurements {
+            nodes: (0..n).map(node).collect(),
+            directions: edges.map(direction).collect(),
+            past: BTreeMap::new(),
+        }
+    }
+
+    fn shown(measured: &Measurements) -> String {
+        console::set_colors_enabled(false);
+        text(measured, &blame::verdict(measured))
+    }
+
+    #[test]
+    fn two_good_nodes() {
+        insta::assert_snapshot!(shown(&measured(2, |_, _| Ok(9.4))));
+    }
+
+    #[test]
+    fn a_node_that_sends_slowly_is_named_last() {
+        let measured = measured(8, |from, _| Ok(if from == 2 { 0.94 } else { 9.4 }));
+        let text = shown(&measured);
+        assert!(
+            text.lines().all(|line| console::measure_text_width(line) <= 80 || line.starts_with("failed")),
+            "{text}"
+        );
+        insta::assert_snapshot!(text);
+        let outcome = outcome(text, &measured, &blame::verdict(&measured));
+        let found = &outcome.document["findings"][0];
+        assert_eq!((outcome.code, &found["nodes"][0], &found["direction"]), (1, &"node3".into(), &"out".into()));
+        let ok: Vec<bool> =
+            outcome.document["nodes"].as_array().unwrap().iter().map(|node| node["ok"] == true).collect();
+        assert_eq!(ok, [true, true, false, true, true, true, true, true]);
+    }
+
+    #[test]
+    fn a_pair_without_a_measurement_has_its_cause() {
+        let cut = |from: usize, to: usize| if from + to == 3 { Err("no answer within 3 s") } else { Ok(9.4) };
+        let measured = measured(4, cut);
+        insta::assert_snapshot!(shown(&measured));
+    }
+
+    #[test]
+    fn a_line_for_each_transfer() {
+        let measured = measured(2, |from, _| if from == 0 { Ok(8.0) } else { Err("say \"no\", twice") });
+        let text = csv(&measured);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "node1,node2,1,960000000,3,2000,62.0,118.0,1000,0,1500,",
+                "node1,node2,4,1000000000,3,2000,62.0,118.0,1000,0,1500,",
+                "node2,node1,,,,,,,,,,\"say \"\"no\"\", twice\"",
+            ]
+        );
+        let columns = text.lines().next().unwrap().split(',').count();
+        assert_eq!(columns, lines[0].split(',').count());
+    }
+
+    #[test]
+    fn the_better_one_of_two_measurements_is_shown() {
+        let mut measured = measured(2, |_, _| Ok(2.0));
+        measured.directions.extend(super::tests::measured(2, |_, _| Ok(9.4)).directions);
+        let text = shown(&measured);
+        assert!(text.contains("9.40 Gb/s") && !text.contains("2.00"), "{text}");
+    }
+}
