@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::transport::node::scripted::Lease;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A job that has a process in a worker, and whose record cannot be read.
 const JOB: &str = "20261121-101500-4f2a";
@@ -69,9 +70,10 @@ async fn nodes_in_use_are_refused_and_none_is_locked() {
     assert_nothing_measured(&locked);
 
     // when the job has ended, the measurement begins
-    let (other, left) = (nodes.clone(), std::sync::atomic::AtomicBool::new(false));
+    let (other, observed) = (nodes.clone(), AtomicUsize::new(0));
     nodes.watch(move |moment| {
-        if moment.call == "facts.sh" && moment.done && !left.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        let is_observed = moment.call == "facts.sh" && moment.node == "node2" && !moment.done;
+        if is_observed && observed.fetch_add(1, Ordering::Relaxed) == 1 {
             other.edit("node2", |state| state.facts.clear());
         }
     });
