@@ -116,7 +116,7 @@ pub enum Command {
     Doctor(Doctor),
     /// Verify rank placement, collective communication and GPUs with a real job
     Verify(Verify),
-    /// Measure the network between the workers, and find the node or connection that slows it down
+    /// Measure the network between the workers, and name what slows it down
     #[command(after_help = BENCH)]
     Bench(Bench),
     /// Upload a project to every node and train it
