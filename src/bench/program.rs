@@ -1,7 +1,7 @@
 //! The program that measures, in the worker of one node.
 
 use super::{Pace, Place};
-use crate::checks::bench::{Direction, Link, NodeEvidence};
+use crate::checks::bench::{Compute, Direction, Link, NodeEvidence};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::transport::node::Dialogue;
@@ -111,10 +111,15 @@ impl Program {
         self.single("link").await
     }
 
+    /// Measures the node's processor.
+    pub(super) async fn compute(&mut self) -> Result<Compute, String> {
+        self.single("compute").await
+    }
+
     /// Reads the node's interface and measures its processor.
     pub(super) async fn evidence(&mut self) -> Result<NodeEvidence, NodeError> {
         let name = self.name.clone();
-        let measured = async { Ok((self.link().await?, self.single("compute").await?)) }.await;
+        let measured = async { Ok((self.link().await?, self.compute().await?)) }.await;
         let (before, compute) =
             measured.map_err(|why: String| NodeError::failed(&name, OPERATION, why).hint("hvdctl doctor"))?;
         Ok(NodeEvidence { name, before: Some(before), after: None, compute: Some(compute) })
