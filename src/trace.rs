@@ -60,6 +60,10 @@ impl Log {
         for file in [&path, &earlier(&path)] {
             let _ = fs::remove_file(file);
         }
+        // those that have other files stay
+        for directory in path.ancestors().skip(1).take(2) {
+            let _ = fs::remove_dir(directory);
+        }
         None
     }
 }
