@@ -21,9 +21,14 @@ fn the_network_between_two_workers() {
     let script = "tc qdisc add dev eth0 root tbf rate 20mbit burst 32kb latency 50ms";
     let restore = Restore(|| drop(node_sh("node2", "tc qdisc del dev eth0 root", &[])));
     node_sh("node2", script, &[]).code(0);
-    let slow = lab.hvdctl(&["bench", "--quick", "--json"]).code(1);
+    // where other tests leave the processors no time it says that nothing can be compared, and accuses no one
+    let mut document = Value::Null;
+    let is_comparable = eventually(s(15), || {
+        document = serde_json::from_str(&lab.hvdctl(&["bench", "--quick", "--json"]).out).unwrap();
+        document["notes"].as_array().unwrap().iter().all(|note| !note.as_str().unwrap().contains("vary too much"))
+    });
     drop(restore);
-    let document: Value = serde_json::from_str(&slow.out).unwrap();
+    assert!(is_comparable && document["ok"] == false, "{document:#}");
     let finding = &document["findings"][0];
     let text = finding["text"].as_str().unwrap();
     assert_eq!(finding["nodes"].as_array().unwrap().last(), Some(&"node1".into()), "{document:#}");
