@@ -261,9 +261,16 @@ pub struct Verdict {
     pub measured: usize,
     /// The pairs of nodes that could not be measured.
     pub unmeasured: usize,
+    /// Whether the bandwidths vary too much to be compared, because the processors had no time left.
+    pub is_unclear: bool,
 }
 
 impl Verdict {
+    /// Returns whether all was measured and compared, and no one is slow.
+    pub fn is_good(&self) -> bool {
+        self.accusations.is_empty() && !self.is_unclear
+    }
+
     /// Returns the verdict as one sentence.
     pub fn sentence(&self, names: &[&str]) -> String {
         match self.accusations.split_first() {
@@ -272,6 +279,7 @@ impl Verdict {
                 "no measured node or connection is slow, but {} could not be measured",
                 count(self.unmeasured, "connection")
             ),
+            None if self.is_unclear => "the bandwidths vary too much to be compared".to_owned(),
             None => "no node and no connection is slower than the others".to_owned(),
             Some((first, [])) => first.sentence(names),
             Some((first, rest)) => format!("{}; and {} more", first.sentence(names), count(rest.len(), "finding")),

@@ -52,8 +52,7 @@ fn other_jobs(observed: &ObservedNode) -> Option<String> {
 }
 
 pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame) -> Outcome {
-    let is_good = verdict.accusations.is_empty();
-    Outcome::new(Verdict::of_check(is_good, measured.nodes.len(), &[]), text, details(measured, verdict))
+    Outcome::new(Verdict::of_check(verdict.is_good(), measured.nodes.len(), &[]), text, details(measured, verdict))
 }
 
 fn names(measured: &Measurements) -> Vec<&str> {
@@ -117,7 +116,11 @@ pub(super) fn text(measured: &Measurements, verdict: &Blame) -> String {
 }
 
 fn last_line(measured: &Measurements, verdict: &Blame) -> String {
-    let result = if verdict.accusations.is_empty() { "ok" } else { "failed" };
+    let result = match verdict {
+        verdict if verdict.is_good() => "ok",
+        verdict if verdict.accusations.is_empty() => "unclear",
+        _ => "failed",
+    };
     format!("{result}: {}", verdict.sentence(&names(measured)))
 }
 

@@ -33,7 +33,8 @@ pub fn verdict(measurements: &Measurements) -> Verdict {
     let accusations = explain(accusations, &reasons);
     let measured = samples.values().filter(|sample| sample.is_measured()).count();
     let unmeasured = samples.len() - measured;
-    Verdict { accusations, notes: notes(measurements, &samples, unmeasured), measured, unmeasured }
+    let is_unclear = saturated(&samples) && !is_comparable(n, &samples);
+    Verdict { accusations, notes: notes(measurements, &samples, unmeasured), measured, unmeasured, is_unclear }
 }
 
 /// Returns the pairs to measure again before a verdict is given, each once: those that are named, and those of nodes that only few pairs
@@ -207,20 +208,22 @@ fn merge(mut accusations: Vec<Accusation>) -> Vec<Accusation> {
     accusations
 }
 
+/// Whether processors had no time left during most measurements.
+fn saturated(samples: &BTreeMap<Edge, Sample>) -> bool {
+    let saturated = samples.values().filter(|sample| sample.is_measured() && sample.is_saturated);
+    saturated.count() * 2 > samples.len()
+}
+
 /// Returns what limits the verdict.
 fn notes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>, unmeasured: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if unmeasured > 0 {
         notes.push(format!("{} of {} could not be measured", unmeasured, count(samples.len(), "connection")));
     }
-    let saturated = samples.values().filter(|sample| sample.is_measured() && sample.is_saturated).count();
-    if saturated * 2 > samples.len() {
+    if saturated(samples) {
         notes.push(
             "the processors had no time left while the network was measured: it may be faster than shown".to_owned(),
         );
-        if !is_comparable(measurements.nodes.len(), samples) {
-            notes.push("the bandwidths vary too much to be compared".to_owned());
-        }
     }
     let unprobed = samples.values().filter(|sample| sample.is_measured() && sample.sent == 0).count();
     if unprobed > 0 {
