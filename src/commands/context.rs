@@ -195,7 +195,8 @@ impl Context {
         while let Err(error @ (Error::Allocated(_) | Error::Locked(_))) = &result
             && session.locks.waits(began.elapsed())
         {
-            let message = format!("waiting: {error}");
+            let text = error.to_string();
+            let message = format!("waiting: {}", text.split("\nnothing was changed").next().unwrap_or(&text));
             if message != reported {
                 self.events.note(&message);
                 // where jobs come and go, the next one may end soon

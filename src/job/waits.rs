@@ -93,7 +93,7 @@ fn warning(idle: &[IdleRank], job: Option<&str>, now: f64) -> Option<String> {
     };
     let hint = job.map_or_else(String::new, |job| {
         format!(
-            "\n  hint: the job continues; if the wait is not intended, hvdctl stop {job} ends the job, and --stall-timeout ends it by itself"
+            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; one that is started with --stall-timeout ends by itself"
         )
     });
     Some(format!("{named} {has} made no progress {since}:{does}{hint}"))
@@ -124,7 +124,7 @@ mod tests {
 
     fn texts(waits: &mut Waits, at: f64) -> Vec<String> {
         let text = |event| match event {
-            Event::Idle { text, .. } => text.split_once("\n  hint: the job continues").unwrap().0.to_owned(),
+            Event::Idle { text, .. } => text.split_once("\n  hint: if the wait is not intended").unwrap().0.to_owned(),
             Event::Resumed { text, .. } => text,
             other => panic!("{other:?}"),
         };

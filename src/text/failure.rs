@@ -183,6 +183,11 @@ pub fn is_locale_warning(line: &str) -> bool {
     line.contains("warning: setlocale")
 }
 
+/// Whether a line says that the container runtime could not start a program in a container (runc and crun).
+pub fn is_from_runtime(line: &str) -> bool {
+    line.contains("OCI runtime exec failed")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +296,10 @@ mod tests {
         assert!(is_out_of_files("cannot run ssh: Too many open files (os error 24)"));
         assert!(is_out_of_files("No file descriptors available (os error 24)"));
         assert!(!is_out_of_files("sh: 1: cannot open x: Too many open files"), "a node's");
+        assert!(is_from_runtime(
+            "OCI runtime exec failed: exec failed: unable to start container process: current working directory is outside of container"
+        ));
+        assert!(!is_from_runtime("sh: 1: x: not found"));
         assert!(is_locale_warning("bash: warning: setlocale: LC_ALL: cannot change locale (xx_XX)"));
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod scripted;
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
+use crate::text::failure::is_from_runtime;
 use crate::trace;
 use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
@@ -303,8 +304,19 @@ impl Transport {
     pub fn failed(&self, output: &Output, operation: &str) -> NodeError {
         self.root_refusal(output, operation).unwrap_or_else(|| {
             let stderr = output.complaint();
-            let cause = if stderr.trim().is_empty() { format!("exit code {}", output.code) } else { stderr };
-            NodeError::failed(&self.node, operation, cause).kind(Kind::CommandFailed { status: output.code })
+            let (stdout, status) = (String::from_utf8_lossy(&output.stdout), output.code);
+            let failed = |cause: &str| {
+                NodeError::failed(&self.node, operation, cause).kind(Kind::CommandFailed { status })
+            };
+            match stdout.lines().rfind(|line| is_from_runtime(line)) {
+                // `docker exec` prints this to standard output
+                Some(line) => failed(line).hint(format!(
+                    "if the directories of this cluster on the node were removed or replaced: hvdctl down --on {0}, then hvdctl up",
+                    self.node
+                )),
+                None if stderr.trim().is_empty() => failed(&format!("exit code {status}")),
+                None => failed(&stderr),
+            }
         })
     }
 
