@@ -217,7 +217,7 @@ pub(super) fn open_files() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// Runs `work` on all nodes, at most [`concurrent_nodes`] at a time. Returns the results in the order of the nodes. A slow node
+/// Runs `work` on all nodes, at most as many as open files allow at a time. Returns the results in the order of the nodes. A slow node
 /// delays no other.
 pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where

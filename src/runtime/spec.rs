@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The cluster that the container belongs to; hvdctl touches only containers with this label.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
-/// The number of the form of all labels; see [`format`].
+/// The number of the form of all labels; see [`crate::model::format`].
 pub const LABEL_FORMAT: &str = "hvdctl.format";
 /// `worker`, `master`, `shell` or `helper`.
 pub const LABEL_ROLE: &str = "hvdctl.role";

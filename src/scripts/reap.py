@@ -98,10 +98,10 @@ def rest():
 def forget(again):
     """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it. A rank supervisor
     that was killed has left that its rank was idle (waiting.py)."""
-    for name in os.listdir(HERE) if os.path.isdir(HERE) else []:
-        if name == ("states" if again else "env.json") or name.startswith("idle."):
+    for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
+        if file == ("states" if again else "env.json") or file.startswith("idle."):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(HERE, name))
+                os.unlink(os.path.join(HERE, file))
 
 
 def parse_states(lines):

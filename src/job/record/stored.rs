@@ -35,7 +35,7 @@ pub fn write<T: Serialize>(name: &str, contents: &T) -> Result<String, String> {
 /// serializes it as null.
 ///
 /// # Errors
-/// As [`write`], and if they could not be read.
+/// As [`write()`], and if they could not be read.
 pub fn write_checked<T: Serialize + DeserializeOwned>(name: &str, contents: &T) -> Result<String, String> {
     let text = write(name, contents)?;
     match read::<T>(&text) {
