@@ -195,9 +195,14 @@ impl Control {
         }
         let own_known_hosts = own_known_hosts()?;
         let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, &client)?;
-        let (keeping, dir, config) = match directory {
-            Some(directory) => {
-                let config = directory.shared(&format!("config.{}", settings::text_key(&text)), &text).map_err(here)?;
+        let shared = directory.and_then(|directory| {
+            let written = directory.shared(&format!("config.{}", settings::text_key(&text)), &text);
+            let ends =
+                |e| format!("connections end with this command: cannot write to {}: {e}", directory.path().display());
+            written.map_err(|e| events.warn(ends(e))).ok().map(|config| (directory, config))
+        });
+        let (keeping, dir, config) = match shared {
+            Some((directory, config)) => {
                 let settings = Settings::read(&text, client.home.as_deref(), program.as_deref());
                 (Some(Keeping { directory, settings, idle: cluster.connection_idle }), None, config)
             }

@@ -113,7 +113,9 @@ impl Settings {
             }
             let lower = value.to_ascii_lowercase();
             self.is_unsteady |= keyword == "match" && (lower.contains("exec") || lower.contains("localnetwork"));
-            self.is_relative |= COMMANDS.contains(&keyword.as_str()) && value.contains("./");
+            // a command may name files in any of its arguments
+            let is_command = COMMANDS.contains(&keyword.as_str()) && (keyword != "match" || lower.contains("exec"));
+            self.is_relative |= is_command;
             self.is_relative |=
                 FILES.contains(&keyword.as_str()) && arguments(value).iter().any(|file| is_relative(file));
             if keyword == "include" {
@@ -257,12 +259,14 @@ mod tests {
         for steady in ["Match host a\nUser b\n", "Host exec\n", "IdentityFile ~/.ssh/id\nIdentityFile=\"/a b\"\n"] {
             assert_eq!(read(steady), (false, false), "{steady}");
         }
-        for unsteady in
-            ["Match exec true\n", "  match host a !exec \"x\"\n", "Match=localnetwork 10.0.0.0/8\n", "Include /${A}\n"]
-        {
+        for unsteady in ["Match=localnetwork 10.0.0.0/8\n", "Include /${A}\n"] {
             assert_eq!(read(unsteady), (true, false), "{unsteady}");
         }
-        for relative in ["IdentityFile id\n", "identityfile=\"my id\"\n", "ProxyCommand ./proxy %h\n"] {
+        for both in ["Match exec true\n", "  match host a !exec \"x\"\n"] {
+            assert_eq!(read(both), (true, true), "{both}");
+        }
+        let proxies = ["ProxyCommand ./proxy %h\n", "ProxyCommand ssh -F ssh.cfg -W %h:%p bastion\n"];
+        for relative in ["IdentityFile id\n", "identityfile=\"my id\"\n"].into_iter().chain(proxies) {
             assert_eq!(read(relative), (false, true), "{relative}");
         }
         // ssh itself gives up
