@@ -54,6 +54,8 @@ const HERE_LIMIT: Duration = Duration::from_secs(10);
 pub struct Control {
     /// The directory of this process's sockets, once there are any.
     dir: Mutex<Option<TempDir>>,
+    /// Where the masters were made that other commands may use by now.
+    handed_over: Mutex<Vec<String>>,
     keeping: Option<Keeping>,
     config: PathBuf,
     client: Client,
@@ -215,6 +217,7 @@ impl Control {
         };
         Ok(Control {
             dir: Mutex::new(dir),
+            handed_over: Mutex::default(),
             keeping,
             config,
             client,
@@ -277,6 +280,7 @@ impl Control {
         if let Some(kept) = keeping.directory.keep(key, session.control_socket(), keeping.idle).await {
             // its directory is this process's
             let (socket, _) = session.detach();
+            self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).push(socket.display().to_string());
             let _ = socket.parent().map(fs::remove_dir_all);
             return Ok(Connection::kept(kept, false));
         }
@@ -520,7 +524,7 @@ pub fn is_refused(message: &str) -> bool {
 impl Drop for Control {
     fn drop(&mut self) {
         if let Some(dir) = self.dir.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            masters::remove(dir.path());
+            masters::remove(dir.path(), self.handed_over.get_mut().unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
@@ -574,6 +578,7 @@ mod tests {
     fn control(named: Option<&Path>) -> Control {
         Control {
             dir: Mutex::default(),
+            handed_over: Mutex::default(),
             keeping: None,
             config: PathBuf::new(),
             client: Client::default(),

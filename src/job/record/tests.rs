@@ -79,7 +79,7 @@ fn files_of_the_first_form_are_read() {
 fn what_cannot_be_read_has_a_reason_and_shows_what_it_can() {
     let stored = compat!("job.json");
     let read = |text: &str| Record::read("20261125-203344-5ae9", text).unwrap_err();
-    let newer = read(&stored.replacen('{', "{\"format\":3,\"launcher\":7,", 1).replace("\"ranks\"", "\"seats\""));
+    let newer = read(&stored.replacen('{', "{\"format\":3,\"launcher\":7,", 1).replace("\"ranks\"", "\"places\""));
     assert_eq!(newer.reason, "written by a newer hvdctl (format 3); this one reads up to 1");
     assert_eq!(
         (newer.cluster.as_deref(), newer.name.as_deref(), newer.operator.as_deref()),

@@ -39,10 +39,11 @@ pub(super) async fn start(mut ssh: Command, directory: &Path, host: &str) -> io:
 }
 
 /// Removes a directory of control sockets. An ssh that was still connecting when its login was cancelled continues, and would become
-/// an unused master. While it ends it may still write to the directory.
-pub(super) fn remove(directory: &Path) {
+/// an unused master. While it ends it may still write to the directory. `handed_over`: where masters were made that this process has
+/// left to other commands.
+pub(super) fn remove(directory: &Path, handed_over: &[String]) {
     for _ in 0..50 {
-        end_processes_of(directory);
+        end_processes_of(directory, handed_over);
         if fs::remove_dir_all(directory).is_ok() || !directory.exists() {
             return;
         }
@@ -58,7 +59,7 @@ pub(super) fn remove_stale_directories(parent: &Path) {
         let owner = owner.and_then(|pid| i32::try_from(pid).ok());
         let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
         if owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours) {
-            end_processes_of(&entry.path());
+            end_processes_of(&entry.path(), &[]);
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -71,8 +72,9 @@ fn has_ended(pid: i32) -> bool {
 
 /// Ends every ssh of ours whose control socket is, or would be, in this directory, except for masters that are kept. Without /proc
 /// (macOS) none is found, and an ssh that was still connecting ends at its own time limit.
-fn end_processes_of(directory: &Path) {
-    let kept = directory.parent().map(kept::made).unwrap_or_default();
+fn end_processes_of(directory: &Path, handed_over: &[String]) {
+    // one that was disconnected meanwhile is not in the list of those that are kept, and may still be used
+    let kept = [directory.parent().map(kept::made).unwrap_or_default(), handed_over.to_vec()].concat();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = process.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
         let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -93,12 +95,30 @@ fn belongs_to(arguments: &[u8], directory: &Path, kept: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
 
     #[test]
     fn the_directory_is_private() {
         let parent = tempfile::tempdir().unwrap();
         let made = directory(parent.path()).unwrap();
         assert_eq!(fs::metadata(made.path()).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_master_that_was_handed_over_and_then_disconnected_is_not_ended() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("hvdctl-ssh.99.abc");
+        fs::create_dir(&directory).unwrap();
+        let place = |name: &str| directory.join(name).join("master").display().to_string();
+        let start = |name: &str| {
+            std::process::Command::new("sleep").arg0(format!("ssh: {} [mux]", place(name))).arg("60").spawn().unwrap()
+        };
+        let (mut handed_over, mut own) = (start("m1"), start("m2"));
+        remove(&directory, &[place("m1")]);
+        own.wait().unwrap();
+        assert!(handed_over.try_wait().unwrap().is_none() && !directory.exists());
+        handed_over.kill().unwrap();
+        handed_over.wait().unwrap();
     }
 
     #[test]
