@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tracing::{Instrument, debug, debug_span};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::{self, MakeWriter};
@@ -44,7 +44,10 @@ impl Log {
     pub fn start(verbose: bool, file: Option<&Path>) -> Result<Log, Error> {
         let level = level(std::env::var(VARIABLE).ok().as_deref(), verbose || file.is_some())?;
         let shown = if level == LevelFilter::OFF { None } else { Some(shown(file)?.with_filter(only_ours(level))) };
-        let path = paths::state_directory().map(|state| state.join("log").join(format!("{}.log", std::process::id())));
+        // in a container every hvdctl may have the same process id
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        let name = format!("{}.{began}.log", std::process::id());
+        let path = paths::state_directory().map(|state| state.join("log").join(name));
         let of_failures = path.clone().map(|path| lines(path).with_filter(only_ours(LevelFilter::DEBUG)));
         // a second call in a process (tests) leaves the first one's
         let is_set = tracing::subscriber::set_global_default(Registry::default().with(shown).with(of_failures)).is_ok();
