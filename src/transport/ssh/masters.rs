@@ -111,7 +111,13 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let place = |name: &str| directory.join(name).join("master").display().to_string();
         let start = |name: &str| {
-            std::process::Command::new("sleep").arg0(format!("ssh: {} [mux]", place(name))).arg("60").spawn().unwrap()
+            let title = format!("ssh: {} [mux]", place(name));
+            let process = std::process::Command::new("sleep").arg0(title).arg("600").spawn().unwrap();
+            // spawn() may return before the kernel has given the process its arguments
+            while fs::read(format!("/proc/{}/cmdline", process.id())).unwrap().is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            process
         };
         let (mut handed_over, mut own) = (start("m1"), start("m2"));
         remove(&directory, &[place("m1")]);
