@@ -5,6 +5,7 @@
 mod attribution;
 mod bandwidth;
 pub mod blame;
+pub mod collectives;
 pub mod evidence;
 mod samples;
 pub mod schedule;

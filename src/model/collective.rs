@@ -1,6 +1,7 @@
 //! Collective operations: sizes, the bandwidths that nccl-tests defines, what a ring can reach, and what that means for a model.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The share of a step's computing with which an exchange can overlap: the backward pass, which computes about twice as much as the
@@ -11,7 +12,7 @@ const BACKWARD: f64 = 2.0 / 3.0;
 const ACCUMULATIONS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
 
 /// An operation in which all ranks take part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Collective {
     /// Every rank gets the sum of the arrays of all.
@@ -100,7 +101,7 @@ fn split_unit<'a, T: Copy>(text: &'a str, units: &[(char, T)]) -> (&'a str, Opti
 }
 
 /// The type of an element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// Four bytes.

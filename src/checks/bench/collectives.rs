@@ -1,0 +1,71 @@
+//! What the ranks of a job measured: their collectives, whether the results were right, and the speed of each rank's device.
+
+use crate::model::collective::{Collective, Dtype};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A collective of all ranks with an array of one size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Exchange {
+    /// The operation.
+    pub collective: Collective,
+    /// The type of the elements.
+    pub dtype: Dtype,
+    /// The size of the whole array, as nccl-tests counts it: for allgather what every rank gets, for reduce-scatter what it has before.
+    pub bytes: u64,
+    /// The median time of an operation on the slowest rank, in µs.
+    pub time_us: f64,
+    /// Size by time, in 10⁹ bytes a second.
+    pub algorithm_bandwidth: f64,
+    /// The same for any number of ranks if their links are used equally well, in 10⁹ bytes a second.
+    pub bus_bandwidth: f64,
+    /// The ratio of the bus bandwidth to the measured bandwidth of the slowest link of the ring; null if no link was measured.
+    pub ring_share: Option<f64>,
+}
+
+/// What one rank measured of its device, without the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RankSpeed {
+    /// The rank.
+    pub rank: u32,
+    /// Its node.
+    pub node: String,
+    /// The device: the name of a GPU, or `cpu`.
+    pub device: String,
+    /// The speed of a matrix product, in floating-point operations a second.
+    pub flops: f64,
+    /// The speed of a copy in the device's memory, in bytes a second.
+    pub copy_bytes_per_s: f64,
+}
+
+/// A result that is not what it must be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WrongResult {
+    /// The rank that has it, or whose contribution is wrong on all.
+    pub rank: u32,
+    /// Its node.
+    pub node: String,
+    /// The operation.
+    pub collective: Collective,
+    /// The type of the elements.
+    pub dtype: Dtype,
+    /// The size of the whole array in bytes.
+    pub bytes: u64,
+    /// What was expected and what was there.
+    pub text: String,
+}
+
+/// What the ranks of a job measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Collectives {
+    /// How many ranks took part.
+    pub ranks: u32,
+    /// The library with which they communicated, and its version.
+    pub library: String,
+    /// Each operation, type and size.
+    pub exchanges: Vec<Exchange>,
+    /// Each rank's own device.
+    pub speeds: Vec<RankSpeed>,
+    /// Wrong results.
+    pub wrong: Vec<WrongResult>,
+}
