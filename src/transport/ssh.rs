@@ -260,6 +260,8 @@ impl Control {
         keep: Option<(&Keeping, &str)>,
     ) -> Result<Connection, NodeError> {
         let resolved = HostConfig::parse(&self.resolve(node).await?);
+        let (proxy, jumps) = (resolved.first("proxycommand"), resolved.first("proxyjump").is_some());
+        let keep = keep.filter(|(keeping, _)| keeping.settings.lead_to_one_machine(proxy, jumps));
         let known_hosts = resolved.known_hosts(&self.own_known_hosts).map(|file| self.expand(&file));
         {
             let KnownHostKeys { lines, nodes } = &mut *self.known();

@@ -26,6 +26,9 @@ const FILES: [&str; 7] = [
 /// Options whose value is a command.
 const COMMANDS: [&str; 3] = ["proxycommand", "knownhostscommand", "match"];
 
+/// Programs that reach the host that their arguments name.
+const PROXIES: [&str; 7] = ["ssh", "nc", "ncat", "netcat", "socat", "connect", "corkscrew"];
+
 /// What decides how the nodes of an inventory are reached, except for their own fields.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
@@ -34,6 +37,8 @@ pub(super) struct Settings {
     pub(super) is_unsteady: bool,
     /// Whether it names files relative to the current directory, which is then a part of it.
     pub(super) is_relative: bool,
+    /// Whether some proxy decides by itself where it leads: see [`leads_elsewhere`].
+    has_free_proxy: bool,
 }
 
 impl Settings {
@@ -56,7 +61,7 @@ impl Settings {
     /// Only the program, and whose it is.
     fn of(ssh: Option<&Path>) -> Settings {
         let digest = Sha256::new_with_prefix(env!("CARGO_PKG_VERSION"));
-        let mut settings = Settings { digest, is_unsteady: false, is_relative: false };
+        let mut settings = Settings { digest, is_unsteady: false, is_relative: false, has_free_proxy: false };
         settings.add_file(ssh);
         settings.add_file(Some(Path::new("/etc/passwd")));
         settings.add_variable("HOME");
@@ -75,6 +80,15 @@ impl Settings {
         node_settings.add(&keep_alive.to_le_bytes());
         node_settings.add_file(node.identity.as_deref());
         format!("{}{}", host_prefix(&node.host), hex(&node_settings.digest.finalize(), 12))
+    }
+
+    /// Returns whether another command with these settings would reach the same machine. `proxy`: the node's `ProxyCommand`; `jumps`:
+    /// whether it is behind a jump host, which may have a proxy of its own.
+    pub(super) fn lead_to_one_machine(&self, proxy: Option<&str>, jumps: bool) -> bool {
+        match proxy {
+            None => !(jumps && self.has_free_proxy),
+            Some(proxy) => !leads_elsewhere(proxy) && !self.has_free_proxy,
+        }
     }
 
     /// Adds a value with its length, so that no two lists of values are the same.
@@ -116,6 +130,7 @@ impl Settings {
             // a command may name files in any of its arguments
             let is_command = COMMANDS.contains(&keyword.as_str()) && (keyword != "match" || lower.contains("exec"));
             self.is_relative |= is_command;
+            self.has_free_proxy |= keyword == "proxycommand" && leads_elsewhere(value);
             self.is_relative |=
                 FILES.contains(&keyword.as_str()) && arguments(value).iter().any(|file| is_relative(file));
             if keyword == "include" {
@@ -199,6 +214,16 @@ fn is_relative(file: &str) -> bool {
     !file.starts_with(['/', '~', '%', '$']) && !["none", "SSH_AUTH_SOCK"].contains(&file)
 }
 
+/// Returns whether a `ProxyCommand` may lead to another machine although it is the same text: `gcloud`, `aws` or `kubectl` go where their
+/// account, project or context of the moment is. The usual programs go where their arguments say.
+fn leads_elsewhere(proxy: &str) -> bool {
+    let words = proxy.trim_matches([' ', '\t', '=', '"']);
+    let words = words.strip_prefix("exec ").unwrap_or(words).trim_start();
+    let program = words.split_whitespace().next().and_then(|program| Path::new(program).file_name()?.to_str());
+    let is_usual = program.is_some_and(|program| PROXIES.contains(&program));
+    !words.eq_ignore_ascii_case("none") && (!is_usual || words.contains(['$', '`', ';', '|', '&', '(']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,5 +299,23 @@ mod tests {
         let file = dir.path().join("config");
         fs::write(&file, format!("Include {}\n", file.display())).unwrap();
         assert_eq!(read(&format!("Include {}\n", file.display())), (false, false));
+    }
+
+    #[test]
+    fn a_proxy_that_goes_where_its_account_is_leads_elsewhere() {
+        let is_kept = |text: &str, proxy, jumps| Settings::read(text, None, None).lead_to_one_machine(proxy, jumps);
+        let usual = ["ssh -W %h:%p gate", "exec /usr/bin/nc -x proxy:1080 %h %p 2>/dev/null", "none"];
+        for proxy in usual {
+            assert!(is_kept(&format!("ProxyCommand {proxy}\n"), Some(proxy), false), "{proxy}");
+        }
+        let free =
+            ["aws ssm start-session --target %h", "sh -c 'aws ssm'", "ssh -W %h:%p $(gate)", "\"/opt/my proxy\" %h"];
+        for proxy in free {
+            assert!(!is_kept("", Some(proxy), false), "{proxy}");
+            let others = format!("Host gate\n  proxycommand={proxy}\n");
+            assert!(!is_kept(&others, None, true), "a jump host may need it: {proxy}");
+            assert!(!is_kept(&others, Some(usual[0]), false), "so may the ssh of a proxy: {proxy}");
+            assert!(is_kept(&others, None, false), "that of another host: {proxy}");
+        }
     }
 }
