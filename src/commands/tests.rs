@@ -4,6 +4,7 @@ mod bench;
 mod connections;
 mod faults;
 mod gpus;
+mod jobs;
 mod leases;
 mod records;
 mod rotation;
@@ -49,6 +50,8 @@ struct Done {
     out: String,
     /// Notes and warnings, and behind them the errors, on standard error.
     err: String,
+    /// The output of ranks, each line behind its rank.
+    ranks: String,
 }
 
 impl Done {
@@ -84,7 +87,7 @@ impl Done {
 
 impl std::fmt::Display for Done {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}\n-- out\n{}\n-- err\n{}", self.line, self.code, self.out, self.err)
+        write!(f, "{}: {}\n-- out\n{}\n-- err\n{}\n-- ranks\n{}", self.line, self.code, self.out, self.err, self.ranks)
     }
 }
 
@@ -111,11 +114,12 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
     sleep(Duration::from_secs(1)).await;
     nodes.assert_all_expected();
     drop(events);
-    let mut err = String::new();
+    let (mut err, mut ranks) = (String::new(), String::new());
     while let Ok(event) = receiver.receive(Duration::ZERO) {
         match event {
             Event::Note(text) => err.push_str(&format!("{text}\n")),
             Event::Warning(text) => err.push_str(&format!("warning: {text}\n")),
+            Event::Output { rank, line, .. } => ranks.push_str(&format!("{rank} {}\n", String::from_utf8_lossy(&line))),
             _ => {}
         }
     }
@@ -128,7 +132,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
     let out = if json { format!("{document}\n") } else { text };
     let shown = errors.iter().filter(|_| !json);
     shown.for_each(|error| err.push_str(&format!("error: {error}\n")));
-    Done { line: line.to_owned(), code, out, err }
+    Done { line: line.to_owned(), code, out, err, ranks }
 }
 
 /// The nodes whose leases are this process's.

@@ -18,8 +18,14 @@ const STEPS: [&str; 8] = [
     "purge.sh",
 ];
 
-/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment; none where the command ended before.
-pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count: usize) -> (Done, Option<Moment>) {
+/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment and when it was; none where the command
+/// ended before.
+pub(super) async fn signalled(
+    nodes: &Nodes,
+    line: &str,
+    number: usize,
+    count: usize,
+) -> (Done, Option<(Moment, Instant)>) {
     let (sender, signals) = mpsc::unbounded_channel();
     let (tell, mut at) = mpsc::unbounded_channel();
     nodes.watch(move |moment| {
@@ -30,7 +36,13 @@ pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count
     });
     let done = hvdctl_with(nodes, line, signals).await;
     nodes.unwatch();
-    let Some((at, when)) = at.try_recv().ok() else { return (done, None) };
+    (done, at.try_recv().ok())
+}
+
+/// The same for a command that begins nothing more after the signal.
+pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count: usize) -> (Done, Option<Moment>) {
+    let (done, at) = signalled(nodes, line, number, count).await;
+    let Some((at, when)) = at else { return (done, None) };
     // what was on its way at that moment arrives at the same time; a job's launcher is removed in the step that ends the job
     let begins = |call: &&String| STEPS.iter().any(|step| call.contains(step)) && !call.ends_with("remove hmaster");
     let begun = nodes.calls_after(when);

@@ -87,8 +87,8 @@ impl JobResult {
     /// Returns the rank that failed first: of those that failed by themselves or, if it is known of all how they ended, of those that
     /// were asked to end. `asked` counts before the time: a failure ends other ranks within milliseconds, and clocks differ by more.
     pub fn first_failure(&self) -> Option<&RankExit> {
-        // if the job supervisor had another reason it asked them all
-        let all_known = self.exits.len() as u32 >= self.ranks && (self.fault.is_none() || self.launcher.is_none());
+        // if there was another reason they all were asked
+        let all_known = self.exits.len() as u32 >= self.ranks && self.fault.is_none();
         let failed = self.exits.iter().filter(|exit| exit.code != 0 && (all_known || !exit.asked));
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }

@@ -4,9 +4,11 @@
 //! Time is that of the test's runtime, which is paused: a time-out takes no time.
 
 mod engine;
+mod jobs;
 mod scripts;
 mod state;
 
+pub use jobs::Play;
 pub use state::{Lease, State};
 
 use crate::error::NodeError;
@@ -62,6 +64,10 @@ struct Call {
     at: Instant,
 }
 
+/// The scripts of an upload, which are arguments.
+const COMPARE: &str = include_str!("../../scripts/upload_compare.sh");
+const APPLY: &str = include_str!("../../scripts/upload_apply.sh");
+
 type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;
 
 /// All scripted nodes of a test. Cheap to clone.
@@ -75,6 +81,8 @@ struct Inner {
     unexpected: Vec<String>,
     moments: usize,
     watcher: Option<Watcher>,
+    /// What the launcher of the next job does.
+    play: Option<Play>,
     began: Instant,
     /// How many sessions were opened.
     sessions: usize,
@@ -108,6 +116,7 @@ impl Nodes {
             unexpected: Vec::new(),
             moments: 0,
             watcher: None,
+            play: None,
             began: Instant::now(),
             sessions: 0,
             cut: BTreeMap::new(),
@@ -283,6 +292,12 @@ impl Node {
             let words: Vec<&str> = argv.iter().map(String::as_str).collect();
             let code = match words.as_slice() {
                 [.., "sh", "-s"] => node.run_script(own).await,
+                [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(COMPARE) => {
+                    node.compare_project(name, tree, own).await
+                }
+                [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(APPLY) => {
+                    node.apply_project(name, tree, own).await
+                }
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.lack_python(own).await,

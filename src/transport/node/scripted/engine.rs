@@ -3,7 +3,12 @@
 use super::state::{Container, image_id};
 use super::{DIAL, Node, Own};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::time::sleep;
+
+/// How often it looks whether a container has exited.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// A request.
 struct Request {
@@ -34,9 +39,17 @@ impl Node {
                 self.nodes.inner().unexpected.push(format!("{}: {what}", self.name));
                 return 1;
             };
+            let exits = call.strip_prefix("docker wait ").map(str::to_owned);
             let (status, body) = match self.arrives(&call).await {
                 Some(words) => (500, json!({ "message": words })),
                 None => {
+                    if let Some(container) = exits {
+                        tokio::select! {
+                            () = self.exited(&container) => {}
+                            // hvdctl no longer waits
+                            _ = input.fill_buf() => return 0,
+                        }
+                    }
                     let answer = answer(self);
                     self.ends(&call).await;
                     answer
@@ -47,6 +60,13 @@ impl Node {
             }
         }
         0
+    }
+
+    /// Waits until a container does not run.
+    async fn exited(&self, name: &str) {
+        while self.edit(|state| state.container(name).is_some_and(|container| container.state == "running")) {
+            sleep(GLANCE).await;
+        }
     }
 
     /// The name of a request's call, and what it does; none where this engine does not know it.
@@ -75,12 +95,15 @@ impl Node {
             }
             ("POST", ["containers", id, verb @ ("start" | "unpause" | "kill")]) => {
                 let (call, id) = (format!("docker {verb} {}", named(id)), (*id).to_owned());
-                let state = if *verb == "kill" { "exited" } else { "running" };
-                let change = move |node: &Node| of(node, &id, |container| container.state = state);
-                (call, Box::new(change))
+                let change: Effect = match *verb {
+                    "kill" => Box::new(move |node| kill(node, &id)),
+                    _ => Box::new(move |node| start(node, &id)),
+                };
+                (call, change)
             }
             ("POST", ["containers", id, "wait"]) => {
-                (format!("docker wait {}", named(id)), Box::new(|_| (200, json!({ "StatusCode": 143 }))))
+                let (call, id) = (format!("docker wait {}", named(id)), (*id).to_owned());
+                (call, Box::new(move |node| exit_code(node, &id)))
             }
             ("DELETE", ["containers", id]) => {
                 let (call, id) = (format!("docker remove {}", named(id)), (*id).to_owned());
@@ -153,6 +176,38 @@ fn create(node: &Node, name: &str, body: &Value) -> Answer {
         }
         (201, json!({ "Id": state.create(name, image, labels), "Warnings": [] }))
     })
+}
+
+/// Starts a container. If it is a job's launcher, what was arranged for the next job begins.
+fn start(node: &Node, id: &str) -> Answer {
+    let mut launched = None;
+    let answer = of(node, id, |container| {
+        container.state = "running";
+        let job = container.labels.get("hvdctl.job").filter(|_| container.name.starts_with("hmaster"));
+        launched = job.map(|job| (container.id.clone(), job.clone()));
+    });
+    if let Some((container, job)) = launched
+        && let Some(play) = node.nodes.inner().play.take()
+    {
+        tokio::spawn(play.perform(node.nodes.clone(), node.name.clone(), container, job));
+    }
+    answer
+}
+
+/// Ends a container. A job supervisor that is asked to end records the result first.
+fn kill(node: &Node, id: &str) -> Answer {
+    let state = node.edit(|state| state.clone());
+    let job =
+        state.containers.iter().find(|c| is(c, id) && c.state == "running").and_then(|c| c.labels.get("hvdctl.job"));
+    if let Some(job) = job.filter(|job| state.directories.contains_key(*job)) {
+        node.nodes.record(&node.name, job, None);
+    }
+    of(node, id, |container| (container.state, container.code) = ("exited", 143))
+}
+
+fn exit_code(node: &Node, id: &str) -> Answer {
+    let code = node.edit(|state| state.containers.iter().find(|c| is(c, id)).map(|c| c.code));
+    code.map_or_else(|| missing(id), |code| (200, json!({ "StatusCode": code })))
 }
 
 fn of(node: &Node, id: &str, change: impl FnOnce(&mut Container)) -> Answer {

@@ -15,15 +15,19 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 17] = scripts![
+const SCRIPTS: [(&str, &str); 21] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
     "job_end.sh",
     "job_files.sh",
+    "job_follow.sh",
+    "job_read.sh",
     "job_result.sh",
+    "job_size.sh",
     "job_start.sh",
     "jobs_list.sh",
+    "jobs_prune.sh",
     "lease_hold.sh",
     "lease_read.sh",
     "lease_release.sh",
@@ -35,15 +39,21 @@ const SCRIPTS: [(&str, &str); 17] = scripts![
     "worker_ready.sh"
 ];
 
-/// The script that goes on reading behind itself.
+/// The script that holds the lease.
 const HOLD: &str = "lease_hold.sh";
+/// The script that follows a log.
+const FOLLOW: &str = "job_follow.sh";
+/// Scripts whose standard input stays open behind them.
+const OPEN: [&str; 3] = [HOLD, FOLLOW, "job_read.sh"];
 
 impl Node {
     /// Reads a script to its end and answers it; returns its exit code.
     pub(super) async fn run_script(&self, mut own: Own) -> i32 {
         let mut input = Vec::new();
-        let hold = SCRIPTS.iter().find(|(name, _)| *name == HOLD).map_or("", |(_, source)| source);
-        while !input.ends_with(hold.as_bytes()) && matches!(own.stdin.read_buf(&mut input).await, Ok(1..)) {}
+        let open: Vec<&[u8]> =
+            SCRIPTS.iter().filter(|(name, _)| OPEN.contains(name)).map(|(_, s)| s.as_bytes()).collect();
+        let is_whole = |input: &[u8]| open.iter().any(|source| input.ends_with(source));
+        while !is_whole(&input) && matches!(own.stdin.read_buf(&mut input).await, Ok(1..)) {}
         let text = String::from_utf8_lossy(&input).into_owned();
         if text.is_empty() {
             // hvdctl left before it had sent anything
@@ -56,8 +66,10 @@ impl Node {
         if let Some(words) = self.arrives(name).await {
             return own.fail(&words).await;
         }
-        if *name == HOLD {
-            return self.hold_lease(&text, own).await;
+        match *name {
+            HOLD => return self.hold_lease(&text, own).await,
+            FOLLOW => return self.follow_log(&text, own).await,
+            _ => {}
         }
         let answer = self.effect(name, &text).await;
         self.ends(name).await;
@@ -78,8 +90,21 @@ impl Node {
         let now = self.nodes.now();
         match name {
             "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
-            // jobs have no directories here
-            "job_files.sh" => Err((1, "No such file or directory".into())),
+            "job_files.sh" => self.edit(|state| state.job_files(text)),
+            "job_read.sh" => Ok(self.edit(|state| state.read_log(text))),
+            "job_size.sh" => Ok(self.edit(|state| state.log_size(text))),
+            "job_start.sh" => self.edit(|state| state.start_job(text)),
+            "job_result.sh" => Ok(self.edit(|state| state.job_result(text))),
+            "jobs_list.sh" => Ok(self.edit(|state| state.job_list())),
+            "jobs_prune.sh" => {
+                let ids = variable(text, "ids");
+                self.edit(|state| state.directories.retain(|job, _| !ids.lines().any(|id| id == job)));
+                Ok(String::new())
+            }
+            "job_end.sh" => {
+                self.edit(|state| state.end_job(text));
+                Ok(String::new())
+            }
             "facts.sh" => Ok(self.edit(|state| state.facts())),
             "lease_read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease_release.sh" => {
@@ -118,36 +143,6 @@ impl Node {
                 // hvdctl has removed the files before, and the directory goes only if it is empty
                 self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));
                 Ok(String::new())
-            }
-            "job_end.sh" => {
-                let job = variable(text, "id");
-                self.edit(|state| {
-                    let rest = state.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
-                    state.facts = rest.collect();
-                    state.jobs = state.jobs.replace(&format!("./{job}/env.json:\n"), "");
-                });
-                Ok(String::new())
-            }
-            "jobs_list.sh" => Ok(self.edit(|state| state.jobs.clone())),
-            "job_start.sh" => {
-                let opened = format!("./{}/env.json:\n", variable(text, "id"));
-                self.edit(|state| {
-                    if state.ids_are_taken {
-                        return Err((17, "another job has the id".into()));
-                    }
-                    state.jobs.push_str(&opened);
-                    Ok(String::new())
-                })
-            }
-            "job_result.sh" => {
-                let path = format!("./{}/result.json:", variable(text, "id"));
-                self.edit(|state| {
-                    if !state.jobs.contains(&path) {
-                        state.jobs.push_str(&format!("{path}{}\n", variable(text, "result")));
-                    }
-                    let (_, result) = state.jobs.split_once(&path).expect("a result");
-                    Ok(result.lines().next().unwrap_or_default().to_owned())
-                })
             }
             _ => unreachable!("{name} is a known script without an effect"),
         }
@@ -252,7 +247,7 @@ fn switch(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
 }
 
 /// The value that a script's first lines give a variable, as `text::quote` writes it.
-fn variable(script: &str, name: &str) -> String {
+pub(super) fn variable(script: &str, name: &str) -> String {
     let start = format!("{name}='");
     let mut rest = match script.strip_prefix(&start) {
         Some(rest) => rest,

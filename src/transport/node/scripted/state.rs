@@ -1,7 +1,7 @@
 //! What a scripted node holds, and how it tells that to hvdctl's scripts.
 
+use super::jobs::{Directory, clock};
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The image that every scripted node has.
 pub const IMAGE: &str = "test/horovod:1";
@@ -27,8 +27,14 @@ pub struct State {
     pub lease: Option<Lease>,
     /// Further lines of `facts.sh`.
     pub facts: String,
-    /// What `jobs_list.sh` lists.
+    /// Further lines of `jobs_list.sh`.
     pub jobs: String,
+    /// The directories of jobs by their ids.
+    pub directories: BTreeMap<String, Directory>,
+    /// The hash of what was uploaded of each project; empty before the first upload.
+    pub projects: BTreeMap<String, String>,
+    /// How often everything was lost that follows logs here.
+    pub lost_followers: usize,
     /// Whether another job has whatever id a new one gets.
     pub ids_are_taken: bool,
     /// Whether its containers have lost their GPUs, until one is created.
@@ -54,6 +60,8 @@ pub struct Container {
     pub image: String,
     /// Its state, in Docker's word.
     pub state: &'static str,
+    /// The exit code, once it has exited.
+    pub code: i64,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
@@ -109,6 +117,9 @@ impl State {
             lease: None,
             facts: String::new(),
             jobs: String::new(),
+            directories: BTreeMap::new(),
+            projects: BTreeMap::new(),
+            lost_followers: 0,
             ids_are_taken: false,
             gpus_are_lost: false,
             access: "user root\nsudo root\nengine open\n",
@@ -155,6 +166,7 @@ impl State {
             id: id.clone(),
             image: image_id(image),
             state: "created",
+            code: 0,
             labels,
         });
         id
@@ -172,11 +184,12 @@ impl State {
     /// What `facts.sh` says.
     pub fn facts(&self) -> String {
         // hvdctl compares this clock with its own, which no test can pause
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let clock = clock();
         let State { hostname, address, facts, .. } = self;
         let mut text = format!(
             "clock {clock}\nhostname {hostname}\ncores 4\nssh {address}\naddr lo 127.0.0.1/8\naddr eth0 {address}/24\n\
-             ports 22\n{facts}clock {clock}\n"
+             ports 22\n{facts}{}clock {clock}\n",
+            self.job_facts()
         );
         let Some(keys) = &self.keys else { return text };
         text.push_str("dir . 700 0:0\n");

@@ -1,0 +1,205 @@
+//! Jobs from the command line to the exit code: started, followed, failed, stopped, attached to, and lost.
+
+use super::signals::signalled;
+use super::*;
+use crate::transport::node::scripted::{Fault, Play};
+use tokio::time::sleep;
+
+/// A job of two ranks, one on each node, that both end with these codes after 5 s.
+fn ends_with(codes: [i32; 2]) -> Play {
+    let [first, second] = codes;
+    let asked = |other: i32| if other == 0 { "" } else { " asked" };
+    // a rank that fails first is not asked to end
+    let code = |own: i32, marks: &str| if own == 143 { format!("{own}{marks}") } else { own.to_string() };
+    Play::default()
+        .frame(0, "node1", "0 s ")
+        .frame(0, "node2", "1 s ")
+        .frame(1000, "node1", "0 o step 1")
+        .frame(1000, "node2", "1 e step 1")
+        .frame(5000, "node1", &format!("0 x {}", code(first, asked(second))))
+        .frame(5000, "node2", &format!("1 x {}", code(second, asked(first))))
+        .ends(5000, i64::from(first.max(second).min(1)))
+}
+
+/// One slot on each of two nodes that are up.
+async fn up_with(play: Play) -> Nodes {
+    let nodes = two_up().await;
+    nodes.play(play);
+    nodes
+}
+
+/// Both nodes in turn, a rank on each.
+const RUN: &str = "run -np 2 --map-by node -- true";
+
+/// Asserts that nothing of a job is left on the nodes, and nothing held.
+#[track_caller]
+fn assert_over(nodes: &Nodes, when: &str) {
+    for node in NODES {
+        let state = nodes.state(node);
+        assert_eq!(state.container("hworker").map(|worker| worker.state), Some("running"), "{node} {when}");
+        assert!(!state.ps().iter().any(|c| c == "hmaster running"), "{node} {when}: {:?}", state.ps());
+        let open = state.directories.values().any(|directory| directory.files.contains_key("env.json"));
+        assert!(!open, "{node} {when}: {:?}", state.directories);
+    }
+    assert_given_back(nodes, when);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_followed_to_its_end() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    let done = hvdctl(&nodes, RUN).await;
+    done.code(0);
+    assert_eq!(done.ranks.lines().collect::<std::collections::BTreeSet<_>>(), ["0 step 1", "1 step 1"].into());
+    assert_over(&nodes, "after the job");
+    hvdctl(&nodes, "jobs").await.code(0).says(&["succeeded", "node[1-2]"]);
+    let job = hvdctl(&nodes, "jobs --json").await.document()["jobs"][0].clone();
+    assert_eq!((&job["state"], &job["code"], &job["ranks"]), (&"succeeded".into(), &0.into(), &2.into()), "{job}");
+    let log = hvdctl(&nodes, "logs").await;
+    log.code(0);
+    assert!(log.ranks.contains("0 step 1") && log.ranks.contains("1 step 1"), "{log}");
+    hvdctl(&nodes, "jobs prune").await.code(0).says(&["removed 1 job"]);
+    hvdctl(&nodes, "jobs").await.code(0).says(&["no jobs"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rank_that_failed_is_named_and_gives_its_code() {
+    let nodes = up_with(ends_with([143, 7])).await;
+    let done = hvdctl(&nodes, RUN).await;
+    done.code(7).complains(&["warning: rank 1 on node2 ended with exit code 7; job "]);
+    assert_over(&nodes, "after the failure");
+    hvdctl(&nodes, "jobs").await.code(0).says(&["failed", "rank 1 on node2 ended with exit code 7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launcher_that_starts_no_rank_is_the_cause() {
+    let play = Play::default().frame(500, "node1", "0 l ORTE does not know how to route a message").ends(1000, 1);
+    let nodes = up_with(play).await;
+    let done = hvdctl(&nodes, RUN).await;
+    done.code(125).complains(&["not all ranks started (launcher: exit code 1)", "ORTE does not know", "hvdctl verify"]);
+    assert_over(&nodes, "after the failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_that_is_killed_leaves_a_job_that_is_lost_and_nothing_else() {
+    let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ").is_killed(2000);
+    let nodes = up_with(play).await;
+    let done = hvdctl(&nodes, RUN).await;
+    done.code(125).complains(&["is lost: hmaster exited with code 137 without recording a result", "docker events"]);
+    assert_over(&nodes, "after it was killed");
+    hvdctl(&nodes, "jobs").await.code(0).says(&["lost"]);
+    // its nodes are free
+    nodes.play(ends_with([0, 0]));
+    hvdctl(&nodes, RUN).await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranks_that_were_ended_because_their_launcher_was_killed_are_not_its_cause() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    hvdctl(&nodes, "up").await.code(0);
+    nodes.play(Play::default().frame(0, "node2", "0 s ").frame(0, "node3", "1 s ").is_killed(2000));
+    let done = hvdctl(&nodes, "--on node[2-3] run -np 2 --map-by node -- true").await;
+    done.code(125).complains(&["is lost: hmaster exited with code 137 without recording a result"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_job_is_attached_to_and_refuses_others_meanwhile() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    let done = hvdctl(&nodes, &RUN.replace("run ", "run --detach ")).await;
+    let id = done.code(0).out.trim().to_owned();
+    done.complains(&[&format!("hvdctl attach {id}")]);
+    hvdctl(&nodes, "jobs --running").await.code(0).says(&[&id, "running"]);
+    hvdctl(&nodes, RUN).await.code(125).complains(&[&format!("allocated exclusively to job {id}")]);
+    hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+    let attached = hvdctl(&nodes, "attach").await;
+    attached.code(0);
+    assert!(attached.ranks.contains("1 step 1"), "from its beginning: {attached}");
+    assert_over(&nodes, "after it was attached to");
+    nodes.play(ends_with([0, 0]));
+    hvdctl(&nodes, RUN).await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_ends_a_job_and_all_its_ranks() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    let id = hvdctl(&nodes, &RUN.replace("run ", "run --detach ")).await.code(0).out.trim().to_owned();
+    hvdctl(&nodes, "stop").await.code(0).says(&[&format!("job {id} has ended")]);
+    assert_over(&nodes, "after stop");
+    hvdctl(&nodes, "jobs").await.code(0).says(&["stopped"]);
+    hvdctl(&nodes, &format!("stop {id}")).await.code(0).says(&["has already ended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_is_lost_loses_no_output() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    let cutting = async {
+        sleep(Duration::from_millis(600)).await;
+        nodes.edit("node2", |state| state.lost_followers += 1);
+    };
+    let (done, ()) = tokio::join!(hvdctl(&nodes, RUN), cutting);
+    done.code(0).complains(&["node2: lost the connection that follows its log"]);
+    assert_eq!(done.ranks.matches("1 step 1").count(), 1, "{done}");
+    assert_over(&nodes, "after the connection was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_on_the_second_node_starts_no_job_and_leaves_none() {
+    for (call, words) in [
+        ("job_start.sh", "No space left on device"),
+        ("job_follow.sh", "the process that follows the log did not start"),
+        ("upload_compare.sh", "Read-only file system"),
+        ("upload_apply.sh", "tar: write error"),
+    ] {
+        let project = tempfile::tempdir().unwrap();
+        std::fs::write(project.path().join("train.py"), "print(1)\n").unwrap();
+        let nodes = up_with(ends_with([0, 0])).await;
+        nodes.fault("node2", call, Fault::Fails(words.into()));
+        let line = format!("train {} -np 2 --map-by node -- true", project.path().display());
+        let done = hvdctl(&nodes, &line).await;
+        done.code(125).complains(&["error: node2: ", words]);
+        assert_over(&nodes, &format!("after {call} failed"));
+        assert!(!nodes.calls("node1").iter().any(|call| call == "docker start hmaster"), "{call}");
+        nodes.repair();
+        hvdctl(&nodes, &line).await.code(0);
+        assert_over(&nodes, &format!("after {call} worked again"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_operators_who_start_a_job_at_once_do_not_share_a_node_by_accident() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    nodes.edit("node1", |state| state.ids_are_taken = true);
+    hvdctl(&nodes, RUN).await.code(125).complains(&["another job has the id", "run the command again"]);
+    nodes.edit("node1", |state| state.ids_are_taken = false);
+    // another hvdctl has made its hmaster after this one has looked
+    nodes.fault("node1", "docker create hmaster", Fault::Fails("Conflict. The name is already in use".into()));
+    hvdctl(&nodes, RUN).await.code(125).complains(&["node1: cannot start hmaster: Conflict"]);
+    assert_over(&nodes, "after the conflict");
+    nodes.repair();
+    hvdctl(&nodes, RUN).await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_at_every_moment_of_a_job_leaves_nothing_of_it() {
+    let before = two_up().await;
+    let mut ended = 0;
+    for number in 0.. {
+        let nodes = before.copy();
+        nodes.play(ends_with([0, 0]));
+        let (done, at) = signalled(&nodes, RUN, number, 1).await;
+        let at = at.map(|(at, _)| at);
+        let when = format!("after a signal at {at:?}");
+        assert_over(&nodes, &when);
+        if at.is_none() {
+            done.code(0);
+            assert!(number > 20 && ended > 15, "{number} moments, {ended} ended the job");
+            return;
+        }
+        assert!(matches!(done.code, 130 | 0), "{when}: {done}");
+        ended += usize::from(done.code == 130);
+        let listed = hvdctl(&nodes, "jobs --json").await.document();
+        let states = listed["jobs"].as_array().unwrap().iter().map(|job| job["state"].as_str().unwrap());
+        assert!(states.clone().all(|state| ["stopped", "succeeded"].contains(&state)), "{when}: {listed}");
+        nodes.play(ends_with([0, 0]));
+        hvdctl(&nodes, RUN).await.code(0);
+    }
+}

@@ -1,0 +1,337 @@
+//! Jobs on scripted nodes: their directories, and a play in the place of the launcher and the ranks, which writes their logs.
+
+use super::scripts::variable;
+use super::state::State;
+use super::{Nodes, Own};
+use base64::Engine as _;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep};
+
+/// How often a follower looks for more.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// A job's directory on one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// Its files by name, but for the log.
+    pub files: BTreeMap<String, String>,
+    /// The log of its ranks.
+    pub log: String,
+    /// Whether its ranks were killed with their supervisors, so that nothing is written of their end.
+    pub is_killed: bool,
+}
+
+impl Directory {
+    /// The ranks that have started and not exited.
+    fn running(&self) -> Vec<u32> {
+        let mut running = Vec::new();
+        if self.is_killed {
+            return running;
+        }
+        for frame in self.log.lines() {
+            let mut words = frame.split(' ').skip(1);
+            let (Some(Ok(rank)), Some(kind)) = (words.next().map(str::parse), words.next()) else { continue };
+            match kind {
+                "s" => running.push(rank),
+                "x" => running.retain(|other| *other != rank),
+                _ => {}
+            }
+        }
+        running
+    }
+
+    fn write(&mut self, frame: &str) {
+        self.log.push_str(&format!("{:.6} {frame}\n", clock()));
+    }
+}
+
+/// What the launcher and the ranks of a job do.
+#[derive(Debug, Clone, Default)]
+pub struct Play {
+    scenes: Vec<(Duration, Scene)>,
+}
+
+#[derive(Debug, Clone)]
+enum Scene {
+    /// A frame of a node's log, without its time.
+    Frame(String, String),
+    /// The job supervisor records a result, with the exit code of the launcher.
+    Result(i64),
+    /// The container of the launcher exits.
+    Exit(i64),
+}
+
+impl Play {
+    /// Writes a frame to a node's log, so many milliseconds after the launcher was started.
+    pub fn frame(mut self, at: u64, node: &str, frame: &str) -> Play {
+        self.scenes.push((Duration::from_millis(at), Scene::Frame(node.to_owned(), frame.to_owned())));
+        self
+    }
+
+    /// Ends the job in order: the supervisor records how, and exits.
+    pub fn ends(mut self, at: u64, code: i64) -> Play {
+        let at = Duration::from_millis(at);
+        self.scenes.extend([(at, Scene::Result(code)), (at, Scene::Exit(code))]);
+        self
+    }
+
+    /// Kills the container of the launcher, and the ranks in it. Nothing is recorded.
+    pub fn is_killed(mut self, at: u64) -> Play {
+        self.scenes.push((Duration::from_millis(at), Scene::Exit(137)));
+        self
+    }
+
+    /// Plays for a container on a node until it ends or is ended.
+    pub(super) async fn perform(self, nodes: Nodes, node: String, container: String, job: String) {
+        let began = Instant::now();
+        for (at, scene) in self.scenes {
+            tokio::time::sleep_until(began + at).await;
+            let state = nodes.state(&node);
+            if !state.containers.iter().any(|other| other.id == container && other.state == "running") {
+                return;
+            }
+            match scene {
+                Scene::Frame(node, frame) => nodes.edit(&node, |state| state.directory(&job).write(&frame)),
+                Scene::Result(code) => nodes.record(&node, &job, Some(code)),
+                Scene::Exit(code) => nodes.edit(&node, |state| {
+                    let exited = state.containers.iter_mut().find(|other| other.id == container);
+                    exited.into_iter().for_each(|container| (container.state, container.code) = ("exited", code));
+                    state.directory(&job).is_killed = true;
+                }),
+            }
+        }
+    }
+}
+
+impl Nodes {
+    /// Lets the launcher of the next job do this.
+    pub fn play(&self, play: Play) {
+        self.inner().play = Some(play);
+    }
+
+    /// Records the result of a job whose launcher is on this node. `launcher`: its exit code, or none if it was asked to end; then the
+    /// ranks that still ran were as well.
+    pub(super) fn record(&self, node: &str, job: &str, launcher: Option<i64>) {
+        let (mut exits, mut started) = (Vec::new(), 0);
+        for name in self.names() {
+            self.edit(&name, |state| {
+                let Some(directory) = state.directories.get_mut(job) else { return };
+                if launcher.is_none() {
+                    directory.end_ranks();
+                }
+                for frame in directory.log.lines() {
+                    let words: Vec<&str> = frame.split(' ').collect();
+                    match words[1..] {
+                        [_, "s", ..] => started += 1,
+                        [rank, "x", code, ref marks @ ..] => exits.push(json!({
+                            "rank": rank.parse::<u32>().unwrap(), "node": name, "code": code.parse::<i64>().unwrap(),
+                            "time": words[0].parse::<f64>().unwrap(), "signal": null, "asked": marks.contains(&"asked"),
+                            "oom": marks.contains(&"oom"),
+                        })),
+                        _ => {}
+                    }
+                }
+                directory.files.remove("env.json");
+            });
+        }
+        let record =
+            self.state(node).directories.get(job).and_then(|directory| directory.files.get("job.json").cloned());
+        let record: Value = serde_json::from_str(&record.unwrap_or_default()).unwrap_or_default();
+        let shares = record["placement"]["shares"].as_array().cloned().unwrap_or_default();
+        let ranks: u64 = shares.iter().filter_map(|share| share["ranks"].as_u64()).sum();
+        let result = json!({
+            "ended": clock(), "launcher": launcher, "stopped": launcher.is_none(), "ranks": ranks, "started": started,
+            "exits": exits,
+        });
+        self.edit(node, |state| drop(state.directory(job).files.insert("result.json".into(), result.to_string())));
+    }
+}
+
+impl Directory {
+    /// Ends its ranks as a supervisor that is asked to.
+    fn end_ranks(&mut self) {
+        self.running().into_iter().for_each(|rank| self.write(&format!("{rank} x 143 asked")));
+    }
+}
+
+impl State {
+    fn directory(&mut self, job: &str) -> &mut Directory {
+        self.directories.entry(job.to_owned()).or_default()
+    }
+
+    /// What `facts.sh` says of its jobs: those that have not ended here, and their ranks.
+    pub(super) fn job_facts(&self) -> String {
+        let mut text = String::new();
+        for (job, directory) in &self.directories {
+            let name = if directory.files.contains_key("launch.json") { "hmaster" } else { "hworker" };
+            let container = self.containers.iter().find(|container| container.name.starts_with(name));
+            let container = container.map_or("-", |container| &container.id);
+            for rank in directory.running() {
+                text.push_str(&format!("rank {job} {} {container} lab -\n", 1000 + rank));
+            }
+            if let Some(record) = directory.files.get("job.json").filter(|_| directory.files.contains_key("env.json")) {
+                text.push_str(&format!("open {job} {record}\n"));
+            }
+        }
+        text
+    }
+
+    /// What `jobs_list.sh` says.
+    pub(super) fn job_list(&self) -> String {
+        let mut text = self.jobs.clone();
+        for (job, directory) in &self.directories {
+            for (name, content) in &directory.files {
+                match name.as_str() {
+                    "job.json" | "result.json" => text.push_str(&format!("./{job}/{name}:{content}\n")),
+                    "env.json" => text.push_str(&format!("./{job}/{name}:\n")),
+                    _ => {}
+                }
+            }
+            let started = directory.log.lines().filter(|frame| frame.ends_with(" s ")).count();
+            text.push_str(&format!("./{job}/states:{started}\n"));
+        }
+        text
+    }
+
+    /// `job_start.sh`
+    pub(super) fn start_job(&mut self, script: &str) -> Result<String, (i32, String)> {
+        if self.ids_are_taken {
+            return Err((17, "another job has the id".into()));
+        }
+        let archive = base64::engine::general_purpose::STANDARD.decode(variable(script, "files")).expect("base64");
+        let mut archive = tar::Archive::new(&archive[..]);
+        let directory = self.directory(&variable(script, "id"));
+        for entry in archive.entries().expect("a tar archive") {
+            let mut entry = entry.expect("a file");
+            let name = entry.path().expect("a name").display().to_string();
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut entry, &mut text).expect("text");
+            if name != "log" {
+                directory.files.insert(name, text);
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// `job_files.sh`
+    pub(super) fn job_files(&mut self, script: &str) -> Result<String, (i32, String)> {
+        let missing = || (1, "No such file or directory".to_owned());
+        let directory = self.directories.get(&variable(script, "id")).ok_or_else(missing)?;
+        let names = variable(script, "names");
+        let line = |name: &str| {
+            let text = base64::engine::general_purpose::STANDARD.encode(directory.files.get(name)?);
+            Some(format!("{name} {text}\n"))
+        };
+        Ok(names.split(' ').filter_map(line).collect())
+    }
+
+    /// `job_end.sh`
+    pub(super) fn end_job(&mut self, script: &str) {
+        let job = variable(script, "id");
+        let rest = self.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
+        self.facts = rest.collect();
+        self.jobs = self.jobs.replace(&format!("./{job}/env.json:\n"), "");
+        if let Some(directory) = self.directories.get_mut(&job) {
+            directory.end_ranks();
+            directory.files.remove("env.json");
+        }
+    }
+
+    /// `job_result.sh`
+    pub(super) fn job_result(&mut self, script: &str) -> String {
+        let (job, result) = (variable(script, "id"), variable(script, "result"));
+        if let Some(directory) = self.directories.get_mut(&job) {
+            return directory.files.entry("result.json".into()).or_insert(result).clone();
+        }
+        let path = format!("./{job}/result.json:");
+        if !self.jobs.contains(&path) {
+            self.jobs.push_str(&format!("{path}{result}\n"));
+        }
+        let (_, result) = self.jobs.split_once(&path).expect("a result");
+        result.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// The log of a job from a byte on.
+    fn log_from(&self, job: &str, offset: usize) -> String {
+        let log = self.directories.get(job).map_or("", |directory| &directory.log);
+        log.get(offset..).unwrap_or_default().to_owned()
+    }
+
+    /// `job_read.sh`
+    pub(super) fn read_log(&self, script: &str) -> String {
+        self.log_from(&variable(script, "id"), variable(script, "offset").parse().expect("a number"))
+    }
+
+    /// `job_size.sh`
+    pub(super) fn log_size(&self, script: &str) -> String {
+        let size = self.log_from(&variable(script, "id"), 0).len();
+        format!("{size} {} 512\n", size.div_ceil(512))
+    }
+}
+
+impl super::Node {
+    /// `job_follow.sh`: writes a log as it grows until its standard input ends.
+    pub(super) async fn follow_log(&self, script: &str, mut own: Own) -> i32 {
+        let job = variable(script, "id");
+        let mut offset = variable(script, "offset").parse().expect("a number");
+        let pulse = Duration::from_secs(variable(script, "pulse").parse().expect("seconds"));
+        own.say(&format!("{:.9}\n", clock())).await;
+        let (mut beat, mut input) = (Instant::now(), [0; 64]);
+        let lost = self.edit(|state| state.lost_followers);
+        while self.is_connected() && self.edit(|state| state.lost_followers) == lost {
+            let more = self.edit(|state| state.log_from(&job, offset));
+            if own.stdout.write_all(more.as_bytes()).await.is_err() {
+                return 1;
+            }
+            offset += more.len();
+            if beat.elapsed() >= pulse {
+                let _ = own.stderr.write_all(b".").await;
+                beat = Instant::now();
+            }
+            tokio::select! {
+                read = own.stdin.read(&mut input) => if !matches!(read, Ok(1..)) { return 0 },
+                () = sleep(GLANCE) => {}
+            }
+        }
+        255
+    }
+
+    /// `upload_compare.sh`: the node has all files of the project, or none that is of use.
+    pub(super) async fn compare_project(&self, name: &str, tree: &str, mut own: Own) -> i32 {
+        if let Some(words) = self.arrives("upload_compare.sh").await {
+            return own.fail(&words).await;
+        }
+        let had = self.edit(|state| {
+            let had = state.projects.get(name).cloned();
+            state.projects.entry(name.to_owned()).or_default();
+            had
+        });
+        self.ends("upload_compare.sh").await;
+        match had {
+            None => own.say("new\0").await,
+            Some(had) if had == tree => own.say("same\0").await,
+            Some(_) => {}
+        }
+        0
+    }
+
+    /// `upload_apply.sh`: takes what is sent, and proves it.
+    pub(super) async fn apply_project(&self, name: &str, tree: &str, mut own: Own) -> i32 {
+        if let Some(words) = self.arrives("upload_apply.sh").await {
+            return own.fail(&words).await;
+        }
+        let _ = own.stdin.read_to_end(&mut Vec::new()).await;
+        self.edit(|state| state.projects.insert(name.to_owned(), tree.to_owned()));
+        self.ends("upload_apply.sh").await;
+        own.say(&format!("{tree}  -\n")).await;
+        0
+    }
+}
+
+/// Seconds since the epoch by hvdctl's own clock, which no test can pause.
+pub(super) fn clock() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
