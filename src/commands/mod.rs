@@ -16,6 +16,7 @@ mod fetch;
 mod hosts;
 mod init;
 mod job_end;
+mod job_start;
 mod jobs;
 mod keys;
 mod limits;

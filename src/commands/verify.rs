@@ -1,8 +1,8 @@
 //! `hvdctl verify`.
 
-use super::Outcome;
 use super::context::{Context, login_table};
 use super::output::{self, Logins, NodeEntry, VerifyNode};
+use super::{Outcome, job_start};
 use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::{ObservedNode, all};
@@ -12,7 +12,6 @@ use crate::job::frames::{Frame, Kind};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
 use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
-use crate::job::start::{new_id, start};
 use crate::job::watch::tail;
 use crate::keys::logins;
 use crate::keys::reachability::Matrix;
@@ -26,14 +25,11 @@ use std::time::Duration;
 
 /// `verify`.
 pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, verbose, .. } = context;
+    let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let ranks = options.np.map(RankCount::exactly);
     check_ranks(target, ranks, None)?;
     let resources = ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None };
-    let nodes = context.allocate(resources).await?;
-    let known = |node: &ObservedNode| (node.member.node.clone(), node.facts.clone());
-    let known: Vec<(Node, Facts)> = nodes.iter().map(known).collect();
     let job = JobOptions {
         resources,
         restarts: 0,
@@ -52,8 +48,8 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         },
     };
     let controller = job.controller;
-    let plan = JobPlan::new(target, nodes, program(&job), job, new_id())?;
-    plan.report(events);
+    let program = program(&job);
+    let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
     let logins = match plan.hosts.len() {
         1 => None,
         _ => Some(check_logins(&plan, context).await?),
@@ -66,11 +62,12 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
             format!("{}failed: not all workers can log in to each other; nothing was launched\n", login_table(matrix));
         return Ok(outcome(text, details(None, controller, matrix.faults(), &[], &[], Some(matrix))));
     }
-    plan.check(events)?;
-
     let mut output = RankOutput::default();
     let on_frame = |node: &str, frame: &Frame| output.take(node, frame.rank, &frame.kind);
-    let ended = start(&plan, session, events, on_frame).await?;
+    let ended = job_start::start(&plan, context, on_frame).await?;
+    let observed = plan.hosts.iter().map(|host| &host.observed).chain(&plan.others);
+    let known: Vec<(Node, Facts)> =
+        observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
     let rows = compare(&ended.placement, &known, &output.reports);
     let faults = faults(&rows, &ended);
     if ended.code != 0 {
@@ -94,7 +91,6 @@ fn program(job: &JobOptions) -> Program {
         title: None,
         name: "verify".into(),
         command: ["python3", "verify.py"].into_iter().chain(backends.iter().copied()).map(Into::into).collect(),
-        launcher: None,
         project: None,
         files: vec![("verify.py", VERIFY)],
     }
