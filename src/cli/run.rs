@@ -139,6 +139,9 @@ pub struct Verify {
     /// How ranks are launched
     #[command(flatten)]
     pub launching: Launching,
+    /// Also check the results of every collective operation in every type
+    #[arg(long)]
+    pub full: bool,
     /// Seconds that the job may take
     #[arg(long, value_name = "S", default_value_t = 120)]
     pub timeout: u64,

@@ -23,6 +23,7 @@ mod limits;
 mod lock;
 mod logs;
 pub mod output;
+mod rank_output;
 mod shell;
 mod status;
 mod target;
