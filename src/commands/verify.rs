@@ -48,7 +48,13 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let known: Vec<(Node, Facts)> =
         observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
     let failure = output.failure(&ended, events);
-    let (reports, lines) = split(output.reports);
+    let (mut reports, mut lines) = (Vec::new(), Vec::new());
+    for (node, rank, line) in output.reports {
+        match line {
+            Line::Report(report) => reports.push((node, report)),
+            Line::Collective(line) => lines.push((rank, line)),
+        }
+    }
     let mut rows = compare(&ended.placement, &known, &reports);
     if options.full {
         add_collectives(&mut rows, &Answers::new(&ended.placement, &lines, None), events);
@@ -80,18 +86,6 @@ fn program(job: &JobOptions, is_full: bool) -> Program {
 enum Line {
     Report(Report),
     Collective(RankLine),
-}
-
-/// Separates the reports, by the node whose log has each, from what the ranks say of collectives.
-fn split(lines: Vec<(String, u32, Line)>) -> (Vec<(String, Report)>, Vec<(u32, RankLine)>) {
-    let (mut reports, mut collectives) = (Vec::new(), Vec::new());
-    for (node, rank, line) in lines {
-        match line {
-            Line::Report(report) => reports.push((node, report)),
-            Line::Collective(line) => collectives.push((rank, line)),
-        }
-    }
-    (reports, collectives)
 }
 
 /// Adds what is wrong with the collectives to the ranks that it is wrong with.

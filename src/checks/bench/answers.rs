@@ -113,7 +113,7 @@ impl Answers {
         answers.collectives.exchanges =
             times.iter().filter_map(|(key, times)| exchange(*key, times, ranks, link)).collect();
         answers.collectives.wrong =
-            wrong.into_iter().flat_map(|(key, of_ranks)| name(key, of_ranks, ranks, &node)).collect();
+            wrong.into_iter().flat_map(|(key, of_ranks)| name(key, of_ranks, ranks, node)).collect();
         answers
     }
 }
