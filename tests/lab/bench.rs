@@ -1,9 +1,7 @@
 //! `bench`: a clean network accuses no node, a slow one is found, and nothing is left in the workers.
 
 use crate::process::{eventually, s};
-use crate::state::{
-    FULL, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on, processes, rank_processes,
-};
+use crate::state::{FULL, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on, processes};
 use serde_json::Value;
 use std::process::Command;
 
@@ -108,7 +106,7 @@ fn the_collectives_of_a_job_and_a_rank_whose_sums_are_wrong() {
 
     let bench = lab.start(&["bench", "--only", "collectives"]);
     let pid = bench.pid();
-    assert!(eventually(s(30), || NODES.iter().all(|node| !rank_processes(node).is_empty())));
+    assert!(eventually(s(30), || NODES.iter().all(|node| !processes(node, "collectives.py").is_empty())));
     bench.signal("INT");
     bench.end(s(30)).code(130);
     no_job_is_left();
