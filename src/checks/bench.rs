@@ -2,6 +2,7 @@
 //!
 //! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why.
 
+pub mod answers;
 mod attribution;
 mod bandwidth;
 pub mod blame;

@@ -1,17 +1,24 @@
 //! `hvdctl bench`.
 
+pub(super) mod ranks;
+
 use super::output::{self, BenchDirection, BenchFinding, BenchNode, NodeEntry};
 use super::{Context, Outcome};
 use crate::bench::{Pace, measure};
 use crate::checks::bench::{
     Accusation, Direction, Measurements, NodeEvidence, Subject, Verdict as Blame, Way, blame, gigabits, micros,
 };
-use crate::cli;
+use crate::cli::{self, Part};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::{Error, Verdict};
-use crate::job::capacity::check_unallocated;
+use crate::job::capacity::{check_unallocated, placed};
+use crate::job::in_worker::check_modules;
+use crate::job::request::JobOptions;
+use crate::launch::launcher;
 use crate::render::heat_map::heat_map;
 use crate::render::table::{cell, table};
+use crate::text::units::count;
+use ranks::Ranks;
 use std::collections::BTreeMap;
 
 /// The slowest directions have a row each, of this many at most.
@@ -19,30 +26,91 @@ const ROWS: usize = 6;
 
 /// `bench`.
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, .. } = context;
-    if let [_] | [] = target.selected.as_slice() {
-        let only = target.selected.join("");
-        return Err(Error::usage(
-            format!("bench measures the network between nodes, and {only} is the only one"),
-            "select at least two nodes with --on, or add another [[node]] to the inventory",
-        ));
+    check_arguments(options, context)?;
+    let job = match options.measures(Part::Collectives) {
+        true => Some(ranks::options(options, context)?),
+        false => None,
+    };
+    let mut measured = Measurements::default();
+    if options.measures(Part::Network) {
+        measured = measure_network(options, job.as_ref(), context).await?;
     }
-    let nodes = context.unused().await?;
-    nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
-    let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
-    let measured = session.cancellation.run(measure(&target.inventory, &nodes, pace, events)).await?;
-    let verdict = blame::verdict(&measured);
+    let verdict = if measured.nodes.is_empty() { Blame::default() } else { blame::verdict(&measured) };
     if !verdict.accusations.is_empty() {
+        let Context { target, events, .. } = context;
         let nodes = context.observe_all(target, false, events).await?;
         check_unallocated(&nodes).inspect_err(|_| {
             events.note("a job has started during the measurement, and the network was not the benchmark's alone");
         })?;
     }
+    let ranks = match job {
+        Some(job) => Some(measure_ranks(options, job, &measured, context).await?),
+        None => None,
+    };
     if options.csv {
-        events.note(last_line(&measured, &verdict));
+        context.events.note(last_line(&measured, &verdict, ranks.as_ref()));
     }
-    let text = if options.csv { csv(&measured) } else { text(&measured, &verdict) };
-    Ok(outcome(text, &measured, &verdict))
+    let text = if options.csv { csv(&measured) } else { text(&measured, &verdict, ranks.as_ref()) };
+    Ok(outcome(text, &measured, &verdict, ranks.as_ref()))
+}
+
+fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error> {
+    let selected = &context.target.selected;
+    if options.measures(Part::Network) && selected.len() < 2 {
+        return Err(Error::usage(
+            format!("bench measures the network between nodes, and {} is the only one", selected.join("")),
+            "select at least two nodes with --on, or add another [[node]] to the inventory; \
+             `hvdctl bench --only collectives` measures two or more ranks of one node",
+        ));
+    }
+    let of_collectives = options.np.is_some() || !options.sizes.is_empty() || options.params.is_some();
+    if of_collectives && !options.measures(Part::Collectives) {
+        return Err(Error::usage("-np, --sizes and --params are about collectives", "leave out --only network"));
+    }
+    Ok(())
+}
+
+/// Measures the network. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
+async fn measure_network(
+    options: &cli::Bench,
+    job: Option<&JobOptions>,
+    context: &Context,
+) -> Result<Measurements, Error> {
+    let Context { target, events, session, .. } = context;
+    let nodes = context.unused().await?;
+    nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
+    if let Some(job) = job {
+        ranks::check_placement(&placed(target, &nodes, job.resources)?)?;
+        let modules = launcher(job.launcher, job.controller).verify_with;
+        let workers: Vec<&ObservedNode> = nodes.iter().collect();
+        session.cancellation.run(check_modules(&workers, target.cluster(), modules, events)).await?;
+    }
+    let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
+    session.cancellation.run(measure(&target.inventory, &nodes, pace, events)).await
+}
+
+/// Lets the ranks of a job measure. A job that cannot be started is a finding if the network has been measured before.
+async fn measure_ranks(
+    options: &cli::Bench,
+    job: JobOptions,
+    measured: &Measurements,
+    context: &Context,
+) -> Result<Ranks, Error> {
+    let network = Some(measured).filter(|measured| !measured.nodes.is_empty());
+    match ranks::run(options, job, network, context).await {
+        Ok(ranks) => {
+            ranks.answers.notes.iter().for_each(|note| context.events.note(note));
+            Ok(ranks)
+        }
+        Err(error @ (Error::Signal(_) | Error::Lost(_))) => Err(error),
+        Err(error) if network.is_some() => {
+            let cause = error.to_string();
+            context.events.warn(&cause);
+            let failure = Some(cause.lines().next().unwrap_or_default().to_owned());
+            Ok(Ranks { failure, ..Ranks::default() })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The warning about a node where jobs of other clusters run.
@@ -51,17 +119,24 @@ fn other_jobs(observed: &ObservedNode) -> Option<String> {
     Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
 }
 
-pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame) -> Outcome {
-    Outcome::new(Verdict::of_check(verdict.is_good(), measured.nodes.len(), &[]), text, details(measured, verdict))
+pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> Outcome {
+    let is_good = verdict.is_good() && ranks.is_none_or(|ranks| ranks.findings().is_empty());
+    Outcome::new(Verdict::of_check(is_good, measured.nodes.len(), &[]), text, details(measured, verdict, ranks))
 }
 
 fn names(measured: &Measurements) -> Vec<&str> {
     measured.nodes.iter().map(|node| node.name.as_str()).collect()
 }
 
-fn details(measured: &Measurements, verdict: &Blame) -> output::Bench {
+fn details(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> output::Bench {
     let names = names(measured);
-    let findings: Vec<BenchFinding> = verdict.accusations.iter().map(|found| finding(found, &names)).collect();
+    let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(node, text)| BenchFinding {
+        text,
+        nodes: node.into_iter().collect(),
+        direction: Way::Both,
+    });
+    let findings: Vec<BenchFinding> =
+        of_ranks.chain(verdict.accusations.iter().map(|found| finding(found, &names))).collect();
     let node = |node: &NodeEvidence| {
         let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
         NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
@@ -75,11 +150,15 @@ fn details(measured: &Measurements, verdict: &Blame) -> output::Bench {
         transfers: direction.transfers.clone(),
         probes: direction.probes,
     };
+    let of_job = ranks.map_or(&[][..], |ranks| &ranks.nodes).iter().filter(|name| !names.contains(&name.as_str()));
+    let of_job: Vec<_> = of_job.map(|name| NodeEvidence { name: name.clone(), ..NodeEvidence::default() }).collect();
     output::Bench {
-        verdict: verdict.sentence(&names),
-        nodes: measured.nodes.iter().map(node).collect(),
+        verdict: sentence(measured, verdict, ranks),
+        nodes: measured.nodes.iter().chain(&of_job).map(node).collect(),
+        collectives: ranks.map(|ranks| ranks.answers.collectives.clone()),
+        estimate: ranks.and_then(|ranks| ranks.estimate.clone()),
         directions: measured.directions.iter().map(direction).collect(),
-        notes: verdict.notes.clone(),
+        notes: verdict.notes.iter().chain(ranks.iter().flat_map(|ranks| &ranks.answers.notes)).cloned().collect(),
         findings,
     }
 }
@@ -96,7 +175,19 @@ fn finding(accusation: &Accusation, names: &[&str]) -> BenchFinding {
 }
 
 /// Formats the tables, everything that was found, and the verdict last.
-pub(super) fn text(measured: &Measurements, verdict: &Blame) -> String {
+pub(super) fn text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
+    let mut text = if measured.nodes.is_empty() { String::new() } else { network_text(measured) };
+    let of_ranks = ranks.map(Ranks::text).unwrap_or_default();
+    for part in [of_ranks, findings_text(measured, verdict, ranks)] {
+        if !text.is_empty() && !part.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&part);
+    }
+    text
+}
+
+fn network_text(measured: &Measurements) -> String {
     let names = names(measured);
     let all = Best::of_each(&measured.directions);
     let mut text = node_table(&measured.nodes);
@@ -107,21 +198,45 @@ pub(super) fn text(measured: &Measurements, verdict: &Blame) -> String {
         text.push_str(&format!("\n{map}"));
     }
     text.push_str(&format!("\n{}", direction_table(&all, &names)));
-    text.push('\n');
-    text.extend(verdict.notes.iter().map(|note| format!("note: {note}\n")));
-    if verdict.accusations.len() > 1 {
-        text.extend(verdict.accusations.iter().map(|found| format!("found: {}\n", found.sentence(&names))));
-    }
-    text + &last_line(measured, verdict) + "\n"
+    text
 }
 
-fn last_line(measured: &Measurements, verdict: &Blame) -> String {
-    let result = match verdict {
-        verdict if verdict.is_good() => "ok",
-        verdict if verdict.accusations.is_empty() => "unclear",
-        _ => "failed",
+/// Formats the notes, the findings if there are several, and the verdict.
+fn findings_text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
+    let mut text: String = verdict.notes.iter().map(|note| format!("note: {note}\n")).collect();
+    let all = findings(measured, verdict, ranks);
+    if all.len() > 1 {
+        text.extend(all.iter().map(|found| format!("found: {found}\n")));
+    }
+    text + &last_line(measured, verdict, ranks) + "\n"
+}
+
+/// Returns what is wrong and what is slow, as sentences.
+fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> Vec<String> {
+    let names = names(measured);
+    let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(_, text)| text);
+    of_ranks.chain(verdict.accusations.iter().map(|found| found.sentence(&names))).collect()
+}
+
+/// Returns the verdict as one sentence. Wrong results come first: a slow network does not spoil a training.
+fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
+    let network = || verdict.sentence(&names(measured));
+    match (findings(measured, verdict, ranks).split_first(), ranks) {
+        (None, None) => network(),
+        (None, Some(ranks)) if measured.nodes.is_empty() => ranks.good(),
+        (None, Some(ranks)) => format!("{}, and {}", network(), ranks.good()),
+        (Some((first, [])), _) => first.clone(),
+        (Some((first, rest)), _) => format!("{first}; and {} more", count(rest.len(), "finding")),
+    }
+}
+
+fn last_line(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
+    let result = match findings(measured, verdict, ranks).is_empty() {
+        true if verdict.is_good() => "ok",
+        true => "unclear",
+        false => "failed",
     };
-    format!("{result}: {}", verdict.sentence(&names(measured)))
+    format!("{result}: {}", sentence(measured, verdict, ranks))
 }
 
 fn node_table(nodes: &[NodeEvidence]) -> String {
@@ -324,7 +439,7 @@ pub(super) mod tests {
 
     fn shown(measured: &Measurements) -> String {
         console::set_colors_enabled(false);
-        text(measured, &blame::verdict(measured))
+        text(measured, &blame::verdict(measured), None)
     }
 
     #[test]
@@ -341,7 +456,7 @@ pub(super) mod tests {
             "{text}"
         );
         insta::assert_snapshot!(text);
-        let outcome = outcome(text, &measured, &blame::verdict(&measured));
+        let outcome = outcome(text, &measured, &blame::verdict(&measured), None);
         let found = &outcome.document["findings"][0];
         assert_eq!((outcome.code, &found["nodes"][0], &found["direction"]), (1, &"node3".into(), &"out".into()));
         let ok: Vec<bool> =

@@ -37,11 +37,18 @@ pub async fn start(
 ) -> Result<JobOutcome, Error> {
     let engine = plan.hosts[0].observed.runtime.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
-    let launched = tokio::select! {
-        launched = launch(plan, &engine, events) => launched,
+    let prepared = tokio::select! {
+        prepared = prepare_launch(plan, events) => prepared,
         error = session.cancellation.cancelled() => Err(error),
     };
-    let (follow, container, workspaces) = match launched {
+    let launched = async {
+        let (follow, workspaces) = prepared?;
+        // the engine completes a request whose sender has gone, perhaps after the cleanup
+        let container = launch(plan, &engine, &workspaces).await?;
+        session.cancellation.check()?;
+        Ok((follow, container, workspaces))
+    };
+    let (follow, container, workspaces) = match launched.await {
         Ok(launched) => launched,
         Err(error) => {
             abandon(plan, &error, events).await;
@@ -62,20 +69,20 @@ pub async fn start(
     outcome
 }
 
-/// Prepares the nodes and starts the launcher's container. Its id comes with the followers of the logs, which begin before it.
-async fn launch<'a>(
-    plan: &JobPlan,
-    engine: &Runtime,
-    events: &'a Events,
-) -> Result<(Follow<'a>, String, Workspaces), Error> {
+/// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
+async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
     let workspaces = prepare(plan, events).await?;
     let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.len()], events).await?;
     let ranks = plan.placement.ranks();
     events.phase(format!("starting {}", count(ranks as usize, "rank")));
     check_workspaces(plan, &workspaces, events).await?;
+    Ok((follow, workspaces))
+}
+
+/// Starts the launcher's container and returns its id.
+async fn launch(plan: &JobPlan, engine: &Runtime, workspaces: &Workspaces) -> Result<String, Error> {
     let workspace = workspaces.get(plan.hosts[0].observed.name()).map(|place| place.directory.clone());
-    let container = engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?;
-    Ok((follow, container, workspaces))
+    Ok(engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?)
 }
 
 /// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this job's.

@@ -1,7 +1,7 @@
 //! `bench` where it measures nothing: one node, workers that are not up or have no Python, nodes that are in use.
 
 use super::*;
-use crate::transport::node::scripted::Lease;
+use crate::transport::node::scripted::{Fault, Lease};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A job that has a process in a worker, and whose record cannot be read.
@@ -24,8 +24,35 @@ fn assert_nothing_measured(nodes: &Nodes) {
 async fn one_node_has_no_network_to_measure() {
     let nodes = two_up().await;
     let refused = hvdctl(&nodes, "--on node2 bench").await;
-    refused.code(2).complains(&["node2 is the only one", "hint: select at least two nodes with --on"]);
+    refused.code(2).complains(&[
+        "node2 is the only one",
+        "hint: select at least two nodes with --on",
+        "`hvdctl bench --only collectives` measures two or more ranks of one node",
+    ]);
     assert_nothing_measured(&nodes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_ranks_need_is_found_before_anything_is_measured() {
+    let nodes = two_up().await;
+    for (line, code, texts) in [
+        ("bench -np 1", 2, &["collectives need at least 2 ranks, and there would be 1", "`slots`"][..]),
+        ("--on node2 bench --only collectives -np 1", 2, &["collectives need at least 2 ranks"]),
+        ("bench -np 99", 2, &["99"]),
+        ("bench --only network --params 124M", 2, &["--params", "hint: leave out --only network"]),
+        ("bench --launcher torchrun --gloo", 2, &["--controller is for horovodrun"]),
+    ] {
+        hvdctl(&nodes, line).await.code(code).complains(texts);
+    }
+    nodes.fault("node2", "find modules", Fault::Fails("missing\n".into()));
+    for line in ["bench", "bench --only collectives"] {
+        hvdctl(&nodes, line).await.code(1).complains(&[
+            "error: node2: cannot check the image for a framework: it has none of horovod.torch, horovod.tensorflow",
+            "hint: the ranks communicate over one of these; hvdctl bench --only network needs none",
+        ]);
+    }
+    assert_nothing_measured(&nodes);
+    assert_eq!(nodes.count("job_start.sh"), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
