@@ -285,7 +285,7 @@ and `run` apply the rules that take no time, and stop on their errors.
 Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
 
 /// Options of `bench`.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Args)]
 pub struct Bench {
     /// Measure each connection for half as long
     #[arg(long)]
@@ -293,6 +293,15 @@ pub struct Bench {
     /// Print a line for each transfer, comma-separated, instead of the tables
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+    /// Write plots of what was measured to this file
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
+    /// Compare with the output of an earlier `hvdctl bench --json`, and fail if something is slower
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
+    pub baseline: Option<PathBuf>,
+    /// Forget the bandwidths that the nodes keep of earlier benchmarks, after a change of the network
+    #[arg(long)]
+    pub forget: bool,
     /// Whether it waits for jobs and locks
     #[command(flatten)]
     pub waiting: Waiting,

@@ -1,8 +1,15 @@
 //! `hvdctl bench`.
 
+mod csv;
+mod files;
+
 use super::output::{self, BenchDirection, BenchFinding, BenchNode, NodeEntry};
 use super::{Context, Outcome};
-use crate::bench::{Pace, measure};
+use crate::bench::{Pace, Past, measure};
+use crate::checks::bench::baseline::{self, Comparison};
+use crate::checks::bench::collectives::Collectives;
+use crate::checks::bench::limits::below_minimum;
+use crate::checks::bench::past::trusted;
 use crate::checks::bench::{
     Accusation, Direction, Measurements, NodeEvidence, Subject, Verdict as Blame, Way, blame, gigabits, micros,
 };
@@ -11,11 +18,18 @@ use crate::cluster::nodes::ObservedNode;
 use crate::error::{Error, Verdict};
 use crate::job::capacity::check_unallocated;
 use crate::render::heat_map::heat_map;
+use crate::render::plot;
 use crate::render::table::{cell, table};
+use crate::text::units::count;
+use csv::csv;
+use files::Files;
 use std::collections::BTreeMap;
 
 /// The slowest directions have a row each, of this many at most.
 const ROWS: usize = 6;
+
+/// Findings have a line each, of this many at most.
+const FINDINGS: usize = 20;
 
 /// `bench`.
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
@@ -27,10 +41,18 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
             "select at least two nodes with --on, or add another [[node]] to the inventory",
         ));
     }
+    let files = Files::open(options, &target.selected)?;
     let nodes = context.unused().await?;
     nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
     let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
-    let measured = session.cancellation.run(measure(&target.inventory, &nodes, pace, events)).await?;
+    let measuring = async {
+        let past = match options.forget {
+            true => Past::none(nodes.len()),
+            false => Past::read(target.cluster(), &nodes, events).await,
+        };
+        Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))
+    };
+    let (measured, past) = session.cancellation.run(measuring).await?;
     let verdict = blame::verdict(&measured);
     if !verdict.accusations.is_empty() {
         let nodes = context.observe_all(target, false, events).await?;
@@ -38,11 +60,62 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
             events.note("a job has started during the measurement, and the network was not the benchmark's alone");
         })?;
     }
-    if options.csv {
-        events.note(last_line(&measured, &verdict));
+    // what another job disturbed is no measure for later
+    if nodes.iter().all(|node| other_jobs(node).is_none()) {
+        let latest = trusted(&measured, &verdict);
+        let keeping = async { Ok(past.write(target.cluster(), &nodes, &latest, events).await) };
+        session.cancellation.run(keeping).await?;
     }
-    let text = if options.csv { csv(&measured) } else { text(&measured, &verdict) };
-    Ok(outcome(text, &measured, &verdict))
+    let compared = Compared::new(&files, &measured, None, target.inventory.bench.min_busbw);
+    let names = names(&measured);
+    let all = Best::of_each(&measured.directions);
+    let drawn = files.write_plot(|| plot::svg(&names, |from, to| all.get(&(from, to))?.bandwidth(), None));
+    if options.csv {
+        events.note(last_line(&measured, &verdict, &compared));
+    }
+    let text = match options.csv {
+        true => csv(&names, &measured.directions, None),
+        false => text(&measured, &verdict, &compared),
+    };
+    Ok(outcome(text, &measured, &verdict, &compared).with_failed_file(drawn))
+}
+
+/// What is compared with something else than the cluster itself.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    /// With an earlier benchmark.
+    pub(super) baseline: Option<Comparison>,
+    /// What the inventory requires and the cluster does not reach.
+    pub(super) below: Option<String>,
+    /// What was not compared.
+    pub(super) notes: Vec<String>,
+}
+
+impl Compared {
+    fn new(
+        files: &Files<'_>,
+        measured: &Measurements,
+        collectives: Option<&Collectives>,
+        min_busbw: Option<u64>,
+    ) -> Compared {
+        let baseline = files.baseline.as_ref().map(|baseline| baseline.compare(measured, collectives));
+        let below = min_busbw.zip(collectives).and_then(|(minimum, all)| below_minimum(minimum, all.best_allreduce()));
+        let mut notes = baseline.as_ref().map(|compared| compared.notes.clone()).unwrap_or_default();
+        if min_busbw.is_some() && collectives.is_none() {
+            notes.push("bench.min_busbw is not checked: no collectives were measured".to_owned());
+        }
+        Compared { baseline, below, notes }
+    }
+
+    fn is_good(&self) -> bool {
+        self.below.is_none() && self.baseline.as_ref().is_none_or(Comparison::is_good)
+    }
+
+    /// Returns what is too slow, as sentences.
+    fn findings(&self) -> Vec<String> {
+        let slower = self.baseline.iter().flat_map(|compared| &compared.slower).map(|slower| slower.text.clone());
+        self.below.iter().cloned().chain(slower).collect()
+    }
 }
 
 /// The warning about a node where jobs of other clusters run.
@@ -51,17 +124,21 @@ fn other_jobs(observed: &ObservedNode) -> Option<String> {
     Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
 }
 
-pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame) -> Outcome {
-    Outcome::new(Verdict::of_check(verdict.is_good(), measured.nodes.len(), &[]), text, details(measured, verdict))
+pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame, compared: &Compared) -> Outcome {
+    let is_good = verdict.is_good() && compared.is_good();
+    Outcome::new(Verdict::of_check(is_good, measured.nodes.len(), &[]), text, details(measured, verdict, compared))
 }
 
 fn names(measured: &Measurements) -> Vec<&str> {
     measured.nodes.iter().map(|node| node.name.as_str()).collect()
 }
 
-fn details(measured: &Measurements, verdict: &Blame) -> output::Bench {
+fn details(measured: &Measurements, verdict: &Blame, compared: &Compared) -> output::Bench {
     let names = names(measured);
-    let findings: Vec<BenchFinding> = verdict.accusations.iter().map(|found| finding(found, &names)).collect();
+    let below =
+        compared.below.iter().map(|text| BenchFinding { text: text.clone(), nodes: Vec::new(), direction: Way::Both });
+    let findings: Vec<BenchFinding> =
+        verdict.accusations.iter().map(|found| finding(found, &names)).chain(below).collect();
     let node = |node: &NodeEvidence| {
         let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
         NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
@@ -76,10 +153,12 @@ fn details(measured: &Measurements, verdict: &Blame) -> output::Bench {
         probes: direction.probes,
     };
     output::Bench {
-        verdict: verdict.sentence(&names),
+        format: baseline::FORMAT,
+        verdict: sentence(measured, verdict, compared),
         nodes: measured.nodes.iter().map(node).collect(),
         directions: measured.directions.iter().map(direction).collect(),
-        notes: verdict.notes.clone(),
+        notes: verdict.notes.iter().chain(&compared.notes).cloned().collect(),
+        baseline: compared.baseline.clone(),
         findings,
     }
 }
@@ -96,7 +175,7 @@ fn finding(accusation: &Accusation, names: &[&str]) -> BenchFinding {
 }
 
 /// Formats the tables, everything that was found, and the verdict last.
-pub(super) fn text(measured: &Measurements, verdict: &Blame) -> String {
+pub(super) fn text(measured: &Measurements, verdict: &Blame, compared: &Compared) -> String {
     let names = names(measured);
     let all = Best::of_each(&measured.directions);
     let mut text = node_table(&measured.nodes);
@@ -108,20 +187,39 @@ pub(super) fn text(measured: &Measurements, verdict: &Blame) -> String {
     }
     text.push_str(&format!("\n{}", direction_table(&all, &names)));
     text.push('\n');
-    text.extend(verdict.notes.iter().map(|note| format!("note: {note}\n")));
-    if verdict.accusations.len() > 1 {
-        text.extend(verdict.accusations.iter().map(|found| format!("found: {}\n", found.sentence(&names))));
+    text.extend(verdict.notes.iter().chain(&compared.notes).map(|note| format!("note: {note}\n")));
+    let found = findings(measured, verdict, compared);
+    if found.len() > 1 {
+        text.extend(found.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
+        if found.len() > FINDINGS {
+            text.push_str(&format!("found: {} more, which --json has\n", found.len() - FINDINGS));
+        }
     }
-    text + &last_line(measured, verdict) + "\n"
+    text + &last_line(measured, verdict, compared) + "\n"
 }
 
-fn last_line(measured: &Measurements, verdict: &Blame) -> String {
-    let result = match verdict {
-        verdict if verdict.is_good() => "ok",
-        verdict if verdict.accusations.is_empty() => "unclear",
-        _ => "failed",
+/// Returns what is slow, as sentences, the worst first.
+fn findings(measured: &Measurements, verdict: &Blame, compared: &Compared) -> Vec<String> {
+    let names = names(measured);
+    verdict.accusations.iter().map(|found| found.sentence(&names)).chain(compared.findings()).collect()
+}
+
+/// Returns the verdict as one sentence.
+fn sentence(measured: &Measurements, verdict: &Blame, compared: &Compared) -> String {
+    match findings(measured, verdict, compared).split_first() {
+        None => verdict.sentence(&names(measured)),
+        Some((first, [])) => first.clone(),
+        Some((first, rest)) => format!("{first}; and {} more", count(rest.len(), "finding")),
+    }
+}
+
+fn last_line(measured: &Measurements, verdict: &Blame, compared: &Compared) -> String {
+    let result = match findings(measured, verdict, compared).is_empty() {
+        true if verdict.is_good() => "ok",
+        true => "unclear",
+        false => "failed",
     };
-    format!("{result}: {}", verdict.sentence(&names(measured)))
+    format!("{result}: {}", sentence(measured, verdict, compared))
 }
 
 fn node_table(nodes: &[NodeEvidence]) -> String {
@@ -218,53 +316,13 @@ fn direction_table(all: &BTreeMap<(usize, usize), Best<'_>>, names: &[&str]) -> 
     text
 }
 
-/// Formats every transfer as a line; a direction that could not be measured has one too.
-fn csv(measured: &Measurements) -> String {
-    let names = names(measured);
-    let mut text =
-        "from,to,streams,bytes_per_s,retransmits,segments,round_trip_us,round_trip_p99_us,probes_sent,probes_lost,\
-                    largest_packet,error\n"
-            .to_owned();
-    let cell = |value: Option<String>| value.unwrap_or_default();
-    for direction in &measured.directions {
-        let ends = [names[direction.from].to_owned(), names[direction.to].to_owned()];
-        let (trip, probes) = (direction.round_trip_us, direction.probes);
-        let of_pair = [
-            cell(trip.map(|trip| format!("{:.1}", trip.median))),
-            cell(trip.map(|trip| format!("{:.1}", trip.p99))),
-            cell(probes.map(|probes| probes.sent.to_string())),
-            cell(probes.map(|probes| probes.lost().to_string())),
-            cell(probes.and_then(|probes| probes.largest).map(|size| size.to_string())),
-            cell(direction.error.as_deref().map(quoted)),
-        ];
-        let mut line = |of_transfer: [String; 4]| {
-            let fields: Vec<&str> = ends.iter().chain(&of_transfer).chain(&of_pair).map(String::as_str).collect();
-            text.push_str(&format!("{}\n", fields.join(",")));
-        };
-        for transfer in &direction.transfers {
-            line([
-                transfer.streams.to_string(),
-                format!("{:.0}", transfer.bytes_per_s),
-                cell(transfer.retransmits.map(|n| n.to_string())),
-                cell(transfer.segments.map(|n| n.to_string())),
-            ]);
-        }
-        if direction.transfers.is_empty() {
-            line(Default::default());
-        }
-    }
-    text
-}
-
-/// Quotes a field of a line as RFC 4180 has it.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::checks::bench::baseline::Baseline;
+    use crate::checks::bench::collectives::Exchange;
     use crate::checks::bench::{Compute, Link, Probes, RoundTrip, Transfer, Usage};
+    use crate::model::collective::{Collective, Dtype};
 
     /// What was measured of some nodes: `gigabits` from one to another, or why nothing was.
     pub fn measured(n: usize, gigabits: impl Fn(usize, usize) -> Result<f64, &'static str>) -> Measurements {
@@ -324,7 +382,7 @@ pub(super) mod tests {
 
     fn shown(measured: &Measurements) -> String {
         console::set_colors_enabled(false);
-        text(measured, &blame::verdict(measured))
+        text(measured, &blame::verdict(measured), &Compared::default())
     }
 
     #[test]
@@ -341,7 +399,7 @@ pub(super) mod tests {
             "{text}"
         );
         insta::assert_snapshot!(text);
-        let outcome = outcome(text, &measured, &blame::verdict(&measured));
+        let outcome = outcome(text, &measured, &blame::verdict(&measured), &Compared::default());
         let found = &outcome.document["findings"][0];
         assert_eq!((outcome.code, &found["nodes"][0], &found["direction"]), (1, &"node3".into(), &"out".into()));
         let ok: Vec<bool> =
@@ -357,27 +415,52 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_line_for_each_transfer() {
-        let measured = measured(2, |from, _| if from == 0 { Ok(8.0) } else { Err("say \"no\", twice") });
-        let text = csv(&measured);
-        let lines: Vec<&str> = text.lines().skip(1).collect();
-        assert_eq!(
-            lines,
-            [
-                "node1,node2,1,960000000,3,2000,62.0,118.0,1000,0,1500,",
-                "node1,node2,4,1000000000,3,2000,62.0,118.0,1000,0,1500,",
-                "node2,node1,,,,,,,,,,\"say \"\"no\"\", twice\"",
-            ]
-        );
-        let columns = text.lines().next().unwrap().split(',').count();
-        assert_eq!(columns, lines[0].split(',').count());
-    }
-
-    #[test]
     fn the_better_one_of_two_measurements_is_shown() {
         let mut measured = measured(2, |_, _| Ok(2.0));
         measured.directions.extend(super::tests::measured(2, |_, _| Ok(9.4)).directions);
         let text = shown(&measured);
         assert!(text.contains("9.40 Gb/s") && !text.contains("2.00"), "{text}");
+    }
+
+    #[test]
+    fn what_is_too_slow_is_part_of_the_verdict() {
+        let measured = measured(2, |from, _| Ok([2.0, 9.4][from]));
+        let earlier =
+            outcome(String::new(), &super::tests::measured(2, |_, _| Ok(9.4)), &Blame::default(), &Compared::default());
+        let baseline = Baseline::parse(&earlier.document.to_string()).unwrap();
+        let files = Files { baseline: Some(baseline), plot: None };
+        let verdict = Blame { measured: 2, ..Blame::default() };
+        let compared = Compared::new(&files, &measured, None, Some(1_000_000_000));
+        let shown = text(&measured, &verdict, &compared);
+        let last = "failed: node1 → node2 transfers only 2.00 Gb/s, 9.40 Gb/s in the baseline\n";
+        assert!(shown.ends_with(last), "{shown}");
+        assert!(shown.contains("note: bench.min_busbw is not checked: no collectives were measured\n"), "{shown}");
+        let result = outcome(shown, &measured, &verdict, &compared);
+        assert_eq!(result.code, 1);
+        assert_eq!(result.document["baseline"]["slower"][0]["from"], "node1");
+        assert_eq!(result.document["findings"], serde_json::json!([]));
+
+        // what the inventory requires comes first
+        let exchange = Exchange {
+            collective: Collective::AllReduce,
+            dtype: Dtype::Float32,
+            bytes: 1 << 26,
+            time_us: 1e5,
+            algorithm_bandwidth: 0.67,
+            bus_bandwidth: 0.67,
+            ring_share: None,
+        };
+        let collectives = Collectives { ranks: 2, exchanges: vec![exchange], ..Collectives::default() };
+        let below = |minimum| {
+            let compared = Compared::new(&files, &measured, Some(&collectives), Some(minimum));
+            (outcome(String::new(), &measured, &verdict, &compared), last_line(&measured, &verdict, &compared))
+        };
+        let (result, line) = below(1_000_000_000);
+        assert!(
+            line.starts_with("failed: allreduce has a bus bandwidth of only 0.67 GB/s, the inventory requires 1.00")
+        );
+        assert!(line.ends_with("; and 1 finding more"), "{line}");
+        assert_eq!((result.code, &result.document["findings"][0]["nodes"]), (1, &serde_json::json!([])));
+        assert_eq!(below(670_000_000).0.document["findings"], serde_json::json!([]));
     }
 }

@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 17] = scripts![
+const SCRIPTS: [(&str, &str); 19] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
@@ -30,6 +30,8 @@ const SCRIPTS: [(&str, &str); 17] = scripts![
     "keys_push.sh",
     "keys_stage.sh",
     "keys_switch.sh",
+    "past_read.sh",
+    "past_write.sh",
     "wait_port.sh",
     "purge.sh",
     "worker_ready.sh"
@@ -112,6 +114,11 @@ impl Node {
                     "" => state.facts.clear(),
                     mark => state.facts.push_str(&format!("drained {mark}\n")),
                 });
+                Ok(String::new())
+            }
+            "past_read.sh" => Ok(self.edit(|state| state.past.clone())),
+            "past_write.sh" => {
+                self.edit(|state| state.past = variable(text, "past"));
                 Ok(String::new())
             }
             "purge.sh" => {
