@@ -1,8 +1,8 @@
 //! The inventory file: what is accepted, what is refused with which messages, and that no input makes it panic.
 
 use hvdctl::inventory::{
-    Bind, Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node, Pull,
-    TABLES, Ulimit, names,
+    Bench, Bind, Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node,
+    Pull, TABLES, Ulimit, names,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ fn the_smallest_has_the_documented_defaults() {
         container: Container::default(),
         master: true,
     };
-    assert_eq!(inventory, Inventory { cluster, nodes: vec![node], groups: BTreeMap::new() });
+    assert_eq!(inventory, Inventory { cluster, bench: Bench::default(), nodes: vec![node], groups: BTreeMap::new() });
 }
 
 #[test]
@@ -238,7 +238,7 @@ master = true
     assert_eq!(inventory.master(), &second);
     let groups = [("all", vec!["größe".to_owned(), "10.0.0.2".to_owned()]), ("one", vec!["größe".to_owned()])];
     let groups = groups.map(|(name, nodes)| (name.to_owned(), nodes)).into();
-    assert_eq!(inventory, Inventory { cluster, nodes: vec![first, second], groups });
+    assert_eq!(inventory, Inventory { cluster, bench: Bench::default(), nodes: vec![first, second], groups });
 }
 
 #[test]
