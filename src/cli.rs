@@ -2,11 +2,13 @@
 // help texts show hosts as [user@]host[:port]
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod bench;
 mod jobs;
 mod keys;
 mod run;
 mod tools;
 
+pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
@@ -116,8 +118,7 @@ pub enum Command {
     Doctor(Doctor),
     /// Verify rank placement, collective communication and GPUs with a real job
     Verify(Verify),
-    /// Measure the network between the workers, and name what slows it down
-    #[command(after_help = BENCH)]
+    /// Measure the network between the workers and collectives of a real job, and name what is slow or wrong
     Bench(Bench),
     /// Upload a project to every node and train it
     Train(Train),
@@ -284,37 +285,6 @@ and `run` apply the rules that take no time, and stop on their errors.
 
 Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
 
-/// Options of `bench`.
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// Measure each connection for half as long
-    #[arg(long)]
-    pub quick: bool,
-    /// Print a line for each transfer, comma-separated, instead of the tables
-    #[arg(long, conflicts_with = "json")]
-    pub csv: bool,
-    /// Write plots of what was measured to this file
-    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
-    pub plot: Option<PathBuf>,
-    /// Compare with the output of an earlier `hvdctl bench --json`, and fail if something is slower
-    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
-    pub baseline: Option<PathBuf>,
-    /// Forget the bandwidths that the nodes keep of earlier benchmarks, after a change of the network
-    #[arg(long)]
-    pub forget: bool,
-    /// Whether it waits for jobs and locks
-    #[command(flatten)]
-    pub waiting: Waiting,
-}
-
-const BENCH: &str = "\
-Measures every pair of workers in both directions, pairs of different nodes at the same time: bandwidth of TCP with one and four \
-connections, round trips, lost packets and the path's MTU. Nothing is installed or changed, and nodes with a running job are refused. \
-The last line names the node or connection that is slow, and its direction.
-
-Exit codes: 0 none is slow; 1 one is, or the measurement failed; 2 fewer than two nodes; 4 nodes unreachable; 5 a job or another \
-command uses a node.";
-
 /// Options of `down`.
 #[derive(Debug, Args)]
 pub struct Down {
@@ -376,7 +346,7 @@ impl Command {
             Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
             Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
             Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
-            Command::Verify(_) => SignalPolicy::LeaveToJob,
+            Command::Verify(_) | Command::Bench(_) => SignalPolicy::LeaveToJob,
             command if command.streams_output() => SignalPolicy::LeaveToJob,
             _ => SignalPolicy::Exit,
         }

@@ -1,11 +1,13 @@
-//! Unit tests of the node programs (`src/scripts/*.py`), with every supported Python interpreter that is in `PATH` or installed by
-//! pyenv.
+//! Unit tests of the node programs (`src/scripts/*.py`) and of those of the ranks (`src/launch/*.py`), with the supported Python
+//! interpreters that are in `PATH` or installed by pyenv.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_node_programs.py");
+/// Ranks that are processes, for the oldest and the newest interpreter.
+const RANK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_collectives.py");
 
 /// The oldest and the newest minor version of Python 3 that the node programs are written for.
 const VERSIONS: std::ops::RangeInclusive<u32> = 7..=14;
@@ -34,12 +36,18 @@ fn node_programs_decide_the_same_with_every_python() {
     let interpreters = interpreters();
     assert!(!interpreters.is_empty(), "these tests need python3");
     // side by side: most of their time they wait
-    let start = |name: &PathBuf| {
+    let start = |name: &PathBuf, tests: &str| {
         let mut command = Command::new(name);
-        command.args(["-W", "error::SyntaxWarning", TESTS]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(["-W", "error::SyntaxWarning", tests]).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().unwrap()
     };
-    let started: Vec<_> = interpreters.into_iter().map(|(version, name)| (start(&name), version, name)).collect();
+    // an interpreter's key begins with its minor version
+    let minor = |version: &&String| version.split(' ').next().and_then(|minor| minor.parse::<u32>().ok());
+    let ends: BTreeSet<&String> =
+        interpreters.keys().min_by_key(minor).into_iter().chain(interpreters.keys().max_by_key(minor)).collect();
+    let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
+    let all = interpreters.iter().map(|(version, name)| (TESTS, version, name)).chain(of_ranks);
+    let started: Vec<_> = all.map(|(tests, version, name)| (start(name, tests), version, name)).collect();
     for (child, version, name) in started {
         let done = child.wait_with_output().unwrap();
         assert!(done.status.success(), "{} ({version}):\n{}", name.display(), String::from_utf8_lossy(&done.stderr));

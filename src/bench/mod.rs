@@ -1,6 +1,7 @@
 //! `bench`: measures the network between the workers, every pair in both directions, and what each node knows of itself. The rules in
 //! `checks::bench` say which pairs are measured at once, and whether a node or a connection is slow.
 
+pub mod collectives;
 mod past;
 mod program;
 

@@ -3,6 +3,7 @@
 //! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why. [`past`] and [`baseline`] compare
 //! with earlier benchmarks, [`limits`] with what the inventory requires.
 
+pub mod answers;
 mod attribution;
 mod bandwidth;
 pub mod baseline;

@@ -85,7 +85,7 @@ fn whole_seconds(text: &str) -> Result<Duration, humantime::DurationError> {
     Ok(Duration::from_secs(span.as_secs() + u64::from(span.subsec_nanos() > 0)))
 }
 
-fn ranks(text: &str) -> Result<u32, String> {
+pub(super) fn ranks(text: &str) -> Result<u32, String> {
     let ranks = text.parse::<NonZeroU32>().map(u32::from);
     ranks.map_err(|_| "the number of ranks must be a whole number of at least 1".to_owned())
 }
@@ -139,6 +139,9 @@ pub struct Verify {
     /// How ranks are launched
     #[command(flatten)]
     pub launching: Launching,
+    /// Also check the results of every collective operation in every type
+    #[arg(long)]
+    pub full: bool,
     /// Seconds that the job may take
     #[arg(long, value_name = "S", default_value_t = 120)]
     pub timeout: u64,

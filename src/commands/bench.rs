@@ -2,6 +2,7 @@
 
 mod csv;
 mod files;
+pub(super) mod ranks;
 
 use super::output::{self, BenchDirection, BenchFinding, BenchNode, NodeEntry};
 use super::{Context, Outcome};
@@ -13,16 +14,20 @@ use crate::checks::bench::past::trusted;
 use crate::checks::bench::{
     Accusation, Direction, Measurements, NodeEvidence, Subject, Verdict as Blame, Way, blame, gigabits, micros,
 };
-use crate::cli;
+use crate::cli::{self, Part};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::{Error, Verdict};
-use crate::job::capacity::check_unallocated;
+use crate::job::capacity::{check_unallocated, placed};
+use crate::job::in_worker::check_modules;
+use crate::job::request::JobOptions;
+use crate::launch::launcher;
 use crate::render::heat_map::heat_map;
 use crate::render::plot;
 use crate::render::table::{cell, table};
 use crate::text::units::count;
 use csv::csv;
 use files::Files;
+use ranks::Ranks;
 use std::collections::BTreeMap;
 
 /// The slowest directions have a row each, of this many at most.
@@ -33,51 +38,33 @@ const FINDINGS: usize = 20;
 
 /// `bench`.
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, .. } = context;
-    if let [_] | [] = target.selected.as_slice() {
-        let only = target.selected.join("");
-        return Err(Error::usage(
-            format!("bench measures the network between nodes, and {only} is the only one"),
-            "select at least two nodes with --on, or add another [[node]] to the inventory",
-        ));
-    }
-    let files = Files::open(options, &target.selected)?;
-    let nodes = context.unused().await?;
-    nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
-    let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
-    let measuring = async {
-        let past = match options.forget {
-            true => Past::none(nodes.len()),
-            false => Past::read(target.cluster(), &nodes, events).await,
-        };
-        Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))
+    check_arguments(options, context)?;
+    let files = Files::open(options, &context.target.selected)?;
+    let job = match options.measures(Part::Collectives) {
+        true => Some(ranks::options(options, context)?),
+        false => None,
     };
-    let (measured, past) = session.cancellation.run(measuring).await?;
-    let verdict = blame::verdict(&measured);
-    if !verdict.accusations.is_empty() {
-        let nodes = context.observe_all(target, false, events).await?;
-        check_unallocated(&nodes).inspect_err(|_| {
-            events.note("a job has started during the measurement, and the network was not the benchmark's alone");
-        })?;
-    }
-    // what another job disturbed is no measure for later
-    if nodes.iter().all(|node| other_jobs(node).is_none()) {
-        let latest = trusted(&measured, &verdict);
-        let keeping = async { Ok(past.write(target.cluster(), &nodes, &latest, events).await) };
-        session.cancellation.run(keeping).await?;
-    }
-    let compared = Compared::new(&files, &measured, None, target.inventory.bench.min_busbw);
+    let (measured, verdict) = match options.measures(Part::Network) {
+        true => measure_network(options, job.as_ref(), context).await?,
+        false => Default::default(),
+    };
+    let ranks = match job {
+        Some(job) => Some(measure_ranks(options, job, &measured, context).await?),
+        None => None,
+    };
+    let collectives = ranks.as_ref().map(|ranks| &ranks.answers.collectives);
+    let compared = Compared::new(&files, &measured, collectives, context.target.inventory.bench.min_busbw);
     let names = names(&measured);
     let all = Best::of_each(&measured.directions);
-    let drawn = files.write_plot(|| plot::svg(&names, |from, to| all.get(&(from, to))?.bandwidth(), None));
+    let drawn = files.write_plot(|| plot::svg(&names, |from, to| all.get(&(from, to))?.bandwidth(), collectives));
     if options.csv {
-        events.note(last_line(&measured, &verdict, &compared));
+        context.events.note(last_line(&measured, &verdict, ranks.as_ref(), &compared));
     }
     let text = match options.csv {
-        true => csv(&names, &measured.directions, None),
-        false => text(&measured, &verdict, &compared),
+        true => csv(&names, &measured.directions, collectives),
+        false => text(&measured, &verdict, ranks.as_ref(), &compared),
     };
-    Ok(outcome(text, &measured, &verdict, &compared).with_failed_file(drawn))
+    Ok(outcome(text, &measured, &verdict, ranks.as_ref(), &compared).with_failed_file(drawn))
 }
 
 /// What is compared with something else than the cluster itself.
@@ -118,27 +105,122 @@ impl Compared {
     }
 }
 
+fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error> {
+    let selected = &context.target.selected;
+    if options.measures(Part::Network) && selected.len() < 2 {
+        return Err(Error::usage(
+            format!("bench measures the network between nodes, and {} is the only one", selected.join("")),
+            "select at least two nodes with --on, or add another [[node]] to the inventory; \
+             `hvdctl bench --only collectives` measures two or more ranks of one node",
+        ));
+    }
+    let of_collectives = options.np.is_some() || !options.sizes.is_empty() || options.params.is_some();
+    if of_collectives && !options.measures(Part::Collectives) {
+        return Err(Error::usage("-np, --sizes and --params are about collectives", "leave out --only network"));
+    }
+    Ok(())
+}
+
+/// Measures the network. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
+async fn measure_network(
+    options: &cli::Bench,
+    job: Option<&JobOptions>,
+    context: &Context,
+) -> Result<(Measurements, Blame), Error> {
+    let Context { target, events, session, .. } = context;
+    let nodes = context.unused().await?;
+    nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
+    if let Some(job) = job {
+        ranks::check_placement(&placed(target, &nodes, job.resources)?)?;
+        let modules = launcher(job.launcher, job.controller).verify_with;
+        let workers: Vec<&ObservedNode> = nodes.iter().collect();
+        session.cancellation.run(check_modules(&workers, target.cluster(), modules, events)).await?;
+    }
+    let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
+    let measuring = async {
+        let past = match options.forget {
+            true => Past::none(nodes.len()),
+            false => Past::read(target.cluster(), &nodes, events).await,
+        };
+        Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))
+    };
+    let (measured, past) = session.cancellation.run(measuring).await?;
+    let verdict = blame::verdict(&measured);
+    if !verdict.accusations.is_empty() {
+        let nodes = context.observe_all(target, false, events).await?;
+        check_unallocated(&nodes).inspect_err(|_| {
+            events.note("a job has started during the measurement, and the network was not the benchmark's alone");
+        })?;
+    }
+    // what another job disturbed is no measure for later
+    if nodes.iter().all(|node| other_jobs(node).is_none()) {
+        let latest = trusted(&measured, &verdict);
+        let keeping = async { Ok(past.write(target.cluster(), &nodes, &latest, events).await) };
+        session.cancellation.run(keeping).await?;
+    }
+    Ok((measured, verdict))
+}
+
+/// Lets the ranks of a job measure. A job that cannot be started is a finding if the network has been measured before.
+async fn measure_ranks(
+    options: &cli::Bench,
+    job: JobOptions,
+    measured: &Measurements,
+    context: &Context,
+) -> Result<Ranks, Error> {
+    let network = Some(measured).filter(|measured| !measured.nodes.is_empty());
+    match ranks::run(options, job, network, context).await {
+        Ok(ranks) => {
+            ranks.answers.notes.iter().for_each(|note| context.events.note(note));
+            Ok(ranks)
+        }
+        Err(error @ (Error::Signal(_) | Error::Lost(_))) => Err(error),
+        Err(error) if network.is_some() => {
+            let cause = error.to_string();
+            context.events.warn(&cause);
+            let failure = Some(cause.lines().next().unwrap_or_default().to_owned());
+            Ok(Ranks { failure, ..Ranks::default() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The warning about a node where jobs of other clusters run.
 fn other_jobs(observed: &ObservedNode) -> Option<String> {
     let rank = observed.facts.ranks.iter().find(|rank| !rank.killed)?;
     Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
 }
 
-pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame, compared: &Compared) -> Outcome {
-    let is_good = verdict.is_good() && compared.is_good();
-    Outcome::new(Verdict::of_check(is_good, measured.nodes.len(), &[]), text, details(measured, verdict, compared))
+pub(super) fn outcome(
+    text: String,
+    measured: &Measurements,
+    verdict: &Blame,
+    ranks: Option<&Ranks>,
+    compared: &Compared,
+) -> Outcome {
+    let is_good = verdict.is_good() && compared.is_good() && ranks.is_none_or(|ranks| ranks.findings().is_empty());
+    Outcome::new(
+        Verdict::of_check(is_good, measured.nodes.len(), &[]),
+        text,
+        details(measured, verdict, ranks, compared),
+    )
 }
 
 fn names(measured: &Measurements) -> Vec<&str> {
     measured.nodes.iter().map(|node| node.name.as_str()).collect()
 }
 
-fn details(measured: &Measurements, verdict: &Blame, compared: &Compared) -> output::Bench {
+fn details(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> output::Bench {
     let names = names(measured);
+    let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(node, text)| BenchFinding {
+        text,
+        nodes: node.into_iter().collect(),
+        direction: Way::Both,
+    });
     let below =
         compared.below.iter().map(|text| BenchFinding { text: text.clone(), nodes: Vec::new(), direction: Way::Both });
     let findings: Vec<BenchFinding> =
-        verdict.accusations.iter().map(|found| finding(found, &names)).chain(below).collect();
+        of_ranks.chain(verdict.accusations.iter().map(|found| finding(found, &names))).chain(below).collect();
     let node = |node: &NodeEvidence| {
         let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
         NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
@@ -152,13 +234,23 @@ fn details(measured: &Measurements, verdict: &Blame, compared: &Compared) -> out
         transfers: direction.transfers.clone(),
         probes: direction.probes,
     };
+    let of_job = ranks.map_or(&[][..], |ranks| &ranks.nodes).iter().filter(|name| !names.contains(&name.as_str()));
+    let of_job: Vec<_> = of_job.map(|name| NodeEvidence { name: name.clone(), ..NodeEvidence::default() }).collect();
     output::Bench {
         format: baseline::FORMAT,
-        verdict: sentence(measured, verdict, compared),
-        nodes: measured.nodes.iter().map(node).collect(),
-        directions: measured.directions.iter().map(direction).collect(),
-        notes: verdict.notes.iter().chain(&compared.notes).cloned().collect(),
         baseline: compared.baseline.clone(),
+        verdict: sentence(measured, verdict, ranks, compared),
+        nodes: measured.nodes.iter().chain(&of_job).map(node).collect(),
+        collectives: ranks.map(|ranks| ranks.answers.collectives.clone()),
+        estimate: ranks.and_then(|ranks| ranks.estimate.clone()),
+        directions: measured.directions.iter().map(direction).collect(),
+        notes: verdict
+            .notes
+            .iter()
+            .chain(ranks.iter().flat_map(|ranks| &ranks.answers.notes))
+            .chain(&compared.notes)
+            .cloned()
+            .collect(),
         findings,
     }
 }
@@ -175,7 +267,19 @@ fn finding(accusation: &Accusation, names: &[&str]) -> BenchFinding {
 }
 
 /// Formats the tables, everything that was found, and the verdict last.
-pub(super) fn text(measured: &Measurements, verdict: &Blame, compared: &Compared) -> String {
+pub(super) fn text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
+    let mut text = if measured.nodes.is_empty() { String::new() } else { network_text(measured) };
+    let of_ranks = ranks.map(Ranks::text).unwrap_or_default();
+    for part in [of_ranks, findings_text(measured, verdict, ranks, compared)] {
+        if !text.is_empty() && !part.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&part);
+    }
+    text
+}
+
+fn network_text(measured: &Measurements) -> String {
     let names = names(measured);
     let all = Best::of_each(&measured.directions);
     let mut text = node_table(&measured.nodes);
@@ -186,40 +290,48 @@ pub(super) fn text(measured: &Measurements, verdict: &Blame, compared: &Compared
         text.push_str(&format!("\n{map}"));
     }
     text.push_str(&format!("\n{}", direction_table(&all, &names)));
-    text.push('\n');
-    text.extend(verdict.notes.iter().chain(&compared.notes).map(|note| format!("note: {note}\n")));
-    let found = findings(measured, verdict, compared);
-    if found.len() > 1 {
-        text.extend(found.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
-        if found.len() > FINDINGS {
-            text.push_str(&format!("found: {} more, which --json has\n", found.len() - FINDINGS));
+    text
+}
+
+/// Formats the notes, the findings if there are several, and the verdict.
+fn findings_text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
+    let mut text: String = verdict.notes.iter().chain(&compared.notes).map(|note| format!("note: {note}\n")).collect();
+    let all = findings(measured, verdict, ranks, compared);
+    if all.len() > 1 {
+        text.extend(all.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
+        if all.len() > FINDINGS {
+            text.push_str(&format!("found: {} more, which --json has\n", all.len() - FINDINGS));
         }
     }
-    text + &last_line(measured, verdict, compared) + "\n"
+    text + &last_line(measured, verdict, ranks, compared) + "\n"
 }
 
-/// Returns what is slow, as sentences, the worst first.
-fn findings(measured: &Measurements, verdict: &Blame, compared: &Compared) -> Vec<String> {
+/// Returns what is wrong and what is slow, as sentences.
+fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> Vec<String> {
     let names = names(measured);
-    verdict.accusations.iter().map(|found| found.sentence(&names)).chain(compared.findings()).collect()
+    let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(_, text)| text);
+    of_ranks.chain(verdict.accusations.iter().map(|found| found.sentence(&names))).chain(compared.findings()).collect()
 }
 
-/// Returns the verdict as one sentence.
-fn sentence(measured: &Measurements, verdict: &Blame, compared: &Compared) -> String {
-    match findings(measured, verdict, compared).split_first() {
-        None => verdict.sentence(&names(measured)),
-        Some((first, [])) => first.clone(),
-        Some((first, rest)) => format!("{first}; and {} more", count(rest.len(), "finding")),
+/// Returns the verdict as one sentence. Wrong results come first: a slow network does not spoil a training.
+fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
+    let network = || verdict.sentence(&names(measured));
+    match (findings(measured, verdict, ranks, compared).split_first(), ranks) {
+        (None, None) => network(),
+        (None, Some(ranks)) if measured.nodes.is_empty() => ranks.good(),
+        (None, Some(ranks)) => format!("{}, and {}", network(), ranks.good()),
+        (Some((first, [])), _) => first.clone(),
+        (Some((first, rest)), _) => format!("{first}; and {} more", count(rest.len(), "finding")),
     }
 }
 
-fn last_line(measured: &Measurements, verdict: &Blame, compared: &Compared) -> String {
-    let result = match findings(measured, verdict, compared).is_empty() {
+fn last_line(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
+    let result = match findings(measured, verdict, ranks, compared).is_empty() {
         true if verdict.is_good() => "ok",
         true => "unclear",
         false => "failed",
     };
-    format!("{result}: {}", sentence(measured, verdict, compared))
+    format!("{result}: {}", sentence(measured, verdict, ranks, compared))
 }
 
 fn node_table(nodes: &[NodeEvidence]) -> String {
@@ -382,7 +494,7 @@ pub(super) mod tests {
 
     fn shown(measured: &Measurements) -> String {
         console::set_colors_enabled(false);
-        text(measured, &blame::verdict(measured), &Compared::default())
+        text(measured, &blame::verdict(measured), None, &Compared::default())
     }
 
     #[test]
@@ -399,7 +511,7 @@ pub(super) mod tests {
             "{text}"
         );
         insta::assert_snapshot!(text);
-        let outcome = outcome(text, &measured, &blame::verdict(&measured), &Compared::default());
+        let outcome = outcome(text, &measured, &blame::verdict(&measured), None, &Compared::default());
         let found = &outcome.document["findings"][0];
         assert_eq!((outcome.code, &found["nodes"][0], &found["direction"]), (1, &"node3".into(), &"out".into()));
         let ok: Vec<bool> =
@@ -425,17 +537,22 @@ pub(super) mod tests {
     #[test]
     fn what_is_too_slow_is_part_of_the_verdict() {
         let measured = measured(2, |from, _| Ok([2.0, 9.4][from]));
-        let earlier =
-            outcome(String::new(), &super::tests::measured(2, |_, _| Ok(9.4)), &Blame::default(), &Compared::default());
+        let earlier = outcome(
+            String::new(),
+            &super::tests::measured(2, |_, _| Ok(9.4)),
+            &Blame::default(),
+            None,
+            &Compared::default(),
+        );
         let baseline = Baseline::parse(&earlier.document.to_string()).unwrap();
         let files = Files { baseline: Some(baseline), plot: None };
         let verdict = Blame { measured: 2, ..Blame::default() };
         let compared = Compared::new(&files, &measured, None, Some(1_000_000_000));
-        let shown = text(&measured, &verdict, &compared);
+        let shown = text(&measured, &verdict, None, &compared);
         let last = "failed: node1 → node2 transfers only 2.00 Gb/s, 9.40 Gb/s in the baseline\n";
         assert!(shown.ends_with(last), "{shown}");
         assert!(shown.contains("note: bench.min_busbw is not checked: no collectives were measured\n"), "{shown}");
-        let result = outcome(shown, &measured, &verdict, &compared);
+        let result = outcome(shown, &measured, &verdict, None, &compared);
         assert_eq!(result.code, 1);
         assert_eq!(result.document["baseline"]["slower"][0]["from"], "node1");
         assert_eq!(result.document["findings"], serde_json::json!([]));
@@ -453,7 +570,10 @@ pub(super) mod tests {
         let collectives = Collectives { ranks: 2, exchanges: vec![exchange], ..Collectives::default() };
         let below = |minimum| {
             let compared = Compared::new(&files, &measured, Some(&collectives), Some(minimum));
-            (outcome(String::new(), &measured, &verdict, &compared), last_line(&measured, &verdict, &compared))
+            (
+                outcome(String::new(), &measured, &verdict, None, &compared),
+                last_line(&measured, &verdict, None, &compared),
+            )
         };
         let (result, line) = below(1_000_000_000);
         assert!(

@@ -245,18 +245,21 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let baseline =
         Comparison { compared: 2, slower: vec![slower], notes: vec!["1 direction is not in the baseline".to_owned()] };
-    let mut add = |name, measured: &Measurements| {
+    let mut add = |name, measured: &Measurements, ranks: Option<&bench::ranks::Ranks>| {
         let verdict = blame::verdict(measured);
         let compared = bench::Compared { baseline: Some(baseline.clone()), ..bench::Compared::default() };
-        all.push((name, bench::outcome(String::new(), measured, &verdict, &compared).document));
+        all.push((name, bench::outcome(String::new(), measured, &verdict, ranks, &compared).document));
     };
-    add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)));
+    let good = bench::ranks::tests::ranks(2, &[]);
+    add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&good));
     let slow = |from, to| match (from, to) {
         (0, 1) => Err("no answer within 3 s"),
         (2, _) => Ok(0.9),
         _ => Ok(9.4),
     };
-    add("bench/slow", &bench::tests::measured(4, slow));
+    add("bench/slow", &bench::tests::measured(4, slow), None);
+    let wrong = bench::ranks::tests::ranks(2, &[1]);
+    add("bench/wrong", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&wrong));
 }
 
 fn verify_made(all: &mut Vec<(&'static str, Value)>) {

@@ -384,6 +384,10 @@ pub struct Bench {
     pub nodes: Vec<NodeEntry<BenchNode>>,
     /// Every measurement of one direction of a pair. What looks slow is measured again, and then has several.
     pub directions: Vec<BenchDirection>,
+    /// What the ranks of a job measured; null if they did not.
+    pub collectives: Option<bench::collectives::Collectives>,
+    /// What a step of the model of `--params` costs, as a sentence; null without the option.
+    pub estimate: Option<String>,
     /// What differs from the output of an earlier benchmark; null without `--baseline`.
     pub baseline: Option<bench::baseline::Comparison>,
 }

@@ -2,18 +2,16 @@
 
 use super::fetch::{document, summary};
 use super::output::{self, Document, DryRun, End};
-use super::{Context, Outcome, job_end};
+use super::{Context, Outcome, job_end, job_start};
 use crate::cli;
 use crate::error::{Error, Verdict};
 use crate::job::fetch;
-use crate::job::in_worker::{NodeCores, check_launcher, cores};
+use crate::job::in_worker::{NodeCores, cores};
 use crate::job::plan::JobPlan;
 use crate::job::record::State;
 use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
-use crate::job::start::{new_id, start};
-use crate::launch::env_file;
 use crate::launch::placement::{Placement, RankCount, Share};
-use crate::launch::{NodeCommand, launcher};
+use crate::launch::{self, NodeCommand, env_file};
 use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
@@ -32,6 +30,7 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let root = project::find(&options.project)?;
     let (command, launcher) = project::command(&root, options.command)?;
+    let launcher = options.running.launching.launcher(launcher, context.target.cluster().launcher)?;
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
@@ -44,9 +43,9 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root)).await;
         let files = files.context("cannot read the project")??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
-        Ok(Program { title, name, command, launcher, project, files: Vec::new() })
+        Ok(Program { title, name, command, project, files: Vec::new() })
     };
-    launch(program, options.np, &options.running, options.fetch.as_deref(), context).await
+    launch(program, launcher, options.np, &options.running, options.fetch.as_deref(), context).await
 }
 
 /// `run`.
@@ -54,34 +53,28 @@ pub async fn run(options: cli::Run, context: &Context) -> Result<Outcome, Error>
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let (title, command) = (options.running.name.clone(), options.command);
     let name = project::directory_name(&file_name(Path::new(&command[0].to_string())));
-    let program = Program { title, name, command, launcher: None, project: None, files: Vec::new() };
-    launch(async { Ok(program) }, options.np, &options.running, None, context).await
+    let program = Program { title, name, command, project: None, files: Vec::new() };
+    let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
+    launch(async { Ok(program) }, launcher, options.np, &options.running, None, context).await
 }
 
 async fn launch(
     program: impl Future<Output = Result<Program, Error>>,
+    launcher: LauncherName,
     np: RankCount,
     running: &cli::Running,
     fetch: Option<&Path>,
     context: &Context,
 ) -> Result<Outcome, Error> {
-    let Context { target, events, session, verbose, .. } = context;
+    let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
     let resources = ResourceRequest { ranks: Some(np), map_by: running.map_by, per_node: running.gpus_per_node };
-    let nodes = async {
-        match running.dry_run {
-            true => context.observe_all(&target.with_launcher(), false, events).await,
-            false => context.allocate(resources).await,
-        }
-    };
-    // a large project is read while the nodes are observed; the first failure ends both
-    let (program, nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
     let options = JobOptions {
         resources,
         restarts: running.restarts,
-        launcher: running.launching.launcher(program.launcher, cluster.launcher)?,
+        launcher,
         controller: running.launching.controller(cluster.controller),
         bind: running.bind.or(cluster.bind),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
@@ -95,11 +88,9 @@ async fn launch(
             ..WatchOptions::default()
         },
     };
-    let id = if running.dry_run { "ID".to_owned() } else { new_id() };
-    let plan = JobPlan::new(target, nodes, program, options, id)?;
-    plan.report(events);
-    plan.check(events)?;
+    let plan = job_start::plan(program, options, running.dry_run, context).await?;
     if running.dry_run {
+        plan.check(events)?;
         let address = |share: &Share| {
             let host = plan.hosts.iter().find(|host| host.observed.name() == share.node);
             host.map_or_else(String::new, |host| host.endpoint.address.to_string())
@@ -107,11 +98,7 @@ async fn launch(
         let cores = cores(&plan, events).await?;
         return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, cores));
     }
-    // the images are built for the default launcher
-    if plan.options.launcher != LauncherName::default() {
-        session.cancellation.run(check_launcher(&plan)).await?;
-    }
-    let ended = start(&plan, session, events, |_, _| {}).await.inspect_err(|error| {
+    let ended = job_start::start(&plan, context, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note("the outputs were not fetched\n  hint: hvdctl fetch");
         }
@@ -123,7 +110,7 @@ async fn launch(
         ));
         return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
     }
-    let launcher = launcher(plan.options.launcher, plan.options.controller);
+    let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
         Some(directory) => Some(fetch_outputs(&plan, directory, context).await),
         None => None,

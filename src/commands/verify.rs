@@ -1,84 +1,61 @@
 //! `hvdctl verify`.
 
-use super::Outcome;
 use super::context::{Context, login_table};
 use super::output::{self, Logins, NodeEntry, VerifyNode};
+use super::rank_output::RankOutput;
+use super::{Outcome, job_start};
+use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::{ObservedNode, all};
 use crate::error::{Error, Verdict};
+use crate::event::Events;
 use crate::inventory::{Controller, Node};
-use crate::job::frames::{Frame, Kind};
-use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
-use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
-use crate::job::start::{new_id, start};
-use crate::job::watch::tail;
+use crate::job::request::{JobOptions, Program};
 use crate::keys::logins;
 use crate::keys::reachability::Matrix;
-use crate::launch::placement::{MapBy, RankCount};
-use crate::launch::{self, VERIFY};
+use crate::launch::{self, BACKENDS, COLLECTIVES, VERIFY};
 use crate::node::facts::Facts;
 use crate::render::table::{cell, table};
 use crate::text::units::count;
-use std::collections::BTreeMap;
+use serde::Deserialize;
 use std::time::Duration;
 
 /// `verify`.
 pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, session, verbose, .. } = context;
-    let cluster = target.cluster();
-    let ranks = options.np.map(RankCount::exactly);
-    check_ranks(target, ranks, None)?;
-    let resources = ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None };
-    let nodes = context.allocate(resources).await?;
-    let known = |node: &ObservedNode| (node.member.node.clone(), node.facts.clone());
-    let known: Vec<(Node, Facts)> = nodes.iter().map(known).collect();
-    let job = JobOptions {
-        resources,
-        restarts: 0,
-        launcher: options.launching.launcher(None, cluster.launcher)?,
-        controller: options.launching.controller(cluster.controller),
-        bind: cluster.bind,
-        stall_timeout: Duration::ZERO,
-        log_max: None,
-        log_progress: false,
-        env: BTreeMap::new(),
-        watch: WatchOptions {
-            output: *verbose > 0,
-            launcher_output: *verbose > 1,
-            limit: Some(Duration::from_secs(options.timeout)),
-            ..WatchOptions::default()
-        },
-    };
+    let Context { target, events, .. } = context;
+    let limit = Duration::from_secs(options.timeout);
+    let job = job_start::options_of_check(options.np, &options.launching, limit, context)?;
     let controller = job.controller;
-    let plan = JobPlan::new(target, nodes, program(&job), job, new_id())?;
-    plan.report(events);
+    let program = program(&job, options.full);
+    let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
     let logins = match plan.hosts.len() {
         1 => None,
         _ => Some(check_logins(&plan, context).await?),
     };
     if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
-        if let Some(hint) = matrix.hint(cluster.port) {
+        if let Some(hint) = matrix.hint(target.cluster().port) {
             events.note(format!("hint: {hint}"));
         }
         let text =
             format!("{}failed: not all workers can log in to each other; nothing was launched\n", login_table(matrix));
         return Ok(outcome(text, details(None, controller, matrix.faults(), &[], &[], Some(matrix))));
     }
-    plan.check(events)?;
-
-    let mut output = RankOutput::default();
-    let on_frame = |node: &str, frame: &Frame| output.take(node, frame.rank, &frame.kind);
-    let ended = start(&plan, session, events, on_frame).await?;
-    let rows = compare(&ended.placement, &known, &output.reports);
-    let faults = faults(&rows, &ended);
-    if ended.code != 0 {
-        let last = &output.other[output.other.len().saturating_sub(10)..];
-        let lines = if last.is_empty() { &ended.launcher } else { last };
-        events.note(format!("last lines of output:{}", tail(lines)));
+    let mut output = RankOutput::new();
+    let ended = job_start::start(&plan, context, |node, frame| output.take(node, frame)).await?;
+    let observed = plan.hosts.iter().map(|host| &host.observed).chain(&plan.others);
+    let known: Vec<(Node, Facts)> =
+        observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
+    let failure = output.failure(&ended, events);
+    let (reports, lines) = split(output.reports);
+    let mut rows = compare(&ended.placement, &known, &reports);
+    if options.full {
+        add_collectives(&mut rows, &Answers::new(&ended.placement, &lines, None), events);
     }
-    let text = summary(&rows, &faults, ended.placement.ranks());
+    let faults = faults(&rows, failure);
+    let collectives = if options.full { ", all collectives correct" } else { "" };
+    let text = summary(&rows, &faults, ended.placement.ranks(), collectives);
     let names: Vec<&str> = known.iter().map(|(node, _)| node.name.as_str()).collect();
     Ok(outcome(text, details(Some(&ended.id), controller, faults, &names, &rows, logins.as_ref())))
 }
@@ -88,15 +65,44 @@ pub(super) fn outcome(text: String, details: output::Verify) -> Outcome {
 }
 
 /// The program of each rank.
-fn program(job: &JobOptions) -> Program {
+fn program(job: &JobOptions, is_full: bool) -> Program {
     let backends = launch::launcher(job.launcher, job.controller).verify_with;
-    Program {
-        title: None,
-        name: "verify".into(),
-        command: ["python3", "verify.py"].into_iter().chain(backends.iter().copied()).map(Into::into).collect(),
-        launcher: None,
-        project: None,
-        files: vec![("verify.py", VERIFY)],
+    let command =
+        ["python3", "verify.py"].into_iter().chain(is_full.then_some("--full")).chain(backends.iter().copied());
+    let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS)];
+    files.extend(is_full.then_some(("collectives.py", COLLECTIVES)));
+    Program { title: None, name: "verify".into(), command: command.map(Into::into).collect(), project: None, files }
+}
+
+/// A line of a rank.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Report(Report),
+    Collective(RankLine),
+}
+
+/// Separates the reports, by the node whose log has each, from what the ranks say of collectives.
+fn split(lines: Vec<(String, u32, Line)>) -> (Vec<(String, Report)>, Vec<(u32, RankLine)>) {
+    let (mut reports, mut collectives) = (Vec::new(), Vec::new());
+    for (node, rank, line) in lines {
+        match line {
+            Line::Report(report) => reports.push((node, report)),
+            Line::Collective(line) => collectives.push((rank, line)),
+        }
+    }
+    (reports, collectives)
+}
+
+/// Adds what is wrong with the collectives to the ranks that it is wrong with.
+fn add_collectives(rows: &mut [Row], answers: &Answers, events: &Events) {
+    answers.notes.iter().for_each(|note| events.note(note));
+    for row in rows {
+        let wrong = answers.collectives.wrong.iter().filter(|wrong| wrong.rank == row.rank);
+        row.faults.extend(wrong.map(ToString::to_string));
+        if answers.unfinished.contains(&row.rank) {
+            row.faults.push("not all collectives were checked".into());
+        }
     }
 }
 
@@ -110,39 +116,13 @@ async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error
     session.cancellation.run(logins::check(&target.inventory, &observed, events)).await
 }
 
-/// What the ranks wrote.
-#[derive(Default)]
-struct RankOutput {
-    /// Their reports, by the node whose log has it.
-    reports: Vec<(String, Report)>,
-    /// All other lines.
-    other: Vec<String>,
-}
-
-impl RankOutput {
-    fn take(&mut self, node: &str, rank: u32, kind: &Kind) {
-        let line = match kind {
-            Kind::Stdout(line) => match serde_json::from_slice(line) {
-                Ok(report) => return self.reports.push((node.to_owned(), report)),
-                Err(_) => String::from_utf8_lossy(line),
-            },
-            Kind::Stderr(line) => String::from_utf8_lossy(line),
-            Kind::Broken(text) => text.as_str().into(),
-            _ => return,
-        };
-        self.other.push(format!("[{rank} {node}] {line}"));
-    }
-}
-
 /// Returns everything that is not as expected, the failure of the job first.
-fn faults(rows: &[Row], outcome: &JobOutcome) -> Vec<String> {
-    let launcher = || format!("the launcher exited with code {}", outcome.code);
-    let job = (outcome.code != 0).then(|| outcome.root_cause.as_ref().map_or_else(launcher, ToString::to_string));
+fn faults(rows: &[Row], failure: Option<String>) -> Vec<String> {
     let ranks = rows.iter().flat_map(|row| row.faults.iter().map(move |fault| format!("rank {}: {fault}", row.rank)));
-    job.into_iter().chain(ranks).collect()
+    failure.into_iter().chain(ranks).collect()
 }
 
-fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
+fn summary(rows: &[Row], faults: &[String], ranks: u32, collectives: &str) -> String {
     let mut cells = Vec::new();
     for row in rows {
         let report = row.report.as_ref();
@@ -164,7 +144,7 @@ fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
             format!(" ({}, {}, Python {})", report.framework, report.library, report.python)
         });
         let ranks = count(ranks as usize, "rank");
-        text.push_str(&format!("ok: {ranks} where expected, allreduce correct{versions}\n"));
+        text.push_str(&format!("ok: {ranks} where expected, allreduce correct{collectives}{versions}\n"));
     }
     text.extend(faults.iter().map(|fault| format!("failed: {fault}\n")));
     text

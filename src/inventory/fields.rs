@@ -123,10 +123,10 @@ tables! {
         connection_idle as "connection_idle_s": Duration = Duration::from_secs(600), seconds(0, 86_400);
     }
 
-    /// What `bench` and `verify` require of the cluster; `[bench]` in the file.
+    /// What `bench` requires of the cluster; `[bench]` in the file.
     Bench, BENCH {
         /// The least bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best size: `bench`
-        /// and `verify --full` fail below it.
+        /// fails below it.
         min_busbw: Option<u64> = None, Bandwidth;
     }
 

@@ -45,7 +45,7 @@ use std::path::Path;
 pub struct Inventory {
     /// Settings of the whole cluster; `[cluster]`.
     pub cluster: Cluster,
-    /// What `bench` and `verify` require; `[bench]`.
+    /// What `bench` requires; `[bench]`.
     pub bench: Bench,
     /// The machines in the file's order; at least one, and exactly one is the master. `[[node]]` over `[defaults]`.
     pub nodes: Vec<Node>,

@@ -13,7 +13,7 @@ pub fn schema() -> String {
     let mut properties: Map<String, Value> = groups.collect();
     for (name, required, description) in [
         ("cluster", &["name"][..], "Settings of the whole cluster."),
-        ("bench", &[], "What `bench` and `verify --full` require of the cluster."),
+        ("bench", &[], "What `bench` requires of the cluster."),
         (
             "defaults",
             &[],

@@ -1,9 +1,10 @@
 //! What is known of the image and the ranks from the workers that are up, before anything is uploaded.
 
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{all, for_each_node};
+use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
+use crate::inventory::Cluster;
 use crate::launch::programs::BINDING;
 use crate::node::network::CUDA_VISIBLE_DEVICES;
 use crate::runtime::container::running_worker;
@@ -11,6 +12,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const FIND_PROGRAM: &str = include_str!("../scripts/launcher_check.sh");
+
+/// Finds the first module that is installed, with the package that it is in, without importing it.
+const FIND_MODULES: &str = "import importlib.util, sys
+is_there = lambda name: all(importlib.util.find_spec(part) for part in name.split('.'))
+print('found' if any(map(is_there, sys.argv[1:])) else 'missing')
+";
 
 /// The variables that decide the cores of a rank, besides the node.
 const VARIABLES: [&str; 2] = [CUDA_VISIBLE_DEVICES, "OMP_NUM_THREADS"];
@@ -55,6 +62,37 @@ async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCor
     let cores: NodeCores =
         serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, operation, output.complaint()))?;
     Ok(Some(NodeCores { node: node.to_owned(), ..cores }))
+}
+
+/// Checks in the workers that are up that the image has the modules over which ranks communicate with a launcher. A worker without
+/// Python has none.
+///
+/// # Errors
+/// The workers whose image has none.
+pub async fn check_modules(
+    nodes: &[&ObservedNode],
+    cluster: &Cluster,
+    modules: &[&str],
+    events: &Events,
+) -> Result<(), Error> {
+    let operation = "check the image for a framework";
+    let check = async |observed: &ObservedNode| {
+        let Some(worker) = running_worker(cluster, &observed.runtime.containers) else { return Ok(()) };
+        let argv = [&["python3", "-"], modules].concat();
+        let engine = &observed.runtime.engine;
+        let output =
+            engine.run_in(&worker.id, &argv, FIND_MODULES.as_bytes(), operation, cluster.command_timeout).await?;
+        if output.stdout.starts_with(b"found") {
+            return Ok(());
+        }
+        let cause = match output.stdout.is_empty() {
+            true => output.complaint(),
+            false => format!("it has none of {}", modules.join(", ")),
+        };
+        let hint = "the ranks communicate over one of these; hvdctl bench --only network needs none";
+        Err(NodeError::failed(observed.name(), operation, cause).hint(hint))
+    };
+    all(events, for_each_node(nodes.to_vec(), check).await).map(drop)
 }
 
 /// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.

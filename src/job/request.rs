@@ -20,8 +20,6 @@ pub struct Program {
     pub name: String,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
-    /// The launcher that the project names.
-    pub launcher: Option<LauncherName>,
     /// The project that is uploaded and mounted first; the program starts in it.
     pub project: Option<Project>,
     /// Further files for the job's directory, name and text. A program that has some starts there.

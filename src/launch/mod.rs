@@ -29,8 +29,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
-/// arguments are [`Launcher::verify_with`].
+/// arguments are [`Launcher::verify_with`]. It needs [`BACKENDS`].
 pub const VERIFY: &str = include_str!("verify.py");
+/// The program that `bench` runs as every rank: collectives with known results. Its arguments are what is measured, and
+/// [`Launcher::verify_with`]. It needs [`BACKENDS`].
+pub const COLLECTIVES: &str = include_str!("collectives.py");
+/// How ranks communicate, for [`VERIFY`] and [`COLLECTIVES`].
+pub const BACKENDS: &str = include_str!("backends.py");
 
 /// Python code that follows `src/scripts/inside.py` and prints the launchers of the image, and what they depend on.
 pub const INSIDE: &str = concat!(include_str!("inside.py"), include_str!("horovodrun/inside.py"));
@@ -78,7 +83,7 @@ pub struct Launcher {
     pub init: &'static str,
     /// A hint on what gives ranks more time for that.
     pub init_hint: Option<&'static str>,
-    /// The Python modules over which [`VERIFY`] may communicate, in order of preference.
+    /// The Python modules over which [`VERIFY`] and [`COLLECTIVES`] may communicate, in order of preference.
     pub verify_with: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::time::Duration;
 
 /// The share of a step's computing with which an exchange can overlap: the backward pass, which computes about twice as much as the
@@ -25,6 +26,18 @@ pub enum Collective {
     Broadcast,
     /// Every rank gets a part of the array of each.
     AllToAll,
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Collective::AllReduce => "allreduce",
+            Collective::AllGather => "allgather",
+            Collective::ReduceScatter => "reduce-scatter",
+            Collective::Broadcast => "broadcast",
+            Collective::AllToAll => "all-to-all",
+        })
+    }
 }
 
 impl Collective {
@@ -110,6 +123,16 @@ pub enum Dtype {
     Float16,
     /// Two bytes with the exponent of a float32.
     Bfloat16,
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Dtype::Float32 => "float32",
+            Dtype::Float16 => "float16",
+            Dtype::Bfloat16 => "bfloat16",
+        })
+    }
 }
 
 impl Dtype {

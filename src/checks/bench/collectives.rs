@@ -1,8 +1,9 @@
 //! What the ranks of a job measured: their collectives, whether the results were right, and the speed of each rank's device.
 
-use crate::model::collective::{Collective, Dtype};
+use crate::model::collective::{Collective, Dtype, format_size};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A collective of all ranks with an array of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +54,12 @@ pub struct WrongResult {
     pub bytes: u64,
     /// What was expected and what was there.
     pub text: String,
+}
+
+impl fmt::Display for WrongResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}, {}: {}", self.collective, self.dtype, format_size(self.bytes), self.text)
+    }
 }
 
 /// What the ranks of a job measured.

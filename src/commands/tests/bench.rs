@@ -25,8 +25,35 @@ fn assert_nothing_measured(nodes: &Nodes) {
 async fn one_node_has_no_network_to_measure() {
     let nodes = two_up().await;
     let refused = hvdctl(&nodes, "--on node2 bench").await;
-    refused.code(2).complains(&["node2 is the only one", "hint: select at least two nodes with --on"]);
+    refused.code(2).complains(&[
+        "node2 is the only one",
+        "hint: select at least two nodes with --on",
+        "`hvdctl bench --only collectives` measures two or more ranks of one node",
+    ]);
     assert_nothing_measured(&nodes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_ranks_need_is_found_before_anything_is_measured() {
+    let nodes = two_up().await;
+    for (line, code, texts) in [
+        ("bench -np 1", 2, &["collectives need at least 2 ranks, and there would be 1", "`slots`"][..]),
+        ("--on node2 bench --only collectives -np 1", 2, &["collectives need at least 2 ranks"]),
+        ("bench -np 99", 2, &["99"]),
+        ("bench --only network --params 124M", 2, &["--params", "hint: leave out --only network"]),
+        ("bench --launcher torchrun --gloo", 2, &["--controller is for horovodrun"]),
+    ] {
+        hvdctl(&nodes, line).await.code(code).complains(texts);
+    }
+    nodes.fault("node2", "find modules", Fault::Fails("missing\n".into()));
+    for line in ["bench", "bench --only collectives"] {
+        hvdctl(&nodes, line).await.code(1).complains(&[
+            "error: node2: cannot check the image for a framework: it has none of horovod.torch, horovod.tensorflow",
+            "hint: the ranks communicate over one of these; hvdctl bench --only network needs none",
+        ]);
+    }
+    assert_nothing_measured(&nodes);
+    assert_eq!(nodes.count("job_start.sh"), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +133,7 @@ async fn nodes_keep_what_they_have_sent_and_a_slow_node_does_not_become_normal()
     let nodes = two_that_send([9400, 9300]).await;
     let sessions = nodes.count("access.sh");
     for run in 1..=3 {
-        hvdctl(&nodes, "bench").await.code(0);
+        hvdctl(&nodes, "bench --only network").await.code(0);
         let kept = vec!["1175000000.0"; run].join(",");
         let expected = format!("{{\"format\":1,\"node\":\"node1\",\"bytes_per_s\":{{\"node2\":[{kept}]}}}}");
         assert_eq!(past(&nodes, "node1"), expected);
@@ -117,15 +144,15 @@ async fn nodes_keep_what_they_have_sent_and_a_slow_node_does_not_become_normal()
     // a node that got slower is named for as long as it is
     send(&nodes, [4000, 9300]);
     for _ in 0..4 {
-        let slow = hvdctl(&nodes, "bench").await;
+        let slow = hvdctl(&nodes, "bench --only network").await;
         slow.code(1).says(&["failed: node1 → node2 transfers only 4.00 Gb/s, it was 9.40 Gb/s in earlier benchmarks"]);
     }
     assert!(!past(&nodes, "node1").contains("500000000"));
     assert_eq!(past(&nodes, "node2").matches("1162500000").count(), 7);
     // unless that is what the network now is
-    hvdctl(&nodes, "bench --forget").await.code(0);
+    hvdctl(&nodes, "bench --only network --forget").await.code(0);
     assert!(past(&nodes, "node1").ends_with("[500000000.0]}}"));
-    hvdctl(&nodes, "bench").await.code(0);
+    hvdctl(&nodes, "bench --only network").await.code(0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +161,7 @@ async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
     let newer = r#"{"format":2}"#;
     nodes.edit("node1", |state| state.past = newer.to_owned());
     nodes.edit("node2", |state| state.past = "{".to_owned());
-    let done = hvdctl(&nodes, "bench").await;
+    let done = hvdctl(&nodes, "bench --only network").await;
     done.code(0).complains(&[
         "node1: no earlier benchmarks: a newer hvdctl has written them, in format 2",
         "node2: no earlier benchmarks: their file is damaged, and is replaced",
@@ -144,7 +171,7 @@ async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
 
     nodes.fault("node1", "past_read.sh", Fault::Fails("head: Input/output error".to_owned()));
     nodes.fault("node2", "past_write.sh", Fault::Fails("No space left on device".to_owned()));
-    let done = hvdctl(&nodes, "bench").await;
+    let done = hvdctl(&nodes, "bench --only network").await;
     done.code(0).complains(&[
         "node1: no earlier benchmarks: head: Input/output error",
         "warning: node2: ",
@@ -165,13 +192,13 @@ async fn files_are_checked_before_anything_is_measured() {
         (format!("--baseline {}", at("none.json")), "cannot read the baseline"),
         (format!("--baseline {}", at("other.json")), "is of other nodes: gpu7"),
     ] {
-        hvdctl(&nodes, &format!("bench {arguments}")).await.code(2).complains(&[text, "hint: "]);
+        hvdctl(&nodes, &format!("bench --only network {arguments}")).await.code(2).complains(&[text, "hint: "]);
     }
     assert_nothing_measured(&nodes);
 
-    let before = hvdctl(&nodes, "--json bench").await;
+    let before = hvdctl(&nodes, "--json bench --only network").await;
     std::fs::write(at("b.json"), &before.code(0).out).unwrap();
-    let line = format!("bench --forget --baseline {} --plot {}", at("b.json"), at("x.svg"));
+    let line = format!("bench --only network --forget --baseline {} --plot {}", at("b.json"), at("x.svg"));
     hvdctl(&nodes, &line).await.code(0).says(&["ok: "]);
     assert!(std::fs::read_to_string(at("x.svg")).unwrap().contains("\nnode2\n"));
     send(&nodes, [9400, 5000]);
@@ -189,6 +216,6 @@ async fn files_are_checked_before_anything_is_measured() {
             let _ = std::fs::remove_dir_all(&gone);
         }
     });
-    let lost = hvdctl(&nodes, &format!("bench --forget --plot {place}/x.svg")).await;
+    let lost = hvdctl(&nodes, &format!("bench --only network --forget --plot {place}/x.svg")).await;
     lost.code(1).says(&["ok: "]).complains(&["error: ", "cannot write"]);
 }

@@ -287,6 +287,7 @@ impl Node {
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
+                [.., "python3", "-", "horovod.torch", _, _] => node.find_modules(own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
@@ -315,6 +316,17 @@ impl Node {
     async fn show_cores(&self, bind: &str, mut own: Own) -> i32 {
         let _ = own.stdin.read_to_end(&mut Vec::new()).await;
         own.say(&format!(r#"{{"bind": "{bind}", "threads": "1", "cpus": ["0-1"]}}"#)).await;
+        0
+    }
+
+    /// Answers for a worker whose image has what ranks need, unless the test has taken it away.
+    async fn find_modules(&self, mut own: Own) -> i32 {
+        let _ = own.stdin.read_to_end(&mut Vec::new()).await;
+        if let Some(words) = self.arrives("find modules").await {
+            own.say(&words).await;
+            return 0;
+        }
+        own.say("found\n").await;
         0
     }
 

@@ -1,0 +1,90 @@
+//! The start of a job, for every command that starts one.
+
+use super::context::Context;
+use crate::cli::Launching;
+use crate::error::Error;
+use crate::job::frames::Frame;
+use crate::job::in_worker::check_launcher;
+use crate::job::outcome::JobOutcome;
+use crate::job::plan::JobPlan;
+use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
+use crate::job::start;
+use crate::launch::placement::{MapBy, RankCount};
+use crate::model::launcher::LauncherName;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+/// Returns the options of a check: a job with one rank on every slot or with `np` ranks, which is stopped when it takes longer than
+/// `limit`.
+///
+/// # Errors
+/// A controller for another launcher than `horovodrun`; more ranks than slots, if the inventory gives all slots.
+pub fn options_of_check(
+    np: Option<u32>,
+    launching: &Launching,
+    limit: Duration,
+    context: &Context,
+) -> Result<JobOptions, Error> {
+    let Context { target, verbose, .. } = context;
+    let cluster = target.cluster();
+    let ranks = np.map(RankCount::exactly);
+    check_ranks(target, ranks, None)?;
+    Ok(JobOptions {
+        resources: ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None },
+        restarts: 0,
+        launcher: launching.launcher(None, cluster.launcher)?,
+        controller: launching.controller(cluster.controller),
+        bind: cluster.bind,
+        stall_timeout: Duration::ZERO,
+        log_max: None,
+        log_progress: false,
+        env: BTreeMap::new(),
+        watch: WatchOptions {
+            output: *verbose > 0,
+            launcher_output: *verbose > 1,
+            limit: Some(limit),
+            ..WatchOptions::default()
+        },
+    })
+}
+
+/// Allocates the nodes of a job, plans it, and reports what is worth knowing before it begins. A dry run locks no node and waits for no
+/// other job.
+///
+/// # Errors
+/// Those of [`Context::allocate`] and of [`JobPlan::new`], and that of the program.
+pub async fn plan(
+    program: impl Future<Output = Result<Program, Error>>,
+    options: JobOptions,
+    is_dry_run: bool,
+    context: &Context,
+) -> Result<JobPlan, Error> {
+    let Context { target, events, session, .. } = context;
+    let nodes = async {
+        match is_dry_run {
+            true => context.observe_all(&target.with_launcher(), false, events).await,
+            false => context.allocate(options.resources).await,
+        }
+    };
+    // a large project is read while the nodes are observed; the first failure ends both
+    let (program, nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
+    let id = if is_dry_run { "ID".to_owned() } else { start::new_id() };
+    let plan = JobPlan::new(target, nodes, program, options, id)?;
+    plan.report(events);
+    Ok(plan)
+}
+
+/// Checks everything that would make a planned job fail, starts it, and follows it to its end. Every frame goes to `on_frame`.
+///
+/// # Errors
+/// What a check finds, when nothing has been changed; otherwise those of [`start::start`].
+pub async fn start(plan: &JobPlan, context: &Context, on_frame: impl FnMut(&str, &Frame)) -> Result<JobOutcome, Error> {
+    let Context { events, session, .. } = context;
+    plan.check(events)?;
+    // the images are built for the default launcher
+    if plan.options.launcher != LauncherName::default() {
+        session.cancellation.run(check_launcher(plan)).await?;
+    }
+    start::start(plan, session, events, on_frame).await
+}

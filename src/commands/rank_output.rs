@@ -1,0 +1,51 @@
+//! What the ranks of a check write: reports as JSON lines, and everything else.
+
+use crate::event::Events;
+use crate::job::frames::{Frame, Kind};
+use crate::job::outcome::JobOutcome;
+use crate::job::watch::tail;
+use serde::de::DeserializeOwned;
+
+/// How many of the other lines are shown.
+const LAST: usize = 10;
+
+/// What the ranks wrote.
+pub struct RankOutput<T> {
+    /// Their reports, by the node whose log has it and the rank.
+    pub reports: Vec<(String, u32, T)>,
+    /// All other lines.
+    other: Vec<String>,
+}
+
+impl<T: DeserializeOwned> RankOutput<T> {
+    /// Nothing yet.
+    pub fn new() -> RankOutput<T> {
+        RankOutput { reports: Vec::new(), other: Vec::new() }
+    }
+
+    /// Takes a frame of a node's log.
+    pub fn take(&mut self, node: &str, frame: &Frame) {
+        let rank = frame.rank;
+        let line = match &frame.kind {
+            Kind::Stdout(line) => match serde_json::from_slice(line) {
+                Ok(report) => return self.reports.push((node.to_owned(), rank, report)),
+                Err(_) => String::from_utf8_lossy(line),
+            },
+            Kind::Stderr(line) => String::from_utf8_lossy(line),
+            Kind::Broken(text) => text.as_str().into(),
+            _ => return,
+        };
+        self.other.push(format!("[{rank} {node}] {line}"));
+    }
+
+    /// Returns why the job failed, if it did, and shows the last lines of the ranks or of the launcher.
+    pub fn failure(&self, ended: &JobOutcome, events: &Events) -> Option<String> {
+        if ended.code == 0 {
+            return None;
+        }
+        let last = &self.other[self.other.len().saturating_sub(LAST)..];
+        events.note(format!("last lines of output:{}", tail(if last.is_empty() { &ended.launcher } else { last })));
+        let launcher = || format!("the launcher exited with code {}", ended.code);
+        Some(ended.root_cause.as_ref().map_or_else(launcher, ToString::to_string))
+    }
+}
