@@ -155,7 +155,10 @@ async fn measure_network(
     // what another job disturbed is no measure for later
     if nodes.iter().all(|node| other_jobs(node).is_none()) {
         let latest = trusted(&measured, &verdict);
-        let keeping = async { Ok(past.write(target.cluster(), &nodes, &latest, events).await) };
+        let keeping = async {
+            past.write(target.cluster(), &nodes, &latest, events).await;
+            Ok(())
+        };
         session.cancellation.run(keeping).await?;
     }
     Ok((measured, verdict))

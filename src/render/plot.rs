@@ -82,12 +82,15 @@ fn title(area: &Area<'_>, text: String) -> Drawn {
     area.draw(&Text::new(text, (MARGIN, MARGIN), font(15.0, HPos::Left, VPos::Center)))
 }
 
+/// An operation with its colour and its points.
+type Series = (Collective, RGBColor, Vec<(f64, f64)>);
+
 /// The bus bandwidths of each operation over the sizes of the array.
 struct Curves {
     ranks: u32,
     dtype: Dtype,
     /// Sizes in bytes, with bandwidths in GB/s.
-    series: Vec<(Collective, RGBColor, Vec<(f64, f64)>)>,
+    series: Vec<Series>,
     /// What a ring can reach, in GB/s.
     limit: Option<f64>,
 }

@@ -143,7 +143,9 @@ mod tests {
         let nodes = ["node1".to_owned(), "node2".to_owned()];
         let refused = |text: Option<&[u8]>, expected: &str| {
             let file = dir.path().join("b.json");
-            text.map(|text| fs::write(&file, text).unwrap());
+            if let Some(text) = text {
+                fs::write(&file, text).unwrap();
+            }
             let error = read_baseline(&file, &nodes).unwrap_err();
             assert!(error.to_string().contains(expected) && error.exit_code(false) == 2, "{error}");
         };
