@@ -322,6 +322,37 @@ fn a_lease_that_cannot_be_read_is_not_given_back() {
 }
 
 #[test]
+fn bandwidths_are_kept_whole_or_not_at_all() {
+    let machine = Machine::new(&[]);
+    let read = || machine.prints(&["past_read.sh"], "most=10");
+    let write = |past: &str| machine.run(&["past_write.sh"], &format!("past='{past}'"));
+    assert_eq!(read(), "", "no directory");
+    assert!(write("{\"1\":\"it is\"}").status.success());
+    assert_eq!(read(), "{\"1\":\"it i", "no more than asked for");
+    let names = || -> Vec<String> {
+        let entries = fs::read_dir(machine.path("jobs")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    assert_eq!(names(), [".bench@lab"]);
+    let mode = |name: &str| fs::metadata(machine.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("jobs"), mode("jobs/.bench@lab")), (0o700, 0o600));
+
+    // a full disk leaves the old ones, and no part of the new
+    machine.break_tool("mv", "*", "No space left on device");
+    assert!(!write("new").status.success());
+    machine.repair();
+    assert_eq!((read().as_str(), names().len()), ("{\"1\":\"it i", 1));
+    machine.break_tool("head", "*", "Input/output error");
+    assert_eq!(machine.fails(&["past_read.sh"], "most=10"), "head: Input/output error\n");
+    machine.repair();
+    fs::remove_file(machine.path("jobs/.bench@lab")).unwrap();
+    fs::create_dir(machine.path("jobs/.bench@lab")).unwrap();
+    assert!(machine.fails(&["past_read.sh"], "most=10").contains("Is a directory"));
+    assert!(!write("new").status.success());
+    assert_eq!(names(), [".bench@lab"]);
+}
+
+#[test]
 fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
     let machine = Machine::new(&[("jobs/j1/job.json", "old")]);
     let (join, variables) = (&["job_join.sh"], "id=j1 joining='[]' record=new");

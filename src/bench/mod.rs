@@ -2,6 +2,7 @@
 //! `checks::bench` say which pairs are measured at once, and whether a node or a connection is slow.
 
 pub mod collectives;
+mod past;
 mod program;
 
 use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, schedule};
@@ -12,6 +13,7 @@ use crate::inventory::Inventory;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::running_worker;
 use crate::text::units::count;
+pub use past::Past;
 use program::{Program, Request};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -42,8 +44,8 @@ struct Place<'a> {
     endpoint: Endpoint,
 }
 
-/// Measures the network between these nodes, one round of disjoint pairs after the other, and what looks slow again. A pair that cannot
-/// be measured is in the result.
+/// Measures the network between these nodes, one round of disjoint pairs after the other, and what looks slow again, also compared with
+/// what was measured in the past. A pair that cannot be measured is in the result.
 ///
 /// # Errors
 /// A node whose worker is not up or cannot measure; then nothing has been measured.
@@ -51,6 +53,7 @@ pub async fn measure(
     inventory: &Inventory,
     nodes: &[ObservedNode],
     pace: Pace,
+    past: &Past,
     events: &Events,
 ) -> Result<Measurements, Error> {
     let places = all(events, nodes.iter().map(|node| place(inventory, node)).collect())?;
@@ -73,8 +76,8 @@ pub async fn measure(
         let _step = events.begin(program.name(), Step::read("measuring its processor"));
         program.evidence().await
     });
-    let nodes: Vec<NodeEvidence> = all(events, evidence.await)?;
-    let mut measured = Measurements { nodes, ..Measurements::default() };
+    let evidence: Vec<NodeEvidence> = all(events, evidence.await)?;
+    let mut measured = Measurements { nodes: evidence, directions: Vec::new(), past: past.bandwidths(nodes) };
     for _ in 0..blame::AGAIN {
         measure_busy(&mut programs, &mut measured.nodes, events).await;
     }

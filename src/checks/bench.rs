@@ -1,13 +1,17 @@
 //! Whether a node or a connection slows the cluster down: what `bench_network.py` measured, and the verdict on it.
 //!
-//! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why.
+//! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why. [`past`] and [`baseline`] compare
+//! with earlier benchmarks, [`limits`] with what the inventory requires.
 
 pub mod answers;
 mod attribution;
 mod bandwidth;
+pub mod baseline;
 pub mod blame;
 pub mod collectives;
 pub mod evidence;
+pub mod limits;
+pub mod past;
 mod samples;
 pub mod schedule;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use super::Waiting;
 use super::run::{Launching, ranks};
 use crate::model::collective::{Dtype, parse_parameters, parse_size};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of `bench`.
@@ -19,6 +20,15 @@ pub struct Bench {
     /// Print a line for each transfer, comma-separated, instead of the tables
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+    /// Write plots of what was measured to this file
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
+    /// Compare with the output of an earlier `hvdctl bench --json`, and fail if something is slower
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
+    pub baseline: Option<PathBuf>,
+    /// Forget the bandwidths that the nodes keep of earlier benchmarks, after a change of the network
+    #[arg(long)]
+    pub forget: bool,
     /// Number of ranks of the collectives, also written -np N [default: one on every slot]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: Option<u32>,

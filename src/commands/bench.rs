@@ -1,10 +1,16 @@
 //! `hvdctl bench`.
 
+mod csv;
+mod files;
 pub(super) mod ranks;
 
 use super::output::{self, BenchDirection, BenchFinding, BenchNode, NodeEntry};
 use super::{Context, Outcome};
-use crate::bench::{Pace, measure};
+use crate::bench::{Pace, Past, measure};
+use crate::checks::bench::baseline::{self, Comparison};
+use crate::checks::bench::collectives::Collectives;
+use crate::checks::bench::limits::below_minimum;
+use crate::checks::bench::past::trusted;
 use crate::checks::bench::{
     Accusation, Direction, Measurements, NodeEvidence, Subject, Verdict as Blame, Way, blame, gigabits, micros,
 };
@@ -16,42 +22,87 @@ use crate::job::in_worker::check_modules;
 use crate::job::request::JobOptions;
 use crate::launch::launcher;
 use crate::render::heat_map::heat_map;
+use crate::render::plot;
 use crate::render::table::{cell, table};
 use crate::text::units::count;
+use csv::csv;
+use files::Files;
 use ranks::Ranks;
 use std::collections::BTreeMap;
 
 /// The slowest directions have a row each, of this many at most.
 const ROWS: usize = 6;
 
+/// Findings have a line each, of this many at most.
+const FINDINGS: usize = 20;
+
 /// `bench`.
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
     check_arguments(options, context)?;
+    let files = Files::open(options, &context.target.selected)?;
     let job = match options.measures(Part::Collectives) {
         true => Some(ranks::options(options, context)?),
         false => None,
     };
-    let mut measured = Measurements::default();
-    if options.measures(Part::Network) {
-        measured = measure_network(options, job.as_ref(), context).await?;
-    }
-    let verdict = if measured.nodes.is_empty() { Blame::default() } else { blame::verdict(&measured) };
-    if !verdict.accusations.is_empty() {
-        let Context { target, events, .. } = context;
-        let nodes = context.observe_all(target, false, events).await?;
-        check_unallocated(&nodes).inspect_err(|_| {
-            events.note("a job has started during the measurement, and the network was not the benchmark's alone");
-        })?;
-    }
+    let (measured, verdict) = match options.measures(Part::Network) {
+        true => measure_network(options, job.as_ref(), context).await?,
+        false => Default::default(),
+    };
     let ranks = match job {
         Some(job) => Some(measure_ranks(options, job, &measured, context).await?),
         None => None,
     };
+    let collectives = ranks.as_ref().map(|ranks| &ranks.answers.collectives);
+    let compared = Compared::new(&files, &measured, collectives, context.target.inventory.bench.min_busbw);
+    let names = names(&measured);
+    let all = Best::of_each(&measured.directions);
+    let drawn = files.write_plot(|| plot::svg(&names, |from, to| all.get(&(from, to))?.bandwidth(), collectives));
     if options.csv {
-        context.events.note(last_line(&measured, &verdict, ranks.as_ref()));
+        context.events.note(last_line(&measured, &verdict, ranks.as_ref(), &compared));
     }
-    let text = if options.csv { csv(&measured) } else { text(&measured, &verdict, ranks.as_ref()) };
-    Ok(outcome(text, &measured, &verdict, ranks.as_ref()))
+    let text = match options.csv {
+        true => csv(&names, &measured.directions, collectives),
+        false => text(&measured, &verdict, ranks.as_ref(), &compared),
+    };
+    Ok(outcome(text, &measured, &verdict, ranks.as_ref(), &compared).with_failed_file(drawn))
+}
+
+/// What is compared with something else than the cluster itself.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    /// With an earlier benchmark.
+    pub(super) baseline: Option<Comparison>,
+    /// What the inventory requires and the cluster does not reach.
+    pub(super) below: Option<String>,
+    /// What was not compared.
+    pub(super) notes: Vec<String>,
+}
+
+impl Compared {
+    fn new(
+        files: &Files<'_>,
+        measured: &Measurements,
+        collectives: Option<&Collectives>,
+        min_busbw: Option<u64>,
+    ) -> Compared {
+        let baseline = files.baseline.as_ref().map(|baseline| baseline.compare(measured, collectives));
+        let below = min_busbw.zip(collectives).and_then(|(minimum, all)| below_minimum(minimum, all.best_allreduce()));
+        let mut notes = baseline.as_ref().map(|compared| compared.notes.clone()).unwrap_or_default();
+        if min_busbw.is_some() && collectives.is_none() {
+            notes.push("bench.min_busbw is not checked: no collectives were measured".to_owned());
+        }
+        Compared { baseline, below, notes }
+    }
+
+    fn is_good(&self) -> bool {
+        self.below.is_none() && self.baseline.as_ref().is_none_or(Comparison::is_good)
+    }
+
+    /// Returns what is too slow, as sentences.
+    fn findings(&self) -> Vec<String> {
+        let slower = self.baseline.iter().flat_map(|compared| &compared.slower).map(|slower| slower.text.clone());
+        self.below.iter().cloned().chain(slower).collect()
+    }
 }
 
 fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error> {
@@ -75,7 +126,7 @@ async fn measure_network(
     options: &cli::Bench,
     job: Option<&JobOptions>,
     context: &Context,
-) -> Result<Measurements, Error> {
+) -> Result<(Measurements, Blame), Error> {
     let Context { target, events, session, .. } = context;
     let nodes = context.unused().await?;
     nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
@@ -86,7 +137,31 @@ async fn measure_network(
         session.cancellation.run(check_modules(&workers, target.cluster(), modules, events)).await?;
     }
     let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
-    session.cancellation.run(measure(&target.inventory, &nodes, pace, events)).await
+    let measuring = async {
+        let past = match options.forget {
+            true => Past::none(nodes.len()),
+            false => Past::read(target.cluster(), &nodes, events).await,
+        };
+        Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))
+    };
+    let (measured, past) = session.cancellation.run(measuring).await?;
+    let verdict = blame::verdict(&measured);
+    if !verdict.accusations.is_empty() {
+        let nodes = context.observe_all(target, false, events).await?;
+        check_unallocated(&nodes).inspect_err(|_| {
+            events.note("a job has started during the measurement, and the network was not the benchmark's alone");
+        })?;
+    }
+    // what another job disturbed is no measure for later
+    if nodes.iter().all(|node| other_jobs(node).is_none()) {
+        let latest = trusted(&measured, &verdict);
+        let keeping = async {
+            past.write(target.cluster(), &nodes, &latest, events).await;
+            Ok(())
+        };
+        session.cancellation.run(keeping).await?;
+    }
+    Ok((measured, verdict))
 }
 
 /// Lets the ranks of a job measure. A job that cannot be started is a finding if the network has been measured before.
@@ -119,24 +194,36 @@ fn other_jobs(observed: &ObservedNode) -> Option<String> {
     Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
 }
 
-pub(super) fn outcome(text: String, measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> Outcome {
-    let is_good = verdict.is_good() && ranks.is_none_or(|ranks| ranks.findings().is_empty());
-    Outcome::new(Verdict::of_check(is_good, measured.nodes.len(), &[]), text, details(measured, verdict, ranks))
+pub(super) fn outcome(
+    text: String,
+    measured: &Measurements,
+    verdict: &Blame,
+    ranks: Option<&Ranks>,
+    compared: &Compared,
+) -> Outcome {
+    let is_good = verdict.is_good() && compared.is_good() && ranks.is_none_or(|ranks| ranks.findings().is_empty());
+    Outcome::new(
+        Verdict::of_check(is_good, measured.nodes.len(), &[]),
+        text,
+        details(measured, verdict, ranks, compared),
+    )
 }
 
 fn names(measured: &Measurements) -> Vec<&str> {
     measured.nodes.iter().map(|node| node.name.as_str()).collect()
 }
 
-fn details(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> output::Bench {
+fn details(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> output::Bench {
     let names = names(measured);
     let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(node, text)| BenchFinding {
         text,
         nodes: node.into_iter().collect(),
         direction: Way::Both,
     });
+    let below =
+        compared.below.iter().map(|text| BenchFinding { text: text.clone(), nodes: Vec::new(), direction: Way::Both });
     let findings: Vec<BenchFinding> =
-        of_ranks.chain(verdict.accusations.iter().map(|found| finding(found, &names))).collect();
+        of_ranks.chain(verdict.accusations.iter().map(|found| finding(found, &names))).chain(below).collect();
     let node = |node: &NodeEvidence| {
         let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
         NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
@@ -153,12 +240,20 @@ fn details(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> o
     let of_job = ranks.map_or(&[][..], |ranks| &ranks.nodes).iter().filter(|name| !names.contains(&name.as_str()));
     let of_job: Vec<_> = of_job.map(|name| NodeEvidence { name: name.clone(), ..NodeEvidence::default() }).collect();
     output::Bench {
-        verdict: sentence(measured, verdict, ranks),
+        format: baseline::FORMAT,
+        baseline: compared.baseline.clone(),
+        verdict: sentence(measured, verdict, ranks, compared),
         nodes: measured.nodes.iter().chain(&of_job).map(node).collect(),
         collectives: ranks.map(|ranks| ranks.answers.collectives.clone()),
         estimate: ranks.and_then(|ranks| ranks.estimate.clone()),
         directions: measured.directions.iter().map(direction).collect(),
-        notes: verdict.notes.iter().chain(ranks.iter().flat_map(|ranks| &ranks.answers.notes)).cloned().collect(),
+        notes: verdict
+            .notes
+            .iter()
+            .chain(ranks.iter().flat_map(|ranks| &ranks.answers.notes))
+            .chain(&compared.notes)
+            .cloned()
+            .collect(),
         findings,
     }
 }
@@ -175,10 +270,10 @@ fn finding(accusation: &Accusation, names: &[&str]) -> BenchFinding {
 }
 
 /// Formats the tables, everything that was found, and the verdict last.
-pub(super) fn text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
+pub(super) fn text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
     let mut text = if measured.nodes.is_empty() { String::new() } else { network_text(measured) };
     let of_ranks = ranks.map(Ranks::text).unwrap_or_default();
-    for part in [of_ranks, findings_text(measured, verdict, ranks)] {
+    for part in [of_ranks, findings_text(measured, verdict, ranks, compared)] {
         if !text.is_empty() && !part.is_empty() {
             text.push('\n');
         }
@@ -202,26 +297,29 @@ fn network_text(measured: &Measurements) -> String {
 }
 
 /// Formats the notes, the findings if there are several, and the verdict.
-fn findings_text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
-    let mut text: String = verdict.notes.iter().map(|note| format!("note: {note}\n")).collect();
-    let all = findings(measured, verdict, ranks);
+fn findings_text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
+    let mut text: String = verdict.notes.iter().chain(&compared.notes).map(|note| format!("note: {note}\n")).collect();
+    let all = findings(measured, verdict, ranks, compared);
     if all.len() > 1 {
-        text.extend(all.iter().map(|found| format!("found: {found}\n")));
+        text.extend(all.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
+        if all.len() > FINDINGS {
+            text.push_str(&format!("found: {} more, which --json has\n", all.len() - FINDINGS));
+        }
     }
-    text + &last_line(measured, verdict, ranks) + "\n"
+    text + &last_line(measured, verdict, ranks, compared) + "\n"
 }
 
 /// Returns what is wrong and what is slow, as sentences.
-fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> Vec<String> {
+fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> Vec<String> {
     let names = names(measured);
     let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(_, text)| text);
-    of_ranks.chain(verdict.accusations.iter().map(|found| found.sentence(&names))).collect()
+    of_ranks.chain(verdict.accusations.iter().map(|found| found.sentence(&names))).chain(compared.findings()).collect()
 }
 
 /// Returns the verdict as one sentence. Wrong results come first: a slow network does not spoil a training.
-fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
+fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
     let network = || verdict.sentence(&names(measured));
-    match (findings(measured, verdict, ranks).split_first(), ranks) {
+    match (findings(measured, verdict, ranks, compared).split_first(), ranks) {
         (None, None) => network(),
         (None, Some(ranks)) if measured.nodes.is_empty() => ranks.good(),
         (None, Some(ranks)) => format!("{}, and {}", network(), ranks.good()),
@@ -230,13 +328,13 @@ fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> 
     }
 }
 
-fn last_line(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>) -> String {
-    let result = match findings(measured, verdict, ranks).is_empty() {
+fn last_line(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
+    let result = match findings(measured, verdict, ranks, compared).is_empty() {
         true if verdict.is_good() => "ok",
         true => "unclear",
         false => "failed",
     };
-    format!("{result}: {}", sentence(measured, verdict, ranks))
+    format!("{result}: {}", sentence(measured, verdict, ranks, compared))
 }
 
 fn node_table(nodes: &[NodeEvidence]) -> String {
@@ -333,53 +431,13 @@ fn direction_table(all: &BTreeMap<(usize, usize), Best<'_>>, names: &[&str]) -> 
     text
 }
 
-/// Formats every transfer as a line; a direction that could not be measured has one too.
-fn csv(measured: &Measurements) -> String {
-    let names = names(measured);
-    let mut text =
-        "from,to,streams,bytes_per_s,retransmits,segments,round_trip_us,round_trip_p99_us,probes_sent,probes_lost,\
-                    largest_packet,error\n"
-            .to_owned();
-    let cell = |value: Option<String>| value.unwrap_or_default();
-    for direction in &measured.directions {
-        let ends = [names[direction.from].to_owned(), names[direction.to].to_owned()];
-        let (trip, probes) = (direction.round_trip_us, direction.probes);
-        let of_pair = [
-            cell(trip.map(|trip| format!("{:.1}", trip.median))),
-            cell(trip.map(|trip| format!("{:.1}", trip.p99))),
-            cell(probes.map(|probes| probes.sent.to_string())),
-            cell(probes.map(|probes| probes.lost().to_string())),
-            cell(probes.and_then(|probes| probes.largest).map(|size| size.to_string())),
-            cell(direction.error.as_deref().map(quoted)),
-        ];
-        let mut line = |of_transfer: [String; 4]| {
-            let fields: Vec<&str> = ends.iter().chain(&of_transfer).chain(&of_pair).map(String::as_str).collect();
-            text.push_str(&format!("{}\n", fields.join(",")));
-        };
-        for transfer in &direction.transfers {
-            line([
-                transfer.streams.to_string(),
-                format!("{:.0}", transfer.bytes_per_s),
-                cell(transfer.retransmits.map(|n| n.to_string())),
-                cell(transfer.segments.map(|n| n.to_string())),
-            ]);
-        }
-        if direction.transfers.is_empty() {
-            line(Default::default());
-        }
-    }
-    text
-}
-
-/// Quotes a field of a line as RFC 4180 has it.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::checks::bench::baseline::Baseline;
+    use crate::checks::bench::collectives::Exchange;
     use crate::checks::bench::{Compute, Link, Probes, RoundTrip, Transfer, Usage};
+    use crate::model::collective::{Collective, Dtype};
 
     /// What was measured of some nodes: `gigabits` from one to another, or why nothing was.
     pub fn measured(n: usize, gigabits: impl Fn(usize, usize) -> Result<f64, &'static str>) -> Measurements {
@@ -439,7 +497,7 @@ pub(super) mod tests {
 
     fn shown(measured: &Measurements) -> String {
         console::set_colors_enabled(false);
-        text(measured, &blame::verdict(measured), None)
+        text(measured, &blame::verdict(measured), None, &Compared::default())
     }
 
     #[test]
@@ -456,7 +514,7 @@ pub(super) mod tests {
             "{text}"
         );
         insta::assert_snapshot!(text);
-        let outcome = outcome(text, &measured, &blame::verdict(&measured), None);
+        let outcome = outcome(text, &measured, &blame::verdict(&measured), None, &Compared::default());
         let found = &outcome.document["findings"][0];
         assert_eq!((outcome.code, &found["nodes"][0], &found["direction"]), (1, &"node3".into(), &"out".into()));
         let ok: Vec<bool> =
@@ -472,27 +530,60 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_line_for_each_transfer() {
-        let measured = measured(2, |from, _| if from == 0 { Ok(8.0) } else { Err("say \"no\", twice") });
-        let text = csv(&measured);
-        let lines: Vec<&str> = text.lines().skip(1).collect();
-        assert_eq!(
-            lines,
-            [
-                "node1,node2,1,960000000,3,2000,62.0,118.0,1000,0,1500,",
-                "node1,node2,4,1000000000,3,2000,62.0,118.0,1000,0,1500,",
-                "node2,node1,,,,,,,,,,\"say \"\"no\"\", twice\"",
-            ]
-        );
-        let columns = text.lines().next().unwrap().split(',').count();
-        assert_eq!(columns, lines[0].split(',').count());
-    }
-
-    #[test]
     fn the_better_one_of_two_measurements_is_shown() {
         let mut measured = measured(2, |_, _| Ok(2.0));
         measured.directions.extend(super::tests::measured(2, |_, _| Ok(9.4)).directions);
         let text = shown(&measured);
         assert!(text.contains("9.40 Gb/s") && !text.contains("2.00"), "{text}");
+    }
+
+    #[test]
+    fn what_is_too_slow_is_part_of_the_verdict() {
+        let measured = measured(2, |from, _| Ok([2.0, 9.4][from]));
+        let earlier = outcome(
+            String::new(),
+            &super::tests::measured(2, |_, _| Ok(9.4)),
+            &Blame::default(),
+            None,
+            &Compared::default(),
+        );
+        let baseline = Baseline::parse(&earlier.document.to_string()).unwrap();
+        let files = Files { baseline: Some(baseline), plot: None };
+        let verdict = Blame { measured: 2, ..Blame::default() };
+        let compared = Compared::new(&files, &measured, None, Some(1_000_000_000));
+        let shown = text(&measured, &verdict, None, &compared);
+        let last = "failed: node1 → node2 transfers only 2.00 Gb/s, 9.40 Gb/s in the baseline\n";
+        assert!(shown.ends_with(last), "{shown}");
+        assert!(shown.contains("note: bench.min_busbw is not checked: no collectives were measured\n"), "{shown}");
+        let result = outcome(shown, &measured, &verdict, None, &compared);
+        assert_eq!(result.code, 1);
+        assert_eq!(result.document["baseline"]["slower"][0]["from"], "node1");
+        assert_eq!(result.document["findings"], serde_json::json!([]));
+
+        // what the inventory requires comes first
+        let exchange = Exchange {
+            collective: Collective::AllReduce,
+            dtype: Dtype::Float32,
+            bytes: 1 << 26,
+            time_us: 1e5,
+            algorithm_bandwidth: 0.67,
+            bus_bandwidth: 0.67,
+            ring_share: None,
+        };
+        let collectives = Collectives { ranks: 2, exchanges: vec![exchange], ..Collectives::default() };
+        let below = |minimum| {
+            let compared = Compared::new(&files, &measured, Some(&collectives), Some(minimum));
+            (
+                outcome(String::new(), &measured, &verdict, None, &compared),
+                last_line(&measured, &verdict, None, &compared),
+            )
+        };
+        let (result, line) = below(1_000_000_000);
+        assert!(
+            line.starts_with("failed: allreduce has a bus bandwidth of only 0.67 GB/s, the inventory requires 1.00")
+        );
+        assert!(line.ends_with("; and 1 finding more"), "{line}");
+        assert_eq!((result.code, &result.document["findings"][0]["nodes"]), (1, &serde_json::json!([])));
+        assert_eq!(below(670_000_000).0.document["findings"], serde_json::json!([]));
     }
 }

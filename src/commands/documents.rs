@@ -8,6 +8,7 @@ use super::{
     Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs,
     output, shell, status, train, up, verify,
 };
+use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
@@ -232,9 +233,22 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 fn bench_made(all: &mut Vec<(&'static str, Value)>) {
+    let slower = Slower {
+        text: "node1 → node2 transfers only 2.00 Gb/s, 9.40 Gb/s in the baseline".to_owned(),
+        from: Some("node1".to_owned()),
+        to: Some("node2".to_owned()),
+        collective: None,
+        dtype: None,
+        bytes: None,
+        before_bytes_per_s: 1.175e9,
+        bytes_per_s: 2.5e8,
+    };
+    let baseline =
+        Comparison { compared: 2, slower: vec![slower], notes: vec!["1 direction is not in the baseline".to_owned()] };
     let mut add = |name, measured: &Measurements, ranks: Option<&bench::ranks::Ranks>| {
         let verdict = blame::verdict(measured);
-        all.push((name, bench::outcome(String::new(), measured, &verdict, ranks).document));
+        let compared = bench::Compared { baseline: Some(baseline.clone()), ..bench::Compared::default() };
+        all.push((name, bench::outcome(String::new(), measured, &verdict, ranks, &compared).document));
     };
     let good = bench::ranks::tests::ranks(2, &[]);
     add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&good));

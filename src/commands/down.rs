@@ -152,12 +152,16 @@ mod tests {
             ("projects/p q+j1/train.py", ""),
             ("jobs/j1/job.json", "{\"cluster\":\"lab\"}\n"),
             ("jobs/.drained@lab", "{}"),
+            ("jobs/.bench@lab", "{}"),
+            ("jobs/.bench.712@lab", "{"),
         ];
         let others = [
             ("projects/.r@lab2/shipped", ""),
             ("projects/r/train.py", ""),
             ("projects/p q+j2/train.py", ""),
             ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
+            ("jobs/.bench@lab2", "{}"),
+            ("jobs/.bench@b.lab", "{}"),
         ];
         write(&root, &[&ours[..], &others].concat());
         let purged = run_purge(&root, tools.path());

@@ -76,6 +76,17 @@ impl Outcome {
         Outcome::new(Verdict::Done, text, details)
     }
 
+    /// Adds that a file could not be written, which makes a success a failure.
+    #[must_use]
+    pub fn with_failed_file(mut self, written: Result<(), Error>) -> Outcome {
+        if let Err(error) = written {
+            self.code = self.code.max(error.exit_code(false));
+            self.document["ok"] = false.into();
+            self.errors.push(error.to_string());
+        }
+        self
+    }
+
     /// The outcome of an operation on each node. `offline`: the nodes that were left out on request (`--skip-offline`).
     pub fn of_nodes<T: Serialize>(text: String, nodes: NodeResults<NodeEntry<T>>, offline: &[NodeError]) -> Outcome {
         let NodeResults { ok, failed } = nodes;

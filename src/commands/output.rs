@@ -372,6 +372,8 @@ pub struct VerifyNode {
 /// `bench`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Bench {
+    /// The version of this document, for `--baseline`. Fields may be added without a new version.
+    pub format: u32,
     /// The verdict as one sentence.
     pub verdict: String,
     /// What is slow, the worst first; empty if nothing is.
@@ -386,6 +388,8 @@ pub struct Bench {
     pub collectives: Option<bench::collectives::Collectives>,
     /// What a step of the model of `--params` costs, as a sentence; null without the option.
     pub estimate: Option<String>,
+    /// What differs from the output of an earlier benchmark; null without `--baseline`.
+    pub baseline: Option<bench::baseline::Comparison>,
 }
 
 /// A node or a connection that is slow.

@@ -4,7 +4,7 @@ use super::check;
 use super::fault::{Faults, Report, quoted, without_mark};
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
-use super::{Cluster, Inventory};
+use super::{Bench, Cluster, Inventory};
 use crate::text::nodeset::{Groups, groups_in, select};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,6 +27,7 @@ pub(super) fn inventory(text: &str, file: &Path) -> Result<Inventory, Faults> {
 fn read(document: &DeTable<'_>, file: &Path, report: &Report<'_>) -> Option<Inventory> {
     let root = Section::read("", 0..0, document, report);
     let mut cluster = cluster(&root);
+    let bench: Bench = typed(root.table("bench").map(|section| section.values).unwrap_or_default());
     let defaults = root.table("defaults").map(|section| {
         separate_mounts(&section, &cluster);
         section.values
@@ -38,7 +39,7 @@ fn read(document: &DeTable<'_>, file: &Path, report: &Report<'_>) -> Option<Inve
     for path in node_files.chain([&mut cluster.ssh_config]).flatten() {
         *path = resolved(path, file);
     }
-    Some(Inventory { cluster, nodes, groups })
+    Some(Inventory { cluster, bench, nodes, groups })
 }
 
 /// A path on the operator's machine: `~/` is the home directory, and a relative one starts from the inventory's directory.

@@ -1,4 +1,4 @@
-//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Node`] and [`Container`], the
+//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Bench`], [`Node`] and [`Container`], the
 //! defaults, the reader, the known fields in messages, the JSON Schema and `docs/inventory.md` all follow from it.
 //!
 //! A macro makes types and tables of it, rather than `serde` and `schemars` reading the file into types: serde stops at
@@ -23,7 +23,7 @@ pub(super) struct Field {
 }
 
 /// The tables of an inventory.
-pub const TABLES: &[&str] = &["cluster", "defaults", "groups", "node"];
+pub const TABLES: &[&str] = &["bench", "cluster", "defaults", "groups", "node"];
 
 /// Makes a type and a table of fields from `name: type = default, kind;` with the documentation of each.
 /// `as "…_s"` is the name in the file of a duration, which has whole seconds there.
@@ -123,6 +123,13 @@ tables! {
         connection_idle as "connection_idle_s": Duration = Duration::from_secs(600), seconds(0, 86_400);
     }
 
+    /// What `bench` requires of the cluster; `[bench]` in the file.
+    Bench, BENCH {
+        /// The least bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best size: `bench`
+        /// fails below it.
+        min_busbw: Option<u64> = None, Bandwidth;
+    }
+
     /// One machine; a `[[node]]` of the file, over `[defaults]`.
     Node, NODE {
         /// Host as for ssh: an alias, a name or an address. gpu[01-16] stands for sixteen nodes.
@@ -176,11 +183,12 @@ static GROUPS: Field = Field {
     doc: "Names for sets of nodes, used as --on @NAME: an expression as for --on, or a list of expressions; other groups as @NAME.",
 };
 
-/// The fields of the table `cluster`, `defaults` or `node`; of the whole file, `""`, what is no table of fields.
+/// The fields of the table `bench`, `cluster`, `defaults` or `node`; of the whole file, `""`, what is no table of fields.
 pub(super) fn of(table: &str) -> Vec<&'static Field> {
     let node = NODE.iter().chain(CONTAINER);
     match table {
         "cluster" => CLUSTER.iter().collect(),
+        "bench" => BENCH.iter().collect(),
         // what many nodes may share
         "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag)).collect(),
         "node" => node.collect(),
@@ -188,7 +196,7 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
     }
 }
 
-/// The names of the fields of the table `cluster`, `defaults` or `node`, or of these tables for `""`.
+/// The names of the fields of the table `bench`, `cluster`, `defaults` or `node`, or of these tables for `""`.
 pub fn names(table: &str) -> Vec<&'static str> {
     match table {
         "" => TABLES.to_vec(),

@@ -18,6 +18,8 @@ pub(super) enum Kind {
     Flag,
     /// A number of bytes, also as text; read as a number.
     Size,
+    /// A number of GB/s, also with a fraction; read as bytes a second.
+    Bandwidth,
     /// A number, a string, or a list of [`Kind::Gpu`].
     Gpus,
     /// An index or UUID; read as text.
@@ -45,6 +47,9 @@ pub(super) const fn seconds(least: u64, most: u64) -> Kind {
     Kind::Number("whole seconds", least, most)
 }
 
+/// The highest bandwidth in GB/s.
+const FASTEST: f64 = 10_000.0;
+
 /// The most entries of a list.
 const LONGEST_LIST: usize = 64;
 
@@ -57,6 +62,7 @@ impl Kind {
             Kind::Number(what, least, most) => return format!("{what} from {least} to {most}"),
             Kind::Flag => "true or false",
             Kind::Size => "a size of at least 64k, like \"512m\", \"8g\" or a number of bytes",
+            Kind::Bandwidth => "a number of GB/s above 0, up to 10000, like 1.25",
             Kind::Gpus => {
                 "a number of GPUs from 0 to 1024, \"auto\", \"all\", \"none\", or a list of indices and UUIDs"
             }
@@ -96,6 +102,11 @@ impl Kind {
                 let bytes = value.as_u64().and_then(check::size);
                 bytes.or_else(|| check::parse_size(value.as_str()?)).map(Value::from).ok_or_else(String::new)
             }
+            (Kind::Bandwidth, _) => {
+                let gigabytes = value.as_f64().filter(|gigabytes| *gigabytes > 0.0 && *gigabytes <= FASTEST);
+                // at least one, because 0 would require nothing
+                gigabytes.map(|gigabytes| json!((gigabytes * 1e9).max(1.0).round() as u64)).ok_or_else(String::new)
+            }
             (Kind::Gpus, Value::String(text)) if text == "none" => Ok(json!(0)),
             (Kind::Gpus, _) => good(value == "auto" || value == "all" || number_in(0, 1024)),
             (Kind::Gpu, Value::String(_) | Value::Number(_)) => {
@@ -126,6 +137,7 @@ impl Kind {
             Kind::Size => json!({
                 "type": ["integer", "string"], "minimum": 65536, "pattern": "^[0-9]+([kKmMgGtT]([iI]?[bB])?|[bB])?$",
             }),
+            Kind::Bandwidth => json!({ "type": "number", "exclusiveMinimum": 0, "maximum": FASTEST }),
             Kind::Gpus => json!({ "anyOf": [
                 integer(0, 1024),
                 { "enum": ["auto", "all", "none"] },

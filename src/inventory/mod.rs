@@ -29,7 +29,7 @@ pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{FILE, HOST, IMAGE, NAME, NODE_NAME, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit, env_lines};
 pub use fault::{Fault, Faults};
-pub use fields::{Cluster, Container, Node, TABLES, names};
+pub use fields::{Bench, Cluster, Container, Node, TABLES, names};
 pub use nodes::canonical_host;
 pub use schema::schema;
 
@@ -45,6 +45,8 @@ use std::path::Path;
 pub struct Inventory {
     /// Settings of the whole cluster; `[cluster]`.
     pub cluster: Cluster,
+    /// What `bench` requires; `[bench]`.
+    pub bench: Bench,
     /// The machines in the file's order; at least one, and exactly one is the master. `[[node]]` over `[defaults]`.
     pub nodes: Vec<Node>,
     /// The nodes of each group by its name, in the inventory's order; `[groups]`.
@@ -117,7 +119,7 @@ impl Inventory {
     pub fn local(name: &str, image: &str) -> Inventory {
         let cluster = Cluster { name: "local".to_owned(), image: image.to_owned(), ..Cluster::default() };
         let node = Node { name: name.to_owned(), host: "localhost".to_owned(), master: true, ..Node::default() };
-        Inventory { cluster, nodes: vec![node], groups: Groups::new() }
+        Inventory { cluster, bench: Bench::default(), nodes: vec![node], groups: Groups::new() }
     }
 
     /// Returns the node that jobs are launched from.

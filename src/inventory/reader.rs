@@ -152,7 +152,7 @@ fn refusal(expected: &str, found: &str, hint: &str) -> String {
 
 /// The message for a field that the table `label` does not have.
 fn unknown(name: &str, label: &str, known: &[&str]) -> String {
-    let tables = [("[cluster]", "cluster"), ("[defaults]", "defaults"), ("[[node]]", "node")];
+    let tables = [("[bench]", "bench"), ("[cluster]", "cluster"), ("[defaults]", "defaults"), ("[[node]]", "node")];
     let with_it = tables.iter().filter(|(_, table)| *table != label && fields::names(table).contains(&name));
     let with_it: Vec<&str> = with_it.map(|(written, _)| *written).collect();
     let hint = match nearest(name, known) {

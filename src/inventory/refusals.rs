@@ -261,6 +261,17 @@ node.env: the name of a variable: letters, digits and `_`, the first no digit
 node.env_file: the path of a file on this machine
   "" -> ""
   "secrets/" -> "secrets/"
+bench.min_busbw: a number of GB/s above 0, up to 10000, like 1.25
+  0 -> 0
+  0.0 -> 0.0
+  -1.5 -> -1.5
+  10000.1 -> 10000.1
+  nan -> nan
+  inf -> inf
+  "1.25" -> "1.25"
+  "1 GB/s" -> "1 GB/s"
+  true -> true
+  [1] -> an array
 node.master: true or false
   "yes" -> "yes"
   1 -> 1
@@ -336,10 +347,23 @@ fn refused_values() {
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     let tried = |table: &str, field: &str| all.iter().any(|one| (one.table, one.field) == (table, field));
-    assert!(names("cluster").iter().all(|field| tried("cluster", field)));
-    for field in names("node") {
-        assert!(tried("node", field), "{field}");
+    for table in ["cluster", "bench", "node"] {
+        for field in names(table) {
+            assert!(tried(table, field), "{table}.{field}");
+        }
     }
+}
+
+#[test]
+fn bandwidths_are_whole_or_have_fractions() {
+    let least =
+        |value: &str| parse(&format!("{}[bench]\nmin_busbw = {value}\n", with_host("a"))).map(|it| it.bench.min_busbw);
+    for (value, bytes) in [("2", 2_000_000_000), ("0.5", 500_000_000), ("1e-12", 1), ("10_000", 10_000_000_000_000)] {
+        assert_eq!(least(value), Ok(Some(bytes)), "{value}");
+    }
+    assert_eq!(parse(&with_host("a")).unwrap().bench.min_busbw, None);
+    // also where no node can be read
+    assert_eq!(faults("[cluster]\nname = 'lab'\n[bench]\nmin_bw = 1\n[[node]]\nhost = 5\n").len(), 2);
 }
 
 #[test]

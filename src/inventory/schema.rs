@@ -2,7 +2,7 @@
 
 use super::fields::{self, Field};
 use super::kind::{Kind, record};
-use super::{Cluster, Node};
+use super::{Bench, Cluster, Node};
 use serde_json::{Map, Value, json};
 
 /// Returns a JSON Schema (draft 7, which TOML editors know), as text.
@@ -13,6 +13,7 @@ pub fn schema() -> String {
     let mut properties: Map<String, Value> = groups.collect();
     for (name, required, description) in [
         ("cluster", &["name"][..], "Settings of the whole cluster."),
+        ("bench", &[], "What `bench` requires of the cluster."),
         (
             "defaults",
             &[],
@@ -49,7 +50,11 @@ fn property(field: &Field, defaults: &Value) -> Value {
 
 /// The default of each field of a table.
 fn defaults(table: &str) -> Value {
-    if table == "cluster" { json!(Cluster::default()) } else { json!(Node::default()) }
+    match table {
+        "cluster" => json!(Cluster::default()),
+        "bench" => json!(Bench::default()),
+        _ => json!(Node::default()),
+    }
 }
 
 /// The value of a field that the file does not have, as it would be written there.
@@ -79,9 +84,10 @@ mod tests {
     }
 
     /// Each table, as it is written, with its properties and the fields that it should have.
-    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 3] {
+    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 4] {
         let properties = |pointer: &str| schema.pointer(pointer).and_then(Value::as_object).expect("properties");
         [
+            ("[bench]", properties("/properties/bench/properties"), names("bench")),
             ("[cluster]", properties("/properties/cluster/properties"), names("cluster")),
             ("[defaults]", properties("/properties/defaults/properties"), names("defaults")),
             ("[[node]]", properties("/properties/node/items/properties"), names("node")),
@@ -99,6 +105,7 @@ mod tests {
         let alternatives = rules["anyOf"].as_array();
         let kind = match value {
             Value::String(_) => "string",
+            Value::Number(number) if number.is_f64() => "number",
             Value::Number(_) => "integer",
             Value::Bool(_) => "boolean",
             Value::Array(_) => "array",
@@ -106,13 +113,14 @@ mod tests {
         };
         let has_type = match &rules["type"] {
             Value::Array(kinds) => kinds.iter().any(|name| name == kind),
-            name => name.as_str().is_none_or(|name| name == kind),
+            name => name.as_str().is_none_or(|name| name == kind || (name, kind) == ("number", "integer")),
         };
         let is_word = rules["enum"].as_array().is_none_or(|words| words.contains(value));
-        let number = value.as_i64();
+        let number = value.as_f64();
         let in_range = number.is_none_or(|number| {
-            rules["minimum"].as_i64().is_none_or(|least| number >= least)
-                && rules["maximum"].as_i64().is_none_or(|most| number <= most)
+            rules["minimum"].as_f64().is_none_or(|least| number >= least)
+                && rules["exclusiveMinimum"].as_f64().is_none_or(|least| number > least)
+                && rules["maximum"].as_f64().is_none_or(|most| number <= most)
         });
         let matches = match (rules["pattern"].as_str(), value.as_str()) {
             (Some(pattern), Some(text)) => Regex::new(pattern).expect("a pattern").is_match(text),
@@ -143,7 +151,7 @@ mod tests {
                 let line = format!("{field} = {default}\n");
                 let text = match table {
                     "[cluster]" => smallest.replace("[[node]]", &format!("{line}[[node]]")),
-                    "[defaults]" => format!("{smallest}[defaults]\n{line}"),
+                    "[bench]" | "[defaults]" => format!("{smallest}{table}\n{line}"),
                     _ => format!("{smallest}{line}"),
                 };
                 assert_eq!(parse(&text), parse(smallest), "{table} {line}");
@@ -177,7 +185,8 @@ mod tests {
             let (table, name) = field.split_once('.').expect("a table and a field");
             let section = if table == "node" { &document["node"][0] } else { &document[table] };
             let value = serde_json::to_value(&section[name]).expect("JSON");
-            let (_, properties, _) = tables(&schema)[if table == "node" { 2 } else { 0 }];
+            let is_table = |(written, _, _): &(&str, _, _)| written.trim_matches(['[', ']']) == table;
+            let (_, properties, _) = tables(&schema).into_iter().find(is_table).expect("a table");
             all += 1;
             refused += usize::from(!accepts(&properties[name], &value));
         }
@@ -190,7 +199,9 @@ mod tests {
         let mut text = "# The fields of an inventory\n\nThis page and `hvdctl schema` are generated from `src/inventory/fields.rs`. \
                         [inventory.example.toml](../inventory.example.toml) shows the fields in use.\n"
             .to_owned();
-        for (table, written) in [("cluster", "[cluster]"), ("node", "[[node]]"), ("defaults", "[defaults]")] {
+        for (table, written) in
+            [("cluster", "[cluster]"), ("node", "[[node]]"), ("defaults", "[defaults]"), ("bench", "[bench]")]
+        {
             let (fields, defaults) = (fields::of(table), defaults(table));
             let _ = write!(text, "\n## `{written}`\n\n");
             if table == "defaults" {

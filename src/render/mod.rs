@@ -6,6 +6,7 @@ mod board;
 pub mod colours;
 pub mod heat_map;
 mod plain;
+pub mod plot;
 mod rows;
 pub mod table;
 

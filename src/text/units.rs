@@ -22,6 +22,16 @@ pub fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
+/// A bandwidth in 10⁹ bytes a second, with three digits: `0.94 GB/s`, `12.5 GB/s`.
+pub fn gigabytes(bytes_per_s: f64) -> String {
+    match bytes_per_s / 1e9 {
+        value @ 99.95.. => format!("{value:.0} GB/s"),
+        value @ 9.995.. => format!("{value:.1} GB/s"),
+        value @ 0.0995.. => format!("{value:.2} GB/s"),
+        value => format!("{value:.4} GB/s"),
+    }
+}
+
 /// A time in whole seconds, as short as it can be read at a glance: `9s`, `1m02s`, `2h03m`.
 pub fn span(time: Duration) -> String {
     match time.as_secs() {
@@ -49,8 +59,14 @@ pub fn clock(seconds: f64, now: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{clock, count, human, span, stamp};
+    use super::{clock, count, gigabytes, human, span, stamp};
     use std::time::Duration;
+
+    #[test]
+    fn bandwidths() {
+        let texts = [0.9412e9, 12.54e9, 450.2e9, 1.2e6].map(gigabytes);
+        assert_eq!(texts, ["0.94 GB/s", "12.5 GB/s", "450 GB/s", "0.0012 GB/s"]);
+    }
 
     #[test]
     fn points_in_time() {

@@ -3,7 +3,8 @@
 
 use super::attribution::{MOST, accuse, covers};
 use super::evidence::median;
-use super::samples::{Edge, Sample};
+use super::past::usual as usual_in_past;
+use super::samples::{Edge, Sample, samples};
 use super::{Accusation, Measurements, Reference, Subject, Symptom};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,8 +120,9 @@ fn normal(
         found.push(Normal { low, ..plain(*back, Reference::Back) });
     }
     let name = |node: usize| measurements.nodes[node].name.clone();
-    if let Some(past) = measurements.past.get(&(name(edge.0), name(edge.1))).filter(|past| past.len() >= 3) {
-        found.push(plain(median(past.clone())?, Reference::Past));
+    let past = measurements.past.get(&(name(edge.0), name(edge.1)));
+    if let Some((value, spread)) = past.and_then(|past| usual_in_past(past)) {
+        found.push(Normal { deviation: deviation.max(spread), ..plain(value, Reference::Past) });
     }
     let speed = |node: usize| measurements.nodes[node].before.as_ref()?.speed;
     if let Some(slower) = speed(edge.0).min(speed(edge.1)).filter(|_| n == 2 && !samples[&edge].is_saturated) {
@@ -166,4 +168,11 @@ fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, Sample
 /// Whether bandwidths say anything of nodes and connections.
 pub(super) fn is_comparable(n: usize, samples: &BTreeMap<Edge, Sample>) -> bool {
     usual(n, &BTreeMap::new(), samples).noise <= INCOMPARABLE
+}
+
+/// Returns how much transfers between the same nodes differ, as the standard deviation of their logarithms. `None` if they differ too much
+/// to be compared.
+pub(super) fn noise(measurements: &Measurements) -> Option<f64> {
+    let noise = usual(measurements.nodes.len(), &BTreeMap::new(), &samples(measurements)).noise;
+    (noise <= INCOMPARABLE).then_some(noise)
 }

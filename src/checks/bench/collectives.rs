@@ -76,3 +76,16 @@ pub struct Collectives {
     /// Wrong results.
     pub wrong: Vec<WrongResult>,
 }
+
+impl Collectives {
+    /// Returns the highest bus bandwidth of allreduce over all sizes and types, in bytes a second; `None` if none was measured.
+    pub fn best_allreduce(&self) -> Option<f64> {
+        let all = self.exchanges.iter().filter(|exchange| exchange.collective == Collective::AllReduce);
+        all.map(|exchange| exchange.bus_bandwidth * 1e9).max_by(f64::total_cmp)
+    }
+}
+
+/// Returns the word for a collective or a type, as JSON has it: `allreduce`, `float32`.
+pub fn word(of: impl Serialize) -> String {
+    serde_json::to_value(of).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

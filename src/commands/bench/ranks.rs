@@ -294,7 +294,12 @@ pub(in super::super) mod tests {
 
     fn shown(ranks: &Ranks) -> String {
         console::set_colors_enabled(false);
-        super::super::text(&Measurements::default(), &crate::checks::bench::Verdict::default(), Some(ranks))
+        super::super::text(
+            &Measurements::default(),
+            &crate::checks::bench::Verdict::default(),
+            Some(ranks),
+            &super::super::Compared::default(),
+        )
     }
 
     fn options(line: &str) -> cli::Bench {

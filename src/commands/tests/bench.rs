@@ -1,4 +1,5 @@
-//! `bench` where it measures nothing: one node, workers that are not up or have no Python, nodes that are in use.
+//! `bench` where it measures nothing: one node, workers that are not up or have no Python, nodes that are in use; and what it keeps,
+//! compares and writes.
 
 use super::*;
 use crate::transport::node::scripted::{Fault, Lease};
@@ -106,4 +107,115 @@ async fn nodes_in_use_are_refused_and_none_is_locked() {
     });
     hvdctl(&nodes, "bench --wait").await.code(1).complains(&["waiting: node2", "node1: cannot measure the network"]);
     assert_eq!(nodes.count("lease_hold.sh"), before, "no node was locked");
+}
+
+/// Nodes that are up and send this many Mb/s each.
+async fn two_that_send(rates: [u32; 2]) -> Nodes {
+    let nodes = two_up().await;
+    send(&nodes, rates);
+    nodes
+}
+
+fn send(nodes: &Nodes, rates: [u32; 2]) {
+    for (name, rate) in NODES.iter().zip(rates) {
+        nodes.edit(name, |state| state.sends = Some(rate));
+    }
+}
+
+fn past(nodes: &Nodes, node: &str) -> String {
+    let mut past = String::new();
+    nodes.edit(node, |state| past.clone_from(&state.past));
+    past
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_keep_what_they_have_sent_and_a_slow_node_does_not_become_normal() {
+    let nodes = two_that_send([9400, 9300]).await;
+    let sessions = nodes.count("access.sh");
+    for run in 1..=3 {
+        hvdctl(&nodes, "bench --only network").await.code(0);
+        let kept = vec!["1175000000.0"; run].join(",");
+        let expected = format!("{{\"format\":1,\"node\":\"node1\",\"bytes_per_s\":{{\"node2\":[{kept}]}}}}");
+        assert_eq!(past(&nodes, "node1"), expected);
+    }
+    assert_eq!(nodes.count("past_read.sh"), [3, 3]);
+    assert!(nodes.count("access.sh").iter().zip(sessions).all(|(after, before)| *after <= before + 3));
+
+    // a node that got slower is named for as long as it is
+    send(&nodes, [4000, 9300]);
+    for _ in 0..4 {
+        let slow = hvdctl(&nodes, "bench --only network").await;
+        slow.code(1).says(&["failed: node1 → node2 transfers only 4.00 Gb/s, it was 9.40 Gb/s in earlier benchmarks"]);
+    }
+    assert!(!past(&nodes, "node1").contains("500000000"));
+    assert_eq!(past(&nodes, "node2").matches("1162500000").count(), 7);
+    // unless that is what the network now is
+    hvdctl(&nodes, "bench --only network --forget").await.code(0);
+    assert!(past(&nodes, "node1").ends_with("[500000000.0]}}"));
+    hvdctl(&nodes, "bench --only network").await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
+    let nodes = two_that_send([9400, 9300]).await;
+    let newer = r#"{"format":2}"#;
+    nodes.edit("node1", |state| state.past = newer.to_owned());
+    nodes.edit("node2", |state| state.past = "{".to_owned());
+    let done = hvdctl(&nodes, "bench --only network").await;
+    done.code(0).complains(&[
+        "node1: no earlier benchmarks: a newer hvdctl has written them, in format 2",
+        "node2: no earlier benchmarks: their file is damaged, and is replaced",
+    ]);
+    assert_eq!(past(&nodes, "node1"), newer, "it stays for the newer one");
+    assert!(past(&nodes, "node2").contains("1162500000"));
+
+    nodes.fault("node1", "past_read.sh", Fault::Fails("head: Input/output error".to_owned()));
+    nodes.fault("node2", "past_write.sh", Fault::Fails("No space left on device".to_owned()));
+    let done = hvdctl(&nodes, "bench --only network").await;
+    done.code(0).complains(&[
+        "node1: no earlier benchmarks: head: Input/output error",
+        "warning: node2: ",
+        "No space left",
+    ]);
+    assert_eq!(past(&nodes, "node1"), newer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_are_checked_before_anything_is_measured() {
+    let nodes = two_that_send([9400, 9300]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(at("other.json"), r#"{"format":1,"nodes":[{"node":"gpu7"}],"directions":[]}"#).unwrap();
+    for (arguments, text) in [
+        (format!("--plot {}", at("none/x.svg")), "there is no directory"),
+        (format!("--plot {}", at("x.png")), "does not end with .svg"),
+        (format!("--baseline {}", at("none.json")), "cannot read the baseline"),
+        (format!("--baseline {}", at("other.json")), "is of other nodes: gpu7"),
+    ] {
+        hvdctl(&nodes, &format!("bench --only network {arguments}")).await.code(2).complains(&[text, "hint: "]);
+    }
+    assert_nothing_measured(&nodes);
+
+    let before = hvdctl(&nodes, "--json bench --only network").await;
+    std::fs::write(at("b.json"), &before.code(0).out).unwrap();
+    let line = format!("bench --only network --forget --baseline {} --plot {}", at("b.json"), at("x.svg"));
+    hvdctl(&nodes, &line).await.code(0).says(&["ok: "]);
+    assert!(std::fs::read_to_string(at("x.svg")).unwrap().contains("\nnode2\n"));
+    send(&nodes, [9400, 5000]);
+    let slower = hvdctl(&nodes, &line).await;
+    slower.code(1).says(&["failed: node2 → node1 transfers only 5.00 Gb/s, 9.30 Gb/s in the baseline"]);
+    let document = hvdctl(&nodes, &format!("--json {line}")).await.document();
+    assert_eq!((&document["ok"], &document["baseline"]["slower"][0]["from"]), (&false.into(), &"node2".into()));
+
+    // what was measured is shown even if the plot has no room in the end
+    let place = at("gone");
+    std::fs::create_dir(&place).unwrap();
+    let gone = place.clone();
+    nodes.watch(move |moment| {
+        if moment.call == "bench_network.py" {
+            let _ = std::fs::remove_dir_all(&gone);
+        }
+    });
+    let lost = hvdctl(&nodes, &format!("bench --only network --forget --plot {place}/x.svg")).await;
+    lost.code(1).says(&["ok: "]).complains(&["error: ", "cannot write"]);
 }

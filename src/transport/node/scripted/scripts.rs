@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 21] = scripts![
+const SCRIPTS: [(&str, &str); 23] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
@@ -34,6 +34,8 @@ const SCRIPTS: [(&str, &str); 21] = scripts![
     "keys_push.sh",
     "keys_stage.sh",
     "keys_switch.sh",
+    "past_read.sh",
+    "past_write.sh",
     "wait_port.sh",
     "purge.sh",
     "worker_ready.sh"
@@ -139,6 +141,9 @@ impl Node {
                 });
                 Ok(String::new())
             }
+            "past_read.sh" => Ok(self.edit(|state| state.past.clone())),
+            // it prints nothing
+            "past_write.sh" => Ok(self.edit(|state| state.keep(variable(text, "past")))),
             "purge.sh" => {
                 // hvdctl has removed the files before, and the directory goes only if it is empty
                 self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));

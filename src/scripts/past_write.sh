@@ -1,0 +1,11 @@
+# Replaces the bandwidths that this node keeps of earlier benchmarks: a reader sees the old or the new ones, never a part. Variables:
+# jobs_dir, cluster, past.
+set -eu
+umask 022
+mkdir -p "${jobs_dir%/*}"
+umask 077
+mkdir -p "$jobs_dir"
+temporary=$jobs_dir/.bench.$$@$cluster
+trap 'rm -f "$temporary"' EXIT
+printf '%s\n' "$past" >"$temporary"
+mv -fT "$temporary" "$jobs_dir/.bench@$cluster"
