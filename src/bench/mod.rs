@@ -3,7 +3,7 @@
 
 mod program;
 
-use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, schedule};
+use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, evidence, schedule};
 use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -68,11 +68,11 @@ pub async fn measure(
     let mut programs = all(events, started.await)?;
 
     events.phase("measuring processors");
-    let evidence = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
+    let shown = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
         let _step = events.begin(program.name(), Step::read("measuring its processor"));
         program.evidence().await
     });
-    let nodes: Vec<NodeEvidence> = all(events, evidence.await)?;
+    let nodes: Vec<NodeEvidence> = all(events, shown.await)?;
     let mut measured = Measurements { nodes, ..Measurements::default() };
     for _ in 0..blame::AGAIN {
         measure_busy(&mut programs, &mut measured.nodes, events).await;
@@ -101,9 +101,13 @@ pub async fn measure(
 }
 
 /// Measures the processors again of nodes where the program did not have one all the time, and keeps the better result: what disturbs a
-/// measurement for a moment says nothing of the node.
+/// measurement for a moment says nothing of the node. Where most nodes are busy, none is slower than the others for that.
 async fn measure_busy(programs: &mut [Program], nodes: &mut [NodeEvidence], events: &Events) {
     let is_busy = |node: &NodeEvidence| node.compute.is_some_and(|compute| compute.share < BUSY);
+    let is_shared = |node: &&NodeEvidence| node.compute.is_some_and(|compute| compute.share < evidence::SHARED);
+    if 2 * nodes.iter().filter(is_shared).count() > nodes.len() {
+        return;
+    }
     let busy = programs.iter_mut().zip(nodes).filter(|(_, node)| is_busy(node));
     for_each_node(busy.collect(), async |(program, node): (&mut Program, &mut NodeEvidence)| {
         let _step = events.begin(&node.name, Step::read("measuring its processor again"));

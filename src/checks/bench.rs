@@ -1,6 +1,6 @@
 //! Whether a node or a connection slows the cluster down: what `bench_network.py` measured, and the verdict on it.
 //!
-//! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why.
+//! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why; [`speeds`] finds slow devices.
 
 mod attribution;
 mod bandwidth;
@@ -9,6 +9,9 @@ pub mod collectives;
 pub mod evidence;
 mod samples;
 pub mod schedule;
+#[cfg(test)]
+mod simulation;
+pub mod speeds;
 #[cfg(test)]
 mod tests;
 
