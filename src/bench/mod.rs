@@ -5,7 +5,7 @@ pub mod collectives;
 mod past;
 mod program;
 
-use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, schedule};
+use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, evidence, schedule};
 use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -72,11 +72,11 @@ pub async fn measure(
     let mut programs = all(events, started.await)?;
 
     events.phase("measuring processors");
-    let evidence = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
+    let shown = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
         let _step = events.begin(program.name(), Step::read("measuring its processor"));
         program.evidence().await
     });
-    let evidence: Vec<NodeEvidence> = all(events, evidence.await)?;
+    let evidence: Vec<NodeEvidence> = all(events, shown.await)?;
     let mut measured = Measurements { nodes: evidence, directions: Vec::new(), past: past.bandwidths(nodes) };
     for _ in 0..blame::AGAIN {
         measure_busy(&mut programs, &mut measured.nodes, events).await;
@@ -105,9 +105,13 @@ pub async fn measure(
 }
 
 /// Measures the processors again of nodes where the program did not have one all the time, and keeps the better result: what disturbs a
-/// measurement for a moment says nothing of the node.
+/// measurement for a moment says nothing of the node. Where most nodes are busy, none is slower than the others for that.
 async fn measure_busy(programs: &mut [Program], nodes: &mut [NodeEvidence], events: &Events) {
     let is_busy = |node: &NodeEvidence| node.compute.is_some_and(|compute| compute.share < BUSY);
+    let is_shared = |node: &&NodeEvidence| node.compute.is_some_and(|compute| compute.share < evidence::SHARED);
+    if 2 * nodes.iter().filter(is_shared).count() > nodes.len() {
+        return;
+    }
     let busy = programs.iter_mut().zip(nodes).filter(|(_, node)| is_busy(node));
     for_each_node(busy.collect(), async |(program, node): (&mut Program, &mut NodeEvidence)| {
         let _step = events.begin(&node.name, Step::read("measuring its processor again"));

@@ -1,7 +1,7 @@
 //! Whether a node or a connection slows the cluster down: what `bench_network.py` measured, and the verdict on it.
 //!
-//! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why. [`past`] and [`baseline`] compare
-//! with earlier benchmarks, [`limits`] with what the inventory requires.
+//! [`schedule`] says which pairs are measured at once, [`blame`] finds who is slow, [`evidence`] why; [`speeds`] finds slow devices.
+//! [`past`] and [`baseline`] compare with earlier benchmarks, [`limits`] with what the inventory requires.
 
 pub mod answers;
 mod attribution;
@@ -14,6 +14,9 @@ pub mod limits;
 pub mod past;
 mod samples;
 pub mod schedule;
+#[cfg(test)]
+mod simulation;
+pub mod speeds;
 #[cfg(test)]
 mod tests;
 

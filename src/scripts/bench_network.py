@@ -136,7 +136,7 @@ def compute():
         target[:] = source
         return len(source) / (time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - spent)
 
-    processors, stopped, rounds = Processors(), throttled(), []
+    processors, stopped, start, rounds = Processors(), throttled(), time.monotonic(), []
     # longer than the 100 ms in which a limit of processors lets a program run and wait
     until = time.monotonic() + 0.4
     while time.monotonic() < until or len(rounds) < 5:
@@ -144,7 +144,9 @@ def compute():
     source, target = bytes(16 << 20), memoryview(bytearray(16 << 20))
     copied = statistics.median(copy(source, target) for _ in range(5))
     spent, wall = sum(spent for _, spent, _ in rounds), sum(wall for _, _, wall in rounds)
-    stopped = None if stopped is None or throttled() is None else (throttled() - stopped) / wall
+    after, lasted = throttled(), time.monotonic() - start
+    # each processor on which the container is stopped is counted
+    stopped = None if None in (stopped, after) else min(1.0, (after - stopped) / lasted)
     return dict(processors.usage(), loops_per_s=statistics.median(speed for speed, _, _ in rounds), share=spent / wall,
                 copy_bytes_per_s=copied, throttled=stopped)
 

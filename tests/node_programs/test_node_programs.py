@@ -268,6 +268,7 @@ class BenchNetwork(unittest.TestCase):
         (link,), (compute,) = self.ask(first, do="link"), self.ask(first, do="compute")
         self.assertEqual((link["speed"], link["duplex"], link["mtu"]), (None, None, 65536), "loopback has no speed")
         self.assertTrue(0 < compute["share"] <= 1.1 and compute["loops_per_s"] > 1e5, compute)
+        self.assertTrue(compute["throttled"] is None or 0 <= compute["throttled"] <= 1, compute)
 
     def test_a_stranger_gets_nothing(self):
         _, answer = self.start("127.0.0.1")

@@ -14,6 +14,10 @@ const LOW: f64 = 0.7;
 /// A bandwidth must also be this many standard deviations below: that of each pair of a node, and that of a pair alone.
 pub(super) const DEVIATIONS: (f64, f64) = (2.5, 4.0);
 
+/// In so small a cluster the pairs of a node are too few to confirm each other, and bandwidths that vary too much to be compared may have
+/// been disturbed.
+pub(super) const FEW_NODES: usize = 3;
+
 /// From the median of differences from the centre, and from the mean of differences of two values, to the standard deviation.
 const TO_DEVIATION: (f64, f64) = (1.48, 0.89);
 
@@ -90,7 +94,8 @@ pub(super) fn bandwidths(
     }
     let mut found = accuse(n, values.keys().copied().collect(), affected, |_, edges| describe(edges));
     // many pairs confirm each other
-    found.retain(|of| !matches!(of.subject, Subject::Pair(..)) || certain.iter().any(|edge| covers(of.subject, *edge)));
+    let is_confirmed = |of: &Accusation| n > FEW_NODES && !matches!(of.subject, Subject::Pair(..));
+    found.retain(|of| is_confirmed(of) || certain.iter().any(|edge| covers(of.subject, *edge)));
     found
 }
 
@@ -157,7 +162,7 @@ fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, Sample
     let differences: Vec<f64> = samples.values().flat_map(|sample| &sample.noise).copied().collect();
     let count = differences.len().max(1) as f64;
     // few values say little about what else may happen
-    let caution = 1.0 + 2.0 / count;
+    let caution = 1.0 + 3.0 / count;
     Usual {
         bandwidth: median(out.iter().chain(&into).copied().flatten().collect()).unwrap_or_default(),
         spread: TO_DEVIATION.0 * median(values.iter().filter_map(residual).collect()).unwrap_or_default(),

@@ -2,7 +2,7 @@
 //! node is named if most of its pairs in a direction are affected, otherwise the pairs are.
 
 use super::attribution::{accuse, covers, includes};
-use super::bandwidth::{DEVIATIONS, bandwidths, is_comparable};
+use super::bandwidth::{DEVIATIONS, FEW_NODES, bandwidths, is_comparable};
 use super::evidence::{self, Reason, median};
 use super::samples::{Edge, Sample, samples};
 use super::{Accusation, Measurements, Subject, Symptom, Verdict, Way};
@@ -38,10 +38,12 @@ pub fn verdict(measurements: &Measurements) -> Verdict {
 }
 
 /// Returns the pairs to measure again before a verdict is given, each once: those that are named, and those of nodes that only few pairs
-/// name. A disturbance while one of them was measured would look the same.
+/// name. A disturbance while one of them was measured would look the same. In a small cluster all, if its bandwidths vary too much to be
+/// compared.
 pub fn suspects(measurements: &Measurements) -> Vec<(usize, usize)> {
     let samples = samples(measurements);
-    let mut accusations = verdict(measurements).accusations;
+    let n = measurements.nodes.len();
+    let Verdict { mut accusations, is_unclear, .. } = verdict(measurements);
     accusations.extend(bandwidths(measurements, &samples, &causes(measurements, &samples), (0.0, 0.0)));
     let of = |accusation: &Accusation| -> Vec<Edge> {
         let of_node = |node: usize| samples.keys().copied().filter(move |(a, b)| *a == node || *b == node);
@@ -52,7 +54,9 @@ pub fn suspects(measurements: &Measurements) -> Vec<(usize, usize)> {
             (Subject::Node(..) | Subject::Cluster, _) => Vec::new(),
         }
     };
-    let pairs: BTreeSet<Edge> = accusations.iter().flat_map(of).map(|(a, b)| (a.min(b), a.max(b))).collect();
+    let unclear = samples.keys().copied().filter(|_| is_unclear && n <= FEW_NODES);
+    let pairs: BTreeSet<Edge> =
+        accusations.iter().flat_map(of).chain(unclear).map(|(a, b)| (a.min(b), a.max(b))).collect();
     pairs.into_iter().collect()
 }
 

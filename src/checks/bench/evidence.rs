@@ -4,7 +4,7 @@ use super::{Link, Measurements, Way};
 use crate::text::units::count;
 
 /// A value below this share of what the other nodes have is out of line: noise of processors and different parts of one series stay above.
-const OUT_OF_LINE: f64 = 0.6;
+pub(super) const OUT_OF_LINE: f64 = 0.6;
 
 /// Faults on this share of the packets slow TCP down.
 const FAULTY: f64 = 1e-4;
@@ -14,6 +14,9 @@ const FEW: u64 = 10;
 
 /// The share of a processor's time that a quota or a hypervisor may take.
 const TAKEN: f64 = 0.1;
+
+/// Where a program has a processor for less than this share of the time on most other nodes too, that is no property of a node.
+pub const SHARED: f64 = 0.8;
 
 /// What a node shows of itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,7 +130,8 @@ fn unsent(measurements: &Measurements, node: usize) -> Option<Reason> {
     is_much.then(|| proof(Way::Out, "its own firewall or queue drops packets"))
 }
 
-fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
+/// Returns what shows that a node's processor is slow, or not the worker's alone.
+pub(super) fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
     let of = |node: usize| measurements.nodes[node].compute;
     let mut found = Vec::new();
     let speeds = compare(measurements, node, |node| Some(of(node)?.loops_per_s));
@@ -144,9 +148,8 @@ fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
     if let Some(share) = taken(|compute| compute.usage.steal) {
         found.push(proof(Way::Both, format!("its hypervisor gives {share:.0} % of the processors to others")));
     }
-    // where the others are busy too, this is no property of the node
     let shares = compare(measurements, node, |node| Some(of(node)?.share));
-    if let Some((own, _)) = shares.filter(|(own, others)| *own < OUT_OF_LINE && *others >= 0.8) {
+    if let Some((own, _)) = shares.filter(|(own, others)| *own < OUT_OF_LINE && *others >= SHARED) {
         let why = match of(node).and_then(|compute| compute.usage.idle) {
             Some(idle) if idle > 0.3 => "its worker gets a processor only",
             _ => "its processors are busy: a program gets one only",
