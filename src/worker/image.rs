@@ -8,7 +8,7 @@ use crate::runtime::Image;
 
 /// Returns what stands for an image that is not pulled yet. No container was created from it.
 pub fn to_be_pulled() -> Image {
-    Image { id: "to be pulled".into(), content: None }
+    Image { id: "to be pulled".into(), ..Image::default() }
 }
 
 /// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id is known to no
@@ -38,7 +38,7 @@ pub fn step(image: &str) -> Step {
 /// # Errors
 /// If the registry cannot be reached or has no such image, with the engine's message.
 pub async fn pull(image: &str, observed: &ObservedNode, events: &Events) -> Result<(), NodeError> {
-    observed.runtime.engine.pull(&reference(image), events).await.map_err(|error| {
+    observed.runtime.engine.pull(&reference(image), &reference(image), events).await.map_err(|error| {
         error.hint(format!(
             "load it on the node: docker login and docker pull {image} on the node, or docker save {image} | ssh {} sudo \
              docker load; pull = \"never\" in [cluster] disables pulling",
