@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::image::names::sha256;
+use crate::inventory::Pull;
 use crate::transport::node::scripted::{FORWARD, Fault};
 use serde_json::json;
 use std::path::PathBuf;
@@ -210,4 +211,31 @@ async fn the_name_that_a_killed_push_has_left_is_removed_by_the_next_one() {
         [temporary("other"), "app:1".to_owned()],
         "that of another cluster may be in use"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    nodes.edit("node2", |state| state.images.clear());
+    let mut inventory = inventory(&nodes);
+    inventory.cluster.pull = Pull::Peers;
+    inventory.cluster.image = "app:1".into();
+    push(&nodes, &file, "--on node1").await.code(0);
+    let saved = std::fs::read(&file).unwrap();
+    nodes.edit("node1", |state| state.saved = saved);
+    let up = async |line| hvdctl_on(&nodes, inventory.clone(), line, mpsc::unbounded_channel().1).await;
+    up("up --dry-run").await.code(0).says(&["node1: start hworker", "node2: pull app:1, start hworker"]);
+    assert_eq!(names(&nodes, "node2"), [""; 0]);
+    up("up").await.code(0).says(&["node1: start hworker", "node2: pull app:1, start hworker"]);
+    assert_eq!(NODES.map(|node| names(&nodes, node)), ["app:1", "app:1"].map(|name| vec![name.to_owned()]));
+    assert_up(&nodes, "after the push");
+    up("up").await.code(0).says(&["nothing to do"]);
+
+    // no node has it
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.pulled.clear()));
+    up("up").await.code(1).complains(&[
+        "the image app:1 is on no selected node; this machine's engine cannot be asked: there is none in this test",
+    ]);
+    assert_given_back(&nodes, "after a refusal");
 }
