@@ -189,6 +189,16 @@ pub(super) async fn give(
         return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
     let origin = session.cancellation.run(origin(from, image, &receivers.ok, context)).await?;
+    let receivers = match &origin {
+        Some(Origin { image: own, .. }) => {
+            receivers.then(events, async |receiver| receiver.adopt(own, image).await).await
+        }
+        None => receivers,
+    };
+    session.cancellation.check()?;
+    if receivers.ok.is_empty() {
+        return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
+    }
     let source = match (from, &origin) {
         (SourceChoice::File(path), _) => {
             let platform = receivers.ok[0].engine.platform.clone();
@@ -304,8 +314,9 @@ async fn deliver(
     let entry = |node: &str, sent: Option<u64>| {
         NodeEntry::new(node, true, ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) })
     };
+    let had_it = |receiver: &Receiver| entry(receiver.name(), receiver.is_renamed.then_some(0));
     let Some(source) = source else {
-        let ok = receivers.ok.iter().map(|receiver| entry(receiver.name(), None)).collect();
+        let ok = receivers.ok.iter().map(had_it).collect();
         return Ok(NodeResults { ok, failed: receivers.failed });
     };
     let push = Push::begin(image, source, cluster, events).await;
@@ -314,7 +325,7 @@ async fn deliver(
     let deliver = async |receiver: Receiver| {
         if !receiver.lacks(&source.image.content) {
             session.progress.done(receiver.name());
-            return Ok(entry(receiver.name(), None));
+            return Ok(had_it(&receiver));
         }
         let sent = push.deliver(&receiver).await?;
         session.progress.record(receiver.name(), format!("pushed {image}"));
@@ -334,6 +345,7 @@ async fn deliver(
 
 pub(super) fn pushed(nodes: NodeResults<NodeEntry<ImagePushNode>>, offline: &[NodeError]) -> Outcome {
     let mut text = node_rows(&nodes.ok, |node| match node.changed {
+        true if node.sent == 0 => "named: it had the image under another name".to_owned(),
         true => format!("pushed, {} sent", human(node.sent)),
         false => "unchanged".to_owned(),
     });

@@ -38,6 +38,8 @@ pub struct Receiver {
     pub engine: Runtime,
     /// The image of this name that it has.
     pub image: Option<Image>,
+    /// Whether it had the image under another name only.
+    pub is_renamed: bool,
     /// The layers of this image and of others of its repository.
     known: BTreeSet<String>,
 }
@@ -64,7 +66,7 @@ impl Receiver {
                 known.extend(engine.image(&listed.id).await?.into_iter().flat_map(|image| image.layers));
             }
         }
-        Ok(Receiver { member, engine, image: own, known })
+        Ok(Receiver { member, engine, image: own, is_renamed: false, known })
     }
 
     /// Returns the node's name.
@@ -75,6 +77,22 @@ impl Receiver {
     /// Returns whether the node lacks an image of this content.
     pub fn lacks(&self, content: &str) -> bool {
         self.image.as_ref().and_then(|image| image.content.as_deref()) != Some(content)
+    }
+
+    /// Names an image that the node has under another name, so that nothing has to be sent.
+    ///
+    /// # Errors
+    /// With the engine's message.
+    pub async fn adopt(mut self, other: &Image, image: &str) -> Result<Receiver, NodeError> {
+        let is_lacking = other.content.as_deref().is_some_and(|content| self.lacks(content));
+        if let Some((repository, tag)) = repository_and_tag(image).filter(|_| is_lacking)
+            && self.engine.image(&other.id).await?.is_some_and(|own| own.content == other.content)
+        {
+            self.engine.tag(&other.id, repository, tag).await?;
+            self.image = self.engine.image(image).await?;
+            self.is_renamed = true;
+        }
+        Ok(self)
     }
 
     /// Removes what a push that was stopped has left on the node, as far as that takes no time; the next push removes the rest.

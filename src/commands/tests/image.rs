@@ -73,6 +73,21 @@ async fn an_archive_is_pushed_to_the_nodes_that_lack_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_has_the_image_under_another_name_is_sent_nothing() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "").await.code(0);
+    nodes.edit("node2", |state| {
+        let image = state.pulled.remove("app:1").unwrap();
+        state.pulled.insert("app:old".into(), image);
+    });
+    let done = hvdctl(&nodes, "image push app:1 --from node1").await;
+    done.code(0).says(&["node1: unchanged\n", "node2: named: it had the image under another name\n"]);
+    assert_eq!(names(&nodes, "node2"), ["app:1", "app:old"]);
+    assert_eq!(nodes.count("docker export"), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_says_what_is_missing_where() {
     let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
     hvdctl(&nodes, "image status").await.code(0).says(&["test/horovod:1\n", "node[1-2] (2)"]);

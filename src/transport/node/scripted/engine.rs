@@ -1,6 +1,6 @@
 //! The Docker Engine of a scripted node: the few requests that hvdctl makes, over HTTP/1.1, on a list of containers.
 
-use super::state::{Container, image_id};
+use super::state::{Container, State, image_id};
 use super::{DIAL, Node, Own};
 use crate::text::digest::hex;
 use serde_json::{Value, json};
@@ -165,7 +165,7 @@ fn list_images(node: &Node) -> Answer {
 fn tag(node: &Node, name: &str, query: &str) -> Answer {
     let of = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)).map(decoded).unwrap_or_default();
     let tagged = format!("{}:{}", of("repo="), of("tag="));
-    node.edit(|state| match state.pulled.get(name).cloned() {
+    node.edit(|state| match pulled(state, name) {
         Some(image) => {
             state.pulled.insert(tagged, image);
             (201, Value::Null)
@@ -238,10 +238,14 @@ async fn fetch(address: &str, path: &str, digest: &str) -> Result<Vec<u8>, Strin
     if head.starts_with("HTTP/1.1 200") && found == digest { Ok(body) } else { Err(format!("{path}: {head}")) }
 }
 
-fn image(node: &Node, name: &str) -> Answer {
+/// The image of this name or id that was pulled from hvdctl.
+fn pulled(state: &State, name: &str) -> Option<Value> {
     let is_it = |own: &str, image: &Value| own == name || image["Id"] == name;
-    let pulled = node.edit(|state| state.pulled.iter().find(|(own, image)| is_it(own, image)).map(|(_, i)| i.clone()));
-    if let Some(image) = pulled {
+    state.pulled.iter().find(|(own, image)| is_it(own, image)).map(|(_, image)| image.clone())
+}
+
+fn image(node: &Node, name: &str) -> Answer {
+    if let Some(image) = node.edit(|state| pulled(state, name)) {
         return (200, image);
     }
     match node.edit(|state| state.images.iter().any(|image| image == name).then_some(state.are_old)) {
