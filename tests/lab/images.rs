@@ -146,6 +146,9 @@ fn a_push_that_is_cut_off_or_forbidden_leaves_nothing() {
                 done.code(130).complains(&["interrupted"]);
                 no_session_is_left(pid);
             }
+            // its engine stops by itself
+            let blobs = "ls /var/lib/docker/tmp | grep GetImageBlob";
+            assert!(eventually(s(30), || node_sh("node2", blobs, &[]).code != 0), "after {signal}");
         }
         let is_clean = || left_by_pushes("node2").is_empty();
         assert!(eventually(s(20), is_clean), "{}", left_by_pushes("node2"));
