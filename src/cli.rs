@@ -3,6 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bench;
+mod image;
 mod jobs;
 mod keys;
 mod run;
@@ -11,6 +12,7 @@ mod tools;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+pub use image::{Image, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};
@@ -33,7 +35,7 @@ pub struct Cli {
 
 const AFTER: &str = "\
 Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
-down, status, doctor, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with its own Docker. `hvdctl init` writes one.
+down, status, doctor, image, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; \
 4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
@@ -120,6 +122,9 @@ pub enum Command {
     Verify(Verify),
     /// Measure the network between the workers and collectives of a real job, and name what is slow or wrong
     Bench(Bench),
+    /// Compare the image of the nodes, or give all nodes the same one
+    #[command(subcommand)]
+    Image(Image),
     /// Upload a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image
@@ -343,7 +348,7 @@ impl Command {
     /// Returns what the first signal does.
     pub fn signal_policy(&self) -> SignalPolicy {
         match self {
-            Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
+            Command::Up(_) | Command::Down(_) | Command::Image(Image::Push(_)) => SignalPolicy::FinishStep,
             Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
             Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
             Command::Verify(_) | Command::Bench(_) => SignalPolicy::LeaveToJob,
@@ -363,6 +368,7 @@ impl Command {
             Command::Doctor(options) => ("hvdctl doctor --fix".to_owned(), options.waiting),
             Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
             Command::Bench(options) => ("hvdctl bench".to_owned(), options.waiting),
+            Command::Image(Image::Push(options)) => ("hvdctl image push".to_owned(), options.waiting),
             Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
             Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
             _ => return (String::new(), None),

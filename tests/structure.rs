@@ -16,7 +16,7 @@ const ROWS: [&[&str]; 16] = [
     &["bench", "doctor", "init"],
     &["job"],
     &["checks"],
-    &["sync", "launch", "keys", "worker"],
+    &["sync", "launch", "keys", "worker", "image"],
     &["cluster"],
     &["runtime"],
     &["node"],
@@ -31,7 +31,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 28] = [
+const PURE: [&str; 32] = [
     "text/",
     "model/",
     "inventory/",
@@ -54,6 +54,10 @@ const PURE: [&str; 28] = [
     "launch/programs.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
+    "image/archive.rs",
+    "image/manifest.rs",
+    "image/names.rs",
+    "image/status.rs",
     "job/record.rs",
     "job/supervision.rs",
     "job/outcome.rs",

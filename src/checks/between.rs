@@ -62,7 +62,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
                 "ranks with different versions may hang, or compute different results",
-                "load the same image on every node (docker save IMAGE | ssh NODE sudo docker load), then hvdctl up",
+                "give every node the same image (hvdctl image push --from NODE), then hvdctl up",
             )
         }));
     }

@@ -2,7 +2,7 @@
 
 use super::Severity::{Error, Warning};
 use super::{Details, Finding, Fix, NodeView};
-use crate::inventory::{Gpus, Inventory};
+use crate::inventory::{Gpus, Inventory, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
 use crate::node::facts::Disk;
@@ -99,10 +99,14 @@ fn image(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     if view.image.is_some() {
         return None;
     }
-    let up = if is_wanted(&inventory.cluster, false) { "hvdctl up, which pulls it from its registry; or " } else { "" };
+    let up = match inventory.cluster.pull {
+        _ if !is_wanted(&inventory.cluster, false) => "",
+        Pull::Peers => "hvdctl up, which takes it from another node; or ",
+        _ => "hvdctl up, which pulls it from its registry; or ",
+    };
     Some(view.error("image", format!("the image {image} is missing")).explain(
         "no container can be started",
-        format!("{up}docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load"),
+        format!("{up}docker pull {image} on the node, or hvdctl image push from a node that has it"),
     ))
 }
 

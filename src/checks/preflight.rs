@@ -258,7 +258,7 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     let mut ids = BTreeMap::new();
     let mut images = Vec::new();
     for view in views {
-        if let Some(Image { id, content: Some(content) }) = view.image {
+        if let Some(Image { id, content: Some(content), .. }) = view.image {
             images.push((view.node, ids.entry(content).or_insert_with(|| short(id)).clone()));
         }
     }
@@ -266,7 +266,9 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     let what = format!("{image} is not the same image on all nodes");
     Some(differing(Error, "image", &what, images)?.explain(
         "ranks from different images may be incompatible, and hang or fail",
-        format!("load the same image everywhere: docker save {image} | ssh NODE sudo docker load, then hvdctl up"),
+        format!(
+            "load the same image everywhere: hvdctl image push {image} --from NODE (or docker save), then hvdctl up"
+        ),
     ))
 }
 

@@ -29,7 +29,7 @@ struct Clinic {
 }
 
 fn image(id: &str, content: &str) -> Option<Image> {
-    Some(Image { id: format!("sha256:{id}"), content: Some(content.to_owned()) })
+    Some(Image { id: format!("sha256:{id}"), content: Some(content.to_owned()), ..Image::default() })
 }
 
 fn clinic(n: usize) -> Clinic {

@@ -43,6 +43,15 @@ impl Fleet {
         Fleet { kind: OnceCell::new_with(Some(kind)), ..Fleet::over_ssh(true, sudo, events) }
     }
 
+    /// Returns the fleet of this machine alone, of which no password is asked.
+    pub fn here(&self) -> Fleet {
+        #[cfg(test)]
+        if let Some(kind @ TransportKind::Scripted(_)) = self.kind.get() {
+            return Fleet::over(kind.clone(), Arc::default(), &self.events);
+        }
+        Fleet::over(TransportKind::Local, Arc::default(), &self.events)
+    }
+
     /// Returns the selected nodes with root, connected.
     ///
     /// # Errors

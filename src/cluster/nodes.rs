@@ -154,12 +154,13 @@ impl ObservedNode {
         self.runtime.image.as_ref().map(|image| image.id.as_str()).ok_or_else(|| {
             let first = match cluster.pull {
                 Pull::Never => "load it on the node",
+                Pull::Peers => "`hvdctl up` takes it from another node; otherwise load it on the node",
                 Pull::Missing | Pull::Always => {
                     "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
                 }
             };
             let hint = format!(
-                "{first}: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
+                "{first}: docker pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | ssh {1} sudo docker load",
                 cluster.image, self.member.node.host
             );
             let operation = format!("find the image {}", cluster.image);

@@ -3,10 +3,12 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{DisconnectNode, Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
+use super::output::{
+    DisconnectNode, Document, DownNode, DrainNode, ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode,
+};
 use super::{
-    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs,
-    output, shell, status, train, up, verify,
+    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, image, init, job_end, jobs, keys, lock,
+    logs, output, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
@@ -35,12 +37,14 @@ use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
+use crate::runtime::Image;
 use crate::secret::Secret;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::SystemTime;
 
 fn refused(node: &str) -> NodeError {
     NodeError::unreachable(
@@ -150,6 +154,25 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
     all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
+
+    let own = |content: &str, layers: &[&str]| Image {
+        id: "sha256:ab71e42e11ba".into(),
+        content: Some(content.into()),
+        layers: names(layers),
+        size: 4_200_000_000,
+        platform: "linux/amd64".into(),
+        created: Some("2026-11-01T12:00:00Z".into()),
+    };
+    let nodes = [
+        ("node1".to_owned(), Some(own("1f0c2a", &["sha256:1", "sha256:2"]))),
+        ("node2".to_owned(), Some(own("7d33e9", &["sha256:1", "sha256:3"]))),
+        ("node3".to_owned(), None),
+    ];
+    let outcome = image::status_outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
+    all.push(("image-status", outcome.document));
+    let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
+    let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
+    all.push(("image-push", image::pushed(nodes, &[refused("node4")]).document));
 
     let nodes = [("node1", true), ("node2", false)];
     let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));

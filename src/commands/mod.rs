@@ -14,6 +14,7 @@ mod exec;
 mod execute;
 mod fetch;
 mod hosts;
+mod image;
 mod init;
 mod job_end;
 mod job_start;
@@ -33,7 +34,7 @@ mod train;
 mod up;
 mod verify;
 
-use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
+use crate::cli::{Command, Global, Image, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
@@ -158,6 +159,8 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Status => status::run(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
         Command::Bench(options) => bench::run(&options, context).await,
+        Command::Image(Image::Status(options)) => image::status(&options, context).await,
+        Command::Image(Image::Push(options)) => image::push(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

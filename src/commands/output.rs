@@ -311,6 +311,34 @@ pub struct NodeStatus {
     pub drained: Option<Drained>,
 }
 
+/// The image of a node. `ok` is false if it is missing, or is not the one that most nodes have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImageStatusNode {
+    /// The image's name.
+    pub image: String,
+    /// Its id on the node, or null if the node does not have it.
+    pub id: Option<String>,
+    /// The hash of its layers and environment, which is the same on all nodes that have the same image; else null.
+    pub content: Option<String>,
+    /// Its bytes as the engine counts them, or null.
+    pub size: Option<u64>,
+    /// Its platform, e.g. `linux/amd64`, or null.
+    pub platform: Option<String>,
+    /// When it was built, or null if that is unknown.
+    pub created: Option<String>,
+    /// How many layers the node lacks of the image that most nodes have.
+    pub lacking_layers: usize,
+}
+
+/// What `image push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePushNode {
+    /// Whether the node did not have the image.
+    pub changed: bool,
+    /// How many bytes of it were sent to the node.
+    pub sent: u64,
+}
+
 /// What `up` did on a node, or would do with `--dry-run`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct UpNode {

@@ -4,6 +4,7 @@ mod bench;
 mod connections;
 mod faults;
 mod gpus;
+mod image;
 mod jobs;
 mod leases;
 mod records;
@@ -99,12 +100,17 @@ async fn hvdctl(nodes: &Nodes, line: &str) -> Done {
 
 /// The same with the signals that it gets.
 async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) -> Done {
+    hvdctl_on(nodes, inventory(nodes), line, signals).await
+}
+
+/// The same with another inventory.
+async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: UnboundedReceiver<u8>) -> Done {
     let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
     let global = Global { yes: true, ..global };
     let (json, program, lines) = (global.json, command.runs_program(), command.streams_output());
     let (events, receiver) = Events::channel();
-    let target = Target::new(inventory(nodes), global.on.as_deref()).unwrap();
+    let target = Target::new(inventory, global.on.as_deref()).unwrap();
     let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::default(), &events);
     // a test's thread has a small stack
     let work = Box::pin(run_until_signalled(command, &global, &events, signals, async { Ok((target, fleet)) }));

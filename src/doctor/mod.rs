@@ -283,15 +283,17 @@ pub async fn fix(
 mod tests {
     use super::*;
     use crate::transport::node::TransportKind;
-    use crate::transport::node::scripted::Nodes;
+    use crate::transport::node::scripted::{Fault, Nodes};
     use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
     async fn a_node_whose_engine_fails_is_examined() {
-        // this node knows neither what is asked of the engine nor the script, so both are findings
+        // this node's engine does not answer, and it does not know the script, so both are findings
         let target = Target::new(Inventory::local("node1", "test/horovod:1"), None).unwrap();
         let (events, _) = Events::channel();
-        let fleet = Fleet::over(TransportKind::Scripted(Nodes::new(&["node1"])), Arc::default(), &events);
+        let nodes = Nodes::new(&["node1"]);
+        nodes.fault("node1", "docker info", Fault::Fails("no".into()));
+        let fleet = Fleet::over(TransportKind::Scripted(nodes), Arc::default(), &events);
         let findings = examine(&target, &fleet, &events).await.unwrap().findings;
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
         for expected in ["cannot query the Docker Engine: ", "cannot examine the node: "] {

@@ -80,7 +80,7 @@ rules! {
     pub IMAGE: "an image as Docker names it, its path in lower case, like \"horovod/horovod:latest\"", 255 + 128 + 200,
         "^(?:localhost/|[A-Za-z0-9.:\\[\\]-]*[A-Z.:][A-Za-z0-9.:\\[\\]-]*/)?\
          [a-z0-9]+(?:(?:\\.|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\\.|__?|-+)[a-z0-9]+)*)*\
-         (?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[A-Za-z0-9+._-]+:[A-Fa-f0-9]{32,128})?$", |_| Ok(());
+         (?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[A-Za-z0-9+._-]+:[A-Fa-f0-9]{32,128})?$", registry;
 
     /// A directory on the nodes: absolute, normalized, usable in Docker's `source:target`, and hvdctl's own.
     pub(super) DIRECTORY: "an absolute path of a directory on the nodes, without `:`", 1000,
@@ -156,6 +156,10 @@ pub(super) fn absolute(path: &str) -> Checked<()> {
     let is_good =
         path.strip_prefix('/').is_some_and(is_plain) && path.len() <= 1000 && !path.contains(char::is_control);
     refuse_if(!is_good, "a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end")
+}
+
+fn registry(text: &str) -> Checked<()> {
+    refuse_if(text.starts_with(['.', ':', ']']), "a registry's name begins with a letter or a digit")
 }
 
 fn host(text: &str) -> Checked<()> {

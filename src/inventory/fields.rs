@@ -65,8 +65,9 @@ tables! {
         name: String = "local".into(), Text(&check::NAME);
         /// Image of all containers. Name a version to keep jobs repeatable.
         image: String = "horovod/horovod:latest".into(), Text(&check::IMAGE);
-        /// When `up` pulls the image from its registry: if a node does not have it, each time, or never.
-        pull: Pull = Pull::Missing, Choice(&["missing", "always", "never"]);
+        /// When `up` pulls the image: if a node does not have it, each time, or never; `peers` gives nodes that do not have it that of
+        /// another node and contacts no registry.
+        pull: Pull = Pull::Missing, Choice(&["missing", "always", "peers", "never"]);
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
         /// Name of the worker's container on every node.

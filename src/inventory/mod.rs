@@ -53,7 +53,7 @@ pub struct Inventory {
     pub groups: Groups,
 }
 
-/// When `up` gets the image from its registry.
+/// When `up` gets the image, and from where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
@@ -61,6 +61,8 @@ pub enum Pull {
     Missing,
     /// Each time, in case the registry has a newer one of the same name.
     Always,
+    /// From a node that has it, or else from the operator's machine, and from no registry.
+    Peers,
     /// Not at all.
     Never,
 }

@@ -34,7 +34,7 @@ cluster.image: an image as Docker names it, its path in lower case, like "horovo
   "a@sha256:xyz" -> "a@sha256:xyz"
   "a//b" -> "a//b"
   "a/Horovod" -> "a/Horovod"
-cluster.pull: "missing" or "always" or "never"
+cluster.pull: "missing" or "always" or "peers" or "never"
   "Always" -> "Always"
   true -> true
 cluster.port: a port from 1 to 65535

@@ -13,7 +13,7 @@ use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
 use connections::ConnectionPool;
-pub use images::Image;
+pub use images::{Image, ListedImage, image_content};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ use std::sync::Arc;
 pub struct EngineInfo {
     /// The directory of images and containers.
     pub root_dir: String,
+    /// The directory of images, if that is another one: containerd's.
+    pub image_dir: Option<String>,
     /// The names of its OCI runtimes, such as `runc` and `nvidia`.
     pub runtimes: Vec<String>,
 }
@@ -34,7 +36,12 @@ pub struct Runtime {
     transport: Arc<Transport>,
     /// The engine's version, e.g. `20.10.24`.
     pub version: String,
+    /// The platform of the images that it runs, e.g. `linux/amd64`; empty if it does not report that.
+    pub platform: String,
 }
+
+/// The next step where the engine's disk is full.
+const MAKE_SPACE: &str = "free space on that node: df -h, docker system df";
 
 impl Runtime {
     /// Connects to a node's engine.
@@ -54,7 +61,8 @@ impl Runtime {
         let docker =
             Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)
                 .map_err(|e| NodeError::failed(transport.node(), operation, e))?;
-        let mut runtime = Runtime { docker, connections, transport: Arc::clone(transport), version: String::new() };
+        let (transport, version, platform) = (Arc::clone(transport), String::new(), String::new());
+        let mut runtime = Runtime { docker, connections, transport, version, platform };
         let answered = runtime.call(operation, runtime.docker.version()).await;
         let answered = answered.map_err(|error| match error.kind {
             // the engine answers this at once unless its service hangs, so a longer time limit does not help
@@ -64,6 +72,7 @@ impl Runtime {
             _ => error,
         })?;
         runtime.version = answered.version.unwrap_or_default();
+        runtime.platform = images::platform(answered.os, answered.arch);
         Ok(runtime)
     }
 
@@ -73,8 +82,11 @@ impl Runtime {
     /// [`NodeError`] with the engine's message.
     pub async fn info(&self) -> Result<EngineInfo, NodeError> {
         let info = self.call("query the Docker Engine", self.docker.info()).await?;
+        let driver = info.driver_status.into_iter().flatten().flatten();
+        let is_containerd = driver.into_iter().any(|text| text.starts_with("io.containerd.snapshotter"));
         Ok(EngineInfo {
             root_dir: info.docker_root_dir.unwrap_or_default(),
+            image_dir: is_containerd.then(|| "/var/lib/containerd".to_owned()),
             runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
         })
     }
@@ -115,7 +127,7 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
             "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
              this node",
         ),
-        Cause::NoSpace => (Kind::NoSpace, "free space on that node: df -h, docker system df"),
+        Cause::NoSpace => (Kind::NoSpace, MAKE_SPACE),
         Cause::ImageMissing => {
             (Kind::ImageMissing, "load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
         }

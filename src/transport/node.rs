@@ -20,7 +20,7 @@ use crate::trace;
 use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
 use crate::transport::privileges::{self, Access};
-use crate::transport::ssh::Control;
+use crate::transport::ssh::{Control, Forward};
 use crate::transport::sudo::Sudo;
 use connections::Connections;
 pub use dialogue::Dialogue;
@@ -61,6 +61,14 @@ enum Channel {
     Local,
     #[cfg(test)]
     Scripted(scripted::Node),
+}
+
+/// A port of a node that leads to this machine.
+#[derive(Debug)]
+pub struct Exposed {
+    /// The port on the node's 127.0.0.1.
+    pub port: u16,
+    _forward: Option<Forward>,
 }
 
 /// One node, reachable.
@@ -128,6 +136,26 @@ impl Transport {
             #[cfg(test)]
             Channel::Scripted(node) => node.is_connected(),
         }
+    }
+
+    /// Lets a port of the node's 127.0.0.1 lead to a port of this machine's, until the result is dropped.
+    ///
+    /// # Errors
+    /// When the node's sshd refuses it, or the node cannot be reached.
+    pub async fn expose(&self, port: u16, operation: &str) -> Result<Exposed, NodeError> {
+        let forward = match &self.channel {
+            Channel::Ssh(connections) => {
+                let forward = connections.forward(port, operation);
+                Some(trace::operation(&self.node, "ssh", operation, forward).await?)
+            }
+            Channel::Local => None,
+            #[cfg(test)]
+            Channel::Scripted(node) => {
+                node.expose(operation).await?;
+                None
+            }
+        };
+        Ok(Exposed { port: forward.as_ref().map_or(port, |forward| forward.port), _forward: forward })
     }
 
     /// Returns the node's name.

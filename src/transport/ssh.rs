@@ -3,6 +3,7 @@
 
 mod client;
 mod config;
+mod forward;
 mod kept;
 mod masters;
 mod settings;
@@ -18,6 +19,7 @@ use crate::transport::host_key::{self, ChangedHostKey};
 use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
+pub use forward::Forward;
 use kept::{Directory, Kept};
 use openssh::Session;
 use settings::Settings;

@@ -130,6 +130,18 @@ impl WorkerPlan {
         Ok(())
     }
 
+    /// Plans what is left on a node that was given the image in place of the pull that is next.
+    ///
+    /// # Errors
+    /// As [`plan()`].
+    pub async fn received_image(&mut self, inventory: &Inventory) -> Result<(), NodeError> {
+        let operation = self.left.remove(0);
+        if self.plan_again(inventory).await? {
+            self.done.push(operation);
+        }
+        Ok(())
+    }
+
     /// Plans what is left after a pull. Returns whether the node has another image than before.
     async fn plan_again(&mut self, inventory: &Inventory) -> Result<bool, NodeError> {
         let cluster = &inventory.cluster;

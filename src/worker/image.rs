@@ -8,7 +8,7 @@ use crate::runtime::Image;
 
 /// Returns what stands for an image that is not pulled yet. No container was created from it.
 pub fn to_be_pulled() -> Image {
-    Image { id: "to be pulled".into(), content: None }
+    Image { id: "to be pulled".into(), ..Image::default() }
 }
 
 /// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id is known to no
@@ -16,7 +16,7 @@ pub fn to_be_pulled() -> Image {
 pub fn is_wanted(cluster: &Cluster, is_present: bool) -> bool {
     let by_policy = match cluster.pull {
         Pull::Always => true,
-        Pull::Missing => !is_present,
+        Pull::Missing | Pull::Peers => !is_present,
         Pull::Never => false,
     };
     by_policy && !cluster.image.starts_with("sha256:")
@@ -38,10 +38,10 @@ pub fn step(image: &str) -> Step {
 /// # Errors
 /// If the registry cannot be reached or has no such image, with the engine's message.
 pub async fn pull(image: &str, observed: &ObservedNode, events: &Events) -> Result<(), NodeError> {
-    observed.runtime.engine.pull(&reference(image), events).await.map_err(|error| {
+    observed.runtime.engine.pull(&reference(image), &reference(image), events).await.map_err(|error| {
         error.hint(format!(
-            "load it on the node: docker login and docker pull {image} on the node, or docker save {image} | ssh {} sudo \
-             docker load; pull = \"never\" in [cluster] disables pulling",
+            "load it on the node: docker login and docker pull {image} on the node, or hvdctl image push from a node that has it, or \
+             docker save {image} | ssh {} sudo docker load; pull = \"peers\" in [cluster] asks no registry, \"never\" disables pulling",
             observed.member.node.host
         ))
     })
@@ -61,6 +61,7 @@ mod tests {
         };
         assert_eq!(wanted(Pull::Missing, "x:1"), (true, false));
         assert_eq!(wanted(Pull::Always, "x:1"), (true, true));
+        assert_eq!(wanted(Pull::Peers, "x:1"), (true, false));
         assert_eq!(wanted(Pull::Never, "x:1"), (false, false));
         assert_eq!(wanted(Pull::Always, "sha256:00"), (false, false));
     }

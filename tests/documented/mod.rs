@@ -131,6 +131,8 @@ pub fn schema() -> Value {
         "keys-rotate": KeysRotate,
         "up": Nodes<UpNode>,
         "down": Nodes<DownNode>,
+        "image-status": Nodes<ImageStatusNode>,
+        "image-push": Nodes<ImagePushNode>,
         "disconnect": Nodes<DisconnectNode>,
         "drain": Nodes<DrainNode>,
         "status": Nodes<NodeStatus>,

@@ -1,6 +1,10 @@
 //! Images as other people make them.
 
-use crate::state::{IMAGE, Lab, NODES, no_job_is_left, on};
+use crate::pool::network_bridge;
+use crate::process::{Done, eventually, run, s};
+use crate::state::{IMAGE, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on};
+use serde_json::Value;
+use std::process::Command;
 
 /// Built from `scripts/image/strange`.
 const STRANGE: &str = "hvdctl-lab/horovod:strange";
@@ -32,4 +36,131 @@ fn an_image_that_is_made_for_another_purpose() {
     lab.hvdctl(&["exec", "-c", "--", "sh", "-c", ENVIRONMENT]).code(0).says(&[expected]);
     lab.hvdctl(&["doctor"]).code(0);
     no_job_is_left();
+}
+
+/// An image of two layers, which is built on a node.
+const PUSHED: &str = "hvdctl-lab/pushed:1";
+
+/// Its lower layer.
+const BASE_MIB: u64 = 3;
+
+/// Builds it with this text in its upper layer of so many MiB.
+fn build(node: &str, text: &str, mib: u64) {
+    let script = format!(
+        "cd /root && mkdir -p pushed && cd pushed && {{ [ -e base ] || head -c {BASE_MIB}M /dev/urandom >base; }} &&
+           head -c {mib}M /dev/urandom >top && printf '{text}' >>top &&
+           printf 'FROM scratch\\nENV A=1\\nCOPY base /base\\nCOPY top /top\\n' >Dockerfile && docker build -q -t {PUSHED} ."
+    );
+    on(node, &script);
+}
+
+/// The hash of a file in the image of a node.
+fn hash_in(node: &str, file: &str) -> String {
+    let copy = format!(
+        "id=$(docker create {PUSHED} none) && docker cp $id:{file} - | tar xO | sha256sum; docker rm $id >/dev/null"
+    );
+    on(node, &copy)
+}
+
+/// Removes the image and all that belongs to it from both nodes.
+fn without_image() {
+    for node in NODES {
+        node_sh(node, &format!("docker rmi -f {PUSHED}; docker image prune -f; rm -rf /root/pushed"), &[]);
+    }
+}
+
+/// What a push may leave on a node: other names of the image, and ports that lead to the operator.
+fn left_by_pushes(node: &str) -> String {
+    on(
+        node,
+        "docker images --digests --format '{{.Repository}}@{{.Digest}}' | grep hvdctl-push
+           ss -Hltnp src 127.0.0.1 | grep sshd; ls /var/lib/docker/tmp | grep GetImageBlob; true",
+    )
+}
+
+/// The bytes that a push has sent to node2.
+fn sent(done: &Done) -> u64 {
+    let document: Value = serde_json::from_str(&done.out).unwrap();
+    document["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "node2").unwrap()["sent"].as_u64().unwrap()
+}
+
+#[test]
+fn an_image_is_pushed_without_a_registry() {
+    let lab = Lab::empty();
+    without_image();
+    let _restore = Restore(without_image);
+    build("node1", "first", 1);
+    lab.hvdctl(&["image", "status", PUSHED]).code(1).says(&["node1  ", "node2  missing", "2 of 2 layers"]);
+    let done = lab.hvdctl(&["--json", "image", "push", PUSHED]).code(0);
+    let all = (BASE_MIB + 1) << 20;
+    assert!((all..all * 101 / 100).contains(&sent(&done)), "{}", done.out);
+    assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
+    lab.hvdctl(&["image", "status", PUSHED]).code(0).says(&["node[1-2] (2)"]);
+    lab.hvdctl(&["image", "push", PUSHED]).code(0).says(&["node[1-2] (2): unchanged\n", "nothing to do"]);
+
+    // of another last layer only that one is sent
+    build("node1", "second", 1);
+    let done = lab.hvdctl(&["--json", "image", "push", PUSHED, "--from", "node1"]).code(0);
+    assert!(((1 << 20)..(1 << 20) * 102 / 100).contains(&sent(&done)), "{}", done.out);
+    assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
+
+    // from a file of docker save, where a node has lost it
+    let file = lab.path().join("image.tar");
+    std::fs::write(&file, on_bytes("node1", &format!("docker save {PUSHED}"))).unwrap();
+    on("node2", &format!("docker rmi {PUSHED}"));
+    lab.hvdctl(&["image", "push", PUSHED, "--from", file.to_str().unwrap()]).code(0).says(&["node2: pushed"]);
+    assert_eq!(NODES.map(left_by_pushes), ["", ""]);
+}
+
+/// The standard output of a script on a node.
+fn on_bytes(node: &str, script: &str) -> Vec<u8> {
+    let done = crate::pool::node_command(node, &["sh", "-c", script]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    done.stdout
+}
+
+/// Runs `tc` for the interface that leads to the nodes.
+fn tc(arguments: &str) {
+    let mut command = Command::new("tc");
+    command.args(["qdisc"]).args(arguments.replace("BRIDGE", &network_bridge()).split(' '));
+    run(command, s(10));
+}
+
+#[test]
+fn a_push_that_is_cut_off_or_forbidden_leaves_nothing() {
+    let lab = Lab::empty();
+    without_image();
+    let _restore = Restore(without_image);
+    build("node1", "first", 20);
+    {
+        tc("add dev BRIDGE root tbf rate 20mbit burst 64kb latency 400ms");
+        let _fast = Restore(|| tc("del dev BRIDGE root"));
+        for signal in ["KILL", "INT"] {
+            let push = lab.start(&["image", "push", PUSHED]);
+            let pid = push.pid();
+            let began = "ls -s /var/lib/docker/tmp | awk '/GetImageBlob/ && $1 > 1000' | grep .";
+            assert!(eventually(s(60), || node_sh("node2", began, &[]).code == 0), "{}", push.err());
+            push.signal(signal);
+            let done = push.end(s(60));
+            if signal == "INT" {
+                done.code(130).complains(&["interrupted"]);
+                no_session_is_left(pid);
+            }
+            // its engine stops by itself
+            let blobs = "ls /var/lib/docker/tmp | grep GetImageBlob";
+            assert!(eventually(s(30), || node_sh("node2", blobs, &[]).code != 0), "after {signal}");
+        }
+        let is_clean = || left_by_pushes("node2").is_empty();
+        assert!(eventually(s(20), is_clean), "{}", left_by_pushes("node2"));
+    }
+    on("node2", "echo 'AllowTcpForwarding no' >/etc/ssh/sshd_config.d/00-test.conf && pkill -HUP -o -x sshd");
+    let _allowed = Restore(|| {
+        node_sh("node2", "rm -f /etc/ssh/sshd_config.d/00-test.conf; pkill -HUP -o -x sshd", &[]);
+    });
+    let done = lab.hvdctl(&["image", "push", PUSHED]).code(3).says(&["node1: unchanged\n"]);
+    done.complains(&["node2: cannot forward a port", "/etc/ssh/sshd_config.d/00-test.conf:1:AllowTcpForwarding no"]);
+    on("node2", "rm /etc/ssh/sshd_config.d/00-test.conf && pkill -HUP -o -x sshd");
+    lab.hvdctl(&["image", "push", PUSHED]).code(0).says(&["node2: pushed"]);
+    assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
+    assert_eq!(NODES.map(left_by_pushes), ["", ""]);
 }

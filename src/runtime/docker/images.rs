@@ -1,41 +1,75 @@
-//! Images: inspect and pull.
+//! Images: inspect, list, pull, export, name and remove.
 
-use super::{Runtime, message, none_for};
-use crate::error::{Kind, NodeError};
+use super::{Cause, MAKE_SPACE, Runtime, explain, message, none_for};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::runtime::progress::{PullProgress, TransferProgress};
 use crate::text::digest::hex;
+use crate::text::failure;
 use bollard::models::ImageInspect;
 use bollard::query_parameters as query;
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// The longest time without a message from an engine that pulls; it reports more often even while it verifies a large layer.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
 
+/// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
+const EXPORT_SILENCE: Duration = Duration::from_secs(900);
+
 /// An image on a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Image {
     /// Its id on the node. Engines with another image store give the same image another id.
     pub id: String,
     /// Hash of its layers and environment, which is the same on all nodes; `None` if it is not pulled yet.
     pub content: Option<String>,
+    /// The digests of its layers, the lowest first.
+    pub layers: Vec<String>,
+    /// Its bytes, as the engine counts them.
+    pub size: u64,
+    /// Its platform, e.g. `linux/amd64`.
+    pub platform: String,
+    /// When it was built, in RFC 3339.
+    pub created: Option<String>,
+}
+
+/// An image in an engine's list.
+#[derive(Debug, Clone)]
+pub struct ListedImage {
+    /// Its id.
+    pub id: String,
+    /// Its names with a tag or a digest.
+    pub names: Vec<String>,
+}
+
+/// Returns the hash of an image's layers and environment.
+pub fn image_content(layers: &[String], mut env: Vec<String>) -> String {
+    env.sort();
+    hex(&Sha256::digest([layers, &env].concat().join("\n"))[..6])
 }
 
 impl From<ImageInspect> for Image {
     fn from(inspect: ImageInspect) -> Image {
         let id = inspect.id.unwrap_or_default();
         let layers = inspect.root_fs.and_then(|root| root.layers).unwrap_or_default();
-        let mut env = inspect.config.and_then(|config| config.env).unwrap_or_default();
-        env.sort();
+        let env = inspect.config.and_then(|config| config.env).unwrap_or_default();
         let content = match layers.is_empty() {
             true => id.clone(),
-            false => hex(&Sha256::digest([layers, env].concat().join("\n"))[..6]),
+            false => image_content(&layers, env),
         };
-        Image { id, content: Some(content) }
+        let size = inspect.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
+        let platform = platform(inspect.os, inspect.architecture);
+        Image { id, content: Some(content), layers, size, platform, created: inspect.created }
     }
+}
+
+/// Formats a platform; it is empty if the engine does not report it.
+pub(super) fn platform(os: Option<String>, architecture: Option<String>) -> String {
+    os.zip(architecture).map_or_else(String::new, |(os, architecture)| format!("{os}/{architecture}"))
 }
 
 impl Runtime {
@@ -48,14 +82,80 @@ impl Runtime {
         Ok(self.call(&format!("inspect the image {image}"), inspected).await?.map(Image::from))
     }
 
-    /// Pulls an image from its registry without a login, and reports progress. There is no time-out, but the pull fails when the
+    /// Returns all images that have a name, or had one.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message.
+    pub async fn images(&self) -> Result<Vec<ListedImage>, NodeError> {
+        let options = query::ListImagesOptionsBuilder::new().build();
+        let listed = self.call("list the images", self.docker.list_images(Some(options))).await?;
+        let listed = listed.into_iter().map(|image| {
+            let names = [image.repo_tags, image.repo_digests].concat();
+            ListedImage { id: image.id, names }
+        });
+        Ok(listed.collect())
+    }
+
+    /// Gives an image another name.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message.
+    pub async fn tag(&self, image: &str, repository: &str, tag: &str) -> Result<(), NodeError> {
+        let options = query::TagImageOptionsBuilder::new().repo(repository).tag(tag).build();
+        let tagged = self.docker.tag_image(image, Some(options));
+        self.call(&format!("name the image {repository}:{tag}"), tagged).await
+    }
+
+    /// Removes a name of an image, and the image with its last name. Does nothing if there is no such name.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message.
+    pub async fn remove_name(&self, name: &str) -> Result<(), NodeError> {
+        let removed = none_for(&[404], self.docker.remove_image(name, None::<query::RemoveImageOptions>, None));
+        self.call("remove the temporary name of an image", removed).await.map(drop)
+    }
+
+    /// Writes an image as an archive, as `docker save` does, and reports progress. `size`: its bytes, as far as they are known.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] with the engine's message, [`Error::Local`] if the archive cannot be written.
+    pub async fn export(
+        &self,
+        image: &str,
+        size: u64,
+        sink: &mut (impl AsyncWrite + Unpin),
+        events: &Events,
+    ) -> Result<(), Error> {
+        let node = self.transport.node();
+        let operation = format!("export the image {image}");
+        let here = |error: std::io::Error| Error::Local(format!("cannot spool the image {image}: {error}"));
+        let silence = self.transport.limit().max(EXPORT_SILENCE);
+        let mut parts = std::pin::pin!(self.docker.export_image(image));
+        let (mut transfer, mut done) = (TransferProgress::new(node, events), 0);
+        loop {
+            let late = format!("no progress for {} s", silence.as_secs());
+            let next = timeout(silence, parts.next()).await;
+            let next = next.map_err(|_| NodeError::failed(node, &operation, late).kind(Kind::TimedOut))?;
+            let Some(part) = next else { break };
+            let part = part.map_err(|error| explain(node, &operation, &error))?;
+            sink.write_all(&part).await.map_err(here)?;
+            done += part.len() as u64;
+            transfer.report(&format!("exporting {image}"), done, size.max(done));
+        }
+        sink.flush().await.map_err(here)
+    }
+
+    /// Pulls an image from its registry without a login, and reports progress under the name `shown`. There is no time-out, but the pull fails when the
     /// engine reports nothing for minutes. When the future is dropped, the engine stops pulling.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.
-    pub async fn pull(&self, reference: &str, events: &Events) -> Result<(), NodeError> {
-        let failed =
-            |cause: String| NodeError::failed(self.transport.node(), &format!("pull the image {reference}"), cause);
+    pub async fn pull(&self, reference: &str, shown: &str, events: &Events) -> Result<(), NodeError> {
+        let failed = |cause: String| {
+            let is_full = failure::docker(&cause) == Some(Cause::NoSpace);
+            let failed = NodeError::failed(self.transport.node(), &format!("pull the image {shown}"), cause);
+            if is_full { failed.kind(Kind::NoSpace).hint(MAKE_SPACE) } else { failed }
+        };
         let silence = self.transport.limit().max(MAX_SILENCE);
         let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
         let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, None));
@@ -70,7 +170,7 @@ impl Runtime {
             let (layer, status) = (update.id.unwrap_or_default(), update.status.unwrap_or_default());
             layers.update(&layer, &status, bytes(detail.current), bytes(detail.total));
             let (verb, done, total) = layers.state();
-            transfer.report(&format!("{verb} {reference}"), done, total);
+            transfer.report(&format!("{verb} {shown}"), done, total);
         }
         Ok(())
     }

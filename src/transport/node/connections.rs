@@ -3,7 +3,7 @@
 
 use crate::error::NodeError;
 use crate::inventory::Node;
-use crate::transport::ssh::{Connection, Control, causes};
+use crate::transport::ssh::{Connection, Control, Forward, causes};
 use openssh::{Child, Session, Stdio};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,6 +153,14 @@ impl Connections {
         }
         drop(sessions);
         Ok((child, slot))
+    }
+
+    /// Lets a port of the node lead to a port of this machine.
+    ///
+    /// # Errors
+    /// As [`Control::forward`].
+    pub(super) async fn forward(&self, port: u16, operation: &str) -> Result<Forward, NodeError> {
+        self.control.forward(&self.node, port, operation, self.limit).await
     }
 
     /// Replaces a kept connection that is lost, once for all programs that find that out at the same time. The new one ends with the

@@ -24,6 +24,8 @@ use tokio::time::{Instant, sleep};
 
 /// The name of the call that opens the session.
 pub const CONNECT: &str = "connect";
+/// The name of the call that lets a port of the node lead to this machine.
+pub const FORWARD: &str = "forward";
 /// The name of the call that opens a connection to the Docker Engine.
 pub const DIAL: &str = "docker dial-stdio";
 
@@ -216,6 +218,10 @@ impl Nodes {
     pub async fn connect(&self, node: &str) -> Result<Node, NodeError> {
         let session = {
             let mut inner = self.inner();
+            if !inner.states.contains_key(node) {
+                // the operator's machine, as a source of images
+                return Err(NodeError::failed(node, "reach the Docker Engine", "there is none in this test"));
+            }
             inner.sessions += 1;
             inner.sessions
         };
@@ -275,6 +281,20 @@ impl Node {
     /// Whether the session has not been cut.
     pub fn is_connected(&self) -> bool {
         self.nodes.inner().cut.get(&self.name).is_none_or(|cut| self.session > *cut)
+    }
+
+    /// Lets a port of the node lead to one of this machine: the node is this machine.
+    ///
+    /// # Errors
+    /// Where the test says so.
+    pub async fn expose(&self, operation: &str) -> Result<(), NodeError> {
+        match self.arrives(FORWARD).await {
+            Some(words) => Err(NodeError::failed(&self.name, operation, words)),
+            None => {
+                self.ends(FORWARD).await;
+                Ok(())
+            }
+        }
     }
 
     /// Starts a program.

@@ -1,10 +1,13 @@
 //! The Docker Engine of a scripted node: the few requests that hvdctl makes, over HTTP/1.1, on a list of containers.
 
-use super::state::{Container, image_id};
+use super::state::{Container, State, image_id};
 use super::{DIAL, Node, Own};
+use crate::text::digest::hex;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 /// How often it looks whether a container has exited.
@@ -40,6 +43,7 @@ impl Node {
                 return 1;
             };
             let exits = call.strip_prefix("docker wait ").map(str::to_owned);
+            let is_export = call == "docker export";
             let (status, body) = match self.arrives(&call).await {
                 Some(words) => (500, json!({ "message": words })),
                 None => {
@@ -50,12 +54,19 @@ impl Node {
                             _ = input.fill_buf() => return 0,
                         }
                     }
-                    let answer = answer(self);
+                    let answer = match pushed_name(&request) {
+                        Some(name) => pull_from_hvdctl(self, &name).await,
+                        None => answer(self),
+                    };
                     self.ends(&call).await;
                     answer
                 }
             };
-            if own.stdout.write_all(&response(status, &body)).await.is_err() {
+            let answer = match is_export && status == 200 {
+                true => archive(&self.edit(|state| state.saved.clone())),
+                false => response(status, &body),
+            };
+            if own.stdout.write_all(&answer).await.is_err() {
                 break;
             }
         }
@@ -77,7 +88,20 @@ impl Node {
             found.unwrap_or_else(|| id.to_owned())
         };
         Some(match (request.method.as_str(), &parts[..]) {
-            ("GET", ["version"]) => ("docker version".into(), Box::new(|_| (200, json!({ "Version": "27.1.0" })))),
+            ("GET", ["version"]) => ("docker version".into(), Box::new(version)),
+            ("GET", ["info"]) => {
+                ("docker info".into(), Box::new(|_| (200, json!({ "DockerRootDir": "/var/lib/docker" }))))
+            }
+            ("GET", ["images", "json"]) => ("docker images".into(), Box::new(list_images)),
+            ("GET", ["images", _name @ .., "get"]) => ("docker export".into(), Box::new(|_| (200, Value::Null))),
+            ("POST", ["images", name @ .., "tag"]) => {
+                let (name, query) = (decoded(&name.join("/")), request.query.clone());
+                ("docker tag".into(), Box::new(move |node| tag(node, &name, &query)))
+            }
+            ("DELETE", ["images", name @ ..]) => {
+                let name = decoded(&name.join("/"));
+                ("docker untag".into(), Box::new(move |node| untag(node, &name)))
+            }
             ("GET", ["containers", "json"]) => ("docker list".into(), Box::new(list)),
             ("GET", ["images", name @ .., "json"]) => {
                 let name = decoded(&name.join("/"));
@@ -143,7 +167,110 @@ fn list(node: &Node) -> Answer {
     (200, json!(listed))
 }
 
+fn version(node: &Node) -> Answer {
+    let (os, arch) = node.edit(|state| state.platform);
+    (200, json!({ "Version": "27.1.0", "Os": os, "Arch": arch }))
+}
+
+fn list_images(node: &Node) -> Answer {
+    node.edit(|state| {
+        let listed = state.pulled.iter().map(|(name, image)| {
+            let (tags, digests) = if name.contains('@') { (vec![], vec![name]) } else { (vec![name], vec![]) };
+            json!({
+                "Id": image["Id"], "ParentId": "", "RepoTags": tags, "RepoDigests": digests, "Created": 0, "Size": 0,
+                "SharedSize": 0, "Labels": {}, "Containers": 0,
+            })
+        });
+        (200, json!(listed.collect::<Vec<_>>()))
+    })
+}
+
+fn tag(node: &Node, name: &str, query: &str) -> Answer {
+    let of = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)).map(decoded).unwrap_or_default();
+    let tagged = format!("{}:{}", of("repo="), of("tag="));
+    node.edit(|state| match pulled(state, name) {
+        Some(image) => {
+            state.pulled.insert(tagged, image);
+            (201, Value::Null)
+        }
+        None => (404, json!({ "message": format!("No such image: {name}") })),
+    })
+}
+
+fn untag(node: &Node, name: &str) -> Answer {
+    match node.edit(|state| state.pulled.remove(name)) {
+        Some(_) => (200, json!([{ "Untagged": name }])),
+        None => (404, json!({ "message": format!("No such image: {name}") })),
+    }
+}
+
+/// The name of the image that a request lets the engine pull from hvdctl; none for another request.
+fn pushed_name(request: &Request) -> Option<String> {
+    let name = request.query.split('&').find_map(|pair| pair.strip_prefix("fromImage=")).map(decoded)?;
+    (request.path == "images/create" && name.starts_with("127.0.0.1:")).then_some(name)
+}
+
+/// Pulls as an engine does: it asks only for layers that it does not have, and verifies each.
+async fn pull_from_hvdctl(node: &Node, name: &str) -> Answer {
+    match try_pull(node, name).await {
+        Ok(()) => (200, json!({ "status": "Pull complete" })),
+        Err(message) => (500, json!({ "message": message })),
+    }
+}
+
+async fn try_pull(node: &Node, name: &str) -> Result<(), String> {
+    let (repository, digest) = name.split_once('@').ok_or("no digest")?;
+    let (address, repository) = repository.split_once('/').ok_or("no repository")?;
+    let parse = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).map_err(|error| error.to_string());
+    let manifest = parse(&fetch(address, &format!("/v2/{repository}/manifests/{digest}"), digest).await?)?;
+    let blob = async |of: &Value| {
+        let digest = of["digest"].as_str().unwrap_or_default();
+        fetch(address, &format!("/v2/{repository}/blobs/{digest}"), digest).await
+    };
+    let config = parse(&blob(&manifest["config"]).await?)?;
+    for layer in manifest["layers"].as_array().into_iter().flatten() {
+        let digest = layer["digest"].as_str().unwrap_or_default();
+        if !node.edit(|state| state.layers.contains(digest)) {
+            blob(layer).await?;
+            node.edit(|state| state.layers.insert(digest.to_owned()));
+        }
+    }
+    let image = json!({
+        "Id": manifest["config"]["digest"], "Os": config["os"], "Architecture": config["architecture"], "Size": 2048,
+        "Created": config["created"], "Config": { "Env": config["config"]["Env"] },
+        "RootFS": { "Type": "layers", "Layers": config["rootfs"]["diff_ids"] },
+    });
+    node.edit(|state| state.pulled.insert(name.to_owned(), image));
+    Ok(())
+}
+
+async fn fetch(address: &str, path: &str, digest: &str) -> Result<Vec<u8>, String> {
+    let get = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = get.await.map_err(|error| error.to_string())?;
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or("no answer")?;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let body = answer[end + 4..].to_vec();
+    let found = format!("sha256:{}", hex(&Sha256::digest(&body)));
+    if head.starts_with("HTTP/1.1 200") && found == digest { Ok(body) } else { Err(format!("{path}: {head}")) }
+}
+
+/// The image of this name or id that was pulled from hvdctl.
+fn pulled(state: &State, name: &str) -> Option<Value> {
+    let is_it = |own: &str, image: &Value| own == name || image["Id"] == name;
+    state.pulled.iter().find(|(own, image)| is_it(own, image)).map(|(_, image)| image.clone())
+}
+
 fn image(node: &Node, name: &str) -> Answer {
+    if let Some(image) = node.edit(|state| pulled(state, name)) {
+        return (200, image);
+    }
     match node.edit(|state| state.images.iter().any(|image| image == name).then_some(state.are_old)) {
         Some(true) => (200, json!({ "Id": "sha256:01d", "RootFS": { "Type": "layers", "Layers": ["sha256:0"] } })),
         Some(false) => (200, json!({ "Id": image_id(name), "RootFS": { "Type": "layers", "Layers": ["sha256:1"] } })),
@@ -153,7 +280,7 @@ fn image(node: &Node, name: &str) -> Answer {
 
 /// An image's name as a URL has it.
 fn decoded(name: &str) -> String {
-    name.replace("%3A", ":").replace("%2F", "/")
+    name.replace("%3A", ":").replace("%2F", "/").replace("%40", "@")
 }
 
 fn pull(node: &Node, name: &str) -> Answer {
@@ -174,7 +301,11 @@ fn create(node: &Node, name: &str, body: &Value) -> Answer {
         if state.container(name).is_some() {
             return (409, json!({ "message": format!("Conflict. The container name \"/{name}\" is already in use") }));
         }
-        (201, json!({ "Id": state.create(name, image, labels), "Warnings": [] }))
+        let id = state.create(name, image, labels);
+        if let Some(pulled) = state.pulled.get(image).and_then(|pulled| pulled["Id"].as_str()).map(str::to_owned) {
+            state.containers.iter_mut().filter(|c| c.id == id).for_each(|c| c.image.clone_from(&pulled));
+        }
+        (201, json!({ "Id": id, "Warnings": [] }))
     })
 }
 
@@ -246,6 +377,12 @@ fn response(status: u16, body: &Value) -> Vec<u8> {
         }
     }
     .into_bytes()
+}
+
+/// The answer with an archive.
+fn archive(bytes: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 -\r\ncontent-type: application/x-tar\r\ncontent-length: {}\r\n\r\n", bytes.len());
+    [head.as_bytes(), bytes].concat()
 }
 
 /// Reads a request; none where the connection has ended.

@@ -15,10 +15,11 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 23] = scripts![
+const SCRIPTS: [(&str, &str); 25] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
+    "image_space.sh",
     "job_end.sh",
     "job_files.sh",
     "job_follow.sh",
@@ -38,6 +39,7 @@ const SCRIPTS: [(&str, &str); 23] = scripts![
     "past_write.sh",
     "wait_port.sh",
     "purge.sh",
+    "sshd_forwarding.sh",
     "worker_ready.sh"
 ];
 
@@ -132,6 +134,8 @@ impl Node {
                 }
                 if listens() { Ok(String::new()) } else { Err((1, String::new())) }
             }
+            "image_space.sh" => Ok(self.edit(|state| state.free_space(&variable(text, "directories")))),
+            "sshd_forwarding.sh" => Ok(self.edit(|state| state.sshd.clone())),
             "worker_ready.sh" => Ok(self.edit(|state| state.worker_gpus())),
             "drain.sh" => {
                 let mark = variable(text, "mark");

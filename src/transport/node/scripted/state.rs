@@ -1,7 +1,8 @@
 //! What a scripted node holds, and how it tells that to hvdctl's scripts.
 
 use super::jobs::{Directory, clock};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The image that every scripted node has.
 pub const IMAGE: &str = "test/horovod:1";
@@ -19,6 +20,18 @@ pub struct State {
     pub are_old: bool,
     /// Whether there is a registry from which the engine gets every image.
     pub has_registry: bool,
+    /// The images that were pulled from hvdctl by their names, as the engine describes them.
+    pub pulled: BTreeMap<String, Value>,
+    /// The digests of the layers that were pulled from there.
+    pub layers: BTreeSet<String>,
+    /// The archive that its engine writes of every image.
+    pub saved: Vec<u8>,
+    /// The free bytes of its disk.
+    pub free: u64,
+    /// The platform of its engine: operating system and architecture.
+    pub platform: (&'static str, &'static str),
+    /// The lines of sshd's configuration about forwarded ports.
+    pub sshd: String,
     /// The containers that its engine has.
     pub containers: Vec<Container>,
     /// The files of the cluster's key directory by name; none where there is no directory.
@@ -116,6 +129,12 @@ impl State {
             images: vec![IMAGE.to_owned()],
             are_old: false,
             has_registry: false,
+            pulled: BTreeMap::new(),
+            layers: BTreeSet::new(),
+            saved: Vec::new(),
+            free: 1 << 40,
+            platform: ("linux", "amd64"),
+            sshd: String::new(),
             containers: Vec::new(),
             keys: None,
             lease: None,
@@ -191,6 +210,11 @@ impl State {
         }
         let of_gpus = |line: &&str| ["nvidia-smi ", "gpu ", "mig "].iter().any(|key| line.starts_with(key));
         self.facts.lines().filter(of_gpus).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// What `image_space.sh` says of these directories.
+    pub fn free_space(&self, directories: &str) -> String {
+        directories.lines().map(|directory| format!("{} {directory}\n", self.free)).collect()
     }
 
     /// What `facts.sh` says.

@@ -1,0 +1,373 @@
+//! `hvdctl image`.
+
+use super::Outcome;
+use super::context::{ConnectedNodes, Context, node_rows};
+use super::output::{ImagePushNode, ImageStatusNode, NodeEntry, Nodes};
+use crate::cli::{ImagePush, ImageStatus};
+use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, host_name};
+use crate::error::{Error, NodeError, Verdict};
+use crate::event::{Events, Step};
+use crate::image::names::repository_and_tag;
+use crate::image::push::{Push, Receiver};
+use crate::image::source::Source;
+use crate::image::status::{NodeImage, are_equal, common, missing_layers};
+use crate::inventory::{IMAGE, Inventory};
+use crate::render::table::table;
+use crate::runtime::{Image, Runtime};
+use crate::text::nodeset;
+use crate::text::units::human;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// `image status`.
+pub async fn status(options: &ImageStatus, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let image = image_name(options.name.as_deref(), target)?;
+    let observe = async |member: Member| {
+        let _step = events.begin(&member.node.name, Step::OBSERVING);
+        let own = events.report(async { member.runtime().await?.image(image).await }.await)?;
+        Ok((member.node.name, own))
+    };
+    let NodeResults { ok, failed } = context.connect().await?.then(events, observe).await;
+    Ok(status_outcome(image, &ok, &failed, SystemTime::now()))
+}
+
+/// Returns the image that was named, or that of the cluster.
+///
+/// # Errors
+/// If no image can have this name.
+fn image_name<'a>(named: Option<&'a str>, target: &'a Target) -> Result<&'a str, Error> {
+    let Some(image) = named else { return Ok(&target.cluster().image) };
+    IMAGE.read(image).map_err(|why| {
+        let message = format!("{} is no name of an image: {why}", nodeset::printable(image));
+        Error::usage(message, "name it as docker images does")
+    })?;
+    Ok(image)
+}
+
+pub(super) fn status_outcome(
+    image: &str,
+    nodes: &[(String, Option<Image>)],
+    failed: &[NodeError],
+    now: SystemTime,
+) -> Outcome {
+    let all: Vec<NodeImage<'_>> = nodes.iter().map(|(node, own)| (node.as_str(), own.as_ref())).collect();
+    let common = common(&all);
+    let lacks = |own: Option<&Image>| common.map(|common| missing_layers(own, common));
+    let row = |own: Option<&Image>| {
+        let text = |text: &dyn Fn(&Image) -> String| own.map_or_else(|| "–".to_owned(), text);
+        vec![
+            own.map_or_else(|| "missing".to_owned(), |own| short(&own.id)),
+            text(&|own| own.content.clone().unwrap_or_default()),
+            text(&|own| human(own.size)),
+            text(&|own| own.platform.clone()),
+            text(&|own| own.created.as_deref().and_then(|created| age(created, now)).unwrap_or_else(|| "–".into())),
+            match (lacks(own), common) {
+                (Some(count @ 1..), Some(common)) => format!("{count} of {} layers", common.layers.len()),
+                _ => "–".to_owned(),
+            },
+        ]
+    };
+    let alike = nodeset::alike(all.iter().map(|(node, own)| (row(*own), *node)));
+    let rows = alike.into_iter().map(|(cells, nodes)| [vec![with_count(&nodes)], cells].concat());
+    let unread = failed.iter().map(|error| {
+        vec![error.node.clone(), if error.is_unreachable() { "unreachable" } else { "failed" }.to_owned()]
+    });
+    let header = ["NODES", "IMAGE", "CONTENT", "SIZE", "PLATFORM", "AGE", "LACKS"];
+    let mut text = format!("{image}\n{}", table(&header, rows.chain(unread)));
+    let is_good = are_equal(&all);
+    if !is_good {
+        text.push_str("hint: hvdctl image push gives all nodes the same image\n");
+    }
+    let entry = |(node, own): &(String, Option<Image>)| {
+        let (lacking_layers, own) = (lacks(own.as_ref()).unwrap_or(0), own.as_ref());
+        let details = ImageStatusNode {
+            image: image.to_owned(),
+            id: own.map(|own| own.id.clone()),
+            content: own.and_then(|own| own.content.clone()),
+            size: own.map(|own| own.size),
+            platform: own.map(|own| own.platform.clone()),
+            created: own.and_then(|own| own.created.clone()),
+            lacking_layers,
+        };
+        let is_same =
+            own.is_some() && own.and_then(|own| own.content.as_ref()) == common.and_then(|c| c.content.as_ref());
+        NodeEntry::new(node, is_same, details)
+    };
+    let entries = nodes.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
+    Outcome::new(Verdict::of_check(is_good, nodes.len(), failed), text, Nodes { nodes: entries })
+}
+
+fn short(id: &str) -> String {
+    id.trim_start_matches("sha256:").chars().take(12).collect()
+}
+
+fn with_count(nodes: &[&str]) -> String {
+    if nodes.len() == 1 { nodes[0].to_owned() } else { format!("{} ({})", nodeset::fold(nodes), nodes.len()) }
+}
+
+/// Formats how long ago an image was built, in its largest unit.
+fn age(created: &str, now: SystemTime) -> Option<String> {
+    let seconds = now.duration_since(humantime::parse_rfc3339(created).ok()?).ok()?.as_secs();
+    let (count, unit) = match seconds {
+        0..3600 => (seconds / 60, "min"),
+        3600..172_800 => (seconds / 3600, "h"),
+        _ => (seconds / 86_400, "d"),
+    };
+    Some(format!("{count} {unit}"))
+}
+
+/// Where an image is taken from.
+pub(super) enum SourceChoice {
+    /// A node that has it, or else this machine's engine.
+    Anywhere,
+    /// This machine's engine.
+    Local,
+    /// A node of the inventory.
+    Node(String),
+    /// An archive.
+    File(PathBuf),
+}
+
+impl SourceChoice {
+    /// # Errors
+    /// If it names neither a node nor a file.
+    fn parse(from: Option<&str>, inventory: &Inventory) -> Result<SourceChoice, Error> {
+        let Some(from) = from else { return Ok(SourceChoice::Anywhere) };
+        if from == "local" {
+            return Ok(SourceChoice::Local);
+        }
+        if inventory.nodes.iter().any(|node| node.name == from) {
+            return Ok(SourceChoice::Node(from.to_owned()));
+        }
+        if Path::new(from).exists() {
+            return Ok(SourceChoice::File(from.into()));
+        }
+        let message = format!("--from {}: there is no node and no file of this name", nodeset::printable(from));
+        Err(Error::usage(message, "name a node of the inventory, a file of docker save, or local"))
+    }
+}
+
+/// An engine that has the image.
+struct Origin {
+    engine: Runtime,
+    image: Image,
+    name: String,
+}
+
+/// `image push`.
+pub async fn push(options: &ImagePush, context: &Context) -> Result<Outcome, Error> {
+    let target = &context.target;
+    let image = image_name(options.name.as_deref(), target)?;
+    if repository_and_tag(image).is_none() {
+        return Err(Error::usage(
+            format!("{image} has no tag, and a node would have no name for it"),
+            "give the image a name (docker tag), and push that",
+        ));
+    }
+    let from = SourceChoice::parse(options.from.as_deref(), &target.inventory)?;
+    let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
+    let nodes = context.lock_each(nodes).await?;
+    Ok(pushed(give(&from, image, nodes, context).await?, &offline))
+}
+
+/// Gives an image to those of these locked nodes that lack it.
+///
+/// # Errors
+/// If there is no image to give, or the command is cancelled.
+pub(super) async fn give(
+    from: &SourceChoice,
+    image: &str,
+    nodes: NodeResults<Member>,
+    context: &Context,
+) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
+    let Context { target, events, session, .. } = context;
+    let observe = async |member| Receiver::observe(member, image, &target.cluster().name, events).await;
+    let observing = async { Ok(nodes.then(events, observe).await) };
+    let receivers: NodeResults<Receiver> = session.cancellation.run(observing).await?;
+    if receivers.ok.is_empty() {
+        return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
+    }
+    let origin = session.cancellation.run(origin(from, image, &receivers.ok, context)).await?;
+    let receivers = match &origin {
+        Some(Origin { image: own, .. }) => {
+            receivers.then(events, async |receiver| receiver.adopt(own, image).await).await
+        }
+        None => receivers,
+    };
+    session.cancellation.check()?;
+    if receivers.ok.is_empty() {
+        return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
+    }
+    let source = match (from, &origin) {
+        (SourceChoice::File(path), _) => {
+            let platform = receivers.ok[0].engine.platform.clone();
+            Some(session.cancellation.run(Source::from_file(path, image, &platform)).await?)
+        }
+        (_, Some(Origin { engine, image: own, name })) => {
+            let is_lacking = |receiver: &Receiver| own.content.as_deref().is_none_or(|content| receiver.lacks(content));
+            match receivers.ok.iter().any(is_lacking) {
+                true => Some(session.cancellation.run(Source::from_engine(engine, image, own, name, events)).await?),
+                false => None,
+            }
+        }
+        (_, None) => None,
+    };
+    deliver(image, source.as_ref(), receivers, context).await
+}
+
+/// Returns the engine that has the image; `None` for a file.
+///
+/// # Errors
+/// If there is none, or the nodes have different images and none was chosen.
+async fn origin(
+    from: &SourceChoice,
+    image: &str,
+    receivers: &[Receiver],
+    context: &Context,
+) -> Result<Option<Origin>, Error> {
+    let missing = |place: &str| {
+        let hint =
+            "see where it is: hvdctl image status; name another source with --from NODE, --from FILE or --from local";
+        Error::check(format!("the image {image} is {place}"), hint)
+    };
+    let of_receiver = |receiver: &Receiver| {
+        let (engine, name) = (receiver.engine.clone(), receiver.name().to_owned());
+        receiver.image.clone().map(|image| Origin { engine, image, name })
+    };
+    match from {
+        SourceChoice::File(_) => Ok(None),
+        SourceChoice::Local => {
+            let local = local(image, context).await.map(Some);
+            local.map_err(|why| missing(&format!("not taken from this machine: {why}")))
+        }
+        SourceChoice::Node(node) => {
+            if let Some(receiver) = receivers.iter().find(|receiver| receiver.name() == node) {
+                return of_receiver(receiver).map(Some).ok_or_else(|| missing(&format!("not on {node}")));
+            }
+            let only = context.target.only([node.clone()]);
+            found(image, &context.fleet.all(&only, &context.events).await?)
+                .await?
+                .map(Some)
+                .ok_or_else(|| missing(&format!("not on {node}")))
+        }
+        SourceChoice::Anywhere => {
+            let having: Vec<_> =
+                receivers.iter().filter_map(|r| Some((r.image.as_ref()?.content.clone(), r))).collect();
+            let alike = nodeset::alike(having);
+            match &alike[..] {
+                [] => {
+                    let local = local(image, context).await.map(Some);
+                    local.map_err(|why| missing(&format!("on no selected node; {why}")))
+                }
+                [(_, nodes)] => Ok(nodes.first().and_then(|receiver| of_receiver(receiver))),
+                _ => {
+                    let text = |(content, nodes): &(Option<String>, Vec<&Receiver>)| {
+                        let names: Vec<&str> = nodes.iter().map(|receiver| receiver.name()).collect();
+                        format!("{} has {}", nodeset::fold(&names), content.as_deref().unwrap_or("another"))
+                    };
+                    let texts: Vec<String> = alike.iter().map(text).collect();
+                    let message = format!("the nodes have different images {image}: {}", texts.join(", "));
+                    Err(Error::check(message, "choose one with --from NODE"))
+                }
+            }
+        }
+    }
+}
+
+/// Returns the engine of the first of these nodes, if it has the image.
+async fn found(image: &str, members: &[Member]) -> Result<Option<Origin>, Error> {
+    let Some(member) = members.first() else { return Ok(None) };
+    let engine = member.runtime().await?;
+    let own = engine.image(image).await?;
+    Ok(own.map(|image| Origin { engine, image, name: member.node.name.clone() }))
+}
+
+/// Returns this machine's engine, or why it gives no image.
+async fn local(image: &str, context: &Context) -> Result<Origin, String> {
+    let name = Some(host_name()).filter(|name| !name.is_empty()).unwrap_or("localhost".into());
+    let unusable = |cause: String| format!("this machine's engine cannot be asked: {cause}");
+    let asking = async {
+        let target = Target::new(Inventory::local(&name, image), None)?;
+        // an engine that is not installed here is no failure of a node
+        let (quiet, _) = Events::channel();
+        found(image, &context.fleet.here().all(&target, &quiet).await?).await
+    };
+    match asking.await {
+        Ok(origin) => origin.ok_or_else(|| "this machine does not have it".to_owned()),
+        Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) if !failed.is_empty() => {
+            Err(unusable(failed[0].message.clone()))
+        }
+        Err(error) => Err(unusable(error.to_string())),
+    }
+}
+
+/// Delivers the image to those that lack it. When the command is cancelled, the engines stop pulling, and what they have is removed.
+async fn deliver(
+    image: &str,
+    source: Option<&Source>,
+    receivers: NodeResults<Receiver>,
+    context: &Context,
+) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
+    let Context { target, events, session, .. } = context;
+    let cluster = &target.cluster().name;
+    let entry = |node: &str, sent: Option<u64>| {
+        NodeEntry::new(node, true, ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) })
+    };
+    let had_it = |receiver: &Receiver| entry(receiver.name(), receiver.is_renamed.then_some(0));
+    let Some(source) = source else {
+        let ok = receivers.ok.iter().map(had_it).collect();
+        return Ok(NodeResults { ok, failed: receivers.failed });
+    };
+    let push = Push::begin(image, source, cluster, events).await;
+    let push = push.map_err(|error| Error::Local(format!("cannot serve the image on 127.0.0.1: {error}")))?;
+    let all = receivers.ok.clone();
+    let deliver = async |receiver: Receiver| {
+        if !receiver.lacks(&source.image.content) {
+            session.progress.done(receiver.name());
+            return Ok(had_it(&receiver));
+        }
+        let sent = push.deliver(&receiver).await?;
+        session.progress.record(receiver.name(), format!("pushed {image}"));
+        session.progress.done(receiver.name());
+        events.done(receiver.name(), format!("has {image}"));
+        Ok(entry(receiver.name(), Some(sent)))
+    };
+    let delivering = async { Ok(receivers.then(events, deliver).await) };
+    let results = session.cancellation.run(delivering).await;
+    if results.is_err() {
+        for_each_node(all, async |receiver: Receiver| receiver.clean(cluster).await).await;
+    }
+    let results = results?;
+    session.progress.failed(&results.failed);
+    Ok(results)
+}
+
+pub(super) fn pushed(nodes: NodeResults<NodeEntry<ImagePushNode>>, offline: &[NodeError]) -> Outcome {
+    let mut text = node_rows(&nodes.ok, |node| match node.changed {
+        true if node.sent == 0 => "named: it had the image under another name".to_owned(),
+        true => format!("pushed, {} sent", human(node.sent)),
+        false => "unchanged".to_owned(),
+    });
+    let changed = nodes.ok.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
+    if changed == 0 && nodes.failed.is_empty() {
+        text.push_str("nothing to do: every node has this image\n");
+    }
+    Outcome::of_nodes(text, nodes, offline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn ages_have_one_unit() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let of = |seconds: u64| age("1970-01-02T00:00:00.123456789Z", at(86_401 + seconds));
+        let ages = [0, 3599, 3600, 172_799, 172_801].map(|seconds| of(seconds).unwrap());
+        assert_eq!(ages, ["0 min", "59 min", "1 h", "47 h", "2 d"]);
+        assert_eq!(age("never", at(0)), None);
+        assert_eq!(age("1970-01-02T00:00:00Z", at(0)), None, "it was built in the future");
+    }
+}

@@ -1,0 +1,256 @@
+//! `image status` and `image push`, with nodes whose engines pull from hvdctl's registry over real sockets.
+
+use super::*;
+use crate::image::names::sha256;
+use crate::inventory::Pull;
+use crate::transport::node::scripted::{FORWARD, Fault};
+use serde_json::json;
+use std::path::PathBuf;
+
+const BASE: &[u8] = b"the layers below";
+
+/// Writes an archive of an image with these layers as `docker save` does.
+fn archive(dir: &Path, layers: &[&[u8]], architecture: &str) -> PathBuf {
+    let diff_ids: Vec<String> = layers.iter().map(|layer| sha256(layer)).collect();
+    let config = json!({
+        "architecture": architecture, "os": "linux", "config": { "Env": ["A=1"] }, "created": "2026-01-01T00:00:00Z",
+        "rootfs": { "type": "layers", "diff_ids": diff_ids },
+    });
+    let names: Vec<String> = (0..layers.len()).map(|number| format!("{number}/layer.tar")).collect();
+    let manifest = json!([{ "Config": "config.json", "RepoTags": ["app:1"], "Layers": names }]);
+    let path = dir.join("app.tar");
+    let mut tar = tar::Builder::new(std::fs::File::create(&path).unwrap());
+    let mut put = |name: &str, bytes: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        tar.append_data(&mut header, name, bytes).unwrap();
+    };
+    names.iter().zip(layers).for_each(|(name, layer)| put(name, layer));
+    put("config.json", config.to_string().as_bytes());
+    put("manifest.json", manifest.to_string().as_bytes());
+    tar.finish().unwrap();
+    path
+}
+
+/// The names of the images that a node has from hvdctl.
+fn names(nodes: &Nodes, node: &str) -> Vec<String> {
+    nodes.state(node).pulled.into_keys().collect()
+}
+
+/// Pushes `app:1` from an archive, with these options before the command.
+async fn push(nodes: &Nodes, file: &Path, options: &str) -> Done {
+    hvdctl(nodes, format!("{options} image push app:1 --from {}", file.display()).trim_start()).await
+}
+
+/// The bytes that were sent to each node, by the document of a push.
+fn sent(done: &Done) -> Vec<u64> {
+    let document = done.document();
+    document["nodes"].as_array().unwrap().iter().map(|node| node["sent"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_is_pushed_to_the_nodes_that_lack_it() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "--on node1").await.code(0).says(&["node1: pushed, "]);
+    assert_eq!([names(&nodes, "node1"), names(&nodes, "node2")], [vec!["app:1".to_owned()], Vec::new()]);
+    let done = push(&nodes, &file, "").await;
+    done.code(0).says(&["node1: unchanged\n", "node2: pushed, "]);
+    assert_eq!(NODES.map(|node| names(&nodes, node)), ["app:1", "app:1"].map(|name| vec![name.to_owned()]));
+    push(&nodes, &file, "").await.code(0).says(&["nothing to do: every node has this image"]);
+    assert_given_back(&nodes, "after the pushes");
+
+    // another last layer: only that one is sent, and the configuration
+    let changed = archive(dir.path(), &[BASE, b"second"], "amd64");
+    let config = nodes.state("node1").pulled["app:1"]["Id"].clone();
+    let done = push(&nodes, &changed, "--json").await;
+    let bytes = sent(done.code(0));
+    assert_eq!(bytes[0], bytes[1]);
+    assert!(bytes[0] < (BASE.len() + b"second".len() + 500) as u64, "{bytes:?}");
+    assert!(NODES.iter().all(|node| nodes.state(node).layers.len() == 3), "the base was pulled once");
+    assert_ne!(nodes.state("node1").pulled["app:1"]["Id"], config);
+    assert_eq!(NODES.map(|node| names(&nodes, node)), ["app:1", "app:1"].map(|name| vec![name.to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_the_image_under_another_name_is_sent_nothing() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "").await.code(0);
+    nodes.edit("node2", |state| {
+        let image = state.pulled.remove("app:1").unwrap();
+        state.pulled.insert("app:old".into(), image);
+    });
+    let done = hvdctl(&nodes, "image push app:1 --from node1").await;
+    done.code(0).says(&["node1: unchanged\n", "node2: named: it had the image under another name\n"]);
+    assert_eq!(names(&nodes, "node2"), ["app:1", "app:old"]);
+    assert_eq!(nodes.count("docker export"), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_says_what_is_missing_where() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    hvdctl(&nodes, "image status").await.code(0).says(&["test/horovod:1\n", "node[1-2] (2)"]);
+    let done = hvdctl(&nodes, "image status app:1").await;
+    done.code(1).says(&["node[1-2] (2)  missing", "hint: hvdctl image push"]);
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "--on node1").await.code(0);
+    let done = hvdctl(&nodes, "image status app:1").await;
+    done.code(1).says(&["node1 ", "linux/amd64", "node2  missing", "2 of 2 layers\n"]);
+    let changed = archive(dir.path(), &[BASE, b"second"], "amd64");
+    push(&nodes, &changed, "--on node2").await.code(0);
+    let done = hvdctl(&nodes, "image status app:1 --json").await;
+    let document = done.code(1).document();
+    let of = |node: usize, field: &str| document["nodes"][node][field].clone();
+    assert_eq!([of(0, "lacking_layers"), of(1, "lacking_layers")], [json!(0), json!(1)]);
+    assert_eq!([of(0, "ok"), of(1, "ok")], [json!(true), json!(false)]);
+    assert_ne!(of(0, "content"), of(1, "content"));
+    push(&nodes, &changed, "").await.code(0);
+    hvdctl(&nodes, "image status app:1").await.code(0);
+    nodes.fault("node2", "docker image", Fault::Fails("no".into()));
+    hvdctl(&nodes, "image status app:1").await.code(3).says(&["node1 ", "node2  failed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_prevents_a_push_is_named_and_other_nodes_get_the_image() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[&[7; 5000], b"first"], "amd64");
+    nodes.edit("node2", |state| state.platform = ("linux", "arm64"));
+    let done = push(&nodes, &file, "").await;
+    done.code(3).says(&["node1: pushed"]).complains(&[
+        "node2: cannot push the image app:1: the image is for linux/amd64, and the platform of the node is linux/arm64",
+    ]);
+    nodes.edit("node2", |state| (state.platform, state.free) = (("linux", "amd64"), 9999));
+    let done = push(&nodes, &file, "").await;
+    done.code(3)
+        .complains(&["node2: cannot push the image app:1: /var/lib/docker has 9.8 KiB free, and it takes 9.8 KiB"]);
+    nodes.edit("node2", |state| state.free = 1 << 30);
+
+    nodes.fault("node2", FORWARD, Fault::Fails("remote port forwarding failed for listen port 0".into()));
+    let line = "/etc/ssh/sshd_config:57:AllowTcpForwarding no\n";
+    nodes.edit("node2", |state| state.sshd = line.into());
+    let done = push(&nodes, &file, "").await;
+    done.code(3).complains(&["node2: cannot forward a port for the image", "hint: allow it", line.trim()]);
+    nodes.edit("node2", |state| state.sshd.clear());
+    push(&nodes, &file, "").await.code(3).complains(&["no-port-forwarding"]);
+    nodes.repair();
+
+    nodes.fault("node2", "docker pull", Fault::Fails("write /var/lib/docker/tmp/x: no space left on device".into()));
+    let done = push(&nodes, &file, "").await;
+    done.code(3).complains(&["node2: cannot pull the image app:1: write", "hint: free space on that node"]);
+    nodes.repair();
+    nodes.fault("node2", "docker pull", Fault::Silent);
+    push(&nodes, &file, "").await.code(3).complains(&["node2: cannot pull the image app:1: no progress"]);
+    nodes.repair();
+    assert_eq!(names(&nodes, "node2"), [""; 0]);
+    push(&nodes, &file, "").await.code(0).says(&["node1: unchanged\n", "node2: pushed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_has_no_image_is_named_before_anything_is_changed() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    hvdctl(&nodes, "image push").await.code(0).says(&["nothing to do"]);
+    hvdctl(&nodes, "image push app:1 --from node1").await.code(1).complains(&["the image app:1 is not on node1"]);
+    hvdctl(&nodes, "image push app:1 --from node9").await.code(2).complains(&["no node and no file of this name"]);
+    hvdctl(&nodes, &format!("image push app@sha256:{}", "0".repeat(64))).await.code(2).complains(&["has no tag"]);
+    hvdctl(&nodes, "image push ../x").await.code(2).complains(&["../x is no name of an image"]);
+    push(&nodes, dir.path(), "").await.code(2).complains(&["is not a file"]);
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..520]).unwrap();
+    push(&nodes, &file, "").await.code(1).complains(&["it is truncated: it ends within 0/layer.tar"]);
+    let mut damaged = whole.clone();
+    damaged[512] ^= 1;
+    std::fs::write(&file, damaged).unwrap();
+    push(&nodes, &file, "").await.code(1).complains(&["its 0/layer.tar is damaged"]);
+    assert!(NODES.iter().all(|node| nodes.state(node).pulled.is_empty()));
+
+    // the nodes have different images of this name
+    std::fs::write(&file, whole).unwrap();
+    push(&nodes, &file, "--on node1").await.code(0);
+    push(&nodes, &archive(dir.path(), &[BASE, b"second"], "amd64"), "--on node2").await.code(0);
+    let done = hvdctl(&nodes, "image push app:1").await;
+    done.code(1).complains(&["the nodes have different images app:1: node1 has ", "hint: choose one with --from NODE"]);
+    assert_given_back(&nodes, "after refusals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_that_is_stopped_at_any_call_leaves_nothing_behind_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    let fresh = Nodes::new(&NODES);
+    let mut moment = 0;
+    loop {
+        let nodes = fresh.copy();
+        let (sender, signals) = mpsc::unbounded_channel();
+        nodes.watch(move |at| {
+            if at.number == moment {
+                let _ = sender.send(2);
+            }
+        });
+        let done = hvdctl_with(&nodes, &format!("image push app:1 --from {}", file.display()), signals).await;
+        assert_given_back(&nodes, "after the signal");
+        nodes.unwatch();
+        if done.code == 0 {
+            break;
+        }
+        assert_eq!(done.code, 130, "{done}");
+        for node in NODES {
+            let left = names(&nodes, node);
+            assert!(left.iter().all(|name| name == "app:1"), "{node}: {left:?} at moment {moment}");
+        }
+        push(&nodes, &file, "").await.code(0);
+        assert_eq!(NODES.map(|node| names(&nodes, node)), ["app:1", "app:1"].map(|name| vec![name.to_owned()]));
+        moment += 3;
+    }
+    assert!(moment > 20, "it was stopped at {moment} moments only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_that_a_killed_push_has_left_is_removed_by_the_next_one() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "").await.code(0);
+    let temporary = |cluster| {
+        let repository = crate::image::names::temporary_repository(cluster, "0123");
+        format!("127.0.0.1:4000/{repository}@sha256:00")
+    };
+    nodes.edit("node2", |state| {
+        let image = state.pulled["app:1"].clone();
+        state.pulled.insert(temporary("lab"), image.clone());
+        state.pulled.insert(temporary("other"), image);
+    });
+    push(&nodes, &file, "").await.code(0).says(&["nothing to do"]);
+    assert_eq!(
+        names(&nodes, "node2"),
+        [temporary("other"), "app:1".to_owned()],
+        "that of another cluster may be in use"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    nodes.edit("node2", |state| state.images.clear());
+    let mut inventory = inventory(&nodes);
+    inventory.cluster.pull = Pull::Peers;
+    inventory.cluster.image = "app:1".into();
+    push(&nodes, &file, "--on node1").await.code(0);
+    let saved = std::fs::read(&file).unwrap();
+    nodes.edit("node1", |state| state.saved = saved);
+    let up = async |line| hvdctl_on(&nodes, inventory.clone(), line, mpsc::unbounded_channel().1).await;
+    up("up --dry-run").await.code(0).says(&["node1: start hworker", "node2: pull app:1, start hworker"]);
+    assert_eq!(names(&nodes, "node2"), [""; 0]);
+    up("up").await.code(0).says(&["node1: start hworker", "node2: pull app:1, start hworker"]);
+    assert_eq!(NODES.map(|node| names(&nodes, node)), ["app:1", "app:1"].map(|name| vec![name.to_owned()]));
+    assert_up(&nodes, "after the push");
+    up("up").await.code(0).says(&["nothing to do"]);
+
+    // no node has it
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.pulled.clear()));
+    up("up").await.code(1).complains(&[
+        "the image app:1 is on no selected node; this machine's engine cannot be asked: there is none in this test",
+    ]);
+    assert_given_back(&nodes, "after a refusal");
+}

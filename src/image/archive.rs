@@ -1,0 +1,430 @@
+//! Reads the archive of an image in place: both layouts of `docker save` (with `manifest.json`), and OCI layouts (`index.json`).
+//! Nothing is unpacked: a path or link in the archive leads to another entry of it, or nowhere.
+
+use super::names::{familiar, sha256};
+use crate::runtime::image_content;
+use crate::text::digest::hex;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// The most bytes of a JSON document in an archive.
+const MAX_JSON: u64 = 16 << 20;
+/// The most links that are followed from one name, and indexes from one to the next.
+const MAX_DEPTH: usize = 8;
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+
+/// Why an archive is not one of an image.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The file cannot be read, or is no tar archive.
+    #[error("it is no archive of an image, or it is damaged: {0}")]
+    Tar(#[from] io::Error),
+    /// The file ends too early.
+    #[error("it is truncated: it ends within {0}")]
+    Truncated(String),
+    /// It lacks what it names.
+    #[error("it has no {0}")]
+    Missing(String),
+    /// A document in it has another form.
+    #[error("its {name} cannot be read: {cause}")]
+    Malformed {
+        /// The document.
+        name: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// Bytes are not those that their digest names.
+    #[error("its {name} is damaged: the digest is {found} instead of {expected}")]
+    Damaged {
+        /// The entry.
+        name: String,
+        /// The digest that it should have.
+        expected: String,
+        /// The digest that it has.
+        found: String,
+    },
+    /// It has more than one image.
+    #[error("it has several images, and none of this name: {0}")]
+    Several(String),
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub length: u64,
+}
+
+/// How a layer is compressed, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// A tar archive as it is.
+    None,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+/// A layer in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedLayer {
+    /// Its name there.
+    pub name: String,
+    /// Where it is.
+    pub extent: Extent,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// The digest that it must have; `None` if nothing in the archive names it.
+    pub digest: Option<String>,
+}
+
+/// An image in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedImage {
+    /// Its configuration, whose digest is the image's id.
+    pub config: Vec<u8>,
+    /// Its layers, the lowest first.
+    pub layers: Vec<SavedLayer>,
+    /// The digests of the layers without compression.
+    pub diff_ids: Vec<String>,
+    /// The hash of layers and environment, as of [`Image::content`](crate::runtime::Image::content).
+    pub content: String,
+    /// Its platform, e.g. `linux/amd64`.
+    pub platform: String,
+}
+
+/// What is at a name in an archive.
+#[derive(Debug)]
+enum Entry {
+    File(Extent),
+    /// A link, and the name to which it leads; `None` if that is outside.
+    Link(Option<String>),
+}
+
+/// The entries of an archive.
+pub struct Archive<R> {
+    file: R,
+    entries: HashMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Descriptor {
+    digest: String,
+    #[serde(default)]
+    platform: Option<Platform>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    architecture: String,
+    os: String,
+}
+
+/// An index has `manifests`, a manifest has the rest.
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(flatten)]
+    platform: Platform,
+    #[serde(default)]
+    config: Option<Process>,
+    rootfs: RootFs,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    #[serde(rename = "Env", default)]
+    env: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct RootFs {
+    #[serde(default)]
+    diff_ids: Vec<String>,
+}
+
+impl Platform {
+    fn text(&self) -> String {
+        format!("{}/{}", self.os, self.architecture)
+    }
+}
+
+impl<R: Read + Seek> Archive<R> {
+    /// Finds the entries of an archive.
+    ///
+    /// # Errors
+    /// If it is no tar archive, or a truncated one.
+    pub fn open(mut file: R) -> Result<Archive<R>, Fault> {
+        let length = file.seek(SeekFrom::End(0))?;
+        file.rewind()?;
+        let mut entries = HashMap::new();
+        for entry in tar::Archive::new(&mut file).entries_with_seek()? {
+            let entry = entry?;
+            let Some(name) = normalized("", &entry.path_bytes()) else { continue };
+            let kind = entry.header().entry_type();
+            let extent = Extent { offset: entry.raw_file_position(), length: entry.size() };
+            let link = entry.link_name_bytes().unwrap_or_default().into_owned();
+            let found = if kind.is_file() || kind.is_contiguous() {
+                // behind the end of the file there are no further entries, and no error
+                if extent.offset.checked_add(extent.length).is_none_or(|end| end > length) {
+                    return Err(Fault::Truncated(name));
+                }
+                Entry::File(extent)
+            } else if kind.is_symlink() {
+                Entry::Link(normalized(name.rsplit_once('/').map_or("", |(directory, _)| directory), &link))
+            } else if kind.is_hard_link() {
+                Entry::Link(normalized("", &link))
+            } else {
+                continue;
+            };
+            entries.insert(name, found);
+        }
+        Ok(Archive { file, entries })
+    }
+
+    /// Returns the image of this name, or the only one. `platform`: the one to choose if the archive has several.
+    ///
+    /// # Errors
+    /// If it cannot be chosen, or is incomplete.
+    pub fn image(&mut self, image: &str, platform: &str) -> Result<SavedImage, Fault> {
+        let (config, layers) = if self.entries.contains_key("manifest.json") {
+            self.saved(image)?
+        } else if self.entries.contains_key("index.json") {
+            self.in_layout(image, platform)?
+        } else {
+            return Err(Fault::Missing(
+                "manifest.json or index.json, as archives of docker save have; it may be truncated".into(),
+            ));
+        };
+        let Config { platform, config: process, rootfs } = parse("configuration", &config)?;
+        let diff_ids = rootfs.diff_ids;
+        if diff_ids.len() != layers.len() || !diff_ids.iter().all(|digest| is_digest(digest)) {
+            let cause = format!("it names {} layers, and the archive has {}", diff_ids.len(), layers.len());
+            return Err(Fault::Malformed { name: "configuration".into(), cause });
+        }
+        let env = process.and_then(|process| process.env).unwrap_or_default();
+        let with_digest = |(mut layer, diff_id): (SavedLayer, &String)| {
+            if layer.compression == Compression::None {
+                layer.digest = Some(diff_id.clone());
+            }
+            layer
+        };
+        let layers = layers.into_iter().zip(&diff_ids).map(with_digest).collect();
+        let content = image_content(&diff_ids, env);
+        Ok(SavedImage { config, layers, content, diff_ids, platform: platform.text() })
+    }
+
+    /// Reads `manifest.json`.
+    fn saved(&mut self, image: &str) -> Result<(Vec<u8>, Vec<SavedLayer>), Fault> {
+        let mut all: Vec<Saved> = parse("manifest.json", &self.document("manifest.json")?)?;
+        let has_name = |saved: &Saved| saved.repo_tags.iter().flatten().any(|tag| familiar(tag) == familiar(image));
+        let chosen = if all.len() == 1 { Some(0) } else { all.iter().position(has_name) };
+        let Some(chosen) = chosen else {
+            let tags: Vec<String> = all.into_iter().filter_map(|saved| saved.repo_tags).flatten().collect();
+            return Err(if tags.is_empty() { Fault::Missing("image".into()) } else { Fault::Several(tags.join(", ")) });
+        };
+        let Saved { config: name, layers, .. } = all.swap_remove(chosen);
+        let config = self.document(&name)?;
+        if let Some(expected) = blob_digest(name.strip_suffix(".json").unwrap_or(&name)) {
+            check(&name, &expected, &sha256(&config))?;
+        }
+        let layers: Result<_, Fault> = layers.into_iter().map(|name| self.layer(name)).collect();
+        Ok((config, layers?))
+    }
+
+    /// Reads `index.json`.
+    fn in_layout(&mut self, image: &str, platform: &str) -> Result<(Vec<u8>, Vec<SavedLayer>), Fault> {
+        let (mut manifest, mut depth): (Manifest, _) = (parse("index.json", &self.document("index.json")?)?, 0);
+        while manifest.config.is_none() {
+            let chosen = choose(manifest.manifests, image, platform)?;
+            depth += 1;
+            if depth > MAX_DEPTH {
+                return Err(Fault::Missing("manifest".into()));
+            }
+            manifest = parse("manifest", &self.blob(&chosen)?)?;
+        }
+        let config = match &manifest.config {
+            Some(config) => self.blob(config)?,
+            None => return Err(Fault::Missing("configuration".into())),
+        };
+        let layers: Result<_, Fault> =
+            manifest.layers.iter().map(|layer| self.layer(blob_path(&layer.digest)?)).collect();
+        Ok((config, layers?))
+    }
+
+    /// Returns a small blob of an OCI layout, verified.
+    fn blob(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, Fault> {
+        let path = blob_path(&descriptor.digest)?;
+        let bytes = self.document(&path)?;
+        check(&path, &descriptor.digest, &sha256(&bytes))?;
+        Ok(bytes)
+    }
+
+    fn layer(&mut self, name: String) -> Result<SavedLayer, Fault> {
+        let extent = self.find(&name)?;
+        let mut magic = Vec::new();
+        self.file.seek(SeekFrom::Start(extent.offset))?;
+        (&mut self.file).take(extent.length.min(4)).read_to_end(&mut magic)?;
+        let compression = match magic[..] {
+            [0x1f, 0x8b, ..] => Compression::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] => Compression::Zstd,
+            _ => Compression::None,
+        };
+        let digest = blob_digest(&name);
+        Ok(SavedLayer { name, extent, compression, digest })
+    }
+
+    /// Returns where an entry is, behind all links.
+    fn find(&self, name: &str) -> Result<Extent, Fault> {
+        let missing = || Fault::Missing(name.to_owned());
+        let mut at = normalized("", name.as_bytes()).ok_or_else(missing)?;
+        for _ in 0..MAX_DEPTH {
+            match self.entries.get(&at) {
+                Some(Entry::File(extent)) => return Ok(*extent),
+                Some(Entry::Link(Some(target))) => at.clone_from(target),
+                Some(Entry::Link(None)) | None => return Err(missing()),
+            }
+        }
+        Err(missing())
+    }
+
+    fn document(&mut self, name: &str) -> Result<Vec<u8>, Fault> {
+        let Extent { offset, length } = self.find(name)?;
+        if length > MAX_JSON {
+            return Err(Fault::Malformed { name: name.to_owned(), cause: format!("it has {length} bytes") });
+        }
+        let mut bytes = Vec::new();
+        self.file.seek(SeekFrom::Start(offset))?;
+        (&mut self.file).take(length).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns the digest of a layer, which is the one that the archive names, if it names one. `read` is called with the number of
+    /// bytes of each part, and returns whether to go on.
+    ///
+    /// # Errors
+    /// If the layer is damaged or cannot be read, and when `read` says so.
+    pub fn digest(&mut self, layer: &SavedLayer, mut read: impl FnMut(u64) -> bool) -> Result<String, Fault> {
+        let Extent { offset, length } = layer.extent;
+        self.file.seek(SeekFrom::Start(offset))?;
+        let (mut hasher, mut buffer, mut left) = (Sha256::new(), vec![0; CHUNK], length);
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            let count = self.file.read(&mut buffer[..most])?;
+            if count == 0 {
+                return Err(Fault::Truncated(layer.name.clone()));
+            }
+            hasher.update(&buffer[..count]);
+            left -= count as u64;
+            if !read(count as u64) {
+                return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+            }
+        }
+        let found = format!("sha256:{}", hex(&hasher.finalize()));
+        if let Some(expected) = &layer.digest {
+            check(&layer.name, expected, &found)?;
+        }
+        Ok(found)
+    }
+}
+
+/// Chooses a manifest of an index: the only one, or the one of this name, or the one for this platform.
+fn choose(all: Vec<Descriptor>, image: &str, platform: &str) -> Result<Descriptor, Fault> {
+    const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
+    // proofs of origin have no platform
+    let is_image = |other: &Descriptor| other.platform.as_ref().is_none_or(|platform| platform.os != "unknown");
+    let mut left: Vec<Descriptor> = all.into_iter().filter(is_image).collect();
+    let names =
+        |one: &Descriptor| NAMES.iter().filter_map(|key| one.annotations.get(*key)).cloned().collect::<Vec<_>>();
+    let has_name = |one: &Descriptor| names(one).iter().any(|name| familiar(name) == familiar(image));
+    let has_platform = |one: &Descriptor| one.platform.as_ref().is_some_and(|own| own.text() == platform);
+    for fits in [&has_name as &dyn Fn(&Descriptor) -> bool, &has_platform] {
+        if left.len() > 1 && left.iter().any(fits) {
+            left.retain(fits);
+        }
+    }
+    if left.len() > 1 {
+        let text = |one: &Descriptor| {
+            let platform = one.platform.as_ref().map(Platform::text);
+            names(one).into_iter().chain(platform).next().unwrap_or_else(|| one.digest.clone())
+        };
+        return Err(Fault::Several(left.iter().map(text).collect::<Vec<_>>().join(", ")));
+    }
+    left.pop().ok_or_else(|| Fault::Missing("image".into()))
+}
+
+fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| Fault::Malformed { name: name.to_owned(), cause: error.to_string() })
+}
+
+fn check(name: &str, expected: &str, found: &str) -> Result<(), Fault> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Fault::Damaged { name: name.to_owned(), expected: expected.to_owned(), found: found.to_owned() })
+}
+
+/// Returns whether this is a SHA-256 digest.
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix("sha256:").is_some_and(is_hash)
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Returns the digest of an entry whose name says it: `blobs/sha256/HASH`, or HASH alone.
+fn blob_digest(name: &str) -> Option<String> {
+    let hash = name.strip_prefix("blobs/sha256/").unwrap_or(name);
+    is_hash(hash).then(|| format!("sha256:{hash}"))
+}
+
+fn blob_path(digest: &str) -> Result<String, Fault> {
+    match digest.strip_prefix("sha256:").filter(|hash| is_hash(hash)) {
+        Some(hash) => Ok(format!("blobs/sha256/{hash}")),
+        None => Err(Fault::Malformed { name: "manifest".into(), cause: format!("{digest:?} is no SHA-256 digest") }),
+    }
+}
+
+/// Returns a name relative to the archive's root, or `None` if it leads out of the archive.
+fn normalized(directory: &str, path: &[u8]) -> Option<String> {
+    let path = std::str::from_utf8(path).ok().filter(|path| !path.starts_with('/'))?;
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests;

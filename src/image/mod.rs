@@ -1,0 +1,14 @@
+//! Images without a registry: what of an image is where, and its distribution.
+//!
+//! For a push hvdctl is a read-only registry ([`registry`]) of one image. A port of each node's 127.0.0.1, where engines ask for no
+//! TLS, leads to it over an SSH connection, and the node's own engine pulls from there ([`push`]): it asks only for layers that it does
+//! not have, and verifies each by its digest. The image comes from an archive ([`archive`]) that is read in place; that of an engine
+//! is spooled first ([`source`]).
+
+pub mod archive;
+pub mod manifest;
+pub mod names;
+pub mod push;
+pub mod registry;
+pub mod source;
+pub mod status;

@@ -1,0 +1,233 @@
+//! Gives nodes an image: each node's engine pulls it from this process, and proves that it is the same.
+
+use super::names::{is_temporary, repository_and_tag};
+use super::registry::{Guest, Registry};
+use super::source::Source;
+use crate::cluster::nodes::Member;
+use crate::error::{Kind, NodeError};
+use crate::event::{Events, Step};
+use crate::runtime::{Image, Runtime};
+use crate::text::units::human;
+use crate::transport::node::{Exposed, Script};
+use futures_util::FutureExt;
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+const SPACE: &str = include_str!("../scripts/image_space.sh");
+const FORWARDING: &str = include_str!("../scripts/sshd_forwarding.sh");
+
+/// How many nodes pull at the same time. They share this machine's uplink: more would all end later, and one that is cut off would
+/// have wasted more.
+const CONCURRENT_PULLS: usize = 8;
+
+/// How many other versions of an image are compared with it.
+const MAX_VERSIONS: usize = 16;
+
+/// The longest time that a cancelled push takes to remove the temporary name of its image on a node.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A node before a push.
+#[derive(Clone)]
+pub struct Receiver {
+    /// The node.
+    pub member: Member,
+    /// Its engine.
+    pub engine: Runtime,
+    /// The image of this name that it has.
+    pub image: Option<Image>,
+    /// Whether it had the image under another name only.
+    pub is_renamed: bool,
+    /// The layers of this image and of others of its repository.
+    known: BTreeSet<String>,
+}
+
+impl Receiver {
+    /// Observes a node that is locked, and removes the names that a killed push has left there.
+    ///
+    /// # Errors
+    /// With the engine's message.
+    pub async fn observe(member: Member, image: &str, cluster: &str, events: &Events) -> Result<Receiver, NodeError> {
+        let _step = events.begin(&member.node.name, Step::OBSERVING);
+        let engine = member.runtime().await?;
+        let own = engine.image(image).await?;
+        let repository = repository_and_tag(image).map(|(repository, _)| repository);
+        let is_version = |name: &String| repository_and_tag(name).map(|(repository, _)| repository) == repository;
+        let mut known: BTreeSet<String> = own.iter().flat_map(|image| image.layers.clone()).collect();
+        let mut versions = 0;
+        for listed in engine.images().await? {
+            for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
+                engine.remove_name(name).await?;
+            }
+            if versions < MAX_VERSIONS && listed.names.iter().any(is_version) {
+                versions += 1;
+                known.extend(engine.image(&listed.id).await?.into_iter().flat_map(|image| image.layers));
+            }
+        }
+        Ok(Receiver { member, engine, image: own, is_renamed: false, known })
+    }
+
+    /// Returns the node's name.
+    pub fn name(&self) -> &str {
+        &self.member.node.name
+    }
+
+    /// Returns whether the node lacks an image of this content.
+    pub fn lacks(&self, content: &str) -> bool {
+        self.image.as_ref().and_then(|image| image.content.as_deref()) != Some(content)
+    }
+
+    /// Names an image that the node has under another name, so that nothing has to be sent.
+    ///
+    /// # Errors
+    /// With the engine's message.
+    pub async fn adopt(mut self, other: &Image, image: &str) -> Result<Receiver, NodeError> {
+        let is_lacking = other.content.as_deref().is_some_and(|content| self.lacks(content));
+        if let Some((repository, tag)) = repository_and_tag(image).filter(|_| is_lacking)
+            && self.engine.image(&other.id).await?.is_some_and(|own| own.content == other.content)
+        {
+            self.engine.tag(&other.id, repository, tag).await?;
+            self.image = self.engine.image(image).await?;
+            self.is_renamed = true;
+        }
+        Ok(self)
+    }
+
+    /// Removes what a push that was stopped has left on the node, as far as that takes no time; the next push removes the rest.
+    pub async fn clean(&self, cluster: &str) {
+        let clean = async {
+            for listed in self.engine.images().await? {
+                for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
+                    self.engine.remove_name(name).await?;
+                }
+            }
+            Ok::<(), NodeError>(())
+        };
+        let _ = timeout(REMOVE_LIMIT, clean).await;
+    }
+}
+
+/// The push of one image to many nodes.
+pub struct Push<'a> {
+    image: &'a str,
+    source: &'a Source,
+    registry: Registry,
+    pulling: Semaphore,
+    events: &'a Events,
+}
+
+impl<'a> Push<'a> {
+    /// Begins a push to nodes of a cluster.
+    ///
+    /// # Errors
+    /// If this machine has no free port.
+    pub async fn begin(image: &'a str, source: &'a Source, cluster: &str, events: &'a Events) -> io::Result<Push<'a>> {
+        let registry = Registry::start(source.contents(), cluster).await?;
+        Ok(Push { image, source, registry, pulling: Semaphore::new(CONCURRENT_PULLS), events })
+    }
+
+    /// Gives a node the image. Returns how many bytes of it were sent there.
+    ///
+    /// # Errors
+    /// If the image is for another platform, the node has too little space, no port of it may lead here, its engine does not pull, or
+    /// it then has another image.
+    pub async fn deliver(&self, receiver: &Receiver) -> Result<u64, NodeError> {
+        self.check_platform(receiver)?;
+        self.check_space(receiver).await?;
+        let _permit = self.pulling.acquire().await.map_err(|error| self.failed(receiver, error))?;
+        let _step = self.events.begin(receiver.name(), Step::transfer(format!("pulling {}", self.image)));
+        let guest = self.registry.admit().map_err(|error| self.failed(receiver, error))?;
+        let exposed = self.expose(receiver).await?;
+        let reference = guest.reference(exposed.port);
+        let received = self.receive(receiver, &guest, &reference).boxed().await;
+        let removed = receiver.engine.remove_name(&reference).await;
+        received?;
+        removed?;
+        Ok(guest.sent())
+    }
+
+    /// Lets the node's engine pull, and compares what it then has.
+    async fn receive(&self, receiver: &Receiver, guest: &Guest, reference: &str) -> Result<(), NodeError> {
+        let engine = &receiver.engine;
+        engine.pull(reference, self.image, self.events).await.map_err(|error| match error.kind {
+            Kind::Failed if guest.sent() == 0 => error.hint(
+                "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); otherwise \
+                 docker save IMAGE | ssh NODE docker load",
+            ),
+            _ => error,
+        })?;
+        self.prove(receiver, reference).await?;
+        let (repository, tag) = repository_and_tag(self.image).unwrap_or((self.image, "latest"));
+        engine.tag(reference, repository, tag).await?;
+        self.prove(receiver, self.image).await
+    }
+
+    async fn prove(&self, receiver: &Receiver, name: &str) -> Result<(), NodeError> {
+        let found = receiver.engine.image(name).await?.and_then(|image| image.content);
+        if found.as_deref() == Some(&self.source.image.content) {
+            return Ok(());
+        }
+        let found = found.unwrap_or_else(|| "none".into());
+        Err(self
+            .failed(receiver, format!("the node now has the content {found} instead of {}", self.source.image.content)))
+    }
+
+    fn check_platform(&self, receiver: &Receiver) -> Result<(), NodeError> {
+        let (needed, own) = (&self.source.image.platform, &receiver.engine.platform);
+        if needed == own {
+            return Ok(());
+        }
+        let own = if own.is_empty() { "unknown" } else { own };
+        let failed = self.failed(receiver, format!("the image is for {needed}, and the platform of the node is {own}"));
+        Err(failed.hint(format!("push an image for {own} to this node, or leave it out with --on")))
+    }
+
+    /// Checks that the layers that the node seems to lack fit twice: as they are received, and unpacked.
+    async fn check_space(&self, receiver: &Receiver) -> Result<(), NodeError> {
+        let needed = 2 * self.source.missing_bytes(|diff_id| receiver.known.contains(diff_id));
+        let info = receiver.engine.info().await?;
+        let directories: Vec<String> = [Some(info.root_dir), info.image_dir].into_iter().flatten().collect();
+        let script = Script::new(SPACE).with("directories", &directories.join("\n"));
+        let printed = receiver.member.transport.script(&script, "read the free space for images").await?;
+        let printed = String::from_utf8_lossy(&printed);
+        let mut least: Option<(u64, &str)> = None;
+        for line in printed.lines().filter_map(|line| line.split_once(' ')) {
+            let free = line.0.parse().map_err(|error| self.failed(receiver, error))?;
+            least = least.filter(|(other, _)| *other <= free).or(Some((free, line.1)));
+        }
+        match least {
+            Some((free, _)) if free >= needed => Ok(()),
+            Some((free, directory)) => {
+                let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+                let hint = "free space on that node: docker system df, docker image prune";
+                Err(self.failed(receiver, cause).kind(Kind::NoSpace).hint(hint))
+            }
+            None => Err(self.failed(receiver, "the free space for images is unknown")),
+        }
+    }
+
+    /// Lets a port of the node lead to the registry. If sshd refuses that, the error has the lines of its configuration.
+    async fn expose(&self, receiver: &Receiver) -> Result<Exposed, NodeError> {
+        let transport = &receiver.member.transport;
+        let refused = match transport.expose(self.registry.port(), "forward a port for the image").await {
+            Err(error) if error.kind == Kind::Failed => error,
+            result => return result,
+        };
+        let lines =
+            transport.script(&Script::new(FORWARDING), "read the configuration of sshd").await.unwrap_or_default();
+        let lines = String::from_utf8_lossy(&lines);
+        Err(match lines.trim() {
+            "" => refused.hint("`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it"),
+            lines => refused.hint(format!(
+                "allow it in the configuration of sshd (AllowTcpForwarding yes), then systemctl reload ssh: {}",
+                lines.replace('\n', "; ")
+            )),
+        })
+    }
+
+    fn failed(&self, receiver: &Receiver, cause: impl std::fmt::Display) -> NodeError {
+        NodeError::failed(receiver.name(), &format!("push the image {}", self.image), cause)
+    }
+}

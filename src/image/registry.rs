@@ -1,0 +1,357 @@
+//! A registry of one image, read-only, on this machine's 127.0.0.1: what an engine needs to pull by digest.
+//!
+//! Others on this machine and on the nodes can connect as well. They get nothing: each node has a token of its own, which is in the
+//! paths of its requests and valid while its engine pulls.
+
+use super::archive::Extent;
+use super::manifest::MEDIA_TYPE;
+use super::names::{sha256, temporary_repository};
+use crate::text::digest::hex;
+use futures_util::FutureExt;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use hyper::http::response::Builder;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Bytes of a file that are read at once, and how often ahead of the network.
+const CHUNK: u64 = 256 << 10;
+const CHUNKS_AHEAD: usize = 4;
+
+/// The pause after a connection could not be accepted: this machine may have too many open files for a moment.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The bytes of a blob.
+#[derive(Debug, Clone)]
+pub enum Stored {
+    /// In memory.
+    Memory(Bytes),
+    /// A part of a file.
+    File(Arc<File>, Extent),
+}
+
+impl Stored {
+    fn length(&self) -> u64 {
+        match self {
+            Stored::Memory(bytes) => bytes.len() as u64,
+            Stored::File(_, extent) => extent.length,
+        }
+    }
+}
+
+/// What a registry has: a manifest, and the blobs that it names.
+#[derive(Debug)]
+pub struct Contents {
+    /// The manifest.
+    pub manifest: Bytes,
+    /// The configuration and the layers, by digest.
+    pub blobs: HashMap<String, Stored>,
+}
+
+/// A registry that serves until it is dropped.
+pub struct Registry {
+    shared: Arc<Shared>,
+    /// The cluster whose nodes pull.
+    cluster: String,
+    port: u16,
+    accepting: JoinHandle<()>,
+}
+
+struct Shared {
+    digest: String,
+    contents: Contents,
+    /// The bytes that were sent to each node, by its repository.
+    guests: Mutex<HashMap<String, Arc<AtomicU64>>>,
+}
+
+/// The permission of one node to pull, until it is dropped.
+pub struct Guest {
+    shared: Arc<Shared>,
+    repository: String,
+    sent: Arc<AtomicU64>,
+    reference: String,
+}
+
+impl Guest {
+    /// Returns the name under which the node's engine pulls the image, where a port of the node leads to the registry.
+    pub fn reference(&self, port: u16) -> String {
+        format!("127.0.0.1:{port}/{}", self.reference)
+    }
+
+    /// Returns how many bytes of blobs were sent to the node.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.shared.guests().remove(&self.repository);
+    }
+}
+
+impl Shared {
+    fn guests(&self) -> MutexGuard<'_, HashMap<String, Arc<AtomicU64>>> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Payload> {
+        let (path, is_head) = (request.uri().path(), request.method() == Method::HEAD);
+        if !is_head && request.method() != Method::GET {
+            return empty(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        match route(path) {
+            // engines ask whether this is a registry before they name anything
+            Some(Route::Base) => full(Bytes::from_static(b"{}"), "application/json", is_head),
+            Some(Route::Manifest { repository, digest }) => match self.guests().get(repository) {
+                Some(_) if digest == self.digest => full(self.contents.manifest.clone(), MEDIA_TYPE, is_head),
+                _ => empty(StatusCode::NOT_FOUND),
+            },
+            Some(Route::Blob { repository, digest }) => {
+                let guest = self.guests().get(repository).cloned();
+                let range = request.headers().get(RANGE).and_then(|range| range.to_str().ok());
+                match guest.zip(self.contents.blobs.get(digest)) {
+                    Some((sent, blob)) => part(blob, range, is_head, sent),
+                    None => empty(StatusCode::NOT_FOUND),
+                }
+            }
+            None => empty(StatusCode::NOT_FOUND),
+        }
+    }
+}
+
+impl Registry {
+    /// Starts a registry for the nodes of a cluster.
+    ///
+    /// # Errors
+    /// If this machine has no free port.
+    pub async fn start(contents: Contents, cluster: &str) -> io::Result<Registry> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared { digest: sha256(&contents.manifest), contents, guests: Mutex::default() });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Registry { shared, cluster: cluster.to_owned(), port, accepting })
+    }
+
+    /// Returns its port on this machine's 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Lets one node pull.
+    ///
+    /// # Errors
+    /// If this machine has no random numbers.
+    pub fn admit(&self) -> io::Result<Guest> {
+        let mut token = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut token)?;
+        let repository = temporary_repository(&self.cluster, &hex(&token));
+        let (shared, sent) = (Arc::clone(&self.shared), Arc::new(AtomicU64::new(0)));
+        shared.guests().insert(repository.clone(), Arc::clone(&sent));
+        let reference = format!("{repository}@{}", shared.digest);
+        Ok(Guest { shared, repository, sent, reference })
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // with it its connections
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+        while connections.join_next().now_or_never().flatten().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let answer = service_fn(|request| {
+        let answer = shared.answer(&request);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    // an engine that breaks off, or first tries TLS, is no fault
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+}
+
+/// What a path names.
+#[derive(Debug, PartialEq, Eq)]
+enum Route<'a> {
+    Base,
+    Manifest { repository: &'a str, digest: &'a str },
+    Blob { repository: &'a str, digest: &'a str },
+}
+
+fn route(path: &str) -> Option<Route<'_>> {
+    let rest = path.strip_prefix("/v2")?;
+    if matches!(rest, "" | "/") {
+        return Some(Route::Base);
+    }
+    let (rest, digest) = rest.strip_prefix('/')?.rsplit_once('/')?;
+    let (repository, kind) = rest.rsplit_once('/')?;
+    match kind {
+        "manifests" => Some(Route::Manifest { repository, digest }),
+        "blobs" => Some(Route::Blob { repository, digest }),
+        _ => None,
+    }
+}
+
+/// What of a blob is asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    All,
+    Part { first: u64, length: u64 },
+    Nothing,
+}
+
+/// Reads a Range field (RFC 9110, 14.2). One with several ranges is left out of account, as a server may.
+fn wanted(range: Option<&str>, length: u64) -> Wanted {
+    let Some((first, last)) = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-')) else {
+        return Wanted::All;
+    };
+    let (first, last) = match (first.trim().parse::<u64>(), last.trim()) {
+        (Ok(first), "") => (first, length.saturating_sub(1)),
+        (Ok(first), last) => match last.parse::<u64>() {
+            Ok(last) if last >= first => (first, last.min(length.saturating_sub(1))),
+            _ => return Wanted::All,
+        },
+        (Err(_), last) => match last.parse::<u64>() {
+            Ok(0) => return Wanted::Nothing,
+            Ok(count) if first.trim().is_empty() => (length.saturating_sub(count), length.saturating_sub(1)),
+            _ => return Wanted::All,
+        },
+    };
+    if first < length { Wanted::Part { first, length: last - first + 1 } } else { Wanted::Nothing }
+}
+
+fn empty(status: StatusCode) -> Response<Payload> {
+    finish(Response::builder().status(status), Payload::default())
+}
+
+fn full(bytes: Bytes, kind: &str, is_head: bool) -> Response<Payload> {
+    let head = Response::builder().header(CONTENT_TYPE, kind).header(CONTENT_LENGTH, bytes.len());
+    finish(head, if is_head { Payload::default() } else { Payload::of(bytes) })
+}
+
+fn part(blob: &Stored, range: Option<&str>, is_head: bool, sent: Arc<AtomicU64>) -> Response<Payload> {
+    let all = blob.length();
+    let (status, first, length) = match wanted(range, all) {
+        Wanted::All => (StatusCode::OK, 0, all),
+        Wanted::Part { first, length } => (StatusCode::PARTIAL_CONTENT, first, length),
+        Wanted::Nothing => {
+            let head = Response::builder().status(StatusCode::RANGE_NOT_SATISFIABLE);
+            return finish(head.header(CONTENT_RANGE, format!("bytes */{all}")), Payload::default());
+        }
+    };
+    let head = Response::builder().status(status).header(CONTENT_TYPE, "application/octet-stream");
+    let mut head = head.header(ACCEPT_RANGES, "bytes").header(CONTENT_LENGTH, length);
+    if status == StatusCode::PARTIAL_CONTENT {
+        head = head.header(CONTENT_RANGE, format!("bytes {first}-{}/{all}", first + length - 1));
+    }
+    if is_head {
+        return finish(head, Payload::default());
+    }
+    let payload = match blob {
+        Stored::Memory(bytes) => {
+            let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+            Payload::of(bytes.slice(at(first)..at(first + length)))
+        }
+        Stored::File(file, extent) => Payload::read(file, Extent { offset: extent.offset + first, length }),
+    };
+    finish(head, Payload { sent, ..payload })
+}
+
+fn finish(head: Builder, payload: Payload) -> Response<Payload> {
+    // every field above is a number or a constant
+    head.body(payload).unwrap_or_default()
+}
+
+/// The body of an answer.
+#[derive(Debug, Default)]
+struct Payload {
+    memory: Option<Bytes>,
+    file: Option<mpsc::Receiver<io::Result<Bytes>>>,
+    left: u64,
+    sent: Arc<AtomicU64>,
+}
+
+impl Payload {
+    fn of(bytes: Bytes) -> Payload {
+        Payload { left: bytes.len() as u64, memory: Some(bytes), ..Payload::default() }
+    }
+
+    /// Reads a part of a file on a thread of its own.
+    fn read(file: &Arc<File>, Extent { mut offset, length }: Extent) -> Payload {
+        let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
+        let (file, end) = (Arc::clone(file), offset + length);
+        tokio::task::spawn_blocking(move || {
+            while offset < end {
+                let mut chunk = vec![0; usize::try_from((end - offset).min(CHUNK)).unwrap_or_default()];
+                let read = file.read_exact_at(&mut chunk, offset);
+                offset += chunk.len() as u64;
+                let is_broken = read.is_err();
+                if sender.blocking_send(read.map(|()| chunk.into())).is_err() || is_broken {
+                    break;
+                }
+            }
+        });
+        Payload { left: length, file: Some(receiver), ..Payload::default() }
+    }
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let next = match (self.memory.take(), &mut self.file) {
+            (Some(bytes), _) => Some(Ok(bytes)),
+            (None, Some(file)) => match file.poll_recv(cx) {
+                Poll::Ready(next) => next,
+                Poll::Pending => return Poll::Pending,
+            },
+            (None, None) => None,
+        };
+        let next = next.map(|read| {
+            read.map(|bytes| {
+                self.left = self.left.saturating_sub(bytes.len() as u64);
+                self.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                Frame::data(bytes)
+            })
+        });
+        Poll::Ready(next)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is spooled.
+
+use super::archive::{Archive, Extent, Fault, SavedImage, SavedLayer};
+use super::manifest::{Description, manifest};
+use super::names::sha256;
+use super::registry::{Contents, Stored};
+use crate::error::Error;
+use crate::event::Events;
+use crate::runtime::{Image, Runtime};
+use crate::text::units::human;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// By how much an archive is larger than its layers, at most: names, padding and documents.
+const OVERHEAD: u64 = 64 << 20;
+
+/// An image that can be pushed.
+pub struct Source {
+    /// The image.
+    pub image: SavedImage,
+    /// The digest and the bytes of each layer as engines get it, the lowest first.
+    pub layers: Vec<Description>,
+    /// Its archive.
+    file: Arc<File>,
+}
+
+/// Ends the work on another thread when it is dropped.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Source {
+    /// Reads an archive, and verifies its layers as far as it names their digests. `platform`: the one to choose if it has several.
+    ///
+    /// # Errors
+    /// [`Error::Local`] if it is no archive of the image, or damaged.
+    pub async fn from_file(path: &Path, image: &str, platform: &str) -> Result<Source, Error> {
+        let shown = path.display().to_string();
+        let unreadable =
+            |error: io::Error| Error::usage(format!("cannot read {shown}: {error}"), "name a file of docker save");
+        let file = File::open(path).map_err(unreadable)?;
+        if !file.metadata().map_err(unreadable)?.is_file() {
+            return Err(Error::usage(
+                format!("{shown} is not a file"),
+                "name a file of docker save, and no directory or pipe",
+            ));
+        }
+        read(file, image.to_owned(), platform.to_owned(), &shown).await
+    }
+
+    /// Spools the image of an engine to a file without a name, whose space is free again when hvdctl ends, however it ends.
+    ///
+    /// # Errors
+    /// [`Error::Local`] if this machine has too little space, and as [`Runtime::export`].
+    pub async fn from_engine(
+        engine: &Runtime,
+        name: &str,
+        image: &Image,
+        from: &str,
+        events: &Events,
+    ) -> Result<Source, Error> {
+        let directory = spool_directory();
+        let here =
+            |error: io::Error| Error::Local(format!("cannot spool the image to {}: {error}", directory.display()));
+        let free = free_space(&directory).map_err(here)?;
+        let needed = image.size.saturating_add(OVERHEAD);
+        if free < needed {
+            return Err(Error::Local(format!(
+                "cannot spool the image to {0}: it needs {1}, and {2} are free\n  hint: set TMPDIR to a directory with more space",
+                directory.display(),
+                human(needed),
+                human(free)
+            )));
+        }
+        let file = tempfile::tempfile_in(&directory).map_err(here)?;
+        let mut sink = tokio::fs::File::from_std(file);
+        engine.export(name, image.size, &mut sink, events).await?;
+        read(sink.into_std().await, name.to_owned(), String::new(), &format!("the image of {from}")).await
+    }
+
+    /// Returns what a registry serves of it.
+    pub fn contents(&self) -> Contents {
+        let config = Description { digest: sha256(&self.image.config), length: self.image.config.len() as u64 };
+        let saved = || self.layers.iter().zip(&self.image.layers);
+        let described: Vec<_> = saved().map(|(described, layer)| (described.clone(), layer.compression)).collect();
+        let manifest = manifest(&config, &described).into();
+        let file = |extent: Extent| Stored::File(Arc::clone(&self.file), extent);
+        let layers = saved().map(|(described, layer)| (described.digest.clone(), file(layer.extent)));
+        let mut blobs: HashMap<String, Stored> = layers.collect();
+        blobs.insert(config.digest, Stored::Memory(self.image.config.clone().into()));
+        Contents { manifest, blobs }
+    }
+
+    /// Returns the bytes of the layers of which an engine has none of these, by their digests without compression.
+    pub fn missing_bytes(&self, known: impl Fn(&str) -> bool) -> u64 {
+        let layers = self.layers.iter().zip(&self.image.diff_ids).filter(|(_, diff_id)| !known(diff_id));
+        layers.map(|(layer, _)| layer.length).sum()
+    }
+}
+
+/// Reads an archive on another thread.
+async fn read(file: File, image: String, platform: String, shown: &str) -> Result<Source, Error> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let _stop = Stop(Arc::clone(&stopped));
+    let work = tokio::task::spawn_blocking(move || {
+        let mut archive = Archive::open(&file)?;
+        let image = archive.image(&image, &platform)?;
+        let describe = |layer: &SavedLayer| {
+            let digest = archive.digest(layer, |_| !stopped.load(Ordering::Relaxed))?;
+            Ok::<_, Fault>(Description { digest, length: layer.extent.length })
+        };
+        let layers = image.layers.iter().map(describe).collect::<Result<_, _>>()?;
+        Ok::<_, Fault>(Source { image, layers, file: Arc::new(file) })
+    });
+    let read = work.await.map_err(|error| Error::Local(error.to_string()))?;
+    read.map_err(|fault| Error::Local(format!("cannot read {shown}: {fault}")))
+}
+
+/// Returns where images are spooled: `$TMPDIR`, else the directory for large temporary files.
+fn spool_directory() -> PathBuf {
+    let named = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()).map(PathBuf::from);
+    let usual = || Some(PathBuf::from("/var/tmp")).filter(|directory| directory.is_dir());
+    named.or_else(usual).unwrap_or_else(std::env::temp_dir)
+}
+
+fn free_space(directory: &Path) -> io::Result<u64> {
+    let file_system = rustix::fs::statvfs(directory)?;
+    Ok(file_system.f_bavail.saturating_mul(file_system.f_frsize))
+}
