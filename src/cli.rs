@@ -12,7 +12,7 @@ mod tools;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
-pub use image::{Image, ImagePush, ImageStatus};
+pub use image::{Image, ImageBuild, ImagePrune, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};
@@ -348,7 +348,8 @@ impl Command {
     /// Returns what the first signal does.
     pub fn signal_policy(&self) -> SignalPolicy {
         match self {
-            Command::Up(_) | Command::Down(_) | Command::Image(Image::Push(_)) => SignalPolicy::FinishStep,
+            Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
+            Command::Image(image) if !matches!(image, Image::Status(_)) => SignalPolicy::FinishStep,
             Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
             Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
             Command::Verify(_) | Command::Bench(_) => SignalPolicy::LeaveToJob,
@@ -369,6 +370,12 @@ impl Command {
             Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
             Command::Bench(options) => ("hvdctl bench".to_owned(), options.waiting),
             Command::Image(Image::Push(options)) => ("hvdctl image push".to_owned(), options.waiting),
+            Command::Image(Image::Build(options)) => {
+                let project =
+                    options.project.as_deref().map_or_else(String::new, |project| format!(" {}", project.display()));
+                (format!("hvdctl image build{project}"), options.waiting)
+            }
+            Command::Image(Image::Prune(options)) => ("hvdctl image prune".to_owned(), options.waiting),
             Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
             Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
             _ => return (String::new(), None),

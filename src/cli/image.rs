@@ -2,6 +2,8 @@
 
 use super::Waiting;
 use clap::{Args, Subcommand, ValueHint};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The subcommands of `image`.
 #[derive(Debug, Subcommand)]
@@ -12,6 +14,12 @@ pub enum Image {
     /// Give all nodes the same image, without a registry
     #[command(after_help = PUSH)]
     Push(ImagePush),
+    /// Build the image of a project's setup, and give it to all nodes
+    #[command(after_help = BUILD)]
+    Build(ImageBuild),
+    /// Remove images of earlier setups
+    #[command(after_help = PRUNE)]
+    Prune(ImagePrune),
 }
 
 /// Options of `image status`.
@@ -53,3 +61,41 @@ Examples:
   hvdctl image push
   hvdctl image push team/app:2 --from node1
   hvdctl --on '!node1' image push team/app:2 --from app.tar";
+
+/// Options of `image build`.
+#[derive(Debug, Args)]
+pub struct ImageBuild {
+    /// Project directory, whose hvdctl.toml has the setup [default: only OpenSSH is added]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub project: Option<PathBuf>,
+    /// Time limit of each step
+    #[arg(long, value_name = "SPAN", default_value = "2h", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Whether it waits for locks
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+const BUILD: &str = "\
+The commands of `setup` run one after the other in a container of the cluster's image on the master, as root, with the inventory's \
+environment, in a directory with the project's `setup_files`. OpenSSH is installed first if the image lacks it. The result is named \
+hvdctl/NAME:HASH; where it exists there is nothing to do. `train` builds and uses it by itself. -v shows the output.
+
+hvdctl.toml:
+  setup = [\"pip install -r requirements.txt\", \"apt-get update && apt-get install -y libsndfile1\"]
+  setup_files = [\"requirements.txt\"]";
+
+/// Options of `image prune`.
+#[derive(Debug, Args)]
+pub struct ImagePrune {
+    /// Remove also the newest image of each project
+    #[arg(long)]
+    pub all: bool,
+    /// Whether it waits for locks
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+const PRUNE: &str = "\
+Removes the images hvdctl/NAME:HASH that no container uses, but for the newest one of each project. `train` and `image build` build \
+a missing one again.";

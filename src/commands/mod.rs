@@ -15,6 +15,7 @@ mod execute;
 mod fetch;
 mod hosts;
 mod image;
+mod image_build;
 mod init;
 mod job_end;
 mod job_start;
@@ -161,6 +162,8 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Bench(options) => bench::run(&options, context).await,
         Command::Image(Image::Status(options)) => image::status(&options, context).await,
         Command::Image(Image::Push(options)) => image::push(&options, context).await,
+        Command::Image(Image::Build(options)) => image_build::build(&options, context).await,
+        Command::Image(Image::Prune(options)) => image_build::prune(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

@@ -339,6 +339,22 @@ pub struct ImagePushNode {
     pub sent: u64,
 }
 
+/// `image build`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImageBuild {
+    /// The name of the image.
+    pub image: String,
+    /// Whether a node lacked it.
+    pub changed: bool,
+}
+
+/// What `image prune` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePruneNode {
+    /// The names of the images that were removed.
+    pub removed: Vec<String>,
+}
+
 /// What `up` did on a node, or would do with `--dry-run`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct UpNode {

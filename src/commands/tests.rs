@@ -9,6 +9,7 @@ mod jobs;
 mod leases;
 mod records;
 mod rotation;
+mod setup;
 mod signals;
 mod steps;
 

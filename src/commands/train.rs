@@ -1,6 +1,7 @@
 //! `hvdctl train` and `hvdctl run`.
 
 use super::fetch::{document, summary};
+use super::image_build::use_image;
 use super::output::{self, Document, DryRun, End};
 use super::{Context, Outcome, job_end, job_start};
 use crate::cli;
@@ -26,7 +27,7 @@ use std::future::Future;
 use std::path::Path;
 
 /// `train`.
-pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Error> {
+pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let root = project::find(&options.project)?;
     let (command, launcher) = project::command(&root, options.command)?;
@@ -34,6 +35,10 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
+    if !options.no_setup {
+        use_image(&root, &name, options.running.dry_run, context).await?;
+    }
+    let context = &*context;
     // what only some nodes have is missing on the others
     let mounts = context.target.nodes().into_iter().map(|node| node.container.mounts.into_iter().map(|m| m.target));
     let mounts = mounts.map(BTreeSet::from_iter).reduce(|all, of_node| &all & &of_node).unwrap_or_default();

@@ -4,11 +4,15 @@
 //! TLS, leads to it over an SSH connection, and the node's own engine pulls from there ([`push`]): it asks only for layers that it does
 //! not have, and verifies each by its digest. The image comes from an archive ([`archive`]) that is read in place; that of an engine
 //! is spooled first ([`source`]).
+//!
+//! What a project needs besides the cluster's image is its [`setup`], of which [`build`] makes an image on one node.
 
 pub mod archive;
+pub mod build;
 pub mod manifest;
 pub mod names;
 pub mod push;
 pub mod registry;
+pub mod setup;
 pub mod source;
 pub mod status;

@@ -395,6 +395,14 @@ fn launch_file(
 /// The variables of each `env_file` that was read.
 pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 
+/// Returns the variables that the inventory sets for programs in a node's containers.
+///
+/// # Errors
+/// When its `env_file` cannot be used.
+pub fn environment(node: &Node) -> Result<BTreeMap<String, Secret>, Error> {
+    node_environment(node, &mut EnvFiles::new())
+}
+
 /// Returns the variables that the inventory sets for the ranks on a node: `env`, over those of `env_file`. Each file is read once: it
 /// may be a pipe, and one that changes must not give ranks different variables.
 ///

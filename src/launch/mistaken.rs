@@ -18,6 +18,13 @@ const MISSING: &[(&str, LauncherName)] = &[
     ("KeyError: 'TF_CONFIG'", LauncherName::Env),
 ];
 
+/// How the last lines of a program begin that the image lacks something for.
+const LACKING: &[&str] = &["ModuleNotFoundError: No module named", "ImportError: No module named"];
+
+/// What to do then.
+const SETUP: &str = "what the image lacks is installed on all nodes by `setup` in hvdctl.toml, e.g. setup = [\"pip install NAME\"] \
+                     (hvdctl image build --help)";
+
 impl Launcher {
     /// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
     pub fn isolation_warning(&self, seconds: u64) -> String {
@@ -32,9 +39,12 @@ impl Launcher {
     }
 
     /// Returns a hint on the launcher for which a program was written, if the last lines of a rank that failed show it and it is not
-    /// this one.
+    /// this one; or on a package that the image lacks.
     pub fn hint_on_output(&self, lines: &[String]) -> Option<String> {
         let is_in = |text: &str| lines.iter().any(|line| line.contains(text));
+        if lines.iter().any(|line| LACKING.iter().any(|start| line.starts_with(start))) {
+            return Some(SETUP.to_owned());
+        }
         let (_, wanted) = MISSING.iter().find(|(text, _)| is_in(text))?;
         // `env` sets what torchrun sets, too
         let has_it = [*wanted, LauncherName::Env].iter().any(|name| name.to_string() == self.program);
@@ -90,5 +100,7 @@ mod tests {
         );
         assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
         assert_eq!(launcher(LauncherName::Horovodrun, Controller::Mpi).hint_on_output(&[]), None);
+        let lacking = hint(LauncherName::Env, "ModuleNotFoundError: No module named 'tiny'");
+        assert!(lacking.contains("setup = [\"pip install NAME\"]"), "{lacking}");
     }
 }

@@ -1,5 +1,6 @@
 //! The Docker Engine of a node as the runtime. This directory is the only user of `bollard`.
 
+mod build;
 mod connections;
 mod containers;
 mod exec;

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
 /// The number of the form of all labels; see [`crate::model::format`].
 pub const LABEL_FORMAT: &str = "hvdctl.format";
-/// `worker`, `master`, `shell` or `helper`.
+/// `worker`, `master`, `shell`, `helper` or `setup`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the [`Spec`] that the container was created from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
@@ -44,6 +44,8 @@ pub enum Role {
     Shell,
     /// A short-lived container in which hvdctl works as root, on nodes without sudo.
     Helper,
+    /// A short-lived container of which an image is made.
+    Setup,
 }
 
 impl Role {
@@ -54,6 +56,7 @@ impl Role {
             Role::Master => "master",
             Role::Shell => "shell",
             Role::Helper => "helper",
+            Role::Setup => "setup",
         }
     }
 }
@@ -215,6 +218,17 @@ impl ContainerSpec {
     ) -> ContainerSpec {
         let name = format!("{}-shell-{suffix}", cluster.master);
         ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Shell, command) }
+    }
+
+    /// Returns a container of the cluster's image in which programs are run that change it. Its name ends with `suffix`.
+    pub fn setup(cluster: &Cluster, node: &Node, gpus: GpuRequest, suffix: &str) -> ContainerSpec {
+        let name = format!("hvdctl-setup-{suffix}");
+        // longer than any setup
+        let command = ["sleep", "2147483"].map(str::to_owned).to_vec();
+        let mut setup = ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Setup, command) };
+        // the cluster's keys and the jobs' directories are none of its business
+        setup.spec.mounts.clear();
+        setup
     }
 
     /// Returns the labels that identify the container.

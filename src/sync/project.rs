@@ -38,9 +38,34 @@ pub fn origin(root: &Path) -> String {
 /// The project's file `hvdctl.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+pub struct ProjectFile {
     command: Option<Vec<String>>,
     launcher: Option<LauncherName>,
+    /// Commands that add to the cluster's image what the project needs; none: the image is enough.
+    pub setup: Option<Vec<String>>,
+    /// Files of the project that these commands read.
+    #[serde(default)]
+    pub setup_files: Vec<String>,
+}
+
+impl ProjectFile {
+    /// Reads it; a project without one has an empty one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(root: &Path) -> Result<ProjectFile, Error> {
+        let path = root.join("hvdctl.toml");
+        let wrong = |why: String| Error::usage(format!("{}: {why}", path.display()), "fix or remove the file");
+        let text = match fs::read_to_string(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+            text => text.map_err(|e| wrong(e.to_string()))?,
+        };
+        let file: ProjectFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?;
+        if file.setup.is_none() && !file.setup_files.is_empty() {
+            return Err(wrong("setup_files without setup, whose commands would read them".to_owned()));
+        }
+        Ok(file)
+    }
 }
 
 /// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script. Returns also the launcher that
@@ -58,13 +83,7 @@ pub fn command(
             "name the program: hvdctl train PROJECT -np N -- python your_script.py",
         )
     };
-    let path = root.join("hvdctl.toml");
-    let text = match fs::read_to_string(&path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
-        text => text.map_err(|e| Error::usage(format!("{}: {e}", path.display()), "fix or remove the file"))?,
-    };
-    let File { command, launcher } =
-        toml::from_str(&text).map_err(|e| unclear(&format!("hvdctl.toml: {}", e.to_string().trim_end())))?;
+    let ProjectFile { command, launcher, .. } = ProjectFile::read(root)?;
     if command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
         let why = "hvdctl.toml: command must name a program, e.g. command = [\"python\", \"train.py\"]";
         return Err(unclear(why));
@@ -126,15 +145,18 @@ mod tests {
         for (given, file, scripts, words) in [
             (&["x"][..], Some("junk"), &both[..], "hvdctl.toml: "),
             (&[], Some("launcher = 'slurm'"), &both[..1], "slurm"),
-            (&[], Some("command = []"), &[], "command must name a program"),
             (&[], Some("comand = ['x']"), &[], "comand"),
             (&[], Some("comand = ['x']"), &[], "line 1"),
-            (&[], None, &both, "both train.py and main.py"),
-            (&[], None, &[], "there is no hvdctl.toml, train.py or main.py"),
+            (&["x"], Some("setup_files = ['a']"), &[], "setup_files without setup"),
+            (&["x"], Some("setup = 'pip install x'"), &[], "setup"),
+            (&[], Some("command = []"), &[], "has no clear entry point: hvdctl.toml: command must name a program"),
+            (&[], None, &both, "has no clear entry point: both train.py and main.py"),
+            (&[], None, &[], "has no clear entry point: there is no hvdctl.toml, train.py or main.py"),
         ] {
             let error = read(given, file, scripts).unwrap_err();
-            assert!(error.contains("has no clear entry point: ") && error.contains(words), "{error}");
+            assert!(error.contains(words), "{error}");
         }
+        assert_eq!(read(&["x"], Some("setup = ['pip install x']\nsetup_files = ['r.txt']"), &[]), ok("x"));
     }
 
     proptest! {

@@ -63,14 +63,19 @@ pub enum Sshd {
     PortInUse,
     /// The node does not have the address.
     AddressMissing,
+    /// The image has none.
+    Missing,
     /// Anything else.
     Other,
 }
 
 /// Classifies the last lines of OpenSSH's `sshd -De`.
 pub fn sshd(text: &str) -> Sshd {
-    let kinds: [(Sshd, &[&str]); 2] =
-        [(Sshd::PortInUse, &["Address already in use"]), (Sshd::AddressMissing, &["Cannot assign requested address"])];
+    let kinds: [(Sshd, &[&str]); 3] = [
+        (Sshd::PortInUse, &["Address already in use"]),
+        (Sshd::AddressMissing, &["Cannot assign requested address"]),
+        (Sshd::Missing, &["sshd: not found", "sshd: No such file"]),
+    ];
     classify(text, &kinds).unwrap_or(Sshd::Other)
 }
 
@@ -240,6 +245,8 @@ mod tests {
             ("error: Bind to port 12345 on 10.0.0.1 failed: Address already in use.", Sshd::PortInUse),
             ("error: Bind to port 12345 on 10.0.0.1 failed: Cannot assign requested address.", Sshd::AddressMissing),
             ("sshd: no hostkeys available -- exiting.", Sshd::Other),
+            ("sh: 15: exec: /usr/sbin/sshd: not found", Sshd::Missing),
+            ("/bin/sh: line 15: /usr/sbin/sshd: No such file or directory", Sshd::Missing),
         ];
         for (text, kind) in said {
             assert_eq!(sshd(text), kind, "{text}");

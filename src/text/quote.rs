@@ -18,6 +18,16 @@ pub fn assign(name: &str, value: &str) -> Zeroizing<String> {
     joined(&[name, "=", &quoted, "\n"])
 }
 
+/// Returns `name='value'` and a newline for an environment variable of the user's, whose name was checked when it was read.
+pub fn exported(name: &str, value: &str) -> Zeroizing<String> {
+    debug_assert!(
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        "{name:?}"
+    );
+    let quoted = Zeroizing::new(single(value));
+    joined(&[name, "=", &quoted, "\n"])
+}
+
 /// Returns an argument of a command that a person may copy into a shell: in quotes only if it needs them.
 pub fn readable(s: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);

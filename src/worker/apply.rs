@@ -381,6 +381,12 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
         Sshd::AddressMissing => {
             (Kind::Failed, "the node no longer has this address; try again, or set `address` or `interface`".into())
         }
+        Sshd::Missing => (
+            Kind::Failed,
+            "the image lacks OpenSSH: `hvdctl image build` makes one with it, whose name is then cluster.image; or in its Dockerfile: \
+             RUN apt-get update && apt-get install -y openssh-server openssh-client"
+                .into(),
+        ),
         Sshd::Other => (Kind::Failed, "hvdctl doctor checks what the worker needs".into()),
     };
     Err(NodeError::failed(observed.name(), &operation, cause).kind(kind).hint(hint))

@@ -8,7 +8,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -17,6 +17,9 @@ use tokio::time::{sleep, timeout};
 pub(super) const MAX_REPLY: u64 = 24 << 20;
 /// The most bytes of standard error that are kept.
 const MAX_ERRORS: u64 = 1 << 20;
+
+/// The longest line that is handed on as a whole.
+const MAX_LINE: u64 = 64 << 10;
 
 /// How long a program may take to end after its standard input has been closed: 5 s on the node, and the network.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -209,6 +212,30 @@ impl Process {
         let ((stdout, more_output), (stderr, more_errors)) = read;
         let output = self.end(stdout, stderr).await?;
         Ok(Collected { output, left_out: more_output + more_errors, timed_out })
+    }
+
+    /// Writes the input, and hands on the lines of standard output as they come: of one that a program draws over again what it ends
+    /// with. Returns how the program ended, without these lines.
+    ///
+    /// # Errors
+    /// As [`Process::finish`].
+    pub async fn lines(mut self, input: &[u8], mut take: impl FnMut(&str)) -> io::Result<Output> {
+        let mut stdin = self.take_stdin();
+        let _ = stdin.write_all(input).await;
+        let _ = stdin.shutdown().await;
+        drop(stdin);
+        let lines = async {
+            let mut reader = BufReader::new(&mut self.stdout);
+            let mut line = Vec::new();
+            while (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await? > 0 {
+                let text = String::from_utf8_lossy(&line);
+                take(text.trim_end().rsplit('\r').next().unwrap_or_default());
+                line.clear();
+            }
+            Ok(())
+        };
+        let ((), (stderr, _)) = tokio::try_join!(lines, beginning(&mut self.stderr, MAX_ERRORS))?;
+        self.end(Vec::new(), stderr).await
     }
 
     /// Takes its standard input, which ends when it is dropped.

@@ -9,6 +9,7 @@ mod scripts;
 mod state;
 
 pub use jobs::Play;
+pub use state::image_id;
 pub use state::{Lease, State};
 
 use crate::error::NodeError;
@@ -312,6 +313,7 @@ impl Node {
         tokio::spawn(async move {
             let words: Vec<&str> = argv.iter().map(String::as_str).collect();
             let code = match words.as_slice() {
+                [.., "exec", "-i", container, "sh", "-s"] => node.run_in(container, own).await,
                 [.., "sh", "-s"] => node.run_script(own).await,
                 [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(COMPARE) => {
                     node.compare_project(name, tree, own).await
@@ -344,6 +346,24 @@ impl Node {
         let names = program.lines().last().unwrap_or_default().to_owned();
         self.edit(|state| state.names = names);
         self.ends(&call).await;
+        0
+    }
+
+    /// Runs a script in a container, of which it keeps the last line; it fails where the container does not run.
+    async fn run_in(&self, container: &str, mut own: Own) -> i32 {
+        let mut script = String::new();
+        let _ = own.stdin.read_to_string(&mut script).await;
+        let call = format!("docker exec {container} sh");
+        if let Some(words) = self.arrives(&call).await {
+            own.say(&format!("{words}\n")).await;
+            return 1;
+        }
+        if self.edit(|state| state.container(container).is_none_or(|container| container.state != "running")) {
+            return own.fail(&format!("No such container: {container}")).await;
+        }
+        self.edit(|state| state.scripts.push(script));
+        self.ends(&call).await;
+        own.say("done\n").await;
         0
     }
 

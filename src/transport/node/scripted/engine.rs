@@ -129,6 +129,21 @@ impl Node {
                 let (call, id) = (format!("docker wait {}", named(id)), (*id).to_owned());
                 (call, Box::new(move |node| exit_code(node, &id)))
             }
+            ("PUT", ["containers", id, "archive"]) => {
+                (format!("docker cp {}", named(id)), Box::new(|_| (200, json!({}))))
+            }
+            ("POST", ["commit"]) => {
+                let field = |name: &str| {
+                    let value = request.query.split('&').find_map(|pair| pair.strip_prefix(name));
+                    value.map(decoded).unwrap_or_default()
+                };
+                let image = format!("{}:{}", field("repo="), field("tag="));
+                let commit = move |node: &Node| {
+                    node.edit(|state| state.images.push(image.clone()));
+                    (201, json!({ "Id": image_id(&image) }))
+                };
+                (format!("docker commit {}", field("container=")), Box::new(commit))
+            }
             ("DELETE", ["containers", id]) => {
                 let (call, id) = (format!("docker remove {}", named(id)), (*id).to_owned());
                 (call, Box::new(move |node| remove(node, &id)))

@@ -58,6 +58,8 @@ pub struct State {
     pub log: String,
     /// How many containers were ever made here.
     pub made: usize,
+    /// Scripts that were run in containers.
+    pub scripts: Vec<String>,
     /// The last call of `hosts.py` in a container.
     pub names: String,
     /// What it sends in Mb/s by `bench_network.py`; `None` if its workers have no Python.
@@ -148,6 +150,7 @@ impl State {
             access: "user root\nsudo root\nengine open\n",
             log: String::new(),
             made: 0,
+            scripts: Vec::new(),
             names: String::new(),
             sends: None,
             past: String::new(),

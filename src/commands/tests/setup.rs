@@ -1,0 +1,121 @@
+//! The image of a project's setup: built once, used by `train`, and nothing left of a build that failed or was interrupted.
+
+use super::signals::signalled;
+use super::*;
+use crate::transport::node::scripted::{Fault, Play};
+
+const SETUP: &str = "setup = ['pip install -r requirements.txt']\nsetup_files = ['requirements.txt']\n";
+
+/// A project with this `hvdctl.toml`.
+fn project(file: &str) -> tempfile::TempDir {
+    let project = tempfile::Builder::new().prefix("digits").tempdir().unwrap();
+    for (name, text) in [("hvdctl.toml", file), ("requirements.txt", "tiny==1\n"), ("train.py", "")] {
+        std::fs::write(project.path().join(name), text).unwrap();
+    }
+    project
+}
+
+/// The images of setups on a node.
+fn built(nodes: &Nodes, node: &str) -> Vec<String> {
+    nodes.state(node).images.into_iter().filter(|image| image.starts_with("hvdctl/")).collect()
+}
+
+#[track_caller]
+fn assert_nothing_is_left(nodes: &Nodes, when: &str) {
+    for node in NODES {
+        let ps = nodes.state(node).ps();
+        assert!(!ps.iter().any(|container| container.contains("setup")), "{node} {when}: {ps:?}");
+    }
+    assert_given_back(nodes, when);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_built_once_for_what_makes_it() {
+    let (nodes, project) = (two_up().await, project(SETUP));
+    let line = format!("--on node1 image build {}", project.path().display());
+    let done = hvdctl(&nodes, &line).await;
+    let image = built(&nodes, "node1").concat();
+    done.code(0).says(&[&format!("{image}: built\n")]);
+    let scripts = nodes.state("node1").scripts;
+    assert!(scripts.len() == 2 && scripts[1].contains("pip install -r requirements.txt"), "{scripts:?}");
+    assert_nothing_is_left(&nodes, "after the build");
+    hvdctl(&nodes, &line).await.code(0).says(&[&format!("{image}: nothing to do\n")]);
+    assert_eq!(nodes.state("node1").scripts.len(), 2);
+
+    std::fs::write(project.path().join("requirements.txt"), "tiny==2\n").unwrap();
+    hvdctl(&nodes, &line).await.code(0).says(&[": built\n"]);
+    assert_eq!(built(&nodes, "node1").len(), 2, "the files are a part of what makes it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_of_the_project_has_its_image() {
+    let (nodes, project) = (two_up().await, project(SETUP));
+    let job = || Play::default().frame(0, "node1", "0 s ").frame(0, "node1", "0 x 0").ends(1, 0);
+    let line = format!("--on node1 train {} -np 1", project.path().display());
+    for (options, is_built) in [(" --no-setup", false), ("", true)] {
+        nodes.play(job());
+        hvdctl(&nodes, &format!("{line}{options}")).await.code(0);
+        assert_eq!(built(&nodes, "node1").len(), usize::from(is_built), "{options}");
+        let image = built(&nodes, "node1").pop().unwrap_or_else(|| "test/horovod:1".to_owned());
+        let hmaster = nodes.state("node1").container("hmaster").unwrap().image.clone();
+        assert_eq!(hmaster, crate::transport::node::scripted::image_id(&image), "{options}");
+    }
+    hvdctl(&nodes, &format!("{line} --dry-run")).await.code(0).complains(&["the image of the project's setup"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_is_named_with_its_last_lines() {
+    let (nodes, project) = (two_up().await, project(SETUP));
+    nodes.fault("node1", "docker exec", Fault::Fails("ERROR: No matching distribution found for tiny==1".into()));
+    let line = format!("--on node1 image build {}", project.path().display());
+    let done = hvdctl(&nodes, &line).await;
+    let words =
+        ["node1: cannot build the image hvdctl/digits", "step 1 of 2 (OpenSSH) exited with code 1", "No matching"];
+    done.code(3).complains(&words).complains(&["correct `setup` in hvdctl.toml"]);
+    assert_nothing_is_left(&nodes, "after the failure");
+    assert!(built(&nodes, "node1").is_empty());
+    for call in ["docker create hvdctl-setup", "docker cp", "docker commit"] {
+        nodes.repair();
+        nodes.fault("node1", call, Fault::Fails("no space left on device".into()));
+        hvdctl(&nodes, &line).await.code(3).complains(&["no space left on device", "hint: free space on that node"]);
+        assert_nothing_is_left(&nodes, call);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_at_every_moment_of_a_build_leaves_no_container() {
+    let (before, project) = (two_up().await, project(SETUP));
+    let line = format!("--on node1 image build {}", project.path().display());
+    for number in 0.. {
+        let nodes = before.copy();
+        let (done, at) = signalled(&nodes, &line, number, 1).await;
+        let when = format!("after a signal at {at:?}");
+        assert_nothing_is_left(&nodes, &when);
+        if at.is_none() {
+            assert!(number > 15, "{number} moments");
+            return;
+        }
+        assert!(matches!(done.code, 130 | 0), "{when}: {done}");
+        hvdctl(&nodes, &line).await.code(0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_built_is_an_error_before_anything_is_done() {
+    let nodes = two_up().await;
+    for (file, words) in [
+        ("", "has no setup"),
+        ("setup = ['x']\nsetup_files = ['missing']\n", "cannot read missing"),
+        ("setup = ['']\n", "is not a command"),
+        ("setup_files = ['train.py']\n", "setup_files without setup"),
+    ] {
+        let project = project(file);
+        let done = hvdctl(&nodes, &format!("image build {}", project.path().display())).await;
+        done.code(2).complains(&[words]);
+    }
+    assert!(!nodes.calls("node1").iter().any(|call| call.contains("setup")));
+    nodes.edit("node1", |state| state.images.clear());
+    let project = project(SETUP);
+    let done = hvdctl(&nodes, &format!("image build {}", project.path().display())).await;
+    done.code(3).complains(&["node1: cannot build on the image test/horovod:1: it is not on this node", "hvdctl up"]);
+}

@@ -1,0 +1,242 @@
+//! What a project needs besides the cluster's image: the `setup` of its `hvdctl.toml`, and the image that it makes.
+
+use crate::error::Error;
+use crate::secret::Secret;
+use crate::text::digest::hex;
+use crate::text::quote;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path};
+use zeroize::Zeroizing;
+
+/// The repository of all images that hvdctl builds.
+pub const REPOSITORY: &str = "hvdctl";
+
+/// The directory in the container in which the steps run, with the files of `setup_files`.
+pub const DIRECTORY: &str = "/opt/hvdctl/setup";
+
+/// Installs OpenSSH, without which no worker starts, in an image that lacks it.
+const SSH: &str = include_str!("../scripts/setup_ssh.sh");
+
+/// The steps that add to an image, and the files that they read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Setup {
+    steps: Vec<String>,
+    files: Vec<File>,
+}
+
+/// A file of the project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct File {
+    /// Its path in the project.
+    name: String,
+    mode: u32,
+    contents: Vec<u8>,
+}
+
+/// One of the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// The command, for `sh`.
+    command: &'a str,
+}
+
+impl Setup {
+    /// Reads the files that the steps of a project need.
+    ///
+    /// # Errors
+    /// A file that is missing, is not a file, or is outside of the project; a step without a command.
+    pub fn read(root: &Path, steps: &[String], files: &[String]) -> Result<Setup, Error> {
+        let wrong = |why: String| {
+            Error::usage(format!("hvdctl.toml: {why}"), "correct it, or leave the setup out with --no-setup")
+        };
+        if let Some(step) = steps.iter().find(|step| step.trim().is_empty() || step.contains('\0')) {
+            return Err(wrong(format!("setup: {} is not a command", quote::readable(step))));
+        }
+        let read = |name: &String| {
+            let path = Path::new(name);
+            let is_inside = !name.is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)));
+            if !is_inside {
+                return Err(wrong(format!(
+                    "setup_files: {} is not the path of a file in the project",
+                    quote::readable(name)
+                )));
+            }
+            let unreadable = |error| wrong(format!("setup_files: cannot read {}: {error}", quote::readable(name)));
+            let mode = fs::metadata(root.join(path)).map_err(unreadable)?.permissions().mode() & 0o777;
+            let contents = fs::read(root.join(path)).map_err(unreadable)?;
+            Ok(File { name: name.clone(), mode, contents })
+        };
+        let files = files.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Setup { steps: steps.to_vec(), files })
+    }
+
+    /// Returns the steps in their order.
+    pub fn steps(&self) -> Vec<Step<'_>> {
+        let ssh = Step { name: "OpenSSH", command: SSH };
+        let own = self.steps.iter().map(|step| Step { name: step.lines().next().unwrap_or_default(), command: step });
+        std::iter::once(ssh).chain(own).collect()
+    }
+
+    /// Returns the name of the image that the steps make of one with this content. `project`: the project's name.
+    pub fn image(&self, project: &str, content: &str) -> String {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update(part.len().to_le_bytes());
+            digest.update(part);
+        };
+        add(content.as_bytes());
+        self.steps().iter().for_each(|step| add(step.command.as_bytes()));
+        for File { name, mode, contents } in &self.files {
+            add(name.as_bytes());
+            add(&mode.to_le_bytes());
+            add(contents);
+        }
+        format!("{REPOSITORY}/{}:{}", repository(project), hex(&digest.finalize()[..6]))
+    }
+
+    /// Returns the files as a tar archive.
+    ///
+    /// # Errors
+    /// A name that no archive can have.
+    pub fn archive(&self) -> std::io::Result<Vec<u8>> {
+        let mut archive = tar::Builder::new(Vec::new());
+        let directory = DIRECTORY.trim_start_matches('/');
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(0o755);
+        header.set_size(0);
+        archive.append_data(&mut header, directory, std::io::empty())?;
+        for File { name, mode, contents } in &self.files {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Regular);
+            header.set_mode(*mode);
+            header.set_size(contents.len() as u64);
+            archive.append_data(&mut header, format!("{directory}/{name}"), contents.as_slice())?;
+        }
+        archive.into_inner()
+    }
+}
+
+impl Step<'_> {
+    /// Returns the script of the step, for the standard input of `sh`. `env` may be secret, and is not in the image afterwards.
+    pub fn script(&self, env: &BTreeMap<String, Secret>) -> Zeroizing<String> {
+        let mut script = Zeroizing::new(String::new());
+        // others are names that no shell can set
+        let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        for (name, value) in
+            env.iter().filter(|(name, _)| is_plain(name) && !name.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            script.push_str("export ");
+            script.push_str(&quote::exported(name, value.expose()));
+        }
+        script.push_str(&quote::assign("command", self.command));
+        script.push_str(&format!("cd {DIRECTORY} || exit\nexec sh -c \"$command\" </dev/null 2>&1\n"));
+        script
+    }
+}
+
+/// Returns a project's name as a part of an image's, which has only lower-case letters, digits and single separators.
+fn repository(project: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let name: String = project.chars().map(plain).collect();
+    let parts: Vec<&str> = name.split('-').filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() { "project".to_owned() } else { parts.join("-") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(steps: &[&str], files: &[(&str, &str)]) -> Setup {
+        let project = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::create_dir_all(project.path().join(name).parent().unwrap()).unwrap();
+            fs::write(project.path().join(name), text).unwrap();
+        }
+        let [steps, names] = [steps.to_vec(), files.iter().map(|(name, _)| *name).collect()]
+            .map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        Setup::read(project.path(), &steps, &names).unwrap()
+    }
+
+    #[test]
+    fn the_name_of_the_image_depends_on_all_that_makes_it() {
+        let names = [
+            setup(&["pip install x"], &[]).image("Digits", "abc"),
+            setup(&["pip install x"], &[]).image("Digits", "abd"),
+            setup(&["pip install y"], &[]).image("Digits", "abc"),
+            setup(&["pip install ", "x"], &[]).image("Digits", "abc"),
+            setup(&["pip install x"], &[("requirements.txt", "")]).image("Digits", "abc"),
+            setup(&["pip install x"], &[("requirements.txt", "a")]).image("Digits", "abc"),
+            setup(&["pip install x"], &[("requirements.tx", "ta")]).image("Digits", "abc"),
+        ];
+        let different: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(different.len(), names.len(), "{names:?}");
+        assert_eq!(names[0], setup(&["pip install x"], &[]).image("Digits", "abc"));
+        assert!(
+            names[0].starts_with("hvdctl/digits:") && names[0].len() == "hvdctl/digits:".len() + 12,
+            "{}",
+            names[0]
+        );
+        assert_eq!(["a_B.c", "--", "é1", "x"].map(repository), ["a-b-c", "project", "1", "x"]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_setup_is_refused() {
+        let project = tempfile::tempdir().unwrap();
+        fs::create_dir(project.path().join("sub")).unwrap();
+        let read = |steps: &[&str], files: &[&str]| {
+            let [steps, files] =
+                [steps, files].map(|list| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+            Setup::read(project.path(), &steps, &files).unwrap_err().to_string()
+        };
+        for (steps, files, words) in [
+            (&["x", " "][..], &[][..], "is not a command"),
+            (&["x"], &["missing.txt"], "cannot read missing.txt: No such file"),
+            (&["x"], &["sub"], "cannot read sub: Is a directory"),
+            (&["x"], &["../secret"], "is not the path of a file in the project"),
+            (&["x"], &["/etc/passwd"], "is not the path of a file in the project"),
+            (&["x"], &[""], "is not the path of a file in the project"),
+        ] {
+            let error = read(steps, files);
+            assert!(error.contains("hvdctl.toml: ") && error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_are_archived_where_the_steps_run() {
+        let setup = setup(&["x"], &[("requirements.txt", "a==1\n"), ("deep/b.txt", "b")]);
+        let bytes = setup.archive().unwrap();
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let entries = archive.entries().unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            (entry.path().unwrap().display().to_string(), entry.header().mode().unwrap() & 0o700, entry.size())
+        });
+        let entries: Vec<_> = entries.collect();
+        let names: Vec<&str> = entries.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["opt/hvdctl/setup", "opt/hvdctl/setup/requirements.txt", "opt/hvdctl/setup/deep/b.txt"]);
+        assert_eq!((entries[1].1, entries[1].2), (0o600, 5));
+    }
+
+    #[test]
+    fn a_step_gets_the_environment_and_nothing_of_it_stays_in_an_argument() {
+        let setup = setup(&["echo \"$A\" 'b'; exit 3"], &[]);
+        let steps = setup.steps();
+        assert_eq!(steps.iter().map(|step| step.name).collect::<Vec<_>>(), ["OpenSSH", "echo \"$A\" 'b'; exit 3"]);
+        let env = BTreeMap::from([("A".to_owned(), Secret::plain("it's $HOME"))]);
+        let script = steps[1].script(&env).replace(DIRECTORY, "/tmp");
+        let mut shell = std::process::Command::new("sh");
+        let mut child =
+            shell.arg("-s").stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), String::from_utf8(output.stdout).unwrap().as_str()),
+            (Some(3), "it's $HOME b\n")
+        );
+    }
+}
