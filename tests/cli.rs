@@ -112,6 +112,8 @@ fn help() {
         "disconnect",
         "hosts",
         "image",
+        "image build",
+        "image prune",
         "image push",
         "image status",
         "train",
@@ -386,12 +388,12 @@ fn a_project_without_a_clear_entry() {
     exit code: 2
     --- stdout
     --- stderr
-    error: the project DIR/p has no clear entry point: hvdctl.toml: TOML parse error at line 1, column 11
+    error: DIR/p/hvdctl.toml: TOML parse error at line 1, column 11
       |
     1 | command = "python train.py"
       |           ^^^^^^^^^^^^^^^^^
     invalid type: string "python train.py", expected a sequence
-      hint: name the program: hvdctl train PROJECT -np N -- python your_script.py
+      hint: fix or remove the file
     "#);
 }
 

@@ -28,6 +28,7 @@ Examples:
   hvdctl exec -c -- python -c 'import torch; print(torch.__version__)'
   hvdctl exec --root --on '!node1' -- sh -c 'df -h /opt | tail -n 1'
 
+What a program changes in a container is lost with it: `setup` in a project's hvdctl.toml is for packages (hvdctl image build).
 Equal output of several nodes is shown once. The program has an empty standard input, and is ended when hvdctl ends. At most \
 1 MiB of each node's output is shown, with a note if there was more.
 
@@ -45,6 +46,8 @@ const SHELL: &str = "\
 Without NODE it is the hmaster of the newest running job, or else a new container like it, with the cluster's keys, a hostfile \
 and an ssh that knows the workers; it is removed at the end:
   horovodrun -np 2 -p 12345 -hostfile /root/hostfile python train.py
+
+What you install in it is lost with it: `setup` in a project's hvdctl.toml is for packages (hvdctl image build).
 
 Exit codes: that of the shell; 2 without a terminal; 125 if hvdctl itself failed.";
 

@@ -4,11 +4,12 @@
 mod documented;
 
 use super::output::{
-    DisconnectNode, Document, DownNode, DrainNode, ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode,
+    DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePushNode, LockReleaseNode, NodeEntry,
+    NodeStatus, UpNode,
 };
 use super::{
-    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, image, init, job_end, jobs, keys, lock,
-    logs, output, shell, status, train, up, verify,
+    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, init, job_end,
+    jobs, keys, lock, logs, output, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
@@ -173,6 +174,11 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
     let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
     all.push(("image-push", image::pushed(nodes, &[refused("node4")]).document));
+
+    all.push(("image-build", image_build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
+    let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });
+    let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
+    all.push(("image-prune", image_build::pruned(nodes).document));
 
     let nodes = [("node1", true), ("node2", false)];
     let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));

@@ -166,8 +166,14 @@ pub async fn prune(options: &cli::ImagePrune, context: &Context) -> Result<Outco
         }
         Ok(NodeEntry::new(&member.node.name, true, ImagePruneNode { removed }))
     };
-    let pruned = context.session.cancellation.run(async { Ok(nodes.then(&context.events, remove).await) }).await?;
+    let pruned_nodes =
+        context.session.cancellation.run(async { Ok(nodes.then(&context.events, remove).await) }).await?;
+    Ok(pruned(pruned_nodes))
+}
+
+pub(super) fn pruned(nodes: NodeResults<NodeEntry<ImagePruneNode>>) -> Outcome {
     let removed = |node: &NodeEntry<ImagePruneNode>| node.result.as_ref().map_or(0, |result| result.removed.len());
-    let lines = pruned.ok.iter().map(|node| format!("{}: removed {}\n", node.node, count(removed(node), "image")));
-    Ok(Outcome::of_nodes(lines.collect(), pruned, &[]))
+    let lines = nodes.ok.iter().map(|node| format!("{}: removed {}\n", node.node, count(removed(node), "image")));
+    let text = lines.collect();
+    Outcome::of_nodes(text, nodes, &[])
 }

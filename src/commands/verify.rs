@@ -5,6 +5,7 @@ use super::output::{self, Logins, NodeEntry, VerifyNode};
 use super::rank_output::RankOutput;
 use super::{Outcome, job_start};
 use crate::checks::bench::answers::{Answers, RankLine};
+use crate::checks::bench::limits::below_minimum;
 use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::{ObservedNode, all};
@@ -28,7 +29,8 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let limit = Duration::from_secs(options.timeout);
     let job = job_start::options_of_check(options.np, &options.launching, limit, context)?;
     let controller = job.controller;
-    let program = program(&job, options.full);
+    let minimum = target.inventory.bench.min_busbw;
+    let program = program(&job, options.full, minimum.is_some());
     let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
     let logins = match plan.hosts.len() {
         1 => None,
@@ -56,10 +58,16 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         }
     }
     let mut rows = compare(&ended.placement, &known, &reports);
-    if options.full {
-        add_collectives(&mut rows, &Answers::new(&ended.placement, &lines, None), events);
+    let has_collectives = options.full || minimum.is_some();
+    let answers = has_collectives.then(|| Answers::new(&ended.placement, &lines, None));
+    if let Some(answers) = &answers {
+        add_collectives(&mut rows, answers, events);
     }
-    let faults = faults(&rows, failure);
+    let best = answers.and_then(|answers| answers.collectives.best_allreduce());
+    // one rank exchanges nothing
+    let minimum = minimum.filter(|_| ended.placement.ranks() > 1);
+    let below = minimum.and_then(|minimum| below_minimum(minimum, best));
+    let faults = faults(&rows, failure).into_iter().chain(below).collect::<Vec<_>>();
     let collectives = if options.full { ", all collectives correct" } else { "" };
     let text = summary(&rows, &faults, ended.placement.ranks(), collectives);
     let names: Vec<&str> = known.iter().map(|(node, _)| node.name.as_str()).collect();
@@ -71,12 +79,12 @@ pub(super) fn outcome(text: String, details: output::Verify) -> Outcome {
 }
 
 /// The program of each rank.
-fn program(job: &JobOptions, is_full: bool) -> Program {
+fn program(job: &JobOptions, is_full: bool, has_minimum: bool) -> Program {
     let backends = launch::launcher(job.launcher, job.controller).verify_with;
-    let command =
-        ["python3", "verify.py"].into_iter().chain(is_full.then_some("--full")).chain(backends.iter().copied());
+    let options = [is_full.then_some("--full"), has_minimum.then_some("--busbw")].into_iter().flatten();
+    let command = ["python3", "verify.py"].into_iter().chain(options).chain(backends.iter().copied());
     let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS)];
-    files.extend(is_full.then_some(("collectives.py", COLLECTIVES)));
+    files.extend((is_full || has_minimum).then_some(("collectives.py", COLLECTIVES)));
     Program { title: None, name: "verify".into(), command: command.map(Into::into).collect(), project: None, files }
 }
 

@@ -127,7 +127,7 @@ tables! {
     /// What `bench` requires of the cluster; `[bench]` in the file.
     Bench, BENCH {
         /// The least bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best size: `bench`
-        /// fails below it.
+        /// and `verify` fail below it.
         min_busbw: Option<u64> = None, Bandwidth;
     }
 

@@ -20,6 +20,8 @@ PERIOD = 1021
 # What an array has before it is received; no result is negative.
 POISON = -1
 
+# Sizes that show the bandwidth of allreduce in `verify`, and the seconds for them.
+LARGE, LARGE_BUDGET = (1 << 20, 4 << 20, 16 << 20, 64 << 20), 4.0
 SMALL = (1 << 10, 64 << 10)
 LATENCY_BOUND = 256 << 10
 MOST_REPETITIONS = 20
@@ -239,14 +241,17 @@ def speed(arrays, seconds):
     return {"device": arrays.name(), "flops": 2 * side ** 3 / product, "copy_bytes_per_s": 4 * count / copy}
 
 
-def check(backend):
-    """Runs every operation with small arrays."""
+def check(backend, is_full, measures):
+    """Runs every operation with small arrays, and measures allreduce with larger ones."""
     say("start", {"rank": backend.rank, "size": backend.size, "library": backend.library, "framework": backends.framework(backend)})
     session = Session(backend)
     if backend.arrays is None:
         session.note("there are no collectives with %s" % backends.framework(backend))
     else:
-        session.check_all()
+        if is_full:
+            session.check_all()
+        if measures:
+            session.measure([("allreduce", "float32")], LARGE, False, LARGE_BUDGET)
     say("end", backend.rank)
 
 

@@ -1,6 +1,6 @@
 """What `hvdctl verify` runs on every rank: a real initialization, a sum over all ranks whose result is known, and what this rank sees
-of its machine. One JSON line on standard output. With `--full` collective operations of every type follow, whose results are known
-(collectives.py). The other arguments are the modules over which the ranks may communicate (backends.py)."""
+of its machine. One JSON line on standard output. With `--full` collective operations of every type follow, whose results are known, and
+with `--busbw` the bandwidth of allreduce (collectives.py). The other arguments are the modules over which the ranks may communicate (backends.py)."""
 import json
 import platform
 import socket
@@ -20,8 +20,8 @@ def gpus():
 
 
 def main(arguments):
-    is_full = arguments[:1] == ["--full"]
-    backend = backends.choose(arguments[int(is_full):])
+    options = [argument for argument in arguments if argument.startswith("--")]
+    backend = backends.choose([argument for argument in arguments if argument not in options])
     print(json.dumps({
         "rank": backend.rank,
         "size": backend.size,
@@ -33,9 +33,9 @@ def main(arguments):
         "library": backend.library,
         "python": platform.python_version(),
     }), flush=True)
-    if is_full:
+    if options:
         import collectives
-        collectives.check(backend)
+        collectives.check(backend, "--full" in options, "--busbw" in options)
     backend.end()
 
 

@@ -133,6 +133,8 @@ pub fn schema() -> Value {
         "down": Nodes<DownNode>,
         "image-status": Nodes<ImageStatusNode>,
         "image-push": Nodes<ImagePushNode>,
+        "image-build": ImageBuild,
+        "image-prune": Nodes<ImagePruneNode>,
         "disconnect": Nodes<DisconnectNode>,
         "drain": Nodes<DrainNode>,
         "status": Nodes<NodeStatus>,

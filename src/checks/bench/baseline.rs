@@ -378,9 +378,9 @@ mod tests {
             before.compare(&with(measured(2, |_, _| gigabits), second, idle), None)
         };
         assert_eq!(slower(0.9, 0.5, 6.0).slower.len(), 2);
-        assert_eq!(slower(0.95, 0.0, 6.0).slower.len(), 2);
+        assert_eq!(slower(0.98, 0.0, 6.0).slower.len(), 2);
         assert_eq!(slower(0.85, 0.0, 6.0).slower.len(), 0, "a third less is no news where two of one benchmark differ");
-        assert_eq!(slower(0.85, 0.0, 2.0).slower.len(), 2);
+        assert_eq!(slower(0.85, 0.0, 0.5).slower.len(), 2);
         let unclear = slower(0.4, 0.0, 1.0);
         assert_eq!((texts(&unclear), unclear.compared), (vec![], 0));
         assert_eq!(unclear.notes, ["the bandwidths vary too much to be compared with the baseline"]);

@@ -5,6 +5,7 @@ use super::super::{Context, job_start};
 use crate::bench::collectives::RankRequest;
 use crate::checks::bench::answers::{Answers, slowest_link};
 use crate::checks::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
+use crate::checks::bench::speeds::{Straggler, stragglers};
 use crate::checks::bench::{Measurements, micros};
 use crate::cli;
 use crate::error::Error;
@@ -37,6 +38,8 @@ pub struct Ranks {
     pub failure: Option<String>,
     /// What a step of the model of `--params` costs.
     pub estimate: Option<String>,
+    /// The ranks whose devices are slow.
+    pub stragglers: Vec<Straggler>,
 }
 
 /// Returns the options of the job.
@@ -101,7 +104,9 @@ pub async fn run(
     };
     let failure = failure.or_else(unfinished);
     let estimate = options.params.and_then(|params| estimate(&answers.collectives, nodes.len(), params, options));
-    Ok(Ranks { answers, nodes, failure, estimate })
+    let stragglers = stragglers(&answers.collectives.speeds, network.unwrap_or(&Measurements::default()));
+    stragglers.iter().filter(|straggler| straggler.is_doubtful).for_each(|straggler| events.note(&straggler.text));
+    Ok(Ranks { answers, nodes, failure, estimate, stragglers })
 }
 
 fn node_name(share: &Share) -> String {
@@ -141,7 +146,9 @@ impl Ranks {
             let size = format_size(*bytes);
             (Some(node.clone()), format!("rank {rank} on {node} is wrong: {collective} of {dtype}, {size}{more}"))
         };
-        failure.chain(of_ranks.into_iter().map(sentence)).collect()
+        let slow = self.stragglers.iter().filter(|straggler| !straggler.is_doubtful);
+        let slow = slow.map(|straggler| (Some(straggler.node.clone()), straggler.text.clone()));
+        failure.chain(of_ranks.into_iter().map(sentence)).chain(slow).collect()
     }
 
     /// Returns what is said if nothing is wrong.
@@ -289,7 +296,7 @@ pub(in super::super) mod tests {
         let library = "Horovod 0.28.1, torch 1.13.0".to_owned();
         let collectives = Collectives { ranks: n, library, exchanges, speeds: (0..n).map(speed).collect(), wrong };
         let answers = Answers { collectives, ..Answers::default() };
-        Ranks { answers, nodes: (0..n).map(node).collect(), failure: None, estimate: None }
+        Ranks { answers, nodes: (0..n).map(node).collect(), failure: None, estimate: None, stragglers: Vec::new() }
     }
 
     fn shown(ranks: &Ranks) -> String {

@@ -57,8 +57,7 @@ async fn a_job_of_the_project_has_its_image() {
         hvdctl(&nodes, &format!("{line}{options}")).await.code(0);
         assert_eq!(built(&nodes, "node1").len(), usize::from(is_built), "{options}");
         let image = built(&nodes, "node1").pop().unwrap_or_else(|| "test/horovod:1".to_owned());
-        let hmaster = nodes.state("node1").container("hmaster").unwrap().image.clone();
-        assert_eq!(hmaster, crate::transport::node::scripted::image_id(&image), "{options}");
+        assert_eq!(nodes.state("node1").last_image, image, "{options}");
     }
     hvdctl(&nodes, &format!("{line} --dry-run")).await.code(0).complains(&["the image of the project's setup"]);
 }
@@ -71,13 +70,13 @@ async fn a_step_that_fails_is_named_with_its_last_lines() {
     let done = hvdctl(&nodes, &line).await;
     let words =
         ["node1: cannot build the image hvdctl/digits", "step 1 of 2 (OpenSSH) exited with code 1", "No matching"];
-    done.code(3).complains(&words).complains(&["correct `setup` in hvdctl.toml"]);
+    done.code(1).complains(&words).complains(&["correct `setup` in hvdctl.toml"]);
     assert_nothing_is_left(&nodes, "after the failure");
     assert!(built(&nodes, "node1").is_empty());
     for call in ["docker create hvdctl-setup", "docker cp", "docker commit"] {
         nodes.repair();
         nodes.fault("node1", call, Fault::Fails("no space left on device".into()));
-        hvdctl(&nodes, &line).await.code(3).complains(&["no space left on device", "hint: free space on that node"]);
+        hvdctl(&nodes, &line).await.code(1).complains(&["no space left on device", "hint: free space on that node"]);
         assert_nothing_is_left(&nodes, call);
     }
 }
@@ -117,5 +116,5 @@ async fn what_cannot_be_built_is_an_error_before_anything_is_done() {
     nodes.edit("node1", |state| state.images.clear());
     let project = project(SETUP);
     let done = hvdctl(&nodes, &format!("image build {}", project.path().display())).await;
-    done.code(3).complains(&["node1: cannot build on the image test/horovod:1: it is not on this node", "hvdctl up"]);
+    done.code(1).complains(&["node1: cannot build on the image test/horovod:1: it is not on this node", "hvdctl up"]);
 }

@@ -9,7 +9,6 @@ mod scripts;
 mod state;
 
 pub use jobs::Play;
-pub use state::image_id;
 pub use state::{Lease, State};
 
 use crate::error::NodeError;
@@ -69,8 +68,8 @@ struct Call {
 }
 
 /// The scripts of an upload, which are arguments.
-const COMPARE: &str = include_str!("../../scripts/upload_compare.sh");
-const APPLY: &str = include_str!("../../scripts/upload_apply.sh");
+const COMPARE: &str = include_str!(concat!("../../scripts/", "upload_compare.sh"));
+const APPLY: &str = include_str!(concat!("../../scripts/", "upload_apply.sh"));
 
 type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;
 
@@ -313,7 +312,9 @@ impl Node {
         tokio::spawn(async move {
             let words: Vec<&str> = argv.iter().map(String::as_str).collect();
             let code = match words.as_slice() {
-                [.., "exec", "-i", container, "sh", "-s"] => node.run_in(container, own).await,
+                [.., "exec", "-i", container, "sh", "-s"] if container.starts_with("hvdctl-setup-") => {
+                    node.run_in(container, own).await
+                }
                 [.., "sh", "-s"] => node.run_script(own).await,
                 [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(COMPARE) => {
                     node.compare_project(name, tree, own).await

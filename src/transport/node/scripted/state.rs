@@ -56,6 +56,8 @@ pub struct State {
     pub access: &'static str,
     /// What every container has written to its log.
     pub log: String,
+    /// The last image of a container that was made here.
+    pub last_image: String,
     /// How many containers were ever made here.
     pub made: usize,
     /// Scripts that were run in containers.
@@ -149,6 +151,7 @@ impl State {
             gpus_are_lost: false,
             access: "user root\nsudo root\nengine open\n",
             log: String::new(),
+            last_image: String::new(),
             made: 0,
             scripts: Vec::new(),
             names: String::new(),
@@ -193,6 +196,7 @@ impl State {
     /// Makes a container and returns its id.
     pub fn create(&mut self, name: &str, image: &str, labels: BTreeMap<String, String>) -> String {
         self.made += 1;
+        image.clone_into(&mut self.last_image);
         self.gpus_are_lost = false;
         let id = format!("{:064x}", self.made);
         self.containers.push(Container {
