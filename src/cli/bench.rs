@@ -36,7 +36,7 @@ pub struct Bench {
     #[command(flatten)]
     pub launching: Launching,
     /// Sizes of the arrays, e.g. 1K,1M,64M; all are measured [default: 1K to 256M, as far as the time allows]
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size)]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size)]
     pub sizes: Vec<u64>,
     /// Estimate the step of a model with this many parameters, e.g. 124M or 1.5B
     #[arg(long, value_name = "COUNT", value_parser = parameters)]

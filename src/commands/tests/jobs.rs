@@ -81,7 +81,7 @@ async fn a_launcher_that_starts_no_rank_is_the_cause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_supervisor_that_is_killed_leaves_a_job_that_is_lost_and_nothing_else() {
-    let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ").is_killed(2000);
+    let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ").killed(2000);
     let nodes = up_with(play).await;
     let done = hvdctl(&nodes, RUN).await;
     done.code(125).complains(&["is lost: hmaster exited with code 137 without recording a result", "docker events"]);
@@ -96,7 +96,7 @@ async fn a_supervisor_that_is_killed_leaves_a_job_that_is_lost_and_nothing_else(
 async fn ranks_that_were_ended_because_their_launcher_was_killed_are_not_its_cause() {
     let nodes = Nodes::new(&["node1", "node2", "node3"]);
     hvdctl(&nodes, "up").await.code(0);
-    nodes.play(Play::default().frame(0, "node2", "0 s ").frame(0, "node3", "1 s ").is_killed(2000));
+    nodes.play(Play::default().frame(0, "node2", "0 s ").frame(0, "node3", "1 s ").killed(2000));
     let done = hvdctl(&nodes, "--on node[2-3] run -np 2 --map-by node -- true").await;
     done.code(125).complains(&["is lost: hmaster exited with code 137 without recording a result"]);
 }

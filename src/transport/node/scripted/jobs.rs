@@ -79,7 +79,7 @@ impl Play {
     }
 
     /// Kills the container of the launcher, and the ranks in it. Nothing is recorded.
-    pub fn is_killed(mut self, at: u64) -> Play {
+    pub fn killed(mut self, at: u64) -> Play {
         self.scenes.push((Duration::from_millis(at), Scene::Exit(137)));
         self
     }
