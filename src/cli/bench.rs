@@ -48,7 +48,7 @@ pub struct Bench {
     #[arg(long, value_name = "TYPE", value_parser = dtype, default_value = "fp32", requires = "params")]
     pub dtype: Dtype,
     /// Seconds that the job of the collectives may take
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
     /// Whether it waits for jobs and locks
     #[command(flatten)]

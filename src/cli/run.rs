@@ -143,7 +143,7 @@ pub struct Verify {
     #[arg(long)]
     pub full: bool,
     /// Seconds that the job may take
-    #[arg(long, value_name = "S", default_value_t = 120)]
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
     /// Whether it waits for locks
     #[command(flatten)]

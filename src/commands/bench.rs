@@ -114,6 +114,9 @@ fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error>
              `hvdctl bench --only collectives` measures two or more ranks of one node",
         ));
     }
+    if options.forget && !options.measures(Part::Network) {
+        return Err(Error::usage("--forget is about the network", "leave out --only collectives"));
+    }
     let of_collectives = options.np.is_some() || !options.sizes.is_empty() || options.params.is_some();
     if of_collectives && !options.measures(Part::Collectives) {
         return Err(Error::usage("-np, --sizes and --params are about collectives", "leave out --only network"));
@@ -177,7 +180,7 @@ async fn measure_ranks(
             ranks.answers.notes.iter().for_each(|note| context.events.note(note));
             Ok(ranks)
         }
-        Err(error @ (Error::Signal(_) | Error::Lost(_))) => Err(error),
+        Err(error @ (Error::Signal(_) | Error::Lost(_) | Error::Locked(_) | Error::Allocated(_))) => Err(error),
         Err(error) if network.is_some() => {
             let cause = error.to_string();
             context.events.warn(&cause);

@@ -21,7 +21,11 @@ PERIOD = 1021
 POISON = -1
 
 # Sizes that show the bandwidth of allreduce in `verify`, and the seconds for them.
-LARGE, LARGE_BUDGET = (1 << 20, 4 << 20, 16 << 20, 64 << 20), 4.0
+LARGE, LARGE_BUDGET = (1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20), 4.0
+# What every library has if it works at all.
+NEEDED = ("allreduce", "float32")
+# Names for people.
+SHOWN = {"reducescatter": "reduce-scatter", "alltoall": "all-to-all"}
 SMALL = (1 << 10, 64 << 10)
 LATENCY_BOUND = 256 << 10
 MOST_REPETITIONS = 20
@@ -129,7 +133,7 @@ class Session:
     """What the ranks do together. They do the same in the same order: whatever a clock or one rank decides, rank 0 decides for all."""
 
     def __init__(self, backend):
-        self.backend, self.reported = backend, 0
+        self.backend, self.reported, self.failures = backend, 0, {}
 
     def note(self, text):
         if self.backend.rank == 0:
@@ -150,9 +154,13 @@ class Session:
                 if failure is None:
                     there.append((collective, dtype))
                 else:
+                    self.failures[(collective, dtype)] = failure
                     lacking.setdefault((dtype, failure), []).append(collective)
+        # without it nothing works: the sums of whole numbers that the ranks agree by may go another way
+        if NEEDED not in there:
+            sys.exit("no allreduce of float32 with %s: %s" % (self.backend.library, self.failures.get(NEEDED)))
         for (dtype, failure), which in lacking.items():
-            what = "collectives" if len(which) == len(COLLECTIVES) else ", ".join(which)
+            what = "collectives" if len(which) == len(COLLECTIVES) else ", ".join(SHOWN.get(name, name) for name in which)
             self.note("%s has no %s of %s: %s" % (self.backend.library, what, dtype, failure))
         return there
 
@@ -181,7 +189,7 @@ class Session:
             left -= weight(which)
             is_complete &= self.measure_sizes(which, sizes, is_all, limit)
         if not is_complete:
-            self.note("not every size was measured in the time; --sizes measures all that it names")
+            self.note("not every size was measured in the time")
 
     def measure_sizes(self, which, sizes, is_all, limit):
         """Measures an operation with arrays of each size, until rank 0 decides to stop. Returns whether none is left out."""
@@ -246,12 +254,13 @@ def check(backend, is_full, measures):
     say("start", {"rank": backend.rank, "size": backend.size, "library": backend.library, "framework": backends.framework(backend)})
     session = Session(backend)
     if backend.arrays is None:
-        session.note("there are no collectives with %s" % backends.framework(backend))
-    else:
-        if is_full:
-            session.check_all()
-        if measures:
-            session.measure([("allreduce", "float32")], LARGE, False, LARGE_BUDGET)
+        sys.exit("there are no collectives with %s" % backends.framework(backend))
+    if is_full:
+        session.check_all()
+    if measures:
+        # the first one takes the time in which devices and connections get ready
+        session.check_one(*NEEDED)
+        session.measure([NEEDED], LARGE, False, LARGE_BUDGET)
     say("end", backend.rank)
 
 
@@ -261,7 +270,6 @@ def main(request, modules):
     if backend.arrays is None:
         sys.exit("there are no collectives with %s" % backends.framework(backend))
     session = Session(backend)
-    began = time.monotonic()
     # a rank that still starts would disturb those that measure
     backend.barrier()
     try:
@@ -272,7 +280,8 @@ def main(request, modules):
     there = session.check_all()
     if request.get("quick"):
         there = [which for which in there if which[0] == "allreduce" or which[1] == "float32"]
-    session.measure(there, request["sizes"], request["all"], request["budget"] - (time.monotonic() - began))
+    # what devices and connections took to get ready does not count
+    session.measure(there, request["sizes"], request["all"], request["budget"])
     say("end", backend.rank)
     backend.end()
 

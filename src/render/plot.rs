@@ -1,7 +1,7 @@
 //! Plots of a benchmark as SVG: bus bandwidths over sizes, and the matrix of bandwidths between nodes. The colours differ for colour-blind
 //! people, too, and the background is white in a dark viewer.
 
-use crate::checks::bench::collectives::{Collectives, Exchange, word};
+use crate::checks::bench::collectives::{Collectives, Exchange};
 use crate::model::collective::{Collective, Dtype, format_size};
 use plotters::coord::Shift;
 use plotters::element::DynElement;
@@ -57,7 +57,7 @@ pub fn svg(
     let curves = collectives.and_then(Curves::new);
     let matrix = Matrix::new(names, bandwidth);
     let top = if curves.is_some() { CURVES_HEIGHT } else { 0 };
-    let (width, height) = (matrix.width().max(LEAST_WIDTH), top + matrix.height());
+    let (width, height) = (matrix.width().max(LEAST_WIDTH), top + if names.is_empty() { 0 } else { matrix.height() });
     let mut text = String::new();
     {
         let size = (u32::try_from(width)?, u32::try_from(height)?);
@@ -67,7 +67,9 @@ pub fn svg(
         if let Some(curves) = curves {
             curves.draw(&upper)?;
         }
-        matrix.draw(&lower)?;
+        if !names.is_empty() {
+            matrix.draw(&lower)?;
+        }
         root.present()?;
     }
     Ok(text)
@@ -121,7 +123,7 @@ impl Curves {
         let most = all().map(|(x, _)| *x).max_by(f64::total_cmp).unwrap_or(1.0).max(4.0 * least);
         let highest = all().map(|(_, y)| *y).chain(self.limit).max_by(f64::total_cmp).unwrap_or_default();
         let highest = if highest > 0.0 { highest * 1.08 } else { 1.0 };
-        let what = word(self.dtype);
+        let what = self.dtype.to_string();
         title(area, format!("Bus bandwidth of collectives of {} ranks by the size of the array ({what})", self.ranks))?;
         let (plot, legend) =
             area.margin(TITLE, MARGIN, MARGIN, MARGIN).split_horizontally(LEAST_WIDTH - LEGEND - 2 * MARGIN);
@@ -166,7 +168,7 @@ impl Curves {
             Drawn::Ok(())
         };
         for (collective, colour, _) in &self.series {
-            label(word(collective), &|y| {
+            label(collective.to_string(), &|y| {
                 area.draw(&PathElement::new([(0, y), (30, y)], colour.stroke_width(2)))?;
                 area.draw(&mark(*collective, *colour, (15, y)))
             })?;
@@ -421,7 +423,7 @@ mod tests {
         let value = |_, _| Some(1.1e8);
         let text = drawn(&names, value, Some(&collectives()));
         for (collective, _) in SERIES {
-            assert_eq!(count(&text, &format!("\n{}\n", word(collective))), 1, "{collective:?}");
+            assert_eq!(count(&text, &format!("\n{collective}\n")), 1, "{collective:?}");
         }
         assert!(text.contains("of 8 ranks by the size of the array (float32)") && text.contains("\n256M\n"), "{text}");
         // one size, another type, and no link that was measured

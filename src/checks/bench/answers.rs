@@ -64,6 +64,8 @@ pub struct Answers {
     pub notes: Vec<String>,
     /// The ranks that did not measure everything.
     pub unfinished: Vec<u32>,
+    /// That the ranks are not one job: each counts others than there are.
+    pub apart: Option<String>,
 }
 
 /// An operation with arrays of one type and size.
@@ -81,7 +83,8 @@ impl Answers {
             match line {
                 RankLine::Start { size, library, framework } => {
                     if *size != ranks {
-                        answers.notes.push(format!("rank {rank} counts {size} ranks, and there are {ranks}"));
+                        let apart = format!("rank {rank} counts {size} ranks, and there are {ranks}");
+                        answers.apart.get_or_insert(apart);
                     }
                     if *rank == 0 {
                         answers.collectives.library = format!("{library}, {framework}");
@@ -107,6 +110,10 @@ impl Answers {
                 RankLine::Note(text) => answers.notes.push(text.clone()),
                 RankLine::End(_) => answers.unfinished.retain(|unfinished| unfinished != rank),
             }
+        }
+        if answers.apart.is_some() {
+            // what each did alone says nothing of the cluster
+            times.clear();
         }
         answers.collectives.ranks = ranks;
         answers.collectives.speeds.sort_by_key(|speed| speed.rank);
@@ -234,7 +241,7 @@ mod tests {
         // what one rank has not done is no measurement
         let answers = Answers::new(&placement(&["a", "b", "c"]), &lines, None);
         assert_eq!((answers.collectives.exchanges, answers.unfinished), (vec![], vec![1, 2]));
-        assert_eq!(answers.notes[0], "rank 0 counts 2 ranks, and there are 3");
+        assert_eq!(answers.apart.as_deref(), Some("rank 0 counts 2 ranks, and there are 3"));
     }
 
     #[test]

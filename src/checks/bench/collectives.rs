@@ -81,6 +81,7 @@ impl Collectives {
     /// Returns the highest bus bandwidth of allreduce over all sizes and types, in bytes a second; `None` if none was measured.
     pub fn best_allreduce(&self) -> Option<f64> {
         let all = self.exchanges.iter().filter(|exchange| exchange.collective == Collective::AllReduce);
+        let all = all.filter(|exchange| exchange.dtype == Dtype::Float32);
         all.map(|exchange| exchange.bus_bandwidth * 1e9).max_by(f64::total_cmp)
     }
 }

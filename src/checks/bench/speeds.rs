@@ -3,6 +3,7 @@
 use super::Measurements;
 use super::collectives::RankSpeed;
 use super::evidence::{OUT_OF_LINE, median, processor};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// A device below this share of the speed of the others of its kind is slow: boards of one model stay above.
@@ -81,7 +82,13 @@ impl Slow<'_> {
 /// Returns what a rank's device does slowly, and of several the slowest.
 fn slow<'a>(own: &'a RankSpeed, speeds: &[RankSpeed]) -> Option<Slow<'a>> {
     let is_like = |other: &&RankSpeed| other.device == own.device && other.rank != own.rank;
-    let others: Vec<&RankSpeed> = speeds.iter().filter(is_like).collect();
+    let mut others: Vec<&RankSpeed> = speeds.iter().filter(is_like).collect();
+    if own.device == PROCESSOR {
+        // the ranks of a node share its processors, which count once
+        others.retain(|other| other.node != own.node);
+        others.sort_by(|a, b| (&a.node, b.flops).partial_cmp(&(&b.node, a.flops)).unwrap_or(Ordering::Equal));
+        others.dedup_by(|next, first| next.node == first.node);
+    }
     let share = |of: fn(&RankSpeed) -> f64| slow_share(own, &others, of);
     let shares =
         [("multiplies matrices", share(|speed| speed.flops)), ("copies memory", share(|speed| speed.copy_bytes_per_s))];

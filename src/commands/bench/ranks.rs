@@ -91,18 +91,27 @@ pub async fn run(
         context.session.cancellation.run(checking).await?;
     }
     let mut output = RankOutput::new();
-    let ended = job_start::start(&plan, context, |node, frame| output.take(node, frame)).await?;
-    let failure = output.failure(&ended, events);
+    let ended = job_start::start(&plan, context, |node, frame| output.take(node, frame)).await;
+    let (placement, failure) = match ended {
+        Ok(ended) => (ended.placement.clone(), output.failure(&ended, events)),
+        // what was found before the time was over still holds
+        Err(error @ Error::Check { .. }) if !output.reports.is_empty() => {
+            events.warn(&error);
+            let text = error.to_string();
+            (plan.placement.clone(), Some(text.lines().next().unwrap_or_default().to_owned()))
+        }
+        Err(error) => return Err(error),
+    };
     let lines: Vec<_> = output.reports.into_iter().map(|(_, rank, line)| (rank, line)).collect();
-    let nodes: Vec<String> = ended.placement.shares.iter().filter(|share| share.ranks > 0).map(node_name).collect();
+    let nodes: Vec<String> = placement.shares.iter().filter(|share| share.ranks > 0).map(node_name).collect();
     let ring: Vec<&str> = nodes.iter().map(String::as_str).collect();
     let link = network.and_then(|network| slowest_link(network, &ring));
-    let answers = Answers::new(&ended.placement, &lines, link);
+    let answers = Answers::new(&placement, &lines, link);
     let unfinished = || {
         let ranks: Vec<String> = answers.unfinished.iter().map(u32::to_string).collect();
         (!ranks.is_empty()).then(|| format!("rank {} did not finish", ranks.join(", ")))
     };
-    let failure = failure.or_else(unfinished);
+    let failure = failure.or_else(|| answers.apart.clone()).or_else(unfinished);
     let estimate = options.params.and_then(|params| estimate(&answers.collectives, nodes.len(), params, options));
     let stragglers = stragglers(&answers.collectives.speeds, network.unwrap_or(&Measurements::default()));
     stragglers.iter().filter(|straggler| straggler.is_doubtful).for_each(|straggler| events.note(&straggler.text));
