@@ -8,6 +8,7 @@ use crate::node::gpus;
 use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
+use crate::runtime::spec::is_setup_image;
 use crate::runtime::{Image, Runtime};
 use crate::text::nodeset;
 use crate::transport::node::{Script, Transport};
@@ -159,6 +160,11 @@ impl ObservedNode {
                     "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
                 }
             };
+            if is_setup_image(&cluster.image) {
+                return NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image")
+                    .kind(Kind::ImageMissing)
+                    .hint("hvdctl image push takes it from a node that has it; train and image build make that of a project again");
+            }
             let hint = format!(
                 "{first}: docker pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | ssh {1} sudo docker load",
                 cluster.image, self.member.node.host

@@ -5,12 +5,15 @@ use super::context::Context;
 use super::image::{SourceChoice, give};
 use super::output::{ImageBuild, ImagePruneNode, NodeEntry};
 use crate::cli;
-use crate::cluster::nodes::{Member, NodeResults, all, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
+use crate::event::Events;
 use crate::image::build::{Build, remove_containers};
-use crate::image::setup::{REPOSITORY, Setup};
+use crate::image::setup::Setup;
 use crate::inventory::Pull;
 use crate::job::plan::environment;
+use crate::runtime::Image;
+use crate::runtime::spec::is_setup_image;
 use crate::sync::project::{self, ProjectFile};
 use crate::text::units::count;
 use std::collections::BTreeMap;
@@ -23,9 +26,13 @@ const STEP_LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// `image build`.
 pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outcome, Error> {
     let Some(project) = &options.project else {
+        let image = &context.target.cluster().image;
+        if is_setup_image(image) {
+            return Ok(outcome(image.clone(), false));
+        }
         let (image, built) =
             ensure(&context.target.cluster().name, &Setup::default(), options.timeout, context).await?;
-        context.events.note(format!("use it in the inventory: image = \"{image}\" in [cluster]"));
+        context.events.note(format!("use it in the inventory: image = \"{image}\" and pull = \"peers\" in [cluster]"));
         return Ok(outcome(image, built));
     };
     let root = project::find(project)?;
@@ -69,71 +76,93 @@ pub(super) async fn use_image(root: &Path, name: &str, dry_run: bool, context: &
     Ok(())
 }
 
-/// Gives all selected nodes the image of a setup: builds it on the first of them that launches jobs if none has it, and pushes it to
-/// those that lack it. Returns its name, and whether anything was done.
+/// Gives all selected nodes the image of a setup: builds it on that which launches jobs if none has it, and pushes it to those that lack
+/// it. Drained nodes are left out. Returns its name, and whether anything was done.
 ///
 /// # Errors
 /// The cluster's image is missing, a step failed, or a node could not get the image.
 async fn ensure(name: &str, setup: &Setup, limit: Duration, context: &Context) -> Result<(String, bool), Error> {
-    let Context { target, fleet, events, session, .. } = context;
-    let target = target.with_launcher();
-    let base = &target.cluster().image;
+    let Context { fleet, events, session, .. } = context;
+    let target = context.target.with_launcher();
     let asked = async {
         let members = fleet.all(&target, events).await?;
-        let base = members[0].runtime().await?.image(base).await?.and_then(|image| image.content).ok_or_else(|| {
-            NodeError::failed(&members[0].node.name, &format!("build on the image {base}"), "it is not on this node")
-                .hint("hvdctl up, or hvdctl image push")
-        })?;
-        let image = setup.image(name, &base);
-        let has =
-            for_each_node(members.clone(), async |member| Ok(member.runtime().await?.image(&image).await?.is_some()));
-        let has = all(events, has.await)?;
-        Ok((members, image, has))
+        let first = &members[0];
+        let image = setup.image(name, &base(first, first.runtime().await?.image(&target.cluster().image).await?)?);
+        let contents = contents(&members, &image, events).await?;
+        Ok((image, are_same(&contents)))
     };
-    let (members, image, has) = session.cancellation.run(asked).await?;
-    if has.iter().all(|has| *has) {
+    if let (image, true) = session.cancellation.run(asked).await? {
         return Ok((image, false));
     }
-    let result = async {
-        let owner = match has.iter().position(|has| *has) {
-            Some(owner) => owner,
-            None => {
-                build_on_first(&image, setup, limit, context).await?;
-                0
-            }
-        };
-        if members.len() > 1 {
-            session.lock_all(&members).await?;
-            let from = SourceChoice::Node(members[owner].node.name.clone());
-            let given = give(&from, &image, NodeResults { ok: members, failed: Vec::new() }, context).await?;
-            if !given.failed.is_empty() {
-                return Err(Error::Nodes { failed: given.failed, done: given.ok.len() });
-            }
-        }
-        Ok(())
-    };
-    let result = result.await;
+    // another command may have built it meanwhile
+    let nodes = context.observe_all(&target, true, events).await?;
+    let provided = provide(name, setup, limit, nodes, context).await;
     session.locks.release().await;
-    result.map(|()| (image, true))
+    provided
 }
 
-/// Builds an image on the node that launches jobs.
-async fn build_on_first(image: &str, setup: &Setup, limit: Duration, context: &Context) -> Result<(), Error> {
-    let Context { target, events, session, verbose, .. } = context;
-    let target = target.with_launcher();
-    events.phase(format!("building {image}"));
-    let first = target.only(target.selected.first().cloned());
-    let observed = context.observe_all(&first, true, events).await?;
-    let observed = &observed[0];
-    let env = environment(&observed.member.node)?;
-    let build = Build { cluster: target.cluster(), setup, image, env, limit, shows_output: *verbose > 0 };
-    let built = session.cancellation.run(async { Ok(build.run(observed, events).await?) }).await;
-    if built.is_err() {
-        // a build that was cancelled has not removed it
-        let _ = remove_containers(&observed.runtime.engine, target.cluster()).await;
+/// The same for nodes that are locked.
+async fn provide(
+    name: &str,
+    setup: &Setup,
+    limit: Duration,
+    nodes: Vec<ObservedNode>,
+    context: &Context,
+) -> Result<(String, bool), Error> {
+    let Context { target, events, session, .. } = context;
+    let nodes: Vec<ObservedNode> = nodes.into_iter().filter(|node| node.facts.drained.is_none()).collect();
+    let Some(first) = nodes.first() else {
+        return Err(Error::check("all selected nodes are drained", "hvdctl drain --undo NODE…"));
+    };
+    let image = setup.image(name, &base(&first.member, first.runtime.image.clone())?);
+    let members: Vec<Member> = nodes.iter().map(|node| node.member.clone()).collect();
+    let found = session.cancellation.run(async { contents(&members, &image, events).await }).await?;
+    if are_same(&found) {
+        return Ok((image, false));
     }
-    session.locks.release().await;
-    built
+    let owner = match found.iter().position(Option::is_some) {
+        Some(owner) => owner,
+        None => {
+            events.phase(format!("building {image}"));
+            let env = environment(&first.member.node)?;
+            let shows_output = context.verbose > 0;
+            let build = Build { cluster: target.cluster(), setup, image: &image, env, limit, shows_output };
+            let built = session.cancellation.run(async { Ok(build.run(first, events).await?) }).await;
+            if built.is_err() {
+                // a build that was cancelled has not removed it
+                let _ = first.runtime.engine.remove(&build.container()).await;
+            }
+            built?;
+            0
+        }
+    };
+    if members.len() > 1 {
+        let from = SourceChoice::Node(members[owner].node.name.clone());
+        let given = give(&from, &image, NodeResults { ok: members, failed: Vec::new() }, context).await?;
+        if !given.failed.is_empty() {
+            return Err(Error::Nodes { failed: given.failed, done: given.ok.len() });
+        }
+    }
+    Ok((image, true))
+}
+
+/// Returns the content of the image that a setup is added to.
+fn base(member: &Member, image: Option<Image>) -> Result<String, NodeError> {
+    image.and_then(|image| image.content).ok_or_else(|| {
+        NodeError::failed(&member.node.name, "build on the cluster's image", "it is not on this node")
+            .hint("hvdctl up, or hvdctl image push")
+    })
+}
+
+/// Returns the content of an image on each node that has it.
+async fn contents(members: &[Member], image: &str, events: &Events) -> Result<Vec<Option<String>>, Error> {
+    let content =
+        async |member: Member| Ok(member.runtime().await?.image(image).await?.and_then(|image| image.content));
+    all(events, for_each_node(members.to_vec(), content).await)
+}
+
+fn are_same(contents: &[Option<String>]) -> bool {
+    contents.iter().all(|content| content.is_some() && *content == contents[0])
 }
 
 /// `image prune`.
@@ -146,7 +175,9 @@ pub async fn prune(options: &cli::ImagePrune, context: &Context) -> Result<Outco
         let used: Vec<String> = engine.containers().await?.into_iter().map(|container| container.image_id).collect();
         let mut found: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for listed in engine.images().await? {
-            let of_project = |name: &String| name.starts_with(&format!("{REPOSITORY}/"));
+            // the cluster's own is not made again by any job
+            let of_project =
+                |name: &String| is_setup_image(name) && !name.contains('@') && *name != context.target.cluster().image;
             for name in listed.names.iter().filter(|name| of_project(name)) {
                 let Some((repository, _)) = name.rsplit_once(':').filter(|_| !used.contains(&listed.id)) else {
                     continue;

@@ -36,7 +36,7 @@ pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
     if !options.no_setup {
-        use_image(&root, &name, options.running.dry_run, context).await?;
+        use_image(&root, &file_name(&root), options.running.dry_run, context).await?;
     }
     let context = &*context;
     // what only some nodes have is missing on the others

@@ -1,6 +1,6 @@
 //! Builds the image of a project's setup on one node.
 
-use super::setup::Setup;
+use super::setup::{Setup, cleaning};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::{Kind, NodeError};
 use crate::event::{Events, Step};
@@ -44,11 +44,13 @@ impl Build<'_> {
         let start = engine.image_start(&self.cluster.image).await?;
         let node = &observed.member.node;
         let gpus = network::gpu_request(node, &observed.facts);
-        let suffix = self.image.rsplit(':').next().unwrap_or_default();
-        let container = ContainerSpec::setup(self.cluster, node, gpus, suffix);
+        let container = ContainerSpec::setup(self.cluster, node, gpus, self.suffix());
         engine.create_and_start(&container).await?;
         let built = async {
             self.run_steps(&container, observed, events).await?;
+            let limit = self.cluster.command_timeout;
+            let script = cleaning();
+            engine.run_in(&container.name, &["sh", "-s"], script.as_bytes(), "finish the setup", limit).await?;
             let _step = events.begin(&node.name, Step::write(format!("storing {}", self.image)));
             engine.commit(&container, self.image, &start).await
         };
@@ -56,6 +58,15 @@ impl Build<'_> {
         let removed = engine.remove(&container.name).await;
         built?;
         removed
+    }
+
+    /// Returns the name of its container.
+    pub fn container(&self) -> String {
+        format!("hvdctl-setup-{}-{}", self.cluster.name, self.suffix())
+    }
+
+    fn suffix(&self) -> &str {
+        self.image.rsplit(':').next().unwrap_or_default()
     }
 
     async fn run_steps(

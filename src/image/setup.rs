@@ -1,6 +1,7 @@
 //! What a project needs besides the cluster's image: the `setup` of its `hvdctl.toml`, and the image that it makes.
 
 use crate::error::Error;
+use crate::runtime::spec::SETUP_REPOSITORY;
 use crate::secret::Secret;
 use crate::text::digest::hex;
 use crate::text::quote;
@@ -10,9 +11,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 use zeroize::Zeroizing;
-
-/// The repository of all images that hvdctl builds.
-pub const REPOSITORY: &str = "hvdctl";
 
 /// The directory in the container in which the steps run, with the files of `setup_files`.
 pub const DIRECTORY: &str = "/opt/hvdctl/setup";
@@ -67,8 +65,16 @@ impl Setup {
                 )));
             }
             let unreadable = |error| wrong(format!("setup_files: cannot read {}: {error}", quote::readable(name)));
-            let mode = fs::metadata(root.join(path)).map_err(unreadable)?.permissions().mode() & 0o777;
-            let contents = fs::read(root.join(path)).map_err(unreadable)?;
+            // where it really is: a link may lead to a file that nobody meant to share
+            let real = fs::canonicalize(root.join(path)).map_err(unreadable)?;
+            let root = fs::canonicalize(root).map_err(unreadable)?;
+            let meta = fs::metadata(&real).map_err(unreadable)?;
+            if !real.starts_with(root) || !meta.is_file() {
+                return Err(wrong(format!("setup_files: {} is not a file in the project", quote::readable(name))));
+            }
+            // as git has it: what else the mode says depends on the machine
+            let mode = if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+            let contents = fs::read(real).map_err(unreadable)?;
             Ok(File { name: name.clone(), mode, contents })
         };
         let files = files.iter().map(read).collect::<Result<_, _>>()?;
@@ -96,7 +102,7 @@ impl Setup {
             add(&mode.to_le_bytes());
             add(contents);
         }
-        format!("{REPOSITORY}/{}:{}", repository(project), hex(&digest.finalize()[..6]))
+        format!("{SETUP_REPOSITORY}/{}:{}", repository(project), hex(&digest.finalize()[..6]))
     }
 
     /// Returns the files as a tar archive.
@@ -138,6 +144,11 @@ impl Step<'_> {
         script.push_str(&format!("cd {DIRECTORY} || exit\nexec sh -c \"$command\" </dev/null 2>&1\n"));
         script
     }
+}
+
+/// Returns the script that removes what only the steps needed.
+pub fn cleaning() -> String {
+    format!("rm -rf {DIRECTORY}\n")
 }
 
 /// Returns a project's name as a part of an image's, which has only lower-case letters, digits and single separators.
@@ -189,6 +200,7 @@ mod tests {
     fn what_cannot_be_a_setup_is_refused() {
         let project = tempfile::tempdir().unwrap();
         fs::create_dir(project.path().join("sub")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", project.path().join("link")).unwrap();
         let read = |steps: &[&str], files: &[&str]| {
             let [steps, files] =
                 [steps, files].map(|list| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
@@ -197,7 +209,8 @@ mod tests {
         for (steps, files, words) in [
             (&["x", " "][..], &[][..], "is not a command"),
             (&["x"], &["missing.txt"], "cannot read missing.txt: No such file"),
-            (&["x"], &["sub"], "cannot read sub: Is a directory"),
+            (&["x"], &["sub"], "sub is not a file in the project"),
+            (&["x"], &["link"], "link is not a file in the project"),
             (&["x"], &["../secret"], "is not the path of a file in the project"),
             (&["x"], &["/etc/passwd"], "is not the path of a file in the project"),
             (&["x"], &[""], "is not the path of a file in the project"),

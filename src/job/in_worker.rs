@@ -1,13 +1,13 @@
 //! What is known of the image and the ranks from the workers that are up, before anything is uploaded.
 
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{ObservedNode, all, for_each_node};
+use crate::cluster::nodes::{ObservedNode, RuntimeState, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::launch::programs::BINDING;
 use crate::node::network::CUDA_VISIBLE_DEVICES;
-use crate::runtime::container::running_worker;
+use crate::runtime::container::{ContainerSummary, running_worker};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -47,9 +47,15 @@ pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Er
     Ok(all(events, asked)?.into_iter().flatten().collect())
 }
 
+/// Returns the worker that is up, if it has the image of the job: another one says nothing of that.
+fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&'a ContainerSummary> {
+    let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == cluster.image);
+    running_worker(cluster, &runtime.containers).filter(has_image)
+}
+
 async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCores>, NodeError> {
     let (cluster, runtime) = (&plan.shared.cluster, &host.observed.runtime);
-    let Some(worker) = running_worker(cluster, &runtime.containers) else { return Ok(None) };
+    let Some(worker) = worker_of_image(cluster, runtime) else { return Ok(None) };
     let set = |name: &&str| Some(format!("{name}={}", host.environment.get(*name)?.expose()));
     let set: Vec<String> = VARIABLES.iter().filter_map(set).collect();
     let (bind, ranks) = (plan.options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
@@ -77,7 +83,7 @@ pub async fn check_modules(
 ) -> Result<(), Error> {
     let operation = "check the image for a framework";
     let check = async |observed: &ObservedNode| {
-        let Some(worker) = running_worker(cluster, &observed.runtime.containers) else { return Ok(()) };
+        let Some(worker) = worker_of_image(cluster, &observed.runtime) else { return Ok(()) };
         let argv = [&["python3", "-"], modules].concat();
         let engine = &observed.runtime.engine;
         let output =
@@ -103,8 +109,7 @@ pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
     let cluster = &plan.shared.cluster;
     let program = plan.commands[0].argv[0].as_str();
     let mut engines = plan.hosts.iter().map(|host| &host.observed.runtime);
-    let Some((runtime, worker)) =
-        engines.find_map(|runtime| Some((runtime, running_worker(cluster, &runtime.containers)?)))
+    let Some((runtime, worker)) = engines.find_map(|runtime| Some((runtime, worker_of_image(cluster, runtime)?)))
     else {
         return Ok(());
     };

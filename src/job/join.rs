@@ -85,7 +85,9 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     let launcher = &master.observed;
     let container_of = |id: &str| {
         let is_ended = master.end_jobs.iter().any(|ended| ended == id);
-        running(cluster, &launcher.runtime.containers).find(|container| container.job() == Some(id) && !is_ended)
+        let of_job = running(cluster, &launcher.runtime.containers).find(|container| container.job() == Some(id));
+        // a project's own image may not be on other nodes
+        of_job.filter(|container| !is_ended && container.spec_image().is_none_or(|image| image == cluster.image))
     };
     let names = nodes::host_names(inventory, plans.iter().map(|plan| &plan.observed));
     let mut taken = BTreeSet::new();

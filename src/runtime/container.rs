@@ -1,6 +1,6 @@
 //! Containers as the engine lists them.
 
-use super::spec::{LABEL_CLUSTER, LABEL_FORMAT, LABEL_JOB, LABEL_ROLE, Role};
+use super::spec::{LABEL_CLUSTER, LABEL_FORMAT, LABEL_JOB, LABEL_ROLE, LABEL_SPEC_FULL, Role};
 use crate::inventory::Cluster;
 use crate::model::format::{self, NewerFormat};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,12 @@ impl ContainerSummary {
     /// Returns the value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.get(name).map(String::as_str)
+    }
+
+    /// Returns the name of the image that it was created from, if its labels say that.
+    pub fn spec_image(&self) -> Option<String> {
+        let spec: serde_json::Value = serde_json::from_str(self.label(LABEL_SPEC_FULL)?).ok()?;
+        spec["image"].as_str().map(str::to_owned)
     }
 
     /// Returns whether it belongs to this cluster.

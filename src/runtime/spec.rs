@@ -30,6 +30,14 @@ pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
 /// The hvdctl process that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
 
+/// The repository of the images that hvdctl makes of a project's setup.
+pub const SETUP_REPOSITORY: &str = "hvdctl";
+
+/// Returns whether an image was made of a project's setup, by its name.
+pub fn is_setup_image(image: &str) -> bool {
+    image.split_once('/').is_some_and(|(repository, _)| repository == SETUP_REPOSITORY)
+}
+
 /// How long a worker of a single job waits for its first rank, or for a restart of the job.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -222,7 +230,7 @@ impl ContainerSpec {
 
     /// Returns a container of the cluster's image in which programs are run that change it. Its name ends with `suffix`.
     pub fn setup(cluster: &Cluster, node: &Node, gpus: GpuRequest, suffix: &str) -> ContainerSpec {
-        let name = format!("hvdctl-setup-{suffix}");
+        let name = format!("hvdctl-setup-{}-{suffix}", cluster.name);
         // longer than any setup
         let command = ["sleep", "2147483"].map(str::to_owned).to_vec();
         let mut setup = ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Setup, command) };

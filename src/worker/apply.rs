@@ -77,6 +77,7 @@ impl WorkerPlan {
         }
         let pull = pulls.then(|| Operation::Pull { image: inventory.cluster.image.clone() });
         let operations = plan(&inventory.cluster, &observed, &desired(inventory, &observed)?)?;
+        let operations = plan::kept_for_job(&inventory.cluster, &observed, operations);
         let left = pull.into_iter().chain(operations).collect();
         Ok(WorkerPlan { observed, end_jobs: Vec::new(), done: Vec::new(), left })
     }

@@ -6,11 +6,14 @@ mod disrupted;
 #[cfg(test)]
 mod tests;
 
+use crate::cluster::nodes::ObservedNode;
 use crate::inventory::Cluster;
 use crate::model::format::NewerFormat;
 use crate::node::facts::{Facts, Span};
 use crate::runtime::container::{ContainerState, ContainerSummary};
-use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role};
+use crate::runtime::spec::{
+    ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role, is_setup_image,
+};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -165,6 +168,25 @@ pub fn worker(
         _ => operations.push(Operation::Start { name: desired.name.clone() }),
     }
     Ok(operations)
+}
+
+/// Returns the operations without those that would only give a worker the cluster's image again while a job uses it that has an image of
+/// its own. One that has exited is started.
+pub fn kept_for_job(cluster: &Cluster, observed: &ObservedNode, operations: Vec<Operation>) -> Vec<Operation> {
+    let worker = observed.runtime.containers.iter().find(|container| container.name == cluster.worker);
+    let has_own = |worker: &&ContainerSummary| worker.spec_image().is_some_and(|image| is_setup_image(&image));
+    let kept = worker.filter(has_own).filter(|_| !observed.facts.under_way.is_empty());
+    match (operations.as_slice(), kept) {
+        ([Operation::Remove { id, reasons, .. }, Operation::Create(_)], Some(worker))
+            if *id == worker.id && *reasons == ["image"] =>
+        {
+            match worker.state {
+                ContainerState::Running => Vec::new(),
+                _ => vec![Operation::Start { name: worker.name.clone() }],
+            }
+        }
+        _ => operations,
+    }
 }
 
 /// Returns the operations that replace a container by the desired one.

@@ -37,10 +37,10 @@ async fn an_image_is_built_once_for_what_makes_it() {
     let image = built(&nodes, "node1").concat();
     done.code(0).says(&[&format!("{image}: built\n")]);
     let scripts = nodes.state("node1").scripts;
-    assert!(scripts.len() == 2 && scripts[1].contains("pip install -r requirements.txt"), "{scripts:?}");
+    assert!(scripts.len() == 3 && scripts[1].contains("pip install -r requirements.txt"), "{scripts:?}");
     assert_nothing_is_left(&nodes, "after the build");
     hvdctl(&nodes, &line).await.code(0).says(&[&format!("{image}: nothing to do\n")]);
-    assert_eq!(nodes.state("node1").scripts.len(), 2);
+    assert_eq!(nodes.state("node1").scripts.len(), 3);
 
     std::fs::write(project.path().join("requirements.txt"), "tiny==2\n").unwrap();
     hvdctl(&nodes, &line).await.code(0).says(&[": built\n"]);
@@ -116,5 +116,42 @@ async fn what_cannot_be_built_is_an_error_before_anything_is_done() {
     nodes.edit("node1", |state| state.images.clear());
     let project = project(SETUP);
     let done = hvdctl(&nodes, &format!("image build {}", project.path().display())).await;
-    done.code(1).complains(&["node1: cannot build on the image test/horovod:1: it is not on this node", "hvdctl up"]);
+    done.code(1).complains(&["node1: cannot build on the cluster's image: it is not on this node", "hvdctl up"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_master_builds_also_if_it_is_not_selected() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    hvdctl(&nodes, "up").await.code(0);
+    let project = project(SETUP);
+    // no archive is there that could be pushed to the others
+    let done = hvdctl(&nodes, &format!("--on node[2-3] image build {}", project.path().display())).await;
+    assert_eq!(built(&nodes, "node1").len(), 1, "{done}");
+    let commits = |node: &str| nodes.calls(node).iter().filter(|call| call.starts_with("docker commit")).count();
+    assert_eq!(["node1", "node2", "node3"].map(commits), [1, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_leaves_the_image_of_a_running_job_alone() {
+    let nodes = two_up().await;
+    nodes.edit("node2", |state| {
+        let worker = &mut state.containers[0];
+        worker.image = "of a setup".into();
+        worker.labels.values_mut().for_each(|label| *label = label.replace("test/horovod:1", "hvdctl/digits:1f0c"));
+        worker.labels.insert("hvdctl.spec".into(), "another".into());
+    });
+    let up = async || hvdctl(&nodes, "up").await;
+    let job = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
+    nodes.edit("node1", |state| state.add("hmaster", &job));
+    nodes.edit("node2", |state| {
+        let record = r#"{"id":"run-1","cluster":"lab","name":"n","operator":"o","created":1.0}"#;
+        state.facts = format!("open run-1 {record}\n");
+    });
+    up().await.code(0).says(&["nothing to do"]);
+    nodes.edit("node2", |state| state.containers[0].state = "exited");
+    up().await.code(0).says(&["node2: start hworker again (stopped)"]);
+    // the job has ended
+    nodes.edit("node1", |state| state.containers.retain(|container| container.name != "hmaster"));
+    nodes.edit("node2", |state| state.facts.clear());
+    up().await.code(0).says(&["node2: recreate hworker (image)"]);
 }

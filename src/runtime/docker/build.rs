@@ -7,7 +7,7 @@ use bollard::models::ContainerConfig;
 use bollard::query_parameters as query;
 use std::time::Duration;
 
-/// The longest time that an engine may take to store what a container has changed: tens of gigabytes on a slow disk.
+/// The longest time that an engine may take to store files, or what a container has changed: tens of gigabytes on a slow disk.
 const COMMIT_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What a container starts if nothing else is asked for, and as whom.
@@ -63,7 +63,9 @@ impl Runtime {
     pub async fn extract(&self, container: &str, archive: Vec<u8>) -> Result<(), NodeError> {
         let options = query::UploadToContainerOptionsBuilder::new().path("/").build();
         let extracted = self.docker.upload_to_container(container, Some(options), bollard::body_full(archive.into()));
-        self.call(&format!("copy files to {container}"), extracted).await
+        let operation = format!("copy files to {container}");
+        let extracted = self.transport.in_time(extracted, &operation, COMMIT_LIMIT).await?;
+        extracted.map_err(|error| super::explain(self.transport.node(), &operation, &error))
     }
 
     /// Makes an image of a container, which starts what `start` says.

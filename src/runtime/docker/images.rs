@@ -112,7 +112,7 @@ impl Runtime {
     /// [`NodeError`] with the engine's message.
     pub async fn remove_name(&self, name: &str) -> Result<(), NodeError> {
         let removed = none_for(&[404], self.docker.remove_image(name, None::<query::RemoveImageOptions>, None));
-        self.call("remove the temporary name of an image", removed).await.map(drop)
+        self.call(&format!("remove the image {name}"), removed).await.map(drop)
     }
 
     /// Writes an image as an archive, as `docker save` does, and reports progress. `size`: its bytes, as far as they are known.
