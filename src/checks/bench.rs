@@ -70,6 +70,23 @@ pub struct Transfer {
     pub receiver: Usage,
 }
 
+#[cfg(test)]
+impl Transfer {
+    /// A transfer of which nothing but its speed is of interest.
+    pub fn of(streams: u32, bytes_per_s: f64, usage: Usage) -> Transfer {
+        Transfer {
+            streams,
+            bytes_per_s,
+            retransmits: None,
+            segments: None,
+            snd_mss: None,
+            pmtu: None,
+            sender: usage,
+            receiver: usage,
+        }
+    }
+}
+
 /// Numbered datagrams in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probes {

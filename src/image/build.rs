@@ -44,7 +44,7 @@ impl Build<'_> {
         let start = engine.image_start(&self.cluster.image).await?;
         let node = &observed.member.node;
         let gpus = network::gpu_request(node, &observed.facts);
-        let container = ContainerSpec::setup(self.cluster, node, gpus, self.suffix());
+        let container = ContainerSpec::setup(self.cluster, node, gpus, self.container());
         engine.create_and_start(&container).await?;
         let built = async {
             self.run_steps(&container, observed, events).await?;
@@ -62,11 +62,8 @@ impl Build<'_> {
 
     /// Returns the name of its container.
     pub fn container(&self) -> String {
-        format!("hvdctl-setup-{}-{}", self.cluster.name, self.suffix())
-    }
-
-    fn suffix(&self) -> &str {
-        self.image.rsplit(':').next().unwrap_or_default()
+        let tag = self.image.rsplit(':').next().unwrap_or_default();
+        format!("hvdctl-setup-{}-{tag}", self.cluster.name)
     }
 
     async fn run_steps(
@@ -99,7 +96,7 @@ impl Build<'_> {
                 Ok(Ok(output)) if output.code == 0 => continue,
                 Ok(Ok(output)) => {
                     let complaint = output.complaint();
-                    last.extend(complaint.lines().map(printable));
+                    complaint.lines().for_each(|line| last.push_front(printable(line)));
                     format!("{what} exited with code {}", output.code)
                 }
                 Ok(Err(error)) => format!("{what}: {error}"),

@@ -65,7 +65,7 @@ impl Setup {
                 )));
             }
             let unreadable = |error| wrong(format!("setup_files: cannot read {}: {error}", quote::readable(name)));
-            // where it really is: a link may lead to a file that nobody meant to share
+            // where it really is: a link may lead to a file that is not meant for the nodes
             let real = fs::canonicalize(root.join(path)).map_err(unreadable)?;
             let root = fs::canonicalize(root).map_err(unreadable)?;
             let meta = fs::metadata(&real).map_err(unreadable)?;

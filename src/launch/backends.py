@@ -4,6 +4,7 @@ the modules to try as arguments, in order of preference; the first that works in
 import array
 import importlib
 import os
+import socket
 import sys
 
 ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -236,7 +237,10 @@ class TorchDistributed:
         has_nccl = self.framework.cuda.is_available() and self.distributed.is_nccl_available()
         # NCCL refuses two ranks on one GPU
         has_own = has_nccl and self.local_rank < self.framework.cuda.device_count()
-        if self.total(int(has_own)) == self.size:
+        owners = self.total(int(has_own))
+        if 0 < owners < self.size and not has_own:
+            self.note = "rank %d on %s has no GPU of its own, so all ranks use the processor" % (self.rank, socket.gethostname())
+        if owners == self.size:
             self.arrays = Torch.on_gpu(self.framework, self.local_rank)
             self.group = self.distributed.new_group(backend="nccl")
             self.library = "torch.distributed with NCCL"

@@ -30,8 +30,9 @@ SMALL = (1 << 10, 64 << 10)
 LATENCY_BOUND = 256 << 10
 MOST_REPETITIONS = 20
 MOST_WRONG = 20
-# Arrays of a size that are there at once: the rank's own, the one that is exchanged, the result, what is expected, and a library's copy.
-COPIES = 5
+# Arrays of a size that are there at once: the rank's own, the one that is exchanged, the result, what is expected, a library's copy, and
+# two while they are compared.
+COPIES = 7
 
 
 def numbers(rank, size, dtype, is_sum):
@@ -249,12 +250,19 @@ def speed(arrays, seconds):
     return {"device": arrays.name(), "flops": 2 * side ** 3 / product, "copy_bytes_per_s": 4 * count / copy}
 
 
-def check(backend, is_full, measures):
-    """Runs every operation with small arrays, and measures allreduce with larger ones."""
+def begin(backend):
+    """Says with what the ranks communicate. Returns what they do together."""
     say("start", {"rank": backend.rank, "size": backend.size, "library": backend.library, "framework": backends.framework(backend)})
-    session = Session(backend)
+    if getattr(backend, "note", None):
+        say("note", backend.note)
     if backend.arrays is None:
         sys.exit("there are no collectives with %s" % backends.framework(backend))
+    return Session(backend)
+
+
+def check(backend, is_full, measures):
+    """Runs every operation with small arrays, and measures allreduce with larger ones."""
+    session = begin(backend)
     if is_full:
         session.check_all()
     if measures:
@@ -266,10 +274,7 @@ def check(backend, is_full, measures):
 
 def main(request, modules):
     backend = backends.choose(modules)
-    say("start", {"rank": backend.rank, "size": backend.size, "library": backend.library, "framework": backends.framework(backend)})
-    if backend.arrays is None:
-        sys.exit("there are no collectives with %s" % backends.framework(backend))
-    session = Session(backend)
+    session = begin(backend)
     # a rank that still starts would disturb those that measure
     backend.barrier()
     try:

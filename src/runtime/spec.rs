@@ -228,9 +228,8 @@ impl ContainerSpec {
         ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Shell, command) }
     }
 
-    /// Returns a container of the cluster's image in which programs are run that change it. Its name ends with `suffix`.
-    pub fn setup(cluster: &Cluster, node: &Node, gpus: GpuRequest, suffix: &str) -> ContainerSpec {
-        let name = format!("hvdctl-setup-{}-{suffix}", cluster.name);
+    /// Returns a container of the cluster's image in which programs are run that change it.
+    pub fn setup(cluster: &Cluster, node: &Node, gpus: GpuRequest, name: String) -> ContainerSpec {
         // longer than any setup
         let command = ["sleep", "2147483"].map(str::to_owned).to_vec();
         let mut setup = ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Setup, command) };

@@ -260,16 +260,7 @@ mod tests {
     #[test]
     fn a_ring_is_as_fast_as_its_slowest_link() {
         let usage = Usage::default();
-        let transfer = |bytes_per_s| Transfer {
-            streams: 1,
-            bytes_per_s,
-            retransmits: None,
-            segments: None,
-            snd_mss: None,
-            pmtu: None,
-            sender: usage,
-            receiver: usage,
-        };
+        let transfer = |bytes_per_s| Transfer::of(1, bytes_per_s, usage);
         let direction = |(from, to, speed): (usize, usize, f64)| Direction {
             from,
             to,

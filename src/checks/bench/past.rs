@@ -189,16 +189,7 @@ mod tests {
         let direction = |(from, to)| Direction {
             from,
             to,
-            transfers: vec![Transfer {
-                streams: 4,
-                bytes_per_s: gigabits(from, to) * 1.25e8,
-                retransmits: None,
-                segments: None,
-                snd_mss: None,
-                pmtu: None,
-                sender: usage,
-                receiver: usage,
-            }],
+            transfers: vec![Transfer::of(4, gigabits(from, to) * 1.25e8, usage)],
             ..Direction::default()
         };
         let node = |node: usize| NodeEvidence { name: format!("node{}", node + 1), ..NodeEvidence::default() };

@@ -13,21 +13,8 @@ fn two() -> Measurements {
         compute: None,
     };
     let usage = Usage { idle: Some(0.6), steal: Some(0.0), busiest_idle: Some(0.1) };
-    let direction = |from, to| Direction {
-        from,
-        to,
-        transfers: vec![Transfer {
-            streams: 4,
-            bytes_per_s: 1.17e9,
-            retransmits: None,
-            segments: None,
-            snd_mss: None,
-            pmtu: None,
-            sender: usage,
-            receiver: usage,
-        }],
-        ..Direction::default()
-    };
+    let direction =
+        |from, to| Direction { from, to, transfers: vec![Transfer::of(4, 1.17e9, usage)], ..Direction::default() };
     Measurements {
         nodes: vec![node("node1"), node("node2")],
         directions: vec![direction(0, 1), direction(1, 0)],
