@@ -57,8 +57,11 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
     for (what, key) in [("Python", "python")].into_iter().chain(FRAMEWORKS).chain(libraries) {
         let version = |view: &NodeView<'_>| {
             let version = view.inside.get(key).map_or("none", String::as_str);
-            (!view.inside.is_empty()).then(|| version.to_owned())
+            let is_known = !view.inside.is_empty() && !view.inside.contains_key(&format!("unread:{key}"));
+            is_known.then(|| version.to_owned())
         };
+        let why = |view: &NodeView<'_>| view.inside.get(&format!("unread:{key}")).cloned();
+        found.extend(views.iter().filter_map(|view| Some(unread(view, what, &why(view)?))));
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
                 "ranks with different versions may hang, or compute different results",
@@ -77,6 +80,13 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
     found.extend(compare(Note, "kernel", &|view| view.details.as_ref()?.kernel.clone()));
     found.extend(views.iter().filter_map(image));
     found
+}
+
+/// A version that could not be read, and so was not compared.
+fn unread(view: &NodeView<'_>, what: &str, why: &str) -> Finding {
+    let message = format!("cannot read the {what}: {why}");
+    let hint = "try it there: hvdctl exec -c; a busy node may be slow, and so may the file system of the image";
+    view.warning("versions", message).explain("it was not compared with that of the other nodes", hint)
 }
 
 /// The launchers and frameworks of a node's image.

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// What is installed in a worker, by `src/scripts/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
-/// versions, without what is missing. `name:HOST`: the addresses that a host name resolves to there.
+/// versions, without what is missing. `name:HOST`: the addresses that a host name resolves to there. `unread:KEY`: why a value could
+/// not be read.
 pub type Versions = BTreeMap<String, String>;
 
 /// Parses the lines of `inside.py`: `KEY VALUE`.

@@ -285,10 +285,13 @@ fn versions_that_differ() {
         c.nodes[2].inside = versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch\nnccl 2.18.3\n");
         c.nodes[3].inside = Versions::new();
         c.nodes[4].engine = "27.0";
+        // what is not known differs from nothing
+        c.nodes[5].inside = versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nunread:build no end within 120 s\n");
     });
     found.finds(&[
-        "error versions gpu03: the Horovod build differs: gpu[01-02,05-08] PyTorch, Gloo · gpu03 PyTorch",
+        "error versions gpu03: the Horovod build differs: gpu[01-02,05,07-08] PyTorch, Gloo · gpu03 PyTorch",
         "error versions gpu03: the NCCL differs: gpu[01-02,05-08] none · gpu03 2.18.3",
+        "warning versions gpu06: cannot read the Horovod build: no end within 120 s",
         "warning versions gpu08: the NVIDIA driver differs: gpu[01-07] 535.161 · gpu08 550.54",
         "note versions gpu05: the Docker Engine differs: gpu[01-04,06-08] 20.10.24 · gpu05 27.0",
     ]);

@@ -31,7 +31,7 @@ const DOCTOR: &str = include_str!("../scripts/doctor.sh");
 const INSIDE: &str = include_str!("../scripts/inside.py");
 
 /// How long a worker may take to list its versions; a launcher may have to load every framework for that.
-const INSIDE_LIMIT: Duration = Duration::from_secs(90);
+const INSIDE_LIMIT: Duration = Duration::from_secs(240);
 
 /// What was found.
 pub struct Examination {

@@ -3,11 +3,17 @@ import shutil
 import subprocess
 
 
+MPIRUN_LIMIT = 60  # seconds
+
+
 def mpirun():
     try:
-        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20).stdout
+        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=MPIRUN_LIMIT).stdout
         found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", output)
         return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
+    except subprocess.TimeoutExpired:
+        unread("launchers", "mpirun --version does not end within %d s" % MPIRUN_LIMIT)
+        return None
     except Exception:
         return None
 

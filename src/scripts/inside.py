@@ -24,6 +24,11 @@ def say(key, value):
         print(key, " ".join(str(value).split()), flush=True)
 
 
+def unread(key, why):
+    """Says that a value is unknown, which is not the same as nothing."""
+    say("unread:" + key, why)
+
+
 def installed(*names):
     for name in names:
         try:

@@ -745,6 +745,32 @@ class Image(unittest.TestCase):
         self.assertRegex(found, r"^horovodrun \(Horovod .*\), torchrun \(PyTorch .*\), env$")
 
 
+    def build(self, extension):
+        """What is said of the build of an image with this extension of Horovod's for PyTorch."""
+        with tempfile.TemporaryDirectory() as path:
+            os.makedirs(os.path.join(path, "horovod", "torch"))
+            os.makedirs(os.path.join(path, "torch"))
+            for name, text in [("horovod/__init__.py", ""), ("torch/__init__.py", ""), ("horovod/torch/__init__.py", extension)]:
+                with open(os.path.join(path, name), "w") as file:
+                    file.write(text)
+            program = "NAMES = []\n"
+            for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "horovodrun", "inside.py")):
+                with open(part) as file:
+                    program += file.read().replace("IMPORT_LIMIT = 120", "IMPORT_LIMIT = 2")
+            said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
+                                  env={"PATH": os.environ["PATH"], "PYTHONPATH": path}).stdout.decode()
+        return [line for line in said.splitlines() if "build" in line]
+
+    def test_a_build_that_cannot_be_read_is_not_called_none(self):
+        built = "".join("def %s_built(): return %s\n" % pair for pair in [("nccl", 0), ("ddl", 0), ("ccl", 0), ("mpi", 1), ("gloo", 1)])
+        self.assertEqual(self.build(built), ["build frameworks PyTorch; controllers MPI, Gloo; tensor operations MPI, Gloo"])
+        self.assertEqual(self.build("raise ImportError()"), [])
+        self.assertEqual(self.build("import os; os.kill(os.getpid(), 9)"),
+                         ["unread:build the import of horovod.torch was ended by signal 9"])
+        self.assertEqual(self.build("import time; time.sleep(60)"),
+                         ["unread:build the import of horovod.torch does not end within 2 s"])
+
+
 class Processes(unittest.TestCase):
     def orphan(self, script):
         """Starts a shell that leaves a child behind, which becomes ours."""

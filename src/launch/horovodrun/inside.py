@@ -8,6 +8,7 @@ import importlib, sys
 extension = importlib.import_module("horovod." + sys.argv[1])
 print(*(name for name in sys.argv[2:] if getattr(extension, name + "_built")()))
 """
+IMPORT_LIMIT = 120  # seconds
 OPERATIONS = {"nccl": "NCCL", "ddl": "DDL", "ccl": "CCL", "mpi": "MPI", "gloo": "Gloo"}
 
 
@@ -17,8 +18,16 @@ def built(framework):
         return None
     try:
         argv = [sys.executable, "-c", BUILT, framework] + list(OPERATIONS)
-        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True).stdout
+        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=IMPORT_LIMIT, check=True).stdout
         return answer.decode(errors="replace").splitlines()[-1].split()
+    except subprocess.TimeoutExpired:
+        unread("build", "the import of horovod.%s does not end within %d s" % (framework, IMPORT_LIMIT))
+        return None
+    except subprocess.CalledProcessError as error:
+        # for example because memory was short
+        if error.returncode < 0:
+            unread("build", "the import of horovod.%s was ended by signal %d" % (framework, -error.returncode))
+        return None
     except Exception:
         return None
 
