@@ -175,14 +175,18 @@ def main():
         return 0
     grace = int(sys.argv[1])
     ranks(grace)
-    reported = states()
-    forget(sys.argv[2:] == ["again"])
+    reported, again = states(), sys.argv[2:] == ["again"]
+    if not again:
+        forget(again)
     # limits the wait for a job supervisor whose machine is gone, or that was killed
     signal.signal(signal.SIGALRM, late)
     signal.alarm(grace + 40)
     try:
         print(json.dumps(reported), flush=True)
         for _ in sys.stdin:
+            # not before it has been read: a job supervisor that got no answer asks once more, over another connection
+            if again:
+                forget(again)
             print(time.time(), flush=True)
     except OSError:
         pass

@@ -7,7 +7,7 @@ use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -231,4 +231,22 @@ fn a_reaper_whose_job_supervisor_has_gone_finishes_its_work() {
     reaper.wait().unwrap();
     assert!(!here.path().join("env.json").exists());
     assert_eq!(left.wait().unwrap().signal(), Some(15));
+}
+
+#[test]
+fn what_a_reaper_reports_is_kept_until_it_has_been_read() {
+    let here = tempfile::tempdir().unwrap();
+    write_programs(here.path());
+    fs::write(here.path().join("states"), "1.0 0 s \n2.0 0 x 7\n").unwrap();
+    let reap = |acknowledged: &str| {
+        let mut reaper = Command::new("python3");
+        reaper.arg(here.path().join("reap.py")).args(["0", "again"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut reaper = reaper.spawn().unwrap();
+        reaper.stdin.take().unwrap().write_all(acknowledged.as_bytes()).unwrap();
+        String::from_utf8(reaper.wait_with_output().unwrap().stdout).unwrap()
+    };
+    // a connection that is too slow is given up before it answers
+    assert!(reap("").contains("\"code\": 7"));
+    assert!(reap("\n").contains("\"code\": 7"));
+    assert!(!reap("\n").contains("\"code\": 7"), "the next attempt does not find it");
 }
