@@ -26,27 +26,27 @@ fn documents_have_the_fields_of_their_types() {
     let inventory = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 30\n[defaults]\nuser = \"nobody\"\nssh_port = 1\ngpus = 1\n\
                      [[node]]\nhost = \"127.0.0.1\"\n";
     std::fs::write(dir.path().join("refuses.toml"), inventory).unwrap();
-    for (name, args, code) in [
-        ("text", &["completions", "fish"][..], 0),
-        ("text", &["man"], 0),
-        ("dir", &["man", "--dir", "."], 0),
-        ("text", &["schema"], 0),
-        ("init", &["init", "-o", "unseen.toml", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"], 4),
-        ("error", &["keys", "push"], 2),
-        ("error", &["-i", "none.toml", "up"], 2),
-        ("error", &["-i", "refuses.toml", "up"], 4),
-        ("error", &["-i", "refuses.toml", "down"], 4),
-        ("keys-status", &["-i", "refuses.toml", "keys", "status"], 4),
-        ("status", &["-i", "refuses.toml", "status"], 4),
-        ("doctor", &["-i", "refuses.toml", "doctor"], 4),
-        ("error", &["-i", "refuses.toml", "run", "-np", "9", "--", "true"], 2),
+    for (args, code) in [
+        (&["completions", "fish"][..], 0),
+        (&["man"], 0),
+        (&["man", "--dir", "."], 0),
+        (&["schema"], 0),
+        (&["init", "-o", "unseen.toml", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"], 4),
+        (&["keys", "push"], 2),
+        (&["-i", "none.toml", "up"], 2),
+        (&["-i", "refuses.toml", "up"], 4),
+        (&["-i", "refuses.toml", "down"], 4),
+        (&["-i", "refuses.toml", "keys", "status"], 4),
+        (&["-i", "refuses.toml", "status"], 4),
+        (&["-i", "refuses.toml", "doctor"], 4),
+        (&["-i", "refuses.toml", "run", "-np", "9", "--", "true"], 2),
     ] {
         let (ended, out) = hvdctl(dir.path(), args);
         assert_eq!(ended, code, "{args:?}: {out}");
         assert_eq!(out.lines().count(), 1, "{args:?}: one document, one line: {out}");
+        documented::hold(args, &out);
         let document: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(documented::faults(&documented::schema(), name, &document), [""; 0], "{args:?}: {document:#}");
-        if name == "error" {
+        if document["error"].is_string() {
             assert_eq!(document["code"], code);
         }
     }

@@ -1,7 +1,7 @@
 //! Every document of `--json`, made of given values by what makes it, has the fields of its type.
 
 #[path = "../../tests/documented/mod.rs"]
-mod documented;
+pub(super) mod documented;
 
 use super::output::{
     DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePushNode, LockReleaseNode, NodeEntry,

@@ -13,6 +13,7 @@ mod setup;
 mod signals;
 mod steps;
 
+use super::documents::documented;
 use super::{Outcome, run_until_signalled};
 use crate::cli::{Cli, Global, rewrite};
 use crate::cluster::fleet::Fleet;
@@ -93,7 +94,7 @@ impl std::fmt::Display for Done {
     }
 }
 
-/// Runs hvdctl to its end.
+/// Runs hvdctl to its end. Its document and its lines are held against their types, whether `--json` is given or not.
 async fn hvdctl(nodes: &Nodes, line: &str) -> Done {
     let (_nobody, signals) = mpsc::unbounded_channel();
     hvdctl_with(nodes, line, signals).await
@@ -106,8 +107,9 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
 
 /// The same with another inventory.
 async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: UnboundedReceiver<u8>) -> Done {
-    let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
-    let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let argv = std::iter::once("hvdctl").chain(words.clone()).map(Into::into);
+    let Cli { global, command } = Cli::try_parse_from(rewrite(argv)).unwrap();
     let global = Global { yes: true, ..global };
     let (json, program, lines) = (global.json, command.runs_program(), command.streams_output());
     let (events, receiver) = Events::channel();
@@ -123,6 +125,10 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     drop(events);
     let (mut err, mut ranks) = (String::new(), String::new());
     while let Ok(event) = receiver.receive(Duration::ZERO) {
+        // those that are no lines of --json cannot be written
+        if let Ok(line) = serde_json::to_string(&event) {
+            documented::hold(&words, &line);
+        }
         match event {
             Event::Note(text) => err.push_str(&format!("{text}\n")),
             Event::Warning(text) => err.push_str(&format!("warning: {text}\n")),
@@ -136,6 +142,7 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     );
     let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, program, lines));
     let Outcome { code, text, document, errors } = outcome;
+    documented::hold(&words, &document.to_string());
     let out = if json { format!("{document}\n") } else { text };
     let shown = errors.iter().filter(|_| !json);
     shown.for_each(|error| err.push_str(&format!("error: {error}\n")));

@@ -1,10 +1,13 @@
 //! Compares documents with the JSON Schema of their types.
 
+use clap::{Command, CommandFactory};
+use hvdctl::cli::Cli;
 use hvdctl::commands::output::{self, *};
 use hvdctl::event::Event;
 use hvdctl::keys::push::GenerateResult;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
+use std::sync::OnceLock;
 
 /// The fields that an object may have together: their schemas, and which of them are required.
 #[derive(Clone, Default)]
@@ -58,6 +61,45 @@ pub fn faults(all: &Value, name: &str, document: &Value) -> Vec<String> {
     let schema = &all["documents"][name];
     assert!(schema.is_object(), "there is no document {name}");
     check(all, schema, document, name)
+}
+
+/// Asserts that what a command wrote with `--json` has the fields of its types, no more and no less. `words`: the command line.
+#[track_caller]
+pub fn hold(words: &[&str], out: &str) {
+    for line in out.lines() {
+        let document = serde_json::from_str(line).unwrap_or_else(|error| panic!("{words:?}: {error}\n{out}"));
+        let name = name(words, &document);
+        assert_eq!(faults(all(), &name, &document), [""; 0], "{words:?}: {document:#}");
+    }
+}
+
+/// Returns [`schema`].
+pub fn all() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(schema)
+}
+
+/// The name of the document that a command line writes.
+fn name(words: &[&str], document: &Value) -> String {
+    let commands = Cli::command();
+    let of = |command: &Command, words: &[&str]| {
+        let at = words.iter().position(|word| command.find_subcommand(word).is_some())?;
+        Some((command.find_subcommand(words[at])?.clone(), at))
+    };
+    let (command, at) = of(&commands, words).unwrap_or_else(|| panic!("no command in {words:?}"));
+    let below = of(&command, &words[at + 1..]).filter(|(_, at)| *at == 0);
+    let name = below
+        .map_or(command.get_name().to_owned(), |(below, _)| format!("{}-{}", command.get_name(), below.get_name()));
+    match name.as_str() {
+        _ if document["event"].is_string() && document["event"] != "end" => "line".to_owned(),
+        _ if document["error"].is_string() => "error".to_owned(),
+        "train" | "run" | "attach" if document["dry_run"] == true => "dry-run".to_owned(),
+        "train" | "run" | "attach" => "job-end".to_owned(),
+        "logs" => "logs-end".to_owned(),
+        "man" if document["text"].is_null() => "dir".to_owned(),
+        "completions" | "man" | "schema" => "text".to_owned(),
+        _ => name,
+    }
 }
 
 fn check(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String> {

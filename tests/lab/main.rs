@@ -21,7 +21,6 @@ mod gpus;
 mod images;
 mod init;
 mod jobs;
-mod json;
 mod keys;
 mod launchers;
 mod lease;

@@ -1,5 +1,6 @@
 //! The lab as a test sees it: a pair of nodes, an inventory of the test's own, and hvdctl run in a directory of its own.
 
+use crate::documented;
 pub use crate::pool::{NODES, lab_dir, node_sh, shared_file};
 use crate::pool::{Pair, THIRD, both_sh, node_command};
 use crate::process::{Done, Running, eventually, run, s};
@@ -153,10 +154,14 @@ impl Lab {
         command
     }
 
-    /// Runs hvdctl to its end.
+    /// Runs hvdctl to its end. What it writes with `--json` is held against its types.
     #[track_caller]
     pub fn hvdctl(&self, args: &[&str]) -> Done {
-        run(self.command(args), s(240))
+        let done = run(self.command(args), s(240));
+        if args.contains(&"--json") {
+            documented::hold(args, &done.out);
+        }
+        done
     }
 
     /// Starts hvdctl and leaves it running.
