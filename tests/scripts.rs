@@ -18,6 +18,12 @@ case $call in
 "lab up "*) mkdir -p .lab/p1 && : >.lab/p1/ssh_config ;;
 *--list*numbers*) ;;
 *--list*) echo "a_lab_test: test" ;;
+"cargo test "*"--exact"*) echo "test result: $AGAIN"; case $AGAIN in ok.*) ;; *) exit 101 ;; esac ;;
+"cargo test "*"--test lab"*"--test-threads"*)
+  [ -z "$LAB" ] || printf 'failures:\n    keys::a_lab_test\n\n'
+  [ "$LAB" = killed ] || echo "test result: ${LAB:-ok. 1 passed; 0 failed; 0 ignored}"
+  [ -z "$LAB" ] || { echo "error: test failed, to rerun pass \`--test lab\`"; exit 101; }
+  ;;
 "cargo test "*"--test-threads"*) echo "test result: ok. 1 passed; 0 failed; 0 ignored" ;;
 esac
 "#;
@@ -137,4 +143,27 @@ fn the_lab_of_another_checkout_is_named_before_anything_is_compiled() {
         assert_eq!(up.is_some_and(|up| up.ends_with("--replace")), variables.len() == 2, "{shown}");
         assert_eq!(calls.last().unwrap() == "lab down", up.is_some(), "{shown}");
     }
+}
+
+#[test]
+fn a_test_that_fails_among_others_runs_once_more_alone() {
+    for (lab, again, last, succeeds) in [
+        ("FAILED. 1 passed; 1 failed; 0 ignored", "ok. 1 passed; 0 failed; 0 ignored", "3 passed, 0 failed", true),
+        ("FAILED. 1 passed; 1 failed; 0 ignored", "FAILED. 0 passed; 1 failed; 0 ignored", "2 passed, 1 failed", false),
+        // one that was not found has not passed
+        ("FAILED. 1 passed; 1 failed; 0 ignored", "ok. 0 passed; 0 failed; 0 ignored", "2 passed, 1 failed", false),
+    ] {
+        let checkout = Checkout::new();
+        let (output, calls) = checkout.run(&[], &[("LAB", lab), ("AGAIN", again)]);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.success(), succeeds, "{stdout}");
+        assert!(stdout.lines().last().unwrap().starts_with(last), "{stdout}");
+        assert_eq!(stdout.contains("passed only when nothing else ran: keys::a_lab_test"), succeeds, "{stdout}");
+        assert!(calls.iter().any(|call| call.ends_with("--test-threads=1 --exact keys::a_lab_test")), "{calls:?}");
+    }
+    // what a runner that was killed has not run is unknown
+    let checkout = Checkout::new();
+    let (output, calls) = checkout.run(&[], &[("LAB", "killed"), ("AGAIN", "ok. 1 passed; 0 failed; 0 ignored")]);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(!calls.iter().any(|call| call.contains("--exact")), "{calls:?}");
 }

@@ -89,11 +89,11 @@ impl Lab {
 
     /// The same with a third node.
     #[track_caller]
-    pub fn three_up_with_full_image() -> Lab {
+    pub fn three_up(image: &str) -> Lab {
         let lab = Lab::of(Pair::check_out_with(&[NODES[0], NODES[1], THIRD]), ED25519);
         lab.reset();
         node_sh(THIRD, RESET, &[]).code(0);
-        lab.edit(IMAGE, FULL_IMAGE);
+        lab.edit(IMAGE, image);
         lab.edit("host = \"node2\"\n", &format!("host = \"node2\"\n\n[[node]]\nhost = \"{THIRD}\"\n"));
         lab.hvdctl(&["up"]).code(0);
         lab
