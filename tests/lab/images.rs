@@ -2,7 +2,7 @@
 
 use crate::pool::network_bridge;
 use crate::process::{Done, eventually, run, s};
-use crate::state::{IMAGE, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on};
+use crate::state::{FULL, IMAGE, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on};
 use serde_json::Value;
 use std::process::Command;
 
@@ -26,10 +26,11 @@ fn an_image_that_is_made_for_another_purpose() {
     lab.hvdctl(&["verify", "--gloo"]).code(0);
     let expected = "rank|/models/a|/opt/app|it's \"1\" $x|/srv|C.UTF-8|";
     let ranks = [format!("[0 node1] {expected}"), format!("[1 node2] {expected}")];
+    // one of each way on which ranks are started, then those that share it
     let launchers: [&[&str]; 5] =
-        [&["--gloo"], &["--mpi"], &["--launcher", "torchrun"], &["--launcher", "mpirun"], &["--launcher", "env"]];
-    for launcher in launchers {
-        let args = [&["run", "-np", "2"], launcher, &["--", "sh", "-c", ENVIRONMENT]].concat();
+        [&["--gloo"], &["--mpi"], &["--launcher", "env"], &["--launcher", "mpirun"], &["--launcher", "torchrun"]];
+    for launcher in &launchers[..if FULL { 5 } else { 3 }] {
+        let args = [&["run", "-np", "2"][..], launcher, &["--", "sh", "-c", ENVIRONMENT]].concat();
         lab.hvdctl(&args).code(0).says(&[&ranks[0], &ranks[1]]);
     }
     // and what is typed by hand

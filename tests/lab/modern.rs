@@ -2,12 +2,14 @@
 
 use crate::launchers::COLLECTIVES;
 use crate::process::s;
-use crate::state::{Lab, MODERN_IMAGE, Restore, no_job_is_left};
+use crate::state::{FULL, Lab, MODERN_IMAGE, Restore, no_job_is_left};
 
 #[test]
 fn each_launcher_starts_the_ranks_of_an_image_whose_python_is_only_in_its_own_path() {
     let lab = Lab::up_with(MODERN_IMAGE);
-    for (launcher, library) in [("mpirun", "Open MPI v5."), ("torchrun", "torch 2."), ("env", "torch 2.")] {
+    // the collectives below are under the others
+    let verified = [("mpirun", "Open MPI v5."), ("torchrun", "torch 2."), ("env", "torch 2.")];
+    for (launcher, library) in &verified[..if FULL { 3 } else { 1 }] {
         let done = lab.hvdctl(&["verify", "--launcher", launcher]).code(0);
         done.says(&["ok: 2 ranks where expected, allreduce correct", library, "Python 3.13"]);
         no_job_is_left();
