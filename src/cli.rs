@@ -3,6 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bench;
+mod description;
 mod image;
 mod jobs;
 mod keys;
@@ -12,6 +13,7 @@ mod tools;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+pub use description::{Description, Exit, Locks, Nodes, Output, SignalPolicy};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
@@ -322,72 +324,6 @@ fixed size, and jobs launched on one of these nodes, stay there until they end."
 const DISCONNECT: &str = "\
 A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. What changes on \
 a node only for new logins, such as a user's groups, has effect after this command. Running commands are not disturbed.";
-
-/// What the first signal does to a command; the second always ends it at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignalPolicy {
-    /// It ends at once.
-    Exit,
-    /// It changes nodes, and finishes its current step.
-    FinishStep,
-    /// It works on a job, which it stops or leaves running.
-    LeaveToJob,
-}
-
-impl Command {
-    /// Returns whether it exits with the code of a program.
-    pub fn runs_program(&self) -> bool {
-        matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Exec(_) | Command::Shell(_))
-    }
-
-    /// Returns whether it shows ranks' output as it comes, with `--json` as one line per event.
-    pub fn streams_output(&self) -> bool {
-        matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Logs(_))
-    }
-
-    /// Returns what the first signal does.
-    pub fn signal_policy(&self) -> SignalPolicy {
-        match self {
-            Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
-            Command::Image(image) if !matches!(image, Image::Status(_)) => SignalPolicy::FinishStep,
-            Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
-            Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
-            Command::Verify(_) | Command::Bench(_) => SignalPolicy::LeaveToJob,
-            command if command.streams_output() => SignalPolicy::LeaveToJob,
-            _ => SignalPolicy::Exit,
-        }
-    }
-
-    /// Returns the command as its locks show it to others, and how long it may wait for other commands' locks.
-    pub fn locks(&self) -> (String, Option<Duration>) {
-        let (purpose, waiting) = match self {
-            Command::Keys(Keys::Generate(options)) => ("hvdctl keys generate".to_owned(), options.waiting),
-            Command::Keys(Keys::Push(options)) => ("hvdctl keys push".to_owned(), options.waiting),
-            Command::Keys(Keys::Rotate(options)) => ("hvdctl keys rotate".to_owned(), options.waiting),
-            Command::Up(options) => ("hvdctl up".to_owned(), options.waiting),
-            Command::Down(options) => ("hvdctl down".to_owned(), options.waiting),
-            Command::Doctor(options) => ("hvdctl doctor --fix".to_owned(), options.waiting),
-            Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
-            Command::Bench(options) => ("hvdctl bench".to_owned(), options.waiting),
-            Command::Image(Image::Push(options)) => ("hvdctl image push".to_owned(), options.waiting),
-            Command::Image(Image::Build(options)) => {
-                let project =
-                    options.project.as_deref().map_or_else(String::new, |project| format!(" {}", project.display()));
-                (format!("hvdctl image build{project}"), options.waiting)
-            }
-            Command::Image(Image::Prune(options)) => ("hvdctl image prune".to_owned(), options.waiting),
-            Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
-            Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
-            _ => return (String::new(), None),
-        };
-        (purpose, waiting.limit())
-    }
-
-    /// Returns whether it can work on this machine alone.
-    pub fn works_locally(&self) -> bool {
-        !matches!(self, Command::Keys(_) | Command::Disconnect | Command::Bench(_))
-    }
-}
 
 /// Parses the arguments of the process. Ends it with a message if they are wrong, or only help is asked for.
 pub fn parse() -> Cli {

@@ -15,7 +15,7 @@ use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
-use crate::cli::Format;
+use crate::cli::{self, Exit, Format};
 use crate::cluster::exec::CommandOutput;
 use crate::cluster::nodes::NodeResults;
 use crate::doctor::Fixed;
@@ -60,8 +60,8 @@ fn full(node: &str) -> NodeError {
     NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
 }
 
-fn failure(error: &Error, runs_program: bool, last_line: bool) -> Value {
-    Outcome::failure(error, runs_program, last_line).document
+fn failure(error: &Error) -> Value {
+    Outcome::failure(error, Exit::Own, cli::Output::Result).document
 }
 
 fn pair() -> PublicKey {
@@ -392,7 +392,10 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-end/failed", ended(ran(State::Failed, 137, Some(first.clone())), None)));
     let by_itself = RankExit { code: 7, signal: None, oom: false, ..first.clone() };
     all.push(("train-end/exit", ended(ran(State::Failed, 7, Some(by_itself.clone())), None)));
-    all.push(("train-end/error", failure(&Error::Unreachable(vec![refused("node2")]), true, true)));
+    all.push((
+        "train-end/error",
+        Outcome::failure(&Error::Unreachable(vec![refused("node2")]), Exit::Program, cli::Output::Lines).document,
+    ));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
     let launcher = [NodeCommand {
         node: "node1".into(),
@@ -524,7 +527,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]).document));
     let released = nodes.map(|(node, released)| NodeEntry::new(&node, true, LockReleaseNode { released }));
     all.push(("lock-release", lock::released(results(released.into(), &[refused("node3")])).document));
-    all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]), false, false)));
+    all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]))));
     let allocation = |resources| Allocation {
         job: "20261121-120304-k7qd".into(),
         name: "digits".into(),
@@ -539,7 +542,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         allocations: vec![("node1".into(), allocation(None)), ("node2".into(), allocation(Some(some)))],
         free: Vec::new(),
     };
-    all.push(("error/allocated", failure(&Error::Allocated(conflict), false, false)));
+    all.push(("error/allocated", failure(&Error::Allocated(conflict))));
     let stand = |node: &str, done, steps: &[&str], error| NodeProgress {
         done,
         steps: names(steps),
@@ -552,7 +555,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         stand("node3", false, &[], Some(full("node3"))),
     ];
     let stopped = Error::Stopped { by: Box::new(Error::Signal(2)), nodes };
-    all.push(("error/stopped", failure(&stopped, false, false)));
+    all.push(("error/stopped", failure(&stopped)));
 }
 
 /// One file, and nothing went wrong.
@@ -630,8 +633,8 @@ fn made() -> BTreeMap<&'static str, Value> {
     tools_made(&mut all);
     all.push(("text", about::printed("#compdef hvdctl".into()).document));
     all.push(("dir", about::written_to(Path::new("man1")).document));
-    all.push(("error", failure(&Error::usage("there is no inventory", "hvdctl init writes one"), false, false)));
-    all.push(("error/unreachable", failure(&Error::Unreachable(vec![refused("node2")]), false, false)));
+    all.push(("error", failure(&Error::usage("there is no inventory", "hvdctl init writes one"))));
+    all.push(("error/unreachable", failure(&Error::Unreachable(vec![refused("node2")]))));
     let made: BTreeMap<&str, Value> = all.iter().cloned().collect();
     assert_eq!(made.len(), all.len(), "each node needs a different name");
     made

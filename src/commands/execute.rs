@@ -2,7 +2,7 @@
 
 use super::target::target;
 use super::{Outcome, limits, run};
-use crate::cli::{Cli, Command, Global, SignalPolicy};
+use crate::cli::{Cli, Command, Description, Exit, Global, Output, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
@@ -24,7 +24,7 @@ pub fn execute(cli: Cli) -> u8 {
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
-    let (runs_program, streams_output) = (cli.command.runs_program(), cli.command.streams_output());
+    let Description { exit, output, .. } = cli.command.description();
     let log = Log::start(cli.global.verbose > 2, cli.global.log_file.as_deref());
     let (log, result) = match log {
         Ok(log) => {
@@ -33,7 +33,7 @@ pub fn execute(cli: Cli) -> u8 {
         }
         Err(error) => (None, Err(error)),
     };
-    let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, runs_program, streams_output));
+    let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, exit, output));
     let trace = log.and_then(|log| log.finish(outcome.errors.is_empty()));
     if json {
         render::out(&format!("{}\n", outcome.document));
@@ -48,7 +48,7 @@ pub fn execute(cli: Cli) -> u8 {
         Err(error) if outcome.code == 0 => {
             let error = Error::from(error);
             render::error(&error.to_string());
-            error.exit_code(runs_program)
+            error.exit_code(exit == Exit::Program)
         }
         _ => outcome.code,
     }
@@ -56,6 +56,7 @@ pub fn execute(cli: Cli) -> u8 {
 
 /// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all connections after it.
 fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome, Error> {
+    let description = command.description();
     let runtime = Runtime::new().context("cannot start the asynchronous runtime")?;
     let (events, receiver) = Events::channel();
     let options = render::Options {
@@ -63,13 +64,13 @@ fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome,
         quiet: global.quiet,
         verbose: global.verbose,
         has_rows,
-        streams_output: command.streams_output(),
+        streams_output: description.output == Output::Lines,
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     let result = runtime.block_on(async {
         // installed before any work that a signal would leave incomplete
         let signals = signals();
-        let target = target(&global, command.works_locally(), &events);
+        let target = target(&global, description.nodes, &events);
         run_until_signalled(command, &global, &events, signals, target).await
     });
     drop(events);
@@ -120,7 +121,7 @@ pub async fn run_until_signalled(
     target: impl Future<Output = Result<(Target, Fleet), Error>>,
 ) -> Result<Outcome, Error> {
     let (cancel, cancelled) = watch::channel(None);
-    let policy = command.signal_policy();
+    let policy = command.description().signal;
     let running = async {
         let result = run(command, global, events, cancelled, target).await;
         let has_failed = result.as_ref().map_or(true, |outcome| !outcome.errors.is_empty());

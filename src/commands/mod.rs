@@ -35,7 +35,9 @@ mod train;
 mod up;
 mod verify;
 
-use crate::cli::{Command, Global, Image, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
+use crate::cli::{
+    Command, Description, Exit, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, Output, SignalPolicy,
+};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
@@ -98,9 +100,9 @@ impl Outcome {
         Outcome::new(verdict, text, Nodes { nodes })
     }
 
-    /// The outcome of a command that ended without a result. The flags are those of [`Failure::new`].
-    pub fn failure(error: &Error, runs_program: bool, streams_output: bool) -> Outcome {
-        let details = Failure::new(error, runs_program, streams_output);
+    /// The outcome of a command that ended without a result.
+    pub fn failure(error: &Error, exit: Exit, output: Output) -> Outcome {
+        let details = Failure::new(error, exit == Exit::Program, output == Output::Lines);
         let (code, errors) = (details.code, vec![details.error.clone()]);
         Outcome { code, text: String::new(), document: output::value(&Document { ok: false, details }), errors }
     }
@@ -131,10 +133,10 @@ pub async fn run(
         _ => {}
     }
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
-    let (purpose, wait) = command.locks();
+    let Description { locks, signal: policy, .. } = command.description();
+    let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);
     let session = Session::new(locks, &signal);
-    let policy = command.signal_policy();
     let (events, verbose, ask) = (events.clone(), global.verbose, !global.yes && !global.json);
     let mut context = Context { target, fleet, events, session, verbose, ask };
     let result = run_on_nodes(command, &mut context).await;

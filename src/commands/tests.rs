@@ -15,7 +15,7 @@ mod steps;
 
 use super::documents::documented;
 use super::{Outcome, run_until_signalled};
-use crate::cli::{Cli, Global, rewrite};
+use crate::cli::{Cli, Description, Global, rewrite};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::event::{Event, Events};
@@ -111,7 +111,7 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     let argv = std::iter::once("hvdctl").chain(words.clone()).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(argv)).unwrap();
     let global = Global { yes: true, ..global };
-    let (json, program, lines) = (global.json, command.runs_program(), command.streams_output());
+    let (json, Description { exit, output, .. }) = (global.json, command.description());
     let (events, receiver) = Events::channel();
     let target = Target::new(inventory, global.on.as_deref()).unwrap();
     let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::default(), &events);
@@ -140,7 +140,7 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
         held.is_empty() || err.contains("exited without waiting"),
         "{line} ended before {held:?} had been given back"
     );
-    let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, program, lines));
+    let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, exit, output));
     let Outcome { code, text, document, errors } = outcome;
     documented::hold(&words, &document.to_string());
     let out = if json { format!("{document}\n") } else { text };

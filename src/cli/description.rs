@@ -1,0 +1,202 @@
+//! What is particular to each command, in one place: exit codes, output, signals, locks, and the nodes that it needs.
+
+use super::{Command, Image, Jobs, JobsCommand, Keys, Lock, Waiting};
+use std::time::Duration;
+
+/// What a command does with its process and its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// Whose exit code hvdctl has.
+    pub exit: Exit,
+    /// What it writes to standard output.
+    pub output: Output,
+    /// What the first signal does.
+    pub signal: SignalPolicy,
+    /// The locks that it takes; `None` for a command that takes none.
+    pub locks: Option<Locks>,
+    /// The nodes that it works on.
+    pub nodes: Nodes,
+}
+
+/// Whose exit code hvdctl has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Its own (docs/cli.md, "Exit codes").
+    Own,
+    /// That of a program, with codes above 124 for failures of hvdctl's own.
+    Program,
+}
+
+/// What a command writes to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Its result, once.
+    Result,
+    /// Ranks' output as it comes, with `--json` as one line per event.
+    Lines,
+}
+
+/// What the first signal does to a command; the second always ends it at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalPolicy {
+    /// It ends at once.
+    Exit,
+    /// It changes nodes, and finishes its current step.
+    FinishStep,
+    /// It works on a job, which it stops or leaves running.
+    LeaveToJob,
+}
+
+/// The nodes that a command works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nodes {
+    /// None.
+    None,
+    /// Those of an inventory, which has to be there.
+    OfInventory,
+    /// Those of an inventory; without one, this machine.
+    OrThisMachine,
+}
+
+/// The locks of a command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Locks {
+    /// The command, as the locks show it to others.
+    pub purpose: String,
+    /// How long it waits for other commands' locks; `None`: it fails at once.
+    pub wait: Option<Duration>,
+}
+
+impl Locks {
+    fn of(purpose: impl Into<String>, waiting: Waiting) -> Option<Locks> {
+        Some(Locks { purpose: purpose.into(), wait: waiting.limit() })
+    }
+}
+
+/// A command that shows what it reads.
+const READS: Description = Description {
+    exit: Exit::Own,
+    output: Output::Result,
+    signal: SignalPolicy::Exit,
+    locks: None,
+    nodes: Nodes::OrThisMachine,
+};
+
+/// A command that changes nodes in steps.
+fn changes(purpose: impl Into<String>, waiting: Waiting) -> Description {
+    Description { signal: SignalPolicy::FinishStep, locks: Locks::of(purpose, waiting), ..READS }
+}
+
+/// A command that starts a job and takes its result apart.
+fn measures(purpose: &str, waiting: Waiting) -> Description {
+    Description { signal: SignalPolicy::LeaveToJob, locks: Locks::of(purpose, waiting), ..READS }
+}
+
+/// A command that shows the output of a job.
+fn shows_job(exit: Exit, locks: Option<Locks>) -> Description {
+    Description { exit, output: Output::Lines, signal: SignalPolicy::LeaveToJob, locks, ..READS }
+}
+
+impl Command {
+    /// Returns what is particular to this command.
+    pub fn description(&self) -> Description {
+        match self {
+            Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema => {
+                Description { nodes: Nodes::None, ..READS }
+            }
+            Command::Keys(keys) => Description { nodes: Nodes::OfInventory, ..keys.description() },
+            Command::Up(options) => changes("hvdctl up", options.waiting),
+            Command::Down(options) => changes("hvdctl down", options.waiting),
+            Command::Doctor(options) if options.fix => changes("hvdctl doctor --fix", options.waiting),
+            Command::Image(image) => image.description(),
+            Command::Verify(options) => measures("hvdctl verify", options.waiting),
+            Command::Bench(options) => {
+                Description { nodes: Nodes::OfInventory, ..measures("hvdctl bench", options.waiting) }
+            }
+            Command::Train(options) => {
+                let purpose = format!("hvdctl train {}", options.project.display());
+                shows_job(Exit::Program, Locks::of(purpose, options.waiting))
+            }
+            Command::Run(options) => {
+                let purpose = format!("hvdctl run {}", options.command[0]);
+                shows_job(Exit::Program, Locks::of(purpose, options.waiting))
+            }
+            Command::Attach(_) => shows_job(Exit::Program, None),
+            Command::Logs(_) => shows_job(Exit::Own, None),
+            Command::Exec(_) | Command::Shell(_) => Description { exit: Exit::Program, ..READS },
+            Command::Disconnect => Description { nodes: Nodes::OfInventory, ..READS },
+            // its marks, what stop ends and what prune removes need no lock
+            Command::Drain(_) | Command::Stop(_) => READS,
+            Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS,
+            Command::Lock(Lock::Status | Lock::Release) => READS,
+            Command::Doctor(_) | Command::Status | Command::Fetch(_) | Command::Hosts(_) => READS,
+        }
+    }
+}
+
+impl Keys {
+    fn description(&self) -> Description {
+        match self {
+            Keys::Generate(options) => changes("hvdctl keys generate", options.waiting),
+            Keys::Push(options) => changes("hvdctl keys push", options.waiting),
+            Keys::Rotate(options) => changes("hvdctl keys rotate", options.waiting),
+            Keys::Status => READS,
+        }
+    }
+}
+
+impl Image {
+    fn description(&self) -> Description {
+        match self {
+            Image::Status(_) => READS,
+            Image::Push(options) => changes("hvdctl image push", options.waiting),
+            Image::Build(options) => {
+                let project = options.project.as_deref().map(|project| format!(" {}", project.display()));
+                changes(format!("hvdctl image build{}", project.unwrap_or_default()), options.waiting)
+            }
+            Image::Prune(options) => changes("hvdctl image prune", options.waiting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, rewrite};
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    /// The command lines of a command and of those below it, as short as they can be.
+    fn lines(command: &clap::Command, before: &str) -> Vec<(String, bool)> {
+        let name = format!("{before} {}", command.get_name());
+        let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
+        if below.is_empty() {
+            let waits = command.get_arguments().any(|argument| argument.get_id() == "wait");
+            let words = match name.as_str() {
+                "hvdctl completions" => " bash",
+                "hvdctl doctor" => " --fix",
+                "hvdctl drain" => " n",
+                "hvdctl exec" | "hvdctl run" => " -- true",
+                "hvdctl init" => " n",
+                "hvdctl train" => " .",
+                _ => "",
+            };
+            return vec![(name + words, waits)];
+        }
+        below.into_iter().flat_map(|below| lines(below, &name)).collect()
+    }
+
+    #[test]
+    fn a_command_that_can_wait_for_locks_takes_some_and_is_named_in_them() {
+        let all: Vec<_> = Cli::command().get_subcommands().flat_map(|command| lines(command, "hvdctl")).collect();
+        assert!(all.len() > 25, "{all:?}");
+        for (line, waits) in all {
+            let parsed = Cli::try_parse_from(rewrite(line.split(' ').map(Into::into)));
+            let parsed = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
+            let locks = parsed.command.description().locks;
+            assert_eq!(locks.is_some(), waits, "{line}");
+            if let Some(Locks { purpose, .. }) = locks {
+                assert_eq!(purpose, line.replace(" -- ", " "), "{line}");
+            }
+        }
+    }
+}
