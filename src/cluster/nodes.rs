@@ -110,6 +110,14 @@ impl Member {
         Member { node, transport, runtime: Arc::default() }
     }
 
+    /// Returns the same node over a new connection.
+    ///
+    /// # Errors
+    /// When ssh fails.
+    pub async fn reconnected(&self) -> Result<Member, NodeError> {
+        Ok(Member::new(self.node.clone(), Arc::new(self.transport.reconnected().await?)))
+    }
+
     /// Returns the node's runtime. The first call connects to its engine.
     ///
     /// # Errors

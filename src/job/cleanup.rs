@@ -46,6 +46,15 @@ pub(super) struct JobNodes<'a> {
 }
 
 impl JobNodes<'_> {
+    /// Replaces the connections that are lost, as far as their nodes answer.
+    pub(super) async fn reconnect(&mut self) {
+        let again = async |member: Member| match member.transport.is_connected().await {
+            true => member,
+            false => member.reconnected().await.unwrap_or(member),
+        };
+        self.members = for_each_node(std::mem::take(&mut self.members), again).await;
+    }
+
     /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
     pub(super) async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
         let engine = self.members[0].runtime().await?;

@@ -6,7 +6,10 @@ use crate::cluster::nodes::{all, for_each_node, now};
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::transport::node::Process;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -22,8 +25,26 @@ const EXIT_GRACE: Duration = Duration::from_secs(15);
 /// Time without a sign of life after which a node counts as not answering.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The bytes that follow in the log with this index, or a warning about the connection to its node.
-type Chunk = (usize, Result<Vec<u8>, String>);
+/// The time before the first attempt to follow a log again. Each further one waits twice as long, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The longest time between two such attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What comes from the follower of the log with this index.
+type News = (usize, What);
+
+enum What {
+    /// The bytes that follow in the log.
+    Bytes(Vec<u8>),
+    /// A warning about the connection to its node.
+    Silence(String),
+    /// The connection is lost.
+    Lost,
+}
+
+/// The log with this index on a node that was lost and has answered again, its new follower, and the clock's skew.
+type Again = (usize, NodeLog, Process, f64);
 
 /// The log of one node.
 struct FollowedLog {
@@ -33,6 +54,8 @@ struct FollowedLog {
     parser: Parser,
     /// Whether any data has arrived.
     heard: bool,
+    /// How often the connection was lost.
+    losses: u32,
 }
 
 /// Follows the logs of all nodes.
@@ -41,8 +64,11 @@ pub(super) struct Follow<'a> {
     logs: Vec<FollowedLog>,
     /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to do.
     exit_by: Option<Instant>,
-    receiver: Receiver<Chunk>,
+    sender: Sender<News>,
+    receiver: Receiver<News>,
     tasks: JoinSet<()>,
+    /// The attempts to follow logs again whose connections were lost.
+    attempts: FuturesUnordered<Pin<Box<dyn Future<Output = Again> + Send>>>,
 }
 
 impl<'a> Follow<'a> {
@@ -54,7 +80,7 @@ impl<'a> Follow<'a> {
         let started = for_each_node(logs.into_iter().zip(offsets).collect(), async |(log, offset): (NodeLog, u64)| {
             let parser = Parser::at(offset);
             let (process, skew) = log.follow(parser.offset()).await?;
-            Ok((process, FollowedLog { log, skew, parser, heard: false }))
+            Ok((process, FollowedLog { log, skew, parser, heard: false, losses: 0 }))
         })
         .await;
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -63,24 +89,41 @@ impl<'a> Follow<'a> {
             tasks.spawn(forward(i, process, sender.clone()));
             logs.push(followed);
         }
-        Ok(Follow { events, logs, exit_by: None, receiver, tasks })
+        Ok(Follow { events, logs, exit_by: None, sender, receiver, tasks, attempts: FuturesUnordered::new() })
     }
 
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of ours.
     pub(super) async fn next(&mut self, take: &mut impl FnMut(&str, f64, Frame)) {
-        let Some((i, news)) = self.receiver.recv().await else {
-            // no follower is left; only the end of the job is still to come
-            return std::future::pending().await;
+        let news = tokio::select! {
+            Some(news) = self.receiver.recv() => news,
+            Some((i, log, process, skew)) = self.attempts.next() => {
+                self.warn(i, "its log is followed again");
+                (self.logs[i].log, self.logs[i].skew) = (log, skew);
+                self.tasks.spawn(forward(i, process, self.sender.clone()));
+                return;
+            }
         };
         match news {
-            Ok(bytes) => self.push(i, &bytes, take),
-            Err(warning) => self.events.send(Event::Warning(format!("{}: {warning}", self.logs[i].log.node()))),
+            (i, What::Bytes(bytes)) => self.push(i, &bytes, take),
+            (i, What::Silence(warning)) => self.warn(i, &warning),
+            (i, What::Lost) => {
+                self.warn(i, "lost the connection that follows its log; it is read on when the node answers again, or the job ends");
+                let FollowedLog { log, parser, losses, .. } = &mut self.logs[i];
+                let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(*losses));
+                *losses += 1;
+                *parser = Parser::at(parser.offset());
+                self.attempts.push(Box::pin(again(i, log.clone(), parser.offset(), pause)));
+            }
         }
         self.events.throttle().await;
     }
 
+    fn warn(&self, i: usize, warning: &str) {
+        self.events.send(Event::Warning(format!("{}: {warning}", self.logs[i].log.node())));
+    }
+
     fn push(&mut self, i: usize, bytes: &[u8], take: &mut impl FnMut(&str, f64, Frame)) {
-        let FollowedLog { log, skew, parser, heard } = &mut self.logs[i];
+        let FollowedLog { log, skew, parser, heard, .. } = &mut self.logs[i];
         *heard = true;
         for frame in parser.push(bytes) {
             if frame.kind == Kind::Over {
@@ -104,8 +147,9 @@ impl<'a> Follow<'a> {
     /// Ends the followers, then reads what the logs have beyond what came from them, except for those of silent nodes.
     pub(super) async fn drain(&mut self, silent: &[String], take: &mut impl FnMut(&str, f64, Frame)) {
         self.tasks.shutdown().await;
+        self.attempts.clear();
         while let Ok((i, news)) = self.receiver.try_recv() {
-            if let Ok(bytes) = news {
+            if let What::Bytes(bytes) = news {
                 self.push(i, &bytes, take);
                 self.events.throttle().await;
             }
@@ -115,6 +159,8 @@ impl<'a> Follow<'a> {
         let take = RefCell::new(take);
         let ends = for_each_node(rests, async |(followed, offset): (&FollowedLog, u64)| {
             let FollowedLog { log, skew, .. } = followed;
+            let mut log = log.clone();
+            log.reconnect().await?;
             let take_all = async |frames: Vec<Frame>| {
                 frames.into_iter().for_each(|frame| take.borrow_mut()(log.node(), *skew, frame));
                 self.events.throttle().await;
@@ -140,7 +186,7 @@ pub(super) async fn at(time: Option<Instant>) {
 }
 
 /// Forwards the bytes of a follower until it ends, and reports when its node stops answering or answers again.
-async fn forward(i: usize, mut process: Process, sender: Sender<Chunk>) {
+async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
     let (mut buffer, mut pulse) = (vec![0; PIECE], [0; 64]);
     let (mut is_silent, mut has_pulse) = (false, true);
     loop {
@@ -148,27 +194,37 @@ async fn forward(i: usize, mut process: Process, sender: Sender<Chunk>) {
             // the time is checked last: data that arrived while the terminal blocked counts
             biased;
             read = process.stdout.read(&mut buffer) => match read {
-                Ok(bytes @ 1..) => Ok(buffer[..bytes].to_vec()),
-                _ => {
-                    let lost = "lost the connection that follows its log; the remaining output is read when the job ends";
-                    let _ = sender.send((i, Err(lost.to_owned()))).await;
-                    return;
-                }
+                Ok(bytes @ 1..) => What::Bytes(buffer[..bytes].to_vec()),
+                _ => What::Lost,
             },
             beat = process.stderr.read(&mut pulse), if has_pulse => {
                 has_pulse = matches!(beat, Ok(1..));
                 if !has_pulse || !std::mem::take(&mut is_silent) {
                     continue;
                 }
-                Err("the node answers again".to_owned())
+                What::Silence("the node answers again".to_owned())
             }
             () = sleep(SILENCE), if has_pulse && !is_silent => {
                 is_silent = true;
-                Err(format!("no answer for {} s", SILENCE.as_secs()))
+                What::Silence(format!("no answer for {} s", SILENCE.as_secs()))
             }
         };
-        if sender.send((i, news)).await.is_err() {
+        let is_over = matches!(news, What::Lost);
+        if sender.send((i, news)).await.is_err() || is_over {
             return;
         }
+    }
+}
+
+/// Follows a log again from an offset on, as soon as its node answers.
+async fn again(i: usize, mut log: NodeLog, offset: u64, mut pause: Duration) -> Again {
+    loop {
+        sleep(pause).await;
+        if log.reconnect().await.is_ok()
+            && let Ok((process, skew)) = log.follow(offset).await
+        {
+            return (i, log, process, skew);
+        }
+        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }

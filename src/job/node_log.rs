@@ -70,6 +70,14 @@ impl NodeLog {
         &self.member.node.name
     }
 
+    /// Replaces the connection to the node if that is lost.
+    pub(super) async fn reconnect(&mut self) -> Result<(), NodeError> {
+        if !self.member.transport.is_connected().await {
+            self.member = self.member.reconnected().await?;
+        }
+        Ok(())
+    }
+
     fn script(&self, source: &'static str) -> Script {
         Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id)
     }

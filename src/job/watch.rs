@@ -135,6 +135,7 @@ impl Watch<'_> {
             End::Exited(code) => (code, false),
             _ => (None, true),
         };
+        self.job.reconnect().await;
         let silent = self.job.clean_up(self.events).await;
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
         let ranks = self.placement.ranks();

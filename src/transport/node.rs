@@ -128,6 +128,27 @@ impl Transport {
         Ok(transport)
     }
 
+    /// Returns the same node over a new connection, with root as it was used before.
+    ///
+    /// # Errors
+    /// When ssh fails.
+    pub async fn reconnected(&self) -> Result<Transport, NodeError> {
+        let channel = match &self.channel {
+            Channel::Ssh(connections) => Channel::Ssh(connections.reconnected().await?),
+            Channel::Local => Channel::Local,
+            #[cfg(test)]
+            Channel::Scripted(node) => Channel::Scripted(node.reconnected().await?),
+        };
+        Ok(Transport {
+            node: self.node.clone(),
+            channel,
+            access: self.access.clone(),
+            engine_fault: self.engine_fault.clone(),
+            limit: self.limit,
+            noise: Arc::clone(&self.noise),
+        })
+    }
+
     /// Returns whether the connection is still up, as far as this machine knows.
     pub async fn is_connected(&self) -> bool {
         match &self.channel {

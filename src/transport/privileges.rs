@@ -50,7 +50,7 @@ pub enum RunAs {
 }
 
 /// How root and the engine of a node are used. The default is for what only the login itself does.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Access {
     /// Root.
     pub root: RootMethod,

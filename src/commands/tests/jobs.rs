@@ -2,7 +2,7 @@
 
 use super::signals::signalled;
 use super::*;
-use crate::transport::node::scripted::{Fault, Play};
+use crate::transport::node::scripted::{CONNECT, Fault, Play};
 use tokio::time::sleep;
 
 /// A job of two ranks, one on each node, that both end with these codes after 5 s.
@@ -139,6 +139,33 @@ async fn a_follower_that_is_lost_loses_no_output() {
     done.code(0).complains(&["node2: lost the connection that follows its log"]);
     assert_eq!(done.ranks.matches("1 step 1").count(), 1, "{done}");
     assert_over(&nodes, "after the connection was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
+    let play = Play::default()
+        .frame(0, "node1", "0 s ")
+        .frame(0, "node2", "1 s ")
+        .frame(1000, "node2", "1 o before")
+        .frame(60_000, "node2", "1 o between")
+        .frame(500_000, "node2", "1 o later")
+        .frame(600_000, "node1", "0 o last")
+        .frame(600_000, "node1", "0 x 0")
+        .frame(600_000, "node2", "1 x 0")
+        .ends(600_000, 0);
+    let nodes = up_with(play).await;
+    let cutting = async {
+        sleep(Duration::from_secs(30)).await;
+        nodes.fault("node2", CONNECT, Fault::Fails("No route to host".into()));
+        nodes.cut("node2");
+        sleep(Duration::from_secs(200)).await;
+        nodes.repair();
+    };
+    let (done, ()) = tokio::join!(hvdctl(&nodes, RUN), cutting);
+    done.code(0).complains(&["node2: lost the connection that follows its log", "node2: its log is followed again"]);
+    assert_eq!(done.ranks, "1 before\n1 between\n1 later\n0 last\n", "each line once and in time: {done}");
+    assert!(!done.err.contains("cannot"), "it is cleaned up over the new connection: {done}");
+    assert_over(&nodes, "after the node was lost");
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,10 +64,24 @@ impl Connections {
         node: &Node,
         limit: Duration,
     ) -> Result<Arc<Connections>, NodeError> {
-        let sessions = Mutex::new(vec![Connected::new(control.open(node, limit).await?)]);
+        let first = control.open(node, limit).await?;
+        Ok(Connections::over(first, control, node, limit))
+    }
+
+    /// Opens a connection to the same node in place of those that are lost.
+    ///
+    /// # Errors
+    /// As [`Control::connect`].
+    pub(super) async fn reconnected(&self) -> Result<Arc<Connections>, NodeError> {
+        let first = self.control.connect(&self.node, self.limit).await?;
+        Ok(Connections::over(first, Arc::clone(&self.control), &self.node, self.limit))
+    }
+
+    fn over(first: Connection, control: Arc<Control>, node: &Node, limit: Duration) -> Arc<Connections> {
+        let sessions = Mutex::new(vec![Connected::new(first)]);
         let programs = Arc::new(Semaphore::new(MAX_PROGRAMS));
         let reopening = sync::Mutex::default();
-        Ok(Arc::new(Connections { node: node.clone(), limit, programs, sessions, reopening, control }))
+        Arc::new(Connections { node: node.clone(), limit, programs, sessions, reopening, control })
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Connected>>> {

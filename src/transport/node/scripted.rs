@@ -278,6 +278,11 @@ impl Own {
 }
 
 impl Node {
+    /// The same node in a new session.
+    pub(super) async fn reconnected(&self) -> Result<Node, NodeError> {
+        self.nodes.connect(&self.name).await
+    }
+
     /// Whether the session has not been cut.
     pub fn is_connected(&self) -> bool {
         self.nodes.inner().cut.get(&self.name).is_none_or(|cut| self.session > *cut)
