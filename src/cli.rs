@@ -12,7 +12,7 @@ mod tools;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
-pub use image::{Image, ImageBuild, ImagePrune, ImagePush, ImageStatus};
+pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};
@@ -370,6 +370,7 @@ impl Command {
             Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
             Command::Bench(options) => ("hvdctl bench".to_owned(), options.waiting),
             Command::Image(Image::Push(options)) => ("hvdctl image push".to_owned(), options.waiting),
+            Command::Image(Image::Pull(options)) => ("hvdctl image pull".to_owned(), options.waiting),
             Command::Image(Image::Build(options)) => {
                 let project =
                     options.project.as_deref().map_or_else(String::new, |project| format!(" {}", project.display()));

@@ -14,6 +14,9 @@ pub enum Image {
     /// Give all nodes the same image, without a registry
     #[command(after_help = PUSH)]
     Push(ImagePush),
+    /// Let every node pull an image from its registry, with this machine's login
+    #[command(after_help = PULL)]
+    Pull(ImagePull),
     /// Build the image of a project's setup, and give it to all nodes
     #[command(after_help = BUILD)]
     Build(ImageBuild),
@@ -61,6 +64,28 @@ Examples:
   hvdctl image push
   hvdctl image push team/app:2 --from node1
   hvdctl --on '!node1' image push team/app:2 --from app.tar";
+
+/// Options of `image pull`.
+#[derive(Debug, Args)]
+pub struct ImagePull {
+    /// Image [default: that of the cluster]
+    #[arg(value_name = "IMAGE")]
+    pub name: Option<String>,
+    /// Skip unreachable nodes [default: change nothing if there are any]
+    #[arg(long)]
+    pub skip_offline: bool,
+    /// Whether it waits for locks
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+const PULL: &str = "\
+Uses what `docker login` has stored on this machine: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the programs that it \
+names (docker-credential-...). Each engine gets the login for its pull only; nothing is stored on a node. `up` pulls in the same way.
+
+Examples:
+  hvdctl image pull
+  hvdctl image pull registry.example.com/team/app:2";
 
 /// Options of `image build`.
 #[derive(Debug, Args)]

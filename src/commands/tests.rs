@@ -108,7 +108,8 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
 async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: UnboundedReceiver<u8>) -> Done {
     let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
-    let global = Global { yes: true, ..global };
+    // with --json nothing is asked and nothing answered, as without a terminal
+    let global = Global { yes: !global.json, ..global };
     let (json, program, lines) = (global.json, command.runs_program(), command.streams_output());
     let (events, receiver) = Events::channel();
     let target = Target::new(inventory, global.on.as_deref()).unwrap();

@@ -6,6 +6,7 @@
 //! node. A second runtime would be another directory, with `Runtime` as an enum of the two.
 
 pub mod container;
+pub mod credentials;
 mod docker;
 pub mod progress;
 pub mod spec;

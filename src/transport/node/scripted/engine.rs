@@ -3,6 +3,7 @@
 use super::state::{Container, State, image_id};
 use super::{DIAL, Node, Own};
 use crate::text::digest::hex;
+use base64::Engine as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
@@ -20,6 +21,8 @@ struct Request {
     path: String,
     query: String,
     body: Vec<u8>,
+    /// The credentials for a registry, as JSON; empty without any.
+    login: String,
 }
 
 /// The status and the body of an answer.
@@ -109,8 +112,8 @@ impl Node {
             }
             ("POST", ["images", "create"]) => {
                 let name = request.query.split('&').find_map(|pair| pair.strip_prefix("fromImage="))?;
-                let name = decoded(name);
-                ("docker pull".into(), Box::new(move |node| pull(node, &name)))
+                let (name, login) = (decoded(name), request.login.clone());
+                ("docker pull".into(), Box::new(move |node| pull(node, &name, &login)))
             }
             ("POST", ["containers", "create"]) => {
                 let name = request.query.split('&').find_map(|pair| pair.strip_prefix("name="))?.to_owned();
@@ -298,8 +301,16 @@ fn decoded(name: &str) -> String {
     name.replace("%3A", ":").replace("%2F", "/").replace("%40", "@")
 }
 
-fn pull(node: &Node, name: &str) -> Answer {
+fn pull(node: &Node, name: &str, login: &str) -> Answer {
     node.edit(|state| {
+        state.logins.push(login.to_owned());
+        if state.registry_login.is_some_and(|needed| needed != login) {
+            let message = match login {
+                "" => format!("Head \"https://r.example/v2/{name}\": no basic auth credentials"),
+                _ => "unauthorized: incorrect username or password".to_owned(),
+            };
+            return (500, json!({ "message": message }));
+        }
         if !state.has_registry {
             return (404, json!({ "message": format!("pull access denied for {name}") }));
         }
@@ -402,7 +413,7 @@ fn archive(bytes: &[u8]) -> Vec<u8> {
 
 /// Reads a request; none where the connection has ended.
 async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
-    let (mut first, mut length) = (String::new(), 0);
+    let (mut first, mut length, mut login) = (String::new(), 0, String::new());
     input.read_line(&mut first).await.ok()?;
     let mut words = first.split_whitespace();
     let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
@@ -413,9 +424,16 @@ async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().ok()?;
         }
+        if name.eq_ignore_ascii_case("x-registry-auth") {
+            // as the engine reads it
+            let decoded = base64::engine::general_purpose::URL_SAFE.decode(value.trim()).unwrap_or_default();
+            let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(&decoded).unwrap_or_default();
+            fields.retain(|_, field| !field.is_null());
+            login = Value::Object(fields).to_string();
+        }
     }
     let mut body = vec![0; length];
     input.read_exact(&mut body).await.ok()?;
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    Some(Request { method, path: path.trim_start_matches('/').to_owned(), query: query.to_owned(), body })
+    Some(Request { method, path: path.trim_start_matches('/').to_owned(), query: query.to_owned(), body, login })
 }

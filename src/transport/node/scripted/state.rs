@@ -20,6 +20,10 @@ pub struct State {
     pub are_old: bool,
     /// Whether there is a registry from which the engine gets every image.
     pub has_registry: bool,
+    /// The login that it wants, as the engine gets it.
+    pub registry_login: Option<&'static str>,
+    /// The logins that came with pulls; empty without one.
+    pub logins: Vec<String>,
     /// The images that were pulled from hvdctl by their names, as the engine describes them.
     pub pulled: BTreeMap<String, Value>,
     /// The digests of the layers that were pulled from there.
@@ -133,6 +137,8 @@ impl State {
             images: vec![IMAGE.to_owned()],
             are_old: false,
             has_registry: false,
+            registry_login: None,
+            logins: Vec::new(),
             pulled: BTreeMap::new(),
             layers: BTreeSet::new(),
             saved: Vec::new(),
