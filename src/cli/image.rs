@@ -17,7 +17,7 @@ pub enum Image {
     /// Let every node pull an image from its registry, with this machine's login
     #[command(after_help = PULL)]
     Pull(ImagePull),
-    /// Build the image of a project's setup, and give it to all nodes
+    /// Build the image that a project needs, and give it to all nodes
     #[command(after_help = BUILD)]
     Build(ImageBuild),
     /// Remove images of earlier setups
@@ -90,7 +90,7 @@ Examples:
 /// Options of `image build`.
 #[derive(Debug, Args)]
 pub struct ImageBuild {
-    /// Project directory, whose hvdctl.toml has the setup [default: only OpenSSH is added]
+    /// Project directory, whose hvdctl.toml says what to build [default: only OpenSSH is added]
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: Option<PathBuf>,
     /// Time limit of each step
@@ -108,7 +108,8 @@ hvdctl/NAME:HASH; where it exists there is nothing to do. `train` builds and use
 
 hvdctl.toml:
   setup = [\"pip install -r requirements.txt\", \"apt-get update && apt-get install -y libsndfile1\"]
-  setup_files = [\"requirements.txt\"]";
+  setup_files = [\"requirements.txt\"]
+  build = \"Dockerfile\"    # in place of the cluster's image; built on the master with what it copies of the project";
 
 /// Options of `image prune`.
 #[derive(Debug, Args)]

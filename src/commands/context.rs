@@ -11,6 +11,7 @@ use crate::event::Events;
 use crate::job::capacity::{check_unallocated, drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
+use crate::launch::env_file::EnvFiles;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
@@ -41,6 +42,8 @@ pub struct Context {
     pub ask: bool,
     /// Whether every question is answered with yes.
     pub yes: bool,
+    /// The files with variables that the command has read already.
+    pub env_files: EnvFiles,
 }
 
 /// The nodes of a command that changes nodes one by one.

@@ -61,7 +61,7 @@ pub(super) fn outcome(nodes: NodeResults<NodeEntry<ImagePullNode>>, offline: &[N
 }
 
 /// Finds the operator's login to the registry of an image. Without one the pull may still succeed.
-async fn login(image: &str, context: &Context) -> Result<Login, Error> {
+pub(super) async fn login(image: &str, context: &Context) -> Result<Login, Error> {
     let login = context.session.cancellation.run(async { Ok(Login::find(image).await) }).await?;
     if let Some(fault) = &login.fault {
         context.events.warn(format!("pulling {image} without a login: {fault}"));

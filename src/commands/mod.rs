@@ -44,6 +44,7 @@ use crate::cluster::nodes::{NodeResults, Target};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::launch::env_file::EnvFiles;
 use context::Context;
 pub use execute::{execute, run_until_signalled};
 use output::{Document, Failure, NodeEntry, Nodes, entries};
@@ -137,7 +138,8 @@ pub async fn run(
     let session = Session::new(locks, &signal);
     let policy = command.signal_policy();
     let (events, verbose, yes) = (events.clone(), global.verbose, global.yes);
-    let mut context = Context { target, fleet, events, session, verbose, ask: !yes && !global.json, yes };
+    let (ask, env_files) = (!yes && !global.json, EnvFiles::new());
+    let mut context = Context { target, fleet, events, session, verbose, ask, yes, env_files };
     let result = run_on_nodes(command, &mut context).await;
     context.session.locks.release().await;
     match policy {

@@ -117,6 +117,11 @@ pub fn docker(text: &str) -> Option<Docker> {
     classify(text, &kinds).or_else(|| text.lines().any(is_refusal).then_some(Docker::SudoRefused))
 }
 
+/// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the engine's interface.
+pub fn needs_buildkit(text: &str) -> bool {
+    text.contains("requires BuildKit")
+}
+
 /// Returns whether a registry gave no image because of the login, by the text of an engine that pulls (Docker 20.10 and later with both
 /// image stores, Podman). Registries refuse an unknown image in the same way.
 pub fn is_registry_refusal(text: &str) -> bool {

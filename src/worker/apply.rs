@@ -46,6 +46,7 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     let is_open = |job: &str| facts.open_jobs.iter().any(|open| open == job);
     let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.ranks, is_open);
     operations.extend(plan::orphaned_shells(&cluster.name, containers, facts.clock));
+    operations.extend(plan::interrupted_builds(&cluster.name, containers));
     operations.extend(plan::worker(desired, image_id, containers).map_err(|foreign| {
         let hint = foreign.hint("cluster.worker");
         NodeError::failed(node, &format!("start {}", desired.name), foreign).hint(hint)

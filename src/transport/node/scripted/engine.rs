@@ -11,6 +11,9 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufR
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
+/// The id of every image that it builds.
+const BUILT: &str = "sha256:b01d";
+
 /// How often it looks whether a container has exited.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -48,6 +51,7 @@ impl Node {
             let exits = call.strip_prefix("docker wait ").map(str::to_owned);
             let is_export = call == "docker export";
             let (status, body) = match self.arrives(&call).await {
+                Some(words) if call == "docker build" => (200, build_report(&words, false)),
                 Some(words) => (500, json!({ "message": words })),
                 None => {
                     if let Some(container) = exits {
@@ -134,6 +138,10 @@ impl Node {
             }
             ("PUT", ["containers", id, "archive"]) => {
                 (format!("docker cp {}", named(id)), Box::new(|_| (200, json!({}))))
+            }
+            ("POST", ["build"]) => {
+                let (query, context) = (decoded(&request.query), request.body.clone());
+                ("docker build".into(), Box::new(move |node| build(node, query, &context)))
             }
             ("POST", ["commit"]) => {
                 let field = |name: &str| {
@@ -320,6 +328,31 @@ fn pull(node: &Node, name: &str, login: &str) -> Answer {
     })
 }
 
+/// Builds a Dockerfile: keeps what was asked, and the names in the context.
+fn build(node: &Node, query: String, context: &[u8]) -> Answer {
+    let mut archive = tar::Archive::new(context);
+    let names = archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
+    let names = names.collect::<Vec<_>>().join(" ");
+    node.edit(|state| {
+        state.builds.push(format!("{query} {names}"));
+        state.images.push(BUILT.to_owned());
+    });
+    (200, build_report("built", true))
+}
+
+/// What the engine reports of a build with one instruction, which prints this and succeeds or not.
+fn build_report(words: &str, is_ok: bool) -> Value {
+    let end = match is_ok {
+        true => json!({ "aux": { "ID": BUILT } }),
+        false => {
+            let message = "The command '/bin/sh -c pip install x' returned a non-zero code: 7";
+            json!({ "errorDetail": { "code": 7, "message": message }, "error": message })
+        }
+    };
+    let lines = [json!({ "stream": "Step 2/2 : RUN pip install x" }), json!({ "stream": format!("\n{words}\n") }), end];
+    Value::String(lines.map(|line| format!("{line}\r\n")).concat())
+}
+
 fn create(node: &Node, name: &str, body: &Value) -> Answer {
     let image = body["Image"].as_str().unwrap_or_default();
     let labels = serde_json::from_value(body["Labels"].clone()).unwrap_or_default();
@@ -413,7 +446,7 @@ fn archive(bytes: &[u8]) -> Vec<u8> {
 
 /// Reads a request; none where the connection has ended.
 async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
-    let (mut first, mut length, mut login) = (String::new(), 0, String::new());
+    let (mut first, mut length, mut login, mut is_chunked) = (String::new(), 0, String::new(), false);
     input.read_line(&mut first).await.ok()?;
     let mut words = first.split_whitespace();
     let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
@@ -424,6 +457,7 @@ async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().ok()?;
         }
+        is_chunked |= name.eq_ignore_ascii_case("transfer-encoding");
         if name.eq_ignore_ascii_case("x-registry-auth") {
             // as the engine reads it
             let decoded = base64::engine::general_purpose::URL_SAFE.decode(value.trim()).unwrap_or_default();
@@ -434,6 +468,15 @@ async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
     }
     let mut body = vec![0; length];
     input.read_exact(&mut body).await.ok()?;
+    while is_chunked {
+        let mut line = String::new();
+        input.read_line(&mut line).await.ok()?;
+        let size = usize::from_str_radix(line.trim(), 16).ok()?;
+        let mut chunk = vec![0; size + "\r\n".len()];
+        input.read_exact(&mut chunk).await.ok()?;
+        body.extend_from_slice(&chunk[..size]);
+        is_chunked = size > 0;
+    }
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     Some(Request { method, path: path.trim_start_matches('/').to_owned(), query: query.to_owned(), body, login })
 }

@@ -28,6 +28,8 @@ pub struct State {
     pub pulled: BTreeMap<String, Value>,
     /// The digests of the layers that were pulled from there.
     pub layers: BTreeSet<String>,
+    /// The builds of Dockerfiles: what was asked, and the names in the context.
+    pub builds: Vec<String>,
     /// The archive that its engine writes of every image.
     pub saved: Vec<u8>,
     /// The free bytes of its disk.
@@ -141,6 +143,7 @@ impl State {
             logins: Vec::new(),
             pulled: BTreeMap::new(),
             layers: BTreeSet::new(),
+            builds: Vec::new(),
             saved: Vec::new(),
             free: 1 << 40,
             platform: ("linux", "amd64"),
