@@ -151,7 +151,7 @@ impl SourceChoice {
 /// An engine that has the image.
 pub(super) struct Origin {
     engine: Runtime,
-    image: Image,
+    pub(super) image: Image,
     name: String,
 }
 

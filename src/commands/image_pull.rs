@@ -12,6 +12,7 @@ use crate::runtime::Image;
 use crate::runtime::credentials::Login;
 use crate::runtime::spec::is_setup_image;
 use crate::text::nodeset;
+use crate::text::units::human;
 use crate::worker::apply::WorkerPlan;
 use crate::worker::image;
 use crate::worker::plan::Operation;
@@ -111,13 +112,14 @@ async fn offer(mut plans: Plans, refused: Vec<(WorkerPlan, NodeError)>, context:
     let can_take = |(plan, error): &(WorkerPlan, NodeError)| error.kind != Kind::NoSpace && !has_image(plan);
     let lacking: Vec<&str> = refused.iter().filter(|node| can_take(node)).map(|(plan, _)| plan.node()).collect();
     let lacking = nodeset::fold(&lacking);
-    let found = if lacking.is_empty() { None } else { source(&plans, &refused, context).await };
-    let Some((from, owner)) = found else {
+    let found = if lacking.is_empty() { None } else { find_owner(&plans, &refused, context).await };
+    let Some(Owner { from, name: owner, size }) = found else {
         return Ok(plans.without(events, refused.into_iter().map(|(_, error)| error).collect(), WorkerPlan::node));
     };
     let cause = refused[0].1.message.lines().next().unwrap_or_default().to_owned();
     let question = format!(
-        "{lacking}: cannot pull {name}: {cause}\n{owner} has it. Give it from there, over the SSH connections of this machine?"
+        "{lacking}: cannot pull {name}: {cause}\n{owner} has it ({}). Give it from there, over the SSH connections of this machine?",
+        human(size)
     );
     if context.accepts(&question).await? {
         events.note(format!("{lacking}: taking the image of {owner}, because it cannot be pulled: {cause}"));
@@ -143,21 +145,29 @@ fn content(plan: &WorkerPlan) -> Option<&String> {
     plan.observed.runtime.image.as_ref().and_then(|image: &Image| image.content.as_ref())
 }
 
-/// Returns where the image can be taken from, and what that is called; `None` if it is nowhere, or nodes have different ones.
-async fn source(
-    plans: &Plans,
-    refused: &[(WorkerPlan, NodeError)],
-    context: &Context,
-) -> Option<(SourceChoice, String)> {
+/// Another place that has the image.
+struct Owner {
+    from: SourceChoice,
+    /// What it is called.
+    name: String,
+    /// The bytes of the image there.
+    size: u64,
+}
+
+/// Returns where the image can be taken from; `None` if it is nowhere, or nodes have different ones.
+async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], context: &Context) -> Option<Owner> {
     let all = plans.ok.iter().chain(refused.iter().map(|(plan, _)| plan));
-    let having: Vec<(&String, &str)> = all.filter_map(|plan| Some((content(plan)?, plan.node()))).collect();
-    match nodeset::alike(having.iter().copied()).as_slice() {
+    let having: Vec<(&String, &WorkerPlan)> = all.filter_map(|plan| Some((content(plan)?, plan))).collect();
+    match nodeset::alike(having).as_slice() {
         [] => {
             let here = local(&context.target.cluster().image, context);
-            let here = context.session.cancellation.run(async { Ok(here.await.is_ok()) }).await;
-            matches!(here, Ok(true)).then(|| (SourceChoice::Local, "This machine".to_owned()))
+            let found = context.session.cancellation.run(async { Ok(here.await.ok()) }).await.ok().flatten()?;
+            Some(Owner { from: SourceChoice::Local, name: "this machine".to_owned(), size: found.image.size })
         }
-        [(_, nodes)] => Some((SourceChoice::Node(nodes[0].to_owned()), nodes[0].to_owned())),
+        [(_, plans)] => {
+            let (name, image) = (plans[0].node().to_owned(), plans[0].observed.runtime.image.as_ref()?);
+            Some(Owner { from: SourceChoice::Node(name.clone()), name, size: image.size })
+        }
         _ => None,
     }
 }
