@@ -14,7 +14,7 @@ pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use description::{Description, Exit, Locks, Nodes, Output, SignalPolicy};
-pub use image::{Image, ImageBuild, ImagePrune, ImagePush, ImageStatus};
+pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};

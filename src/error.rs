@@ -88,6 +88,8 @@ pub enum Kind {
     EngineUnavailable,
     /// The node does not have the image.
     ImageMissing,
+    /// A registry refused the image: there is no login for it, or not a valid one, or no such image.
+    RegistryRefused,
     /// The node, or its Docker Engine, does not have the GPUs that it should have.
     GpusMissing,
     /// `nvidia-smi` failed on the node, so that its GPUs are not known.

@@ -114,6 +114,7 @@ fn help() {
         "image",
         "image build",
         "image prune",
+        "image pull",
         "image push",
         "image status",
         "train",

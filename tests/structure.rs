@@ -31,7 +31,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 32] = [
+const PURE: [&str; 33] = [
     "text/",
     "model/",
     "inventory/",
@@ -55,6 +55,7 @@ const PURE: [&str; 32] = [
     "sync/manifest.rs",
     "sync/outputs.rs",
     "image/archive.rs",
+    "image/dockerfile.rs",
     "image/manifest.rs",
     "image/names.rs",
     "image/status.rs",

@@ -150,6 +150,7 @@ impl Image {
         match self {
             Image::Status(_) => READS,
             Image::Push(options) => changes("hvdctl image push", options.waiting),
+            Image::Pull(options) => changes("hvdctl image pull", options.waiting),
             Image::Build(options) => {
                 let project = options.project.as_deref().map(|project| format!(" {}", project.display()));
                 changes(format!("hvdctl image build{}", project.unwrap_or_default()), options.waiting)

@@ -14,7 +14,10 @@ pub enum Image {
     /// Give all nodes the same image, without a registry
     #[command(after_help = PUSH)]
     Push(ImagePush),
-    /// Build the image of a project's setup, and give it to all nodes
+    /// Let every node pull an image from its registry, with this machine's login
+    #[command(after_help = PULL)]
+    Pull(ImagePull),
+    /// Build the image that a project needs, and give it to all nodes
     #[command(after_help = BUILD)]
     Build(ImageBuild),
     /// Remove images of earlier setups
@@ -62,10 +65,32 @@ Examples:
   hvdctl image push team/app:2 --from node1
   hvdctl --on '!node1' image push team/app:2 --from app.tar";
 
+/// Options of `image pull`.
+#[derive(Debug, Args)]
+pub struct ImagePull {
+    /// Image [default: that of the cluster]
+    #[arg(value_name = "IMAGE")]
+    pub name: Option<String>,
+    /// Skip unreachable nodes [default: change nothing if there are any]
+    #[arg(long)]
+    pub skip_offline: bool,
+    /// Whether it waits for locks
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+const PULL: &str = "\
+Uses what `docker login` has stored on this machine: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the programs that it \
+names (docker-credential-...). Each engine gets the login for its pull only; nothing is stored on a node. `up` pulls in the same way.
+
+Examples:
+  hvdctl image pull
+  hvdctl image pull registry.example.com/team/app:2";
+
 /// Options of `image build`.
 #[derive(Debug, Args)]
 pub struct ImageBuild {
-    /// Project directory, whose hvdctl.toml has the setup [default: only OpenSSH is added]
+    /// Project directory, whose hvdctl.toml says what to build [default: only OpenSSH is added]
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: Option<PathBuf>,
     /// Time limit of each step
@@ -83,7 +108,8 @@ hvdctl/NAME:HASH; where it exists there is nothing to do. `train` builds and use
 
 hvdctl.toml:
   setup = [\"pip install -r requirements.txt\", \"apt-get update && apt-get install -y libsndfile1\"]
-  setup_files = [\"requirements.txt\"]";
+  setup_files = [\"requirements.txt\"]
+  build = \"Dockerfile\"    # in place of the cluster's image; built on the master with what it copies of the project";
 
 /// Options of `image prune`.
 #[derive(Debug, Args)]

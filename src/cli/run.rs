@@ -165,7 +165,7 @@ pub struct Train {
     /// Fetch what the job wrote into this directory at the end, also if it failed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["detach", "dry_run"])]
     pub fetch: Option<PathBuf>,
-    /// Use the cluster's image as it is, and not that of `setup` in hvdctl.toml
+    /// Use the cluster's image as it is, and not that of `setup` and `build` in hvdctl.toml
     #[arg(long)]
     pub no_setup: bool,
     /// Options of the job

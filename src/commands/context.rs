@@ -11,6 +11,7 @@ use crate::event::Events;
 use crate::job::capacity::{check_unallocated, drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
+use crate::launch::env_file::EnvFiles;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
@@ -21,6 +22,9 @@ use tokio::time::{Instant, timeout};
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause between two checks.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// How long a question waits for its answer while the nodes are locked.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 /// What a command works with besides its own options.
 pub struct Context {
@@ -36,6 +40,10 @@ pub struct Context {
     pub verbose: u8,
     /// Whether to ask before data is lost.
     pub ask: bool,
+    /// Whether every question is answered with yes.
+    pub yes: bool,
+    /// The files with variables that the command has read already.
+    pub env_files: EnvFiles,
 }
 
 /// The nodes of a command that changes nodes one by one.
@@ -60,6 +68,24 @@ impl Context {
         match self.session.cancellation.run(asking).await?.trim() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(Error::usage("nothing was changed", "answer y, or pass -y")),
+        }
+    }
+
+    /// Asks whether to go another way than was asked for. The answer is no without a terminal, with `--json`, and when none comes in time:
+    /// other commands may wait for the locks. With `-y` it is yes.
+    ///
+    /// # Errors
+    /// When the command is cancelled, or the terminal cannot be used.
+    pub async fn accepts(&self, question: &str) -> Result<bool, Error> {
+        if self.yes || !(self.ask && terminal::present()) {
+            return Ok(self.yes);
+        }
+        let minutes = ANSWER_LIMIT.as_secs() / 60;
+        let question = format!("{question} No answer within {minutes} minutes is no. [y/N] ");
+        let asking = self.session.cancellation.run(terminal::ask(&self.events, &question, Echo::Shown));
+        match timeout(ANSWER_LIMIT, asking).await {
+            Ok(answer) => Ok(matches!(answer?.trim(), "y" | "Y" | "yes")),
+            Err(_) => Ok(false),
         }
     }
 

@@ -4,12 +4,12 @@
 pub(super) mod documented;
 
 use super::output::{
-    DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePushNode, LockReleaseNode, NodeEntry,
-    NodeStatus, UpNode,
+    DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode, ImagePushNode, LockReleaseNode,
+    NodeEntry, NodeStatus, UpNode,
 };
 use super::{
-    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, init, job_end,
-    jobs, keys, lock, logs, output, shell, status, train, up, verify,
+    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, image_pull, init,
+    job_end, jobs, keys, lock, logs, output, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
@@ -174,6 +174,13 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
     let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
     all.push(("image-push", image::pushed(nodes, &[refused("node4")]).document));
+
+    let pull = |node: &str, changed| {
+        let (id, content) = ("sha256:ab71e42e11ba".into(), Some("1f0c2a7d33e9".into()));
+        NodeEntry::new(node, true, ImagePullNode { changed, id, content })
+    };
+    let nodes = results(vec![pull("node1", true), pull("node2", false)], &[full("node3")]);
+    all.push(("image-pull", image_pull::outcome(nodes, &[refused("node4")]).document));
 
     all.push(("image-build", image_build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
     let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });

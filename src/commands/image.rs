@@ -36,7 +36,7 @@ pub async fn status(options: &ImageStatus, context: &Context) -> Result<Outcome,
 ///
 /// # Errors
 /// If no image can have this name.
-fn image_name<'a>(named: Option<&'a str>, target: &'a Target) -> Result<&'a str, Error> {
+pub(super) fn image_name<'a>(named: Option<&'a str>, target: &'a Target) -> Result<&'a str, Error> {
     let Some(image) = named else { return Ok(&target.cluster().image) };
     IMAGE.read(image).map_err(|why| {
         let message = format!("{} is no name of an image: {why}", nodeset::printable(image));
@@ -149,9 +149,9 @@ impl SourceChoice {
 }
 
 /// An engine that has the image.
-struct Origin {
+pub(super) struct Origin {
     engine: Runtime,
-    image: Image,
+    pub(super) image: Image,
     name: String,
 }
 
@@ -284,7 +284,7 @@ async fn found(image: &str, members: &[Member]) -> Result<Option<Origin>, Error>
 }
 
 /// Returns this machine's engine, or why it gives no image.
-async fn local(image: &str, context: &Context) -> Result<Origin, String> {
+pub(super) async fn local(image: &str, context: &Context) -> Result<Origin, String> {
     let name = Some(host_name()).filter(|name| !name.is_empty()).unwrap_or("localhost".into());
     let unusable = |cause: String| format!("this machine's engine cannot be asked: {cause}");
     let asking = async {

@@ -3,25 +3,117 @@
 use super::Outcome;
 use super::context::Context;
 use super::image::{SourceChoice, give};
+use super::image_pull::login;
 use super::output::{ImageBuild, ImagePruneNode, NodeEntry};
 use crate::cli;
 use crate::cluster::nodes::{Member, NodeResults, ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::image::build::{Build, remove_containers};
+use crate::image::build::{Build, ProjectDockerfile, remove_containers};
+use crate::image::dockerfile::Dockerfile;
 use crate::image::setup::Setup;
-use crate::inventory::Pull;
-use crate::job::plan::environment;
-use crate::runtime::Image;
+use crate::inventory::{Cluster, Pull};
+use crate::launch::env_file::{EnvFiles, environment};
+use crate::runtime::Runtime;
 use crate::runtime::spec::is_setup_image;
+use crate::secret::Secret;
+use crate::sync::files::ProjectFiles;
 use crate::sync::project::{self, ProjectFile};
 use crate::text::units::count;
+use crate::worker::image;
+use anyhow::Context as _;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 /// The longest time that a step of a setup may take in `train`.
 const STEP_LIMIT: Duration = Duration::from_secs(2 * 3600);
+
+/// What makes the image of a project.
+struct Recipe {
+    setup: Setup,
+    dockerfile: Option<OwnDockerfile>,
+}
+
+/// A project's own Dockerfile.
+struct OwnDockerfile {
+    /// Its path in the project.
+    name: String,
+    /// The images that it builds on.
+    bases: Vec<String>,
+    /// The files that it may read.
+    context: ProjectFiles,
+}
+
+impl Recipe {
+    /// Reads that of a project, if it has one.
+    async fn read(root: &Path) -> Result<Option<Recipe>, Error> {
+        let ProjectFile { build, setup, setup_files, .. } = ProjectFile::read(root)?;
+        if build.is_none() && setup.is_none() {
+            return Ok(None);
+        }
+        let setup = Setup::read(root, &setup.unwrap_or_default(), &setup_files)?;
+        let dockerfile = match build {
+            Some(name) => Some(OwnDockerfile::read(root, name).await?),
+            None => None,
+        };
+        Ok(Some(Recipe { setup, dockerfile }))
+    }
+
+    /// Returns the content of what the setup is added to: of the cluster's image, or of all that makes the Dockerfile's. `None` if the
+    /// node lacks an image that the Dockerfile builds on.
+    ///
+    /// # Errors
+    /// If the node lacks the cluster's image.
+    async fn base(&self, engine: &Runtime, node: &str, cluster: &Cluster) -> Result<Option<String>, NodeError> {
+        let content =
+            async |image: &str| Ok::<_, NodeError>(engine.image(image).await?.and_then(|image| image.content));
+        let Some(OwnDockerfile { name, bases, context }) = &self.dockerfile else {
+            let missing = || {
+                NodeError::failed(node, "build on the cluster's image", "it is not on this node")
+                    .hint("hvdctl up, or hvdctl image push")
+            };
+            return content(&cluster.image).await?.ok_or_else(missing).map(Some);
+        };
+        let mut parts = vec![name.clone(), context.hash.clone()];
+        for base in bases {
+            match content(base).await? {
+                Some(content) => parts.extend([base.clone(), content]),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(parts.join("\n")))
+    }
+
+    /// Pulls what the Dockerfile builds on and the node lacks, because the name of the image depends on it.
+    async fn pull_bases(&self, observed: &ObservedNode, context: &Context) -> Result<(), Error> {
+        let engine = &observed.runtime.engine;
+        for base in self.dockerfile.iter().flat_map(|dockerfile| &dockerfile.bases) {
+            if engine.image(base).await?.is_none() {
+                let login = login(base, context).await?;
+                let pulling = image::pull(base, &login, &observed.member, engine, &context.events);
+                context.events.step(observed.name(), image::step(base), pulling).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OwnDockerfile {
+    async fn read(root: &Path, name: String) -> Result<OwnDockerfile, Error> {
+        let path = root.to_owned();
+        let read = tokio::task::spawn_blocking(move || {
+            let files = ProjectFiles::read(&path)?;
+            // what cannot be read is refused below
+            let text = fs::read_to_string(path.join(&name)).unwrap_or_default();
+            let Dockerfile { bases, sources } = Dockerfile::parse(&text);
+            let context = files.build_context(&name, sources.as_deref())?;
+            Ok(OwnDockerfile { name, bases, context })
+        });
+        read.await.context("cannot read the project")?
+    }
+}
 
 /// `image build`.
 pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outcome, Error> {
@@ -30,22 +122,23 @@ pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outco
         if is_setup_image(image) {
             return Ok(outcome(image.clone(), false));
         }
-        let (image, built) =
-            ensure(&context.target.cluster().name, &Setup::default(), options.timeout, context).await?;
+        let recipe = Recipe { setup: Setup::default(), dockerfile: None };
+        let Ensured { image, is_new, .. } =
+            ensure(&context.target.cluster().name, &recipe, options.timeout, context).await?;
         context.events.note(format!("use it in the inventory: image = \"{image}\" and pull = \"peers\" in [cluster]"));
-        return Ok(outcome(image, built));
+        return Ok(outcome(image, is_new));
     };
     let root = project::find(project)?;
-    let setup = setup(&root)?.ok_or_else(|| {
+    let recipe = Recipe::read(&root).await?.ok_or_else(|| {
         Error::usage(
-            format!("the project {} has no setup", root.display()),
+            format!("the project {} has no setup and no Dockerfile", root.display()),
             "write in its hvdctl.toml what it needs: setup = [\"pip install -r requirements.txt\"], \
-             setup_files = [\"requirements.txt\"]",
+             setup_files = [\"requirements.txt\"]; or build = \"Dockerfile\"",
         )
     })?;
     let name = root.file_name().unwrap_or_default().to_string_lossy();
-    let (image, built) = ensure(&name, &setup, options.timeout, context).await?;
-    Ok(outcome(image, built))
+    let Ensured { image, is_new, .. } = ensure(&name, &recipe, options.timeout, context).await?;
+    Ok(outcome(image, is_new))
 }
 
 /// `built`: whether anything was done.
@@ -54,49 +147,62 @@ pub(super) fn outcome(image: String, built: bool) -> Outcome {
     Outcome::ok(text, ImageBuild { image, changed: built })
 }
 
-/// Returns the setup of a project, if it has one.
-fn setup(root: &Path) -> Result<Option<Setup>, Error> {
-    let file = ProjectFile::read(root)?;
-    file.setup.map(|steps| Setup::read(root, &steps, &file.setup_files)).transpose()
-}
-
-/// Lets a job of a project use the image of its setup, which is built and pushed where it is missing; a dry run only says so.
+/// Lets a job of a project use the image that the project needs, which is built and pushed where it is missing; a dry run only says so.
 ///
 /// # Errors
 /// As [`ensure`].
 pub(super) async fn use_image(root: &Path, name: &str, dry_run: bool, context: &mut Context) -> Result<(), Error> {
-    let Some(setup) = setup(root)? else { return Ok(()) };
+    let reading = Recipe::read(root);
+    let Some(recipe) = context.session.cancellation.run(reading).await? else { return Ok(()) };
     if dry_run {
         context.events.note("the image of the project's setup is built first where it is missing");
         return Ok(());
     }
-    let (image, _) = ensure(name, &setup, STEP_LIMIT, context).await?;
+    let Ensured { image, env_files, .. } = ensure(name, &recipe, STEP_LIMIT, context).await?;
+    context.env_files = env_files;
     let cluster = &mut context.target.inventory.cluster;
     (cluster.image, cluster.pull) = (image, Pull::Never);
     Ok(())
 }
 
-/// Gives all selected nodes the image of a setup: builds it on that which launches jobs if none has it, and pushes it to those that lack
-/// it. Drained nodes are left out. Returns its name, and whether anything was done.
+/// An image that all selected nodes have.
+struct Ensured {
+    /// Its name.
+    image: String,
+    /// Whether anything was done.
+    is_new: bool,
+    /// The files with variables that were read for the build.
+    env_files: EnvFiles,
+}
+
+impl Ensured {
+    fn found(image: String) -> Ensured {
+        Ensured { image, is_new: false, env_files: EnvFiles::new() }
+    }
+}
+
+/// Gives all selected nodes the image of a project: builds it on that which launches jobs if none has it, and pushes it to those that lack
+/// it. Drained nodes are left out.
 ///
 /// # Errors
 /// The cluster's image is missing, a step failed, or a node could not get the image.
-async fn ensure(name: &str, setup: &Setup, limit: Duration, context: &Context) -> Result<(String, bool), Error> {
+async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context) -> Result<Ensured, Error> {
     let Context { fleet, events, session, .. } = context;
     let target = context.target.with_launcher();
     let asked = async {
         let members = fleet.all(&target, events).await?;
         let first = &members[0];
-        let image = setup.image(name, &base(first, first.runtime().await?.image(&target.cluster().image).await?)?);
-        let contents = contents(&members, &image, events).await?;
-        Ok((image, are_same(&contents)))
+        let base = recipe.base(&first.runtime().await?, &first.node.name, target.cluster()).await?;
+        let Some(base) = base else { return Ok(None) };
+        let image = recipe.setup.image(name, &base);
+        Ok(are_same(&contents(&members, &image, events).await?).then_some(image))
     };
-    if let (image, true) = session.cancellation.run(asked).await? {
-        return Ok((image, false));
+    if let Some(image) = session.cancellation.run(asked).await? {
+        return Ok(Ensured::found(image));
     }
     // another command may have built it meanwhile
     let nodes = context.observe_all(&target, true, events).await?;
-    let provided = provide(name, setup, limit, nodes, context).await;
+    let provided = provide(name, recipe, limit, nodes, context).await;
     session.locks.release().await;
     provided
 }
@@ -104,54 +210,72 @@ async fn ensure(name: &str, setup: &Setup, limit: Duration, context: &Context) -
 /// The same for nodes that are locked.
 async fn provide(
     name: &str,
-    setup: &Setup,
+    recipe: &Recipe,
     limit: Duration,
     nodes: Vec<ObservedNode>,
     context: &Context,
-) -> Result<(String, bool), Error> {
+) -> Result<Ensured, Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<ObservedNode> = nodes.into_iter().filter(|node| node.facts.drained.is_none()).collect();
     let Some(first) = nodes.first() else {
         return Err(Error::check("all selected nodes are drained", "hvdctl drain --undo NODE…"));
     };
-    let image = setup.image(name, &base(&first.member, first.runtime.image.clone())?);
     let members: Vec<Member> = nodes.iter().map(|node| node.member.clone()).collect();
-    let found = session.cancellation.run(async { contents(&members, &image, events).await }).await?;
+    let asked = async {
+        recipe.pull_bases(first, context).await?;
+        let base = recipe.base(&first.runtime.engine, first.name(), target.cluster()).await?;
+        let lost =
+            || Error::from(NodeError::failed(first.name(), "build the image", "an image that it builds on is gone"));
+        let image = recipe.setup.image(name, &base.ok_or_else(lost)?);
+        let found = contents(&members, &image, events).await?;
+        Ok((image, found))
+    };
+    let (image, found) = session.cancellation.run(asked).await?;
+    let mut ensured = Ensured::found(image);
     if are_same(&found) {
-        return Ok((image, false));
+        return Ok(ensured);
     }
     let owner = match found.iter().position(Option::is_some) {
         Some(owner) => owner,
         None => {
-            events.phase(format!("building {image}"));
-            let env = environment(&first.member.node)?;
-            let shows_output = context.verbose > 0;
-            let build = Build { cluster: target.cluster(), setup, image: &image, env, limit, shows_output };
-            let built = session.cancellation.run(async { Ok(build.run(first, events).await?) }).await;
-            if built.is_err() {
-                // a build that was cancelled has not removed it
-                let _ = first.runtime.engine.remove(&build.container()).await;
-            }
-            built?;
+            events.phase(format!("building {}", ensured.image));
+            let env = environment(&first.member.node, &mut ensured.env_files)?;
+            build_on(first, recipe, &ensured.image, env, limit, context).await?;
             0
         }
     };
     if members.len() > 1 {
         let from = SourceChoice::Node(members[owner].node.name.clone());
-        let given = give(&from, &image, NodeResults { ok: members, failed: Vec::new() }, context).await?;
+        let given = give(&from, &ensured.image, NodeResults { ok: members, failed: Vec::new() }, context).await?;
         if !given.failed.is_empty() {
             return Err(Error::Nodes { failed: given.failed, done: given.ok.len() });
         }
     }
-    Ok((image, true))
+    ensured.is_new = true;
+    Ok(ensured)
 }
 
-/// Returns the content of the image that a setup is added to.
-fn base(member: &Member, image: Option<Image>) -> Result<String, NodeError> {
-    image.and_then(|image| image.content).ok_or_else(|| {
-        NodeError::failed(&member.node.name, "build on the cluster's image", "it is not on this node")
-            .hint("hvdctl up, or hvdctl image push")
-    })
+/// Builds an image on a node, and leaves no container there.
+async fn build_on(
+    observed: &ObservedNode,
+    recipe: &Recipe,
+    image: &str,
+    env: BTreeMap<String, Secret>,
+    limit: Duration,
+    context: &Context,
+) -> Result<(), Error> {
+    let Context { target, events, session, verbose, .. } = context;
+    let files = || recipe.dockerfile.as_ref().expect("only a Dockerfile has a context").context.archive();
+    let dockerfile =
+        recipe.dockerfile.as_ref().map(|dockerfile| ProjectDockerfile { name: &dockerfile.name, context: &files });
+    let (cluster, setup, shows_output) = (target.cluster(), &recipe.setup, *verbose > 0);
+    let build = Build { cluster, dockerfile, setup, image, env, limit, shows_output };
+    let built = session.cancellation.run(async { Ok(build.run(observed, events).await?) }).await;
+    if built.is_err() {
+        // a build that was cancelled has not removed it
+        let _ = observed.runtime.engine.remove(&build.container()).await;
+    }
+    built
 }
 
 /// Returns the content of an image on each node that has it.

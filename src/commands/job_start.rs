@@ -9,6 +9,7 @@ use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
 use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
 use crate::job::start;
+use crate::launch::env_file::EnvFiles;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub fn options_of_check(
         log_max: None,
         log_progress: false,
         env: BTreeMap::new(),
+        env_files: EnvFiles::new(),
         watch: WatchOptions {
             output: *verbose > 0,
             launcher_output: *verbose > 1,

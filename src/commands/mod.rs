@@ -16,6 +16,7 @@ mod fetch;
 mod hosts;
 mod image;
 mod image_build;
+mod image_pull;
 mod init;
 mod job_end;
 mod job_start;
@@ -45,6 +46,7 @@ use crate::cluster::nodes::{NodeResults, Target};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::launch::env_file::EnvFiles;
 use context::Context;
 pub use execute::{execute, run_until_signalled};
 use output::{Document, Failure, NodeEntry, Nodes, entries};
@@ -137,8 +139,9 @@ pub async fn run(
     let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);
     let session = Session::new(locks, &signal);
-    let (events, verbose, ask) = (events.clone(), global.verbose, !global.yes && !global.json);
-    let mut context = Context { target, fleet, events, session, verbose, ask };
+    let (events, verbose, yes) = (events.clone(), global.verbose, global.yes);
+    let (ask, env_files) = (!yes && !global.json, EnvFiles::new());
+    let mut context = Context { target, fleet, events, session, verbose, ask, yes, env_files };
     let result = run_on_nodes(command, &mut context).await;
     context.session.locks.release().await;
     match policy {
@@ -164,6 +167,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Bench(options) => bench::run(&options, context).await,
         Command::Image(Image::Status(options)) => image::status(&options, context).await,
         Command::Image(Image::Push(options)) => image::push(&options, context).await,
+        Command::Image(Image::Pull(options)) => image_pull::run(&options, context).await,
         Command::Image(Image::Build(options)) => image_build::build(&options, context).await,
         Command::Image(Image::Prune(options)) => image_build::prune(&options, context).await,
         Command::Train(options) => train::train(options, context).await,

@@ -339,6 +339,17 @@ pub struct ImagePushNode {
     pub sent: u64,
 }
 
+/// What `image pull` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePullNode {
+    /// Whether the node did not have this image.
+    pub changed: bool,
+    /// Its id on the node.
+    pub id: String,
+    /// The hash of its layers and environment, which is the same on all nodes that have the same image.
+    pub content: Option<String>,
+}
+
 /// `image build`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ImageBuild {

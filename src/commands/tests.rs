@@ -110,7 +110,8 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     let words: Vec<&str> = line.split(' ').collect();
     let argv = std::iter::once("hvdctl").chain(words.clone()).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(argv)).unwrap();
-    let global = Global { yes: true, ..global };
+    // with --json nothing is asked and nothing answered, as without a terminal
+    let global = Global { yes: !global.json, ..global };
     let (json, Description { exit, output, .. }) = (global.json, command.description());
     let (events, receiver) = Events::channel();
     let target = Target::new(inventory, global.on.as_deref()).unwrap();

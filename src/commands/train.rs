@@ -86,6 +86,7 @@ async fn launch(
         log_max: running.log_max,
         log_progress: running.log_progress,
         env,
+        env_files: context.env_files.clone(),
         watch: WatchOptions {
             output: !running.detach,
             launcher_output: *verbose > 1,

@@ -1,15 +1,14 @@
-//! `hvdctl up`: connect, lock and observe, plan, pull images, ask the workers, check, push keys, end disrupted jobs, apply, add nodes to
+//! `hvdctl up`: connect, lock and observe, plan, get images, ask the workers, check, push keys, end disrupted jobs, apply, add nodes to
 //! elastic jobs.
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::image::{self, SourceChoice};
+use super::image_pull::pull;
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{NodeResults, Target, host_names};
 use crate::error::{Error, NodeError};
-use crate::inventory::Pull;
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
@@ -19,7 +18,6 @@ use crate::paths::HOST_KEY;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
 use crate::worker::names;
-use crate::worker::plan::Operation;
 
 /// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
 type Plans = NodeResults<WorkerPlan>;
@@ -47,42 +45,6 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
     let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
     Ok(outcome(dry_run, nodes, &offline))
-}
-
-/// Pulls the image where a plan begins with that. The rest is then planned again, because checks compare the images.
-async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error> {
-    let Context { target, events, session, .. } = context;
-    if target.cluster().pull == Pull::Peers {
-        return take_from_peers(plans, context).await;
-    }
-    let pull = async |mut plan: WorkerPlan| {
-        if let Some(Operation::Pull { .. }) = plan.next() {
-            plan.execute_next(&target.inventory, &session.progress, events).await?;
-        }
-        Ok(plan)
-    };
-    // a pull ends when its request is dropped
-    session.cancellation.run(async { Ok(plans.then(events, pull).await) }).await
-}
-
-/// Gives the image of another node to those whose plans begin with a pull.
-async fn take_from_peers(plans: Plans, context: &Context) -> Result<Plans, Error> {
-    let Context { target, events, session, .. } = context;
-    let is_pull = |plan: &WorkerPlan| matches!(plan.next(), Some(Operation::Pull { .. }));
-    if !plans.ok.iter().any(is_pull) {
-        return Ok(plans);
-    }
-    let members = plans.ok.iter().map(|plan| plan.observed.member.clone()).collect();
-    let nodes = NodeResults { ok: members, failed: Vec::new() };
-    let given = image::give(&SourceChoice::Anywhere, &target.cluster().image, nodes, context).await?;
-    let plans = plans.without(events, given.failed, WorkerPlan::node);
-    let plan_again = async |mut plan: WorkerPlan| {
-        if is_pull(&plan) {
-            plan.received_image(&target.inventory).await?;
-        }
-        Ok(plan)
-    };
-    session.cancellation.run(async { Ok(plans.then(events, plan_again).await) }).await
 }
 
 /// Applies the rules, and adds the end of disrupted jobs with `--force`.

@@ -1,4 +1,4 @@
-//! Builds the image of a project's setup on one node.
+//! Builds the image of a project on one node: its Dockerfile, if it has one, and then its setup.
 
 use super::setup::{Setup, cleaning};
 use crate::cluster::nodes::ObservedNode;
@@ -6,21 +6,43 @@ use crate::error::{Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::node::network;
-use crate::runtime::Runtime;
 use crate::runtime::spec::{ContainerSpec, Role};
+use crate::runtime::{DockerfileBuild, Runtime};
 use crate::secret::Secret;
+use crate::text::failure::needs_buildkit;
 use crate::text::nodeset::printable;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::time::Duration;
+use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
+
+/// The next step where one did not end in time.
+const MORE_TIME: &str = "--timeout of hvdctl image build gives it more time";
+
+/// How many characters of an instruction are shown.
+const INSTRUCTION: usize = 80;
 
 /// How many of the last lines of a step that failed are shown.
 const LINES: usize = 20;
 
+/// The variables that every Dockerfile gets as arguments, which leave no trace in the image.
+const PROXY: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"];
+
+/// The Dockerfile of a project.
+pub struct ProjectDockerfile<'a> {
+    /// Its path in the project.
+    pub name: &'a str,
+    /// The files that it may read, as a tar archive.
+    pub context: &'a (dyn Fn() -> Receiver<io::Result<Vec<u8>>> + Sync),
+}
+
 /// How an image is built.
 pub struct Build<'a> {
-    /// The cluster, whose image is the base.
+    /// The cluster, whose image is the base if there is no Dockerfile.
     pub cluster: &'a Cluster,
+    /// What is built before.
+    pub dockerfile: Option<ProjectDockerfile<'a>>,
     /// What is added.
     pub setup: &'a Setup,
     /// The name of the result.
@@ -41,10 +63,14 @@ impl Build<'_> {
     pub async fn run(&self, observed: &ObservedNode, events: &Events) -> Result<(), NodeError> {
         let engine = &observed.runtime.engine;
         remove_containers(engine, self.cluster).await?;
-        let start = engine.image_start(&self.cluster.image).await?;
+        let base = match &self.dockerfile {
+            Some(dockerfile) => self.run_dockerfile(dockerfile, observed, events).await?,
+            None => self.cluster.image.clone(),
+        };
+        let start = engine.image_start(&base).await?;
         let node = &observed.member.node;
         let gpus = network::gpu_request(node, &observed.facts);
-        let container = ContainerSpec::setup(self.cluster, node, gpus, self.container());
+        let container = ContainerSpec::setup(self.cluster, node, gpus, self.container(), base);
         engine.create_and_start(&container).await?;
         let built = async {
             self.run_steps(&container, observed, events).await?;
@@ -66,6 +92,54 @@ impl Build<'_> {
         format!("hvdctl-setup-{}-{tag}", self.cluster.name)
     }
 
+    /// Builds the Dockerfile and returns the id of the image, which has no name yet.
+    async fn run_dockerfile(
+        &self,
+        dockerfile: &ProjectDockerfile<'_>,
+        observed: &ObservedNode,
+        events: &Events,
+    ) -> Result<String, NodeError> {
+        let is_proxy = |name: &str| PROXY.contains(&name.to_ascii_lowercase().as_str());
+        let proxies = self.env.iter().filter(|(name, _)| is_proxy(name));
+        let build = DockerfileBuild {
+            dockerfile: dockerfile.name,
+            context: (dockerfile.context)(),
+            arguments: proxies.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+            limit: self.limit,
+        };
+        let begin = |shown: &str| events.begin(observed.name(), Step::write(format!("{}, {shown}", dockerfile.name)));
+        let (mut what, mut last) = ("sending the context".to_owned(), LastLines::default());
+        let mut step = begin(&what);
+        let take = |line: &str| {
+            last.take(line, self.shows_output.then_some(events));
+            let Some(begun) = instruction(line) else { return false };
+            (what, last) = (begun, LastLines::default());
+            step = begin(&what);
+            true
+        };
+        let built = observed.runtime.engine.build(build, take).await;
+        drop(step);
+        built.map_err(|error| {
+            let cause = match error.kind {
+                Kind::TimedOut => self.late(&format!("{}, {what}", dockerfile.name)),
+                _ => format!("{}, {what}: {}", dockerfile.name, error.message),
+            };
+            let failed = self.failed(observed, last.below(&cause)).kind(error.kind);
+            let hint = match error.kind {
+                Kind::TimedOut => MORE_TIME,
+                _ if needs_buildkit(&error.message) => {
+                    "the engine's own builder runs the Dockerfile, which has no --mount and no here-documents: write it without"
+                }
+                _ => "correct the Dockerfile; hvdctl image build PROJECT tries it alone",
+            };
+            error.hints.into_iter().fold(failed, NodeError::hint).hint(hint)
+        })
+    }
+
+    fn late(&self, what: &str) -> String {
+        format!("{what} did not end within {}", humantime::format_duration(self.limit))
+    }
+
     async fn run_steps(
         &self,
         container: &ContainerSpec,
@@ -79,15 +153,8 @@ impl Build<'_> {
         for (number, step) in (1..).zip(&steps) {
             let shown = format!("setup, step {number} of {}: {}", steps.len(), printable(step.name));
             let _step = events.begin(observed.name(), Step::write(shown));
-            let mut last: VecDeque<String> = VecDeque::new();
-            let take = |line: &str| {
-                let line = printable(line);
-                if self.shows_output {
-                    events.note(&line);
-                }
-                last.truncate(LINES - 1);
-                last.push_front(line);
-            };
+            let mut last = LastLines::default();
+            let take = |line: &str| last.take(line, self.shows_output.then_some(events));
             let process = engine.exec(&container.name, &["sh", "-s"], "run the setup").await?;
             let script = step.script(&self.env);
             let ended = timeout(self.limit, process.lines(script.as_bytes(), take)).await;
@@ -96,17 +163,16 @@ impl Build<'_> {
                 Ok(Ok(output)) if output.code == 0 => continue,
                 Ok(Ok(output)) => {
                     let complaint = output.complaint();
-                    complaint.lines().for_each(|line| last.push_front(printable(line)));
+                    complaint.lines().for_each(|line| last.take(line, None));
                     format!("{what} exited with code {}", output.code)
                 }
                 Ok(Err(error)) => format!("{what}: {error}"),
                 Err(_) => {
-                    let late = format!("{what} did not end within {}", humantime::format_duration(self.limit));
-                    let failed = self.failed(observed, with_lines(&late, &last)).kind(Kind::TimedOut);
-                    return Err(failed.hint("--timeout of hvdctl image build gives it more time"));
+                    let failed = self.failed(observed, last.below(&self.late(&what))).kind(Kind::TimedOut);
+                    return Err(failed.hint(MORE_TIME));
                 }
             };
-            let failed = self.failed(observed, with_lines(&cause, &last));
+            let failed = self.failed(observed, last.below(&cause));
             return Err(failed.hint("correct `setup` in hvdctl.toml; hvdctl image build PROJECT tries it alone"));
         }
         Ok(())
@@ -117,9 +183,39 @@ impl Build<'_> {
     }
 }
 
-/// Appends the last lines of a step, the newest of which comes first.
-fn with_lines(cause: &str, last: &VecDeque<String>) -> String {
-    last.iter().rev().fold(cause.to_owned(), |text, line| format!("{text}\n    {line}"))
+/// The last lines of a step, the newest first.
+#[derive(Default)]
+struct LastLines(VecDeque<String>);
+
+impl LastLines {
+    /// Takes a line, and shows it if it is wanted.
+    fn take(&mut self, line: &str, shown: Option<&Events>) {
+        let line = printable(line);
+        if let Some(events) = shown {
+            events.note(&line);
+        }
+        self.0.truncate(LINES - 1);
+        self.0.push_front(line);
+    }
+
+    /// Appends them to a cause.
+    fn below(&self, cause: &str) -> String {
+        self.0.iter().rev().fold(cause.to_owned(), |text, line| format!("{text}\n    {line}"))
+    }
+}
+
+/// Returns the instruction that a line of the engine's builder begins, with its number: `Step 2/5 : RUN x` (Docker), `STEP 2/5: RUN x`
+/// (Podman).
+fn instruction(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("Step ").or_else(|| line.strip_prefix("STEP "))?;
+    let (numbers, instruction) = rest.split_once(':')?;
+    let (number, of) = numbers.trim().split_once('/')?;
+    let are_numbers = [number, of].iter().all(|number| number.parse::<u32>().is_ok());
+    let mut shown: String = instruction.trim().chars().take(INSTRUCTION).collect();
+    if shown.len() < instruction.trim().len() {
+        shown.push('…');
+    }
+    are_numbers.then(|| format!("step {number} of {of} ({})", printable(&shown)))
 }
 
 /// Removes the containers of builds that were killed.
@@ -133,4 +229,21 @@ pub async fn remove_containers(engine: &Runtime, cluster: &Cluster) -> Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_counted_by_the_engine() {
+        for line in ["Step 2/5 : RUN pip install x : y", "STEP 2/5: RUN pip install x : y"] {
+            assert_eq!(instruction(line).unwrap(), "step 2 of 5 (RUN pip install x : y)");
+        }
+        let long = instruction(&format!("Step 1/1 : RUN {}", "é".repeat(100))).unwrap();
+        assert_eq!(long.chars().count(), "step 1 of 1 ()".len() + INSTRUCTION + 1, "{long}");
+        for line in ["Step by step: x", "Step 1 : FROM a", " ---> 1f0c2a7d33e9", "Successfully built 1f0c2a7d33e9"] {
+            assert_eq!(instruction(line), None, "{line}");
+        }
+    }
 }

@@ -5,10 +5,12 @@
 //! not have, and verifies each by its digest. The image comes from an archive ([`archive`]) that is read in place; that of an engine
 //! is spooled first ([`source`]).
 //!
-//! What a project needs besides the cluster's image is its [`setup`], of which [`build`] makes an image on one node.
+//! What a project needs besides the cluster's image is its [`setup`], or a Dockerfile ([`dockerfile`]) in place of that image, of which
+//! [`build`] makes an image on one node.
 
 pub mod archive;
 pub mod build;
+pub mod dockerfile;
 pub mod manifest;
 pub mod names;
 pub mod push;

@@ -5,7 +5,7 @@
 
 use super::directory::{self, File};
 use super::manage::{remove_records, running};
-use super::plan::{EnvFiles, HostAssignment, add_gpus, endpoint, node_environment};
+use super::plan::{HostAssignment, add_gpus, endpoint};
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records, stored};
 use crate::cluster::cancellation::Cancellation;
@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Inventory;
 use crate::launch::description::LaunchHost;
+use crate::launch::env_file::{self, EnvFiles};
 use crate::launch::programs;
 use crate::node::names::HostNames;
 use crate::node::network;
@@ -21,6 +22,7 @@ use crate::secret::Secret;
 use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
 use crate::sync::upload::Project;
+use crate::text::nodeset;
 use crate::transport::node::Script;
 use crate::worker::apply::WorkerPlan;
 use crate::worker::names;
@@ -47,6 +49,8 @@ struct Extension<'a> {
     /// The names of all nodes.
     names: HostNames,
     record: Record,
+    /// The image of the job, if it has one of its own.
+    own_image: Option<String>,
     added: Vec<(&'a ObservedNode, u32)>,
 }
 
@@ -61,6 +65,15 @@ pub async fn add_nodes(
 ) {
     for extension in extensions(inventory, plans) {
         let id = &extension.record.id;
+        if let Some(image) = &extension.own_image {
+            let names: Vec<&str> = extension.added.iter().map(|(node, _)| node.name()).collect();
+            events.note(format!(
+                "{} cannot join job {id}, which has an image of its own ({image})\n  hint: to use all nodes, hvdctl stop {id} and start it \
+                 again; it continues from its checkpoint if it writes any",
+                nodeset::fold(&names)
+            ));
+            continue;
+        }
         if dry_run {
             extension.added.iter().for_each(|(node, _)| events.note(format!("{} would join job {id}", node.name())));
             continue;
@@ -86,8 +99,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     let container_of = |id: &str| {
         let is_ended = master.end_jobs.iter().any(|ended| ended == id);
         let of_job = running(cluster, &launcher.runtime.containers).find(|container| container.job() == Some(id));
-        // a project's own image may not be on other nodes
-        of_job.filter(|container| !is_ended && container.spec_image().is_none_or(|image| image == cluster.image))
+        of_job.filter(|_| !is_ended)
     };
     let names = nodes::host_names(inventory, plans.iter().map(|plan| &plan.observed));
     let mut taken = BTreeSet::new();
@@ -112,10 +124,14 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
             room -= ranks;
             added.extend((ranks > 0).then_some((node, ranks)));
         }
-        taken.extend(added.iter().map(|(node, _)| node.name()));
+        // a project's own image may not be on other nodes
+        let own_image = container.spec_image().filter(|image| *image != cluster.image);
+        if own_image.is_none() {
+            taken.extend(added.iter().map(|(node, _)| node.name()));
+        }
         if !added.is_empty() {
             let (container, names) = (container.id.clone(), names.clone());
-            all.push(Extension { inventory, launcher, container, names, record, added });
+            all.push(Extension { inventory, launcher, container, names, record, own_image, added });
         }
     }
     all
@@ -248,7 +264,7 @@ impl Extension<'_> {
         let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
         let mut env_files = EnvFiles::new();
         let mut of = |node: &ObservedNode| {
-            let mut environment = node_environment(&node.member.node, &mut env_files)?;
+            let mut environment = env_file::environment(&node.member.node, &mut env_files)?;
             add_gpus(&mut environment, node, &[], &BTreeMap::new());
             Ok(environment)
         };
@@ -329,7 +345,7 @@ mod tests {
         to.container.env = [("B", "4"), ("C", "5"), ("D", "6")].map(|(n, v)| (n.into(), v.into())).into();
         // C was given with -e
         let text = r#"{"A": "1", "B": "2", "C": "of -e", "E": "of -e"}"#;
-        let of = |node: &Node| node_environment(node, &mut EnvFiles::new()).unwrap();
+        let of = |node: &Node| env_file::environment(node, &mut EnvFiles::new()).unwrap();
         let environment = environment(text, &of(&from), of(&to)).unwrap();
         let environment = environment.iter().map(|(name, value)| (name.as_str(), value.expose()));
         assert!(environment.eq([("B", "4"), ("C", "of -e"), ("D", "6"), ("E", "of -e")]));

@@ -9,12 +9,13 @@ use crate::checks::preflight::{self, Preflight};
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::inventory::{Cluster, Inventory, Node};
+use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
+use crate::launch::env_file::environment;
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
-use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
+use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
@@ -24,7 +25,6 @@ use crate::text::nodeset;
 use crate::worker::apply;
 use crate::worker::plan::{ForeignContainer, Operation};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
 const FIRST_PORT: u16 = 29500;
@@ -40,7 +40,7 @@ pub struct HostAssignment {
     pub ranks: u32,
     /// Whether the launcher runs here, and so these ranks in `hmaster`; on the others they run in a worker.
     pub launches: bool,
-    /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`node_environment`].
+    /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
     pub(super) environment: BTreeMap<String, Secret>,
 }
 
@@ -101,7 +101,7 @@ impl JobPlan {
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
         let names = nodes::host_names(&target.inventory, nodes.iter());
-        let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options.env)?;
+        let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
         let endpoints: Vec<_> = hosts.iter().map(|host| (host.observed.name(), &host.endpoint)).collect();
         let interface = launcher.shared_interface(&endpoints)?;
         hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
@@ -260,16 +260,17 @@ fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
 }
 
 /// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join later, and have
-/// to reach a job that begins on one. `given`: the operator's own variables.
+/// to reach a job that begins on one.
 fn assign(
     target: &Target,
     placement: &Placement,
     nodes: Vec<ObservedNode>,
     may_grow: bool,
-    given: &BTreeMap<String, Secret>,
+    options: &JobOptions,
 ) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
     let alone = placement.shares.len() == 1;
-    let (mut hosts, mut others, mut failed, mut env_files) = (Vec::new(), Vec::new(), Vec::new(), EnvFiles::new());
+    let (mut hosts, mut others, mut failed, mut env_files) =
+        (Vec::new(), Vec::new(), Vec::new(), options.env_files.clone());
     for observed in nodes {
         let Some(share) = placement.shares.iter().find(|s| s.node == observed.name()) else {
             // the master may have been observed only because it might launch
@@ -283,8 +284,8 @@ fn assign(
         };
         match endpoint {
             Ok(endpoint) => {
-                let mut environment = node_environment(&observed.member.node, &mut env_files)?;
-                add_gpus(&mut environment, &observed, &share.gpus, given);
+                let mut environment = environment(&observed.member.node, &mut env_files)?;
+                add_gpus(&mut environment, &observed, &share.gpus, &options.env);
                 let launches = placement.launcher() == share.node;
                 hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, launches, environment });
             }
@@ -392,50 +393,9 @@ fn launch_file(
     stored::write("launch.json", &description).map_err(Error::Local)
 }
 
-/// The variables of each `env_file` that was read.
-pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
-
-/// Returns the variables that the inventory sets for programs in a node's containers.
-///
-/// # Errors
-/// When its `env_file` cannot be used.
-pub fn environment(node: &Node) -> Result<BTreeMap<String, Secret>, Error> {
-    node_environment(node, &mut EnvFiles::new())
-}
-
-/// Returns the variables that the inventory sets for the ranks on a node: `env`, over those of `env_file`. Each file is read once: it
-/// may be a pipe, and one that changes must not give ranks different variables.
-///
-/// # Errors
-/// When the file cannot be used.
-pub(super) fn node_environment(node: &Node, read: &mut EnvFiles) -> Result<BTreeMap<String, Secret>, Error> {
-    let mut environment = BTreeMap::new();
-    if let Some(path) = &node.container.env_file {
-        if !read.contains_key(path) {
-            read.insert(path.clone(), env_file::read(path)?);
-        }
-        environment.clone_from(&read[path]);
-    }
-    environment.extend(node.container.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str()))));
-    Ok(environment)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_env_file_is_read_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("env");
-        std::fs::write(&path, "A=1\n").unwrap();
-        let mut node = Inventory::local("here", "some/image:1").nodes.remove(0);
-        node.container.env_file = Some(path.clone());
-        let mut read = EnvFiles::new();
-        let first = node_environment(&node, &mut read).unwrap();
-        std::fs::write(&path, "A=2\n").unwrap();
-        assert_eq!((first["A"].expose(), &first), ("1", &node_environment(&node, &mut read).unwrap()));
-    }
 
     #[test]
     fn a_port_that_is_taken_is_skipped() {

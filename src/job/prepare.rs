@@ -13,7 +13,7 @@ use crate::sync::NodeProject;
 use crate::sync::upload::{Project, Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
-use crate::worker::plan::orphaned_shells;
+use crate::worker::plan::{interrupted_builds, orphaned_shells};
 use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -158,7 +158,9 @@ async fn start_container(
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;
-        let left = orphaned_shells(&cluster.name, &observed.runtime.containers, observed.facts.clock);
+        let containers = &observed.runtime.containers;
+        let shells = orphaned_shells(&cluster.name, containers, observed.facts.clock);
+        let left = [shells, interrupted_builds(&cluster.name, containers)].concat();
         apply::apply(inventory, observed, &left, events).await?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::cluster::nodes::Target;
 use crate::error::Error;
+use crate::launch::env_file::EnvFiles;
 use crate::launch::placement::{MapBy, RankCount, place};
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::network;
@@ -58,6 +59,8 @@ pub struct JobOptions {
     pub log_progress: bool,
     /// Environment of the ranks; takes precedence over the inventory's.
     pub env: BTreeMap<String, Secret>,
+    /// The inventory's files with variables that were read already.
+    pub env_files: EnvFiles,
     /// How it is watched.
     pub watch: WatchOptions,
 }

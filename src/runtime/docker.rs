@@ -13,6 +13,7 @@ use crate::trace;
 use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
+pub use build::DockerfileBuild;
 use connections::ConnectionPool;
 pub use images::{Image, ListedImage, image_content};
 use std::future::Future;

@@ -6,8 +6,9 @@
 //! node. A second runtime would be another directory, with `Runtime` as an enum of the two.
 
 pub mod container;
+pub mod credentials;
 mod docker;
 pub mod progress;
 pub mod spec;
 
-pub use docker::{EngineInfo, Image, ListedImage, Runtime, image_content};
+pub use docker::{DockerfileBuild, EngineInfo, Image, ListedImage, Runtime, image_content};

@@ -228,13 +228,14 @@ impl ContainerSpec {
         ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Shell, command) }
     }
 
-    /// Returns a container of the cluster's image in which programs are run that change it.
-    pub fn setup(cluster: &Cluster, node: &Node, gpus: GpuRequest, name: String) -> ContainerSpec {
+    /// Returns a container of an image in which programs are run that change it.
+    pub fn setup(cluster: &Cluster, node: &Node, gpus: GpuRequest, name: String, image: String) -> ContainerSpec {
         // longer than any setup
         let command = ["sleep", "2147483"].map(str::to_owned).to_vec();
         let mut setup = ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Setup, command) };
         // the cluster's keys and the jobs' directories are none of its business
         setup.spec.mounts.clear();
+        setup.spec.image = image;
         setup
     }
 

@@ -57,7 +57,7 @@ const CHANGED: &str = "the file changes while it is uploaded";
 /// A project's files on the operator's machine.
 #[derive(Debug, Clone)]
 pub struct ProjectFiles {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     /// What belongs to the project.
     pub manifest: Arc<Manifest>,
     /// Hash of [`Manifest::text`].
@@ -191,14 +191,36 @@ impl ProjectFiles {
         Ok(ProjectFiles::new(self.root.clone(), Manifest(entries), contents, notes, Arc::clone(&self.noted)))
     }
 
+    /// Returns the same project with these of its entries only.
+    pub(super) fn with(&self, manifest: Manifest) -> ProjectFiles {
+        let hash = in_hex(manifest.text().as_bytes());
+        ProjectFiles { manifest: Arc::new(manifest), hash, ..self.clone() }
+    }
+
     /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with an error if the
     /// contents of a file cannot be had any more as they were hashed, and early if the receiver is dropped.
     pub fn stream(&self, selection: Selection) -> Receiver<io::Result<Vec<u8>>> {
+        self.send(move |files, pieces| files.write_tar(&selection, pieces))
+    }
+
+    /// Sends all entries, and nothing else, in the same way.
+    pub fn archive(&self) -> Receiver<io::Result<Vec<u8>>> {
+        self.send(|files, pieces| {
+            let mut tar = tar::Builder::new(pieces);
+            files.manifest.0.iter().try_for_each(|(name, entry)| files.append(&mut tar, name, entry, name))?;
+            tar.finish()
+        })
+    }
+
+    fn send(
+        &self,
+        write: impl FnOnce(&ProjectFiles, &mut Pieces) -> io::Result<()> + Send + 'static,
+    ) -> Receiver<io::Result<Vec<u8>>> {
         let (sender, receiver) = channel(PIECES_AHEAD);
         let files = self.clone();
         thread::spawn(move || {
             let mut pieces = Pieces { sender, piece: Vec::new() };
-            let written = files.write_tar(&selection, &mut pieces).and_then(|()| pieces.flush());
+            let written = write(&files, &mut pieces).and_then(|()| pieces.flush());
             if let Err(error) = written {
                 let _ = pieces.sender.blocking_send(Err(error));
             }
@@ -215,16 +237,7 @@ impl ProjectFiles {
             append_text(tar, &format!("{LIST}{lists}"), &std::mem::take(names))
         };
         for (name, entry) in self.manifest.select(selection) {
-            let path = self.root.join(name);
-            let in_tar = format!("{ENTRIES}/{name}");
-            let appended = match entry {
-                Entry::File { .. } => self.append_file(&mut tar, name, entry, &in_tar),
-                Entry::Directory { mode } => {
-                    tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), in_tar, io::empty())
-                }
-                Entry::Link { target } => append_link(&mut tar, &in_tar, target),
-            };
-            appended.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+            self.append(&mut tar, name, entry, &format!("{ENTRIES}/{name}"))?;
             if let Entry::File { size, .. } = entry {
                 names.extend(["./", name, "\0"]);
                 bytes += size;
@@ -236,6 +249,17 @@ impl ProjectFiles {
         }
         end_list(&mut tar, &mut names)?;
         tar.finish()
+    }
+
+    fn append(&self, tar: &mut tar::Builder<impl Write>, name: &str, entry: &Entry, in_tar: &str) -> io::Result<()> {
+        let appended = match entry {
+            Entry::File { .. } => self.append_file(tar, name, entry, in_tar),
+            Entry::Directory { mode } => {
+                tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), in_tar, io::empty())
+            }
+            Entry::Link { target } => append_link(tar, in_tar, target),
+        };
+        appended.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", self.root.join(name).display())))
     }
 
     fn append_file(

@@ -243,7 +243,7 @@ fn read_rules(directory: &Path, file: &Path) -> Result<Gitignore, Error> {
 }
 
 /// Escapes braces, which are ordinary characters in git's patterns.
-fn literal_braces(line: &str) -> String {
+pub(super) fn literal_braces(line: &str) -> String {
     let (mut escaped, mut is_escaped) = (String::with_capacity(line.len()), false);
     for character in line.chars() {
         if matches!(character, '{' | '}') && !is_escaped {

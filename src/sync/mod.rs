@@ -5,6 +5,7 @@
 //! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
 //! [`project`] has the project's directory here, its name and command.
 
+mod build_context;
 mod contents;
 pub mod download;
 pub mod files;

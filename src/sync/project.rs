@@ -41,7 +41,9 @@ pub fn origin(root: &Path) -> String {
 pub struct ProjectFile {
     command: Option<Vec<String>>,
     launcher: Option<LauncherName>,
-    /// Commands that add to the cluster's image what the project needs; none: the image is enough.
+    /// A Dockerfile in the project whose image takes the place of the cluster's.
+    pub build: Option<String>,
+    /// Commands that add to the image what the project needs; none: the image is enough.
     pub setup: Option<Vec<String>>,
     /// Files of the project that these commands read.
     #[serde(default)]

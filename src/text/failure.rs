@@ -117,6 +117,27 @@ pub fn docker(text: &str) -> Option<Docker> {
     classify(text, &kinds).or_else(|| text.lines().any(is_refusal).then_some(Docker::SudoRefused))
 }
 
+/// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the engine's interface.
+pub fn needs_buildkit(text: &str) -> bool {
+    text.contains("requires BuildKit")
+}
+
+/// Returns whether a registry gave no image because of the login, by the text of an engine that pulls (Docker 20.10 and later with both
+/// image stores, Podman). Registries refuse an unknown image in the same way.
+pub fn is_registry_refusal(text: &str) -> bool {
+    let patterns = [
+        "access denied",
+        "unauthorized",
+        "denied: ",
+        "no basic auth credentials",
+        "401 ",
+        "403 ",
+        "authorization failed",
+    ];
+    let text = text.to_ascii_lowercase();
+    patterns.iter().any(|pattern| text.contains(pattern))
+}
+
 /// Why `nvidia-smi` failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NvidiaSmi {
@@ -275,6 +296,30 @@ mod tests {
         ];
         for (text, kind) in said {
             assert_eq!(docker(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_registries_are_known() {
+        for text in [
+            "pull access denied for a/b, repository does not exist or may require 'docker login': denied: requested access to the \
+             resource is denied",
+            "Head \"https://r.example/v2/a/manifests/1\": no basic auth credentials",
+            "unauthorized: authentication required",
+            "failed to resolve reference \"r/a:1\": pull access denied, repository does not exist or may require authorization: \
+             server message: insufficient_scope: authorization failed",
+            "failed to authorize: failed to fetch oauth token: unexpected status from GET request to https://r/token: 401 Unauthorized",
+            "Error response from daemon: denied: your authorization token has expired",
+            "initializing source docker://r/a:1: reading manifest 1 in r/a: Unauthorized: access to the requested resource is not authorized",
+        ] {
+            assert!(is_registry_refusal(text), "{text}");
+        }
+        for text in [
+            "manifest for a/b:2 not found: manifest unknown: manifest unknown",
+            "Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host",
+            "write /var/lib/docker/tmp/x: no space left on device",
+        ] {
+            assert!(!is_registry_refusal(text), "{text}");
         }
     }
 

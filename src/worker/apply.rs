@@ -8,6 +8,7 @@ use crate::inventory::{Cluster, Inventory};
 use crate::node::names::HostNames;
 use crate::node::network;
 use crate::runtime::container::running_worker;
+use crate::runtime::credentials::Login;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
@@ -45,6 +46,7 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     let is_open = |job: &str| facts.open_jobs.iter().any(|open| open == job);
     let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.ranks, is_open);
     operations.extend(plan::orphaned_shells(&cluster.name, containers, facts.clock));
+    operations.extend(plan::interrupted_builds(&cluster.name, containers));
     operations.extend(plan::worker(desired, image_id, containers).map_err(|foreign| {
         let hint = foreign.hint("cluster.worker");
         NodeError::failed(node, &format!("start {}", desired.name), foreign).hint(hint)
@@ -108,10 +110,35 @@ impl WorkerPlan {
         self.left.first()
     }
 
-    /// Executes the next operation, if one is left. After a pull the rest is planned again.
+    /// Pulls the image if that is the next operation, with the operator's login to its registry, and plans the rest again. Does not report
+    /// a failure.
     ///
     /// # Errors
-    /// As [`execute`] and [`plan()`].
+    /// As [`image::pull`] and [`plan()`].
+    pub async fn pull(
+        &mut self,
+        inventory: &Inventory,
+        login: &Login,
+        progress: &ProgressLog,
+        events: &Events,
+    ) -> Result<(), NodeError> {
+        let Some(Operation::Pull { image }) = self.next() else { return Ok(()) };
+        {
+            let _step = events.begin(self.node(), image::step(image));
+            image::pull(image, login, &self.observed.member, &self.observed.runtime.engine, events).await?;
+        }
+        let operation = self.left[0].to_string();
+        self.received_image(inventory).await?;
+        if !self.done.is_empty() {
+            progress.record(self.node(), operation);
+        }
+        Ok(())
+    }
+
+    /// Executes the next operation, if one is left.
+    ///
+    /// # Errors
+    /// As [`execute`].
     pub async fn execute_next(
         &mut self,
         inventory: &Inventory,
@@ -123,11 +150,8 @@ impl WorkerPlan {
         }
         let operation = self.left.remove(0);
         events.report(execute(inventory, &self.observed, &operation, events).await)?;
-        let is_pull = matches!(operation, Operation::Pull { .. });
-        if !is_pull || self.plan_again(inventory).await? {
-            progress.record(self.node(), operation.to_string());
-            self.done.push(operation);
-        }
+        progress.record(self.node(), operation.to_string());
+        self.done.push(operation);
         Ok(())
     }
 
@@ -148,7 +172,8 @@ impl WorkerPlan {
         let cluster = &inventory.cluster;
         let before = self.observed.image_id(cluster)?.to_owned();
         self.observed.runtime.image = self.observed.runtime.engine.image(&cluster.image).await?;
-        self.left = plan(cluster, &self.observed, &desired(inventory, &self.observed)?)?;
+        let operations = plan(cluster, &self.observed, &desired(inventory, &self.observed)?)?;
+        self.left = plan::kept_for_job(cluster, &self.observed, operations);
         Ok(self.observed.image_id(cluster)? != before)
     }
 
@@ -308,7 +333,7 @@ pub async fn execute(
     };
     let _step = events.begin(observed.name(), step);
     match operation {
-        Operation::Pull { image } => image::pull(image, observed, events).await,
+        Operation::Pull { image } => image::pull(image, &Login::default(), &observed.member, engine, events).await,
         Operation::Remove { id, .. } => engine.remove(id).await,
         Operation::Create(desired) => {
             let created = async {

@@ -1,10 +1,11 @@
 //! The cluster's image on a node: when it is pulled, and pulling it.
 
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::nodes::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};
-use crate::runtime::Image;
+use crate::runtime::credentials::Login;
+use crate::runtime::{Image, Runtime};
 
 /// Returns what stands for an image that is not pulled yet. No container was created from it.
 pub fn to_be_pulled() -> Image {
@@ -33,16 +34,22 @@ pub fn step(image: &str) -> Step {
     Step::transfer(format!("pulling {}", reference(image)))
 }
 
-/// Pulls an image.
+/// Lets the engine of a node pull an image with the operator's login to its registry.
 ///
 /// # Errors
-/// If the registry cannot be reached or has no such image, with the engine's message.
-pub async fn pull(image: &str, observed: &ObservedNode, events: &Events) -> Result<(), NodeError> {
-    observed.runtime.engine.pull(&reference(image), &reference(image), events).await.map_err(|error| {
+/// If the registry cannot be reached, refuses the image or does not have it, with the engine's message.
+pub async fn pull(
+    image: &str,
+    login: &Login,
+    member: &Member,
+    engine: &Runtime,
+    events: &Events,
+) -> Result<(), NodeError> {
+    engine.pull_with(&reference(image), login, events).await.map_err(|error| {
         error.hint(format!(
-            "load it on the node: docker login and docker pull {image} on the node, or hvdctl image push from a node that has it, or \
-             docker save {image} | ssh {} sudo docker load; pull = \"peers\" in [cluster] asks no registry, \"never\" disables pulling",
-            observed.member.node.host
+            "without the registry: hvdctl image push {image} gives it from a node that has it, or docker save {image} | ssh {} sudo docker \
+             load; pull = \"peers\" in [cluster] lets `up` do so, \"never\" disables pulling",
+            member.node.host
         ))
     })
 }

@@ -264,6 +264,12 @@ pub fn orphaned_shells(cluster: &str, containers: &[ContainerSummary], clock: Op
     containers.iter().filter(is_orphaned).map(|c| remove(c, vec!["never started".into()])).collect()
 }
 
+/// Returns the removal of the containers of builds that were killed. A build has its node locked as long as it has a container.
+pub fn interrupted_builds(cluster: &str, containers: &[ContainerSummary]) -> Vec<Operation> {
+    let is_left = |c: &&ContainerSummary| c.belongs_to(cluster) && c.check_format().is_ok() && c.is(Role::Setup);
+    containers.iter().filter(is_left).map(|c| remove(c, vec!["its build was interrupted".into()])).collect()
+}
+
 /// Returns the operations of `down`: the removal of everything with this cluster's label, and nothing else.
 pub fn down(cluster: &str, containers: &[ContainerSummary]) -> Vec<Operation> {
     containers.iter().filter(|c| c.belongs_to(cluster)).map(|c| remove(c, vec!["down".into()])).collect()

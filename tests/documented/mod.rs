@@ -175,6 +175,7 @@ pub fn schema() -> Value {
         "down": Nodes<DownNode>,
         "image-status": Nodes<ImageStatusNode>,
         "image-push": Nodes<ImagePushNode>,
+        "image-pull": Nodes<ImagePullNode>,
         "image-build": ImageBuild,
         "image-prune": Nodes<ImagePruneNode>,
         "disconnect": Nodes<DisconnectNode>,

@@ -2,7 +2,9 @@
 
 use crate::pool::network_bridge;
 use crate::process::{Done, eventually, run, s};
-use crate::state::{FULL, IMAGE, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on};
+use crate::state::{
+    FULL, IMAGE, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on, ours, processes,
+};
 use serde_json::Value;
 use std::process::Command;
 
@@ -164,4 +166,101 @@ fn a_push_that_is_cut_off_or_forbidden_leaves_nothing() {
     lab.hvdctl(&["image", "push", PUSHED]).code(0).says(&["node2: pushed"]);
     assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
     assert_eq!(NODES.map(left_by_pushes), ["", ""]);
+}
+
+/// A project whose package only `setup` can have installed, by a stand-in for pip that knows a directory of wheels.
+const SETUP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/digits_setup");
+
+const WHEELS: &str = r#"
+mkdir -p /opt/hvdctl-test/wheels/pip && cd /opt/hvdctl-test/wheels && : >pip/__init__.py
+cat >pip/__main__.py <<'E'
+import glob, sys, zipfile
+if "install" in sys.argv:
+    for line in open(sys.argv[-1]):
+        wheel, = glob.glob("/wheels/" + line.strip().replace("==", "-") + "-*.whl")
+        zipfile.ZipFile(wheel).extractall("/usr/lib/python3/dist-packages")
+E
+python3 - <<'E'
+import zipfile
+with zipfile.ZipFile("tabulate-0.9.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("tabulate.py", "def tabulate(rows, headers, floatfmt):\n    return f'a table of {len(rows)} digits'\n")
+E"#;
+
+/// Removes the images of projects, and what was put on the nodes for them.
+fn without_projects() {
+    for node in NODES {
+        let remove = "docker rm -f $(docker ps -aq --filter label=hvdctl.cluster=lab); docker rmi -f $(docker images -q 'hvdctl/*') hvdctl-lab/small:1
+                      docker image prune -f; rm -rf /opt/hvdctl-test/wheels";
+        node_sh(node, remove, &[]);
+    }
+}
+
+/// A Dockerfile whose last instruction is this one.
+fn dockerfile(image: &str, last: &str) -> String {
+    format!("FROM {image}\nCOPY requirements.txt sub /x/\nRUN echo \"$http_proxy\" | sha256sum >/proxy\n{last}\n")
+}
+
+/// An image of the node's own Python and OpenSSH, which is pushed in seconds.
+const SMALL: &str = "hvdctl-lab/small:1";
+const IMPORT: &str = "cd / && tar -c --exclude='*docker*' --exclude='*containerd*' --exclude=ctr --exclude=dnet --exclude=ovrouter \
+                      bin sbin lib lib64 etc root tmp usr/bin usr/sbin usr/lib usr/lib64 | docker import - hvdctl-lab/small:1";
+
+#[test]
+fn a_project_trains_in_an_image_of_its_own() {
+    let lab = Lab::empty();
+    let _restore = Restore(without_projects);
+    NODES.iter().for_each(|node| drop(on(node, WHEELS)));
+    let env = r#"env = { PYTHONPATH = "/wheels", http_proxy = "http://ana:hunter2@127.0.0.1:9" }"#;
+    lab.edit("gpus = 1", &format!("gpus = 1\n{env}\nmounts = [\"/opt/hvdctl-test/wheels:/wheels:ro\"]"));
+    // the program itself needs PyTorch, whose image takes a minute
+    let uses = "from tabulate import tabulate; print(tabulate(range(10), headers=(), floatfmt=''))";
+    let (image, command) = match FULL {
+        true => (IMAGE, &["--"][..0]),
+        false => (SMALL, &["--launcher", "env", "--", "python3", "-c", uses][..]),
+    };
+    lab.edit(IMAGE, image);
+    if !FULL {
+        on("node1", IMPORT);
+        lab.hvdctl(&["image", "push"]).code(0);
+    }
+    lab.hvdctl(&["up"]).code(0);
+    let done = lab.hvdctl(&[&["train", SETUP, "-np", "2"], command].concat()).code(0);
+    done.says(&[
+        "[0 node1] a table of 10 digits",
+        if FULL { "[1 node2] rank 1" } else { "[1 node2] a table of 10 digits" },
+    ]);
+
+    // a Dockerfile is built by the engine's own builder; only what it copies makes another image
+    let file = ("hvdctl.toml", "build = \"Dockerfile\"\ncommand = [\"cat\", \"/x/f\", \"/proxy\"]\n");
+    let files =
+        [file, ("Dockerfile", &dockerfile(image, "")), ("requirements.txt", ""), ("sub/f", "of sub\n"), ("other", "")];
+    let project = lab.project("own", &files);
+    let of_project =
+        |arguments: &[&str]| lab.start(&[&["--on", "node1"], arguments, &[project.to_str().unwrap()]].concat());
+    let build = || of_project(&["image", "build"]).end(s(60));
+    let built = build().code(0).out.replace(": built\n", "");
+    std::fs::write(project.join("other"), "changed").unwrap();
+    build().code(0).says(&[&format!("{built}: nothing to do")]);
+    let proxy = on("node1", "echo http://ana:hunter2@127.0.0.1:9 | sha256sum");
+    of_project(&["train", "-np", "1", "--launcher", "env"])
+        .end(s(60))
+        .code(0)
+        .says(&["[0 node1] of sub", &format!("[0 node1] {}", proxy.trim())]);
+    let described = on("node1", &format!("docker history --no-trunc {built}; docker image inspect {built}"));
+    assert!(described.contains("sha256sum") && !described.contains("hunter2"), "{described}");
+
+    std::fs::write(project.join("Dockerfile"), dockerfile(image, "RUN echo why; exit 7")).unwrap();
+    build().code(1).complains(&[
+        "step 4 of 4 (RUN echo why; exit 7)",
+        "returned a non-zero code: 7\n",
+        "\n        why\n",
+    ]);
+    std::fs::write(project.join("Dockerfile"), dockerfile(image, "RUN sleep 4711")).unwrap();
+    let running = of_project(&["image", "build"]);
+    assert!(eventually(s(30), || !processes("node1", "sleep 4711$").is_empty()), "{}", running.err());
+    running.signal("INT");
+    running.end(s(30)).code(130);
+    let is_clean = || processes("node1", "sleep 4711$").is_empty() && !on("node1", "docker ps -a").contains("4711");
+    assert!(eventually(s(30), is_clean), "the engine goes on");
+    assert_eq!(ours("node1"), "hworker running\n");
 }

@@ -1,5 +1,7 @@
 """A registry with one image of one layer, the same on every machine, on a port of this machine's own loopback, where Docker asks for no
-TLS. Every reference to it is answered with the same image. Arguments: the port, and the layer's size in bytes."""
+TLS. Every reference to it is answered with the same image, to those who log in. Arguments: the port, the layer's size in bytes, and
+the login, USER:PASSWORD."""
+import base64
 import gzip
 import hashlib
 import http.server
@@ -10,6 +12,7 @@ import sys
 import tarfile
 
 port, size = int(sys.argv[1]), int(sys.argv[2])
+LOGIN = "Basic " + base64.b64encode(sys.argv[3].encode()).decode()
 
 
 def digest(data):
@@ -41,6 +44,12 @@ class Registry(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
+        if self.headers["Authorization"] != LOGIN:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="test"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         last = self.path.rsplit("/", 1)[-1]
         if self.path == "/v2/":
             data, kind = b"{}", "application/json"

@@ -1,6 +1,6 @@
 //! The inventory's settings for containers other than the image, observed on the nodes themselves.
 
-use crate::state::{Lab, NODES, gpu_uuids, inspect, node_sh, on};
+use crate::state::{Lab, NODES, files_with, gpu_uuids, inspect, node_sh, on};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -158,6 +158,8 @@ fn an_image_that_no_registry_has_is_an_error_with_a_hint() {
 #[test]
 fn an_image_that_a_node_lacks_comes_from_its_registry() {
     const IMAGE: &str = "127.0.0.1:5597/hvdctl-test/image:1";
+    // the engine reads its encoding only in the right alphabet
+    const PASSWORD: &str = "?>~hunter2?>~";
     let lab = Lab::empty();
     let _restore = crate::state::Restore(|| {
         for node in NODES {
@@ -166,14 +168,14 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     });
     for node in NODES {
         let start = "printf %s \"$1\" >/opt/hvdctl-test.py
-                     HVDCTL_TEST=1 setsid python3 /opt/hvdctl-test.py 5597 30000000 >/dev/null 2>&1 &
+                     HVDCTL_TEST=1 setsid python3 /opt/hvdctl-test.py 5597 30000000 \"ana:$2\" >/dev/null 2>&1 &
                      echo $! >/opt/hvdctl-test.pid
                      for i in $(seq 100); do
                        bash -c 'exec 3<>/dev/tcp/127.0.0.1/5597' 2>/dev/null && exit 0
                        sleep 0.1
                      done
                      exit 1";
-        node_sh(node, start, &[include_str!("registry.py")]).code(0);
+        node_sh(node, start, &[include_str!("registry.py"), PASSWORD]).code(0);
     }
     lab.edit(crate::state::IMAGE, IMAGE);
     let id = |node: &str| on(node, &format!("docker images --no-trunc -q {IMAGE}"));
@@ -181,6 +183,10 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     dry.says(&[&format!("node[1-2] (2): pull {IMAGE}, start hworker"), "2 of 2 nodes would be changed"]);
     assert_eq!(NODES.map(id), ["", ""], "a dry run gets nothing");
 
+    lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot pull the image", "`docker login 127.0.0.1:5597` here"]);
+    // what is in the directory of the test is all that the operator's Docker knows
+    let config = format!(r#"{{"auths": {{"127.0.0.1:5597": {{"username": "ana", "password": "{PASSWORD}"}}}}}}"#);
+    std::fs::write(lab.path().join("config.json"), config).unwrap();
     // nothing in this image can be started, but it is pulled, and the progress is reported in bytes
     let done = lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot start hworker", "node2: cannot start hworker"]);
     let reported = |what: &str| done.err.lines().any(|line| line.contains(" node1: ") && line.contains(what));
@@ -189,6 +195,15 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     assert!(ids.iter().all(|id| id.starts_with("sha256:")), "{ids:?}");
     let again = lab.hvdctl(&["up"]).code(1);
     assert!(!again.err.contains("ing 127.0.0.1"), "it is there: {}", again.err);
+    lab.hvdctl(&["image", "pull"]).code(0).says(&["node[1-2] (2): unchanged"]);
+    for node in NODES {
+        let left = files_with(
+            node,
+            "hunter2",
+            "/root /home /etc /opt /tmp /var/log /var/lib/docker/image /var/lib/docker/containers",
+        );
+        assert_eq!(left, [""; 0], "the password is on {node}");
+    }
     // the other commands get none
     for node in NODES {
         on(node, &format!("docker rmi {IMAGE}"));

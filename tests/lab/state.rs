@@ -199,7 +199,7 @@ const ED25519: &str = "key_type = \"ed25519\"\n";
 pub fn hvdctl_in(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
     // the connections that outlive a command, where a test has them, are not those of the person who runs the tests
-    command.current_dir(dir).env("XDG_RUNTIME_DIR", dir);
+    command.current_dir(dir).env("XDG_RUNTIME_DIR", dir).env("DOCKER_CONFIG", dir);
     for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "DOCKER_HOST", "CLICOLOR_FORCE", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
     }

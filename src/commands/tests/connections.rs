@@ -78,7 +78,16 @@ async fn a_shell_connects_once() {
     let session = Session::new(LockSet::new("lab", "hvdctl shell", None, &events), &signal);
     let target = Target::new(inventory(&nodes), None).unwrap();
     let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::default(), &events);
-    let mut context = Context { target, fleet, events, session, verbose: 0, ask: false };
+    let mut context = Context {
+        target,
+        fleet,
+        events,
+        session,
+        verbose: 0,
+        ask: false,
+        yes: true,
+        env_files: crate::launch::env_file::EnvFiles::new(),
+    };
     // without a terminal it ends at the last check before its container
     let error = run_on_nodes(command, &mut context).await.unwrap_err().to_string();
     assert!(error.contains("keys are missing or differ on node[1-2]"), "{error}");

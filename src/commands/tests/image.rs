@@ -3,6 +3,7 @@
 use super::*;
 use crate::image::names::sha256;
 use crate::inventory::Pull;
+use crate::runtime::credentials;
 use crate::transport::node::scripted::{FORWARD, Fault};
 use serde_json::json;
 use std::path::PathBuf;
@@ -253,4 +254,89 @@ async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
         "the image app:1 is on no selected node; this machine's engine cannot be asked: there is none in this test",
     ]);
     assert_given_back(&nodes, "after a refusal");
+}
+
+/// Gives this test's thread a `config.json`.
+fn docker_config(dir: &Path, config: &str) {
+    std::fs::write(dir.join("config.json"), config).unwrap();
+    credentials::DIRECTORY.set(Some(dir.to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_engine_pulls_with_the_login_of_this_machine() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    // its encoding differs between the two alphabets of base64
+    let (login, image) = (r#"{"password":"?>~?>~a","username":"ana"}"#, "r.example/app:1");
+    for node in NODES {
+        nodes.edit(node, |state| (state.has_registry, state.registry_login) = (true, Some(login)));
+    }
+    let pull = async |options: &str| hvdctl(&nodes, &format!("image pull {image}{options}")).await;
+    let hint = "hint: this machine has no login for the registry: `docker login r.example` here.";
+    pull("").await.code(1).complains(&["node1: cannot pull the image r.example/app:1: Head", "no basic auth", hint]);
+    docker_config(dir.path(), r#"{"auths": {"r.example": {"username": "ana", "password": "wrong"}}}"#);
+    let done = pull("").await;
+    done.code(1)
+        .complains(&["unauthorized", "this machine's login was sent; renew it by `docker login r.example` here"]);
+    docker_config(dir.path(), r#"{"credsStore": "missing"}"#);
+    let fault = "docker-credential-missing is not in the PATH of this machine";
+    pull("")
+        .await
+        .code(1)
+        .complains(&[&format!("warning: pulling {image} without a login: {fault}"), "no login was sent"]);
+
+    docker_config(dir.path(), r#"{"auths": {"r.example": {"username": "ana", "password": "?>~?>~a"}}}"#);
+    pull("").await.code(0).says(&["node[1-2] (2): pulled\n"]);
+    pull(" --json").await.code(0);
+    pull("").await.code(0).says(&["node[1-2] (2): unchanged\n"]);
+    assert_eq!(nodes.state("node2").logins.len(), 6);
+    // another registry is not sent it
+    hvdctl(&nodes, "image pull s.example/app:1").await.code(1).complains(&["`docker login s.example` here"]);
+    assert_eq!(nodes.state("node2").logins.last().map(String::as_str), Some(""));
+    hvdctl(&nodes, "image pull hvdctl/app:1").await.code(2).complains(&["no registry has hvdctl/app:1"]);
+    assert_given_back(&nodes, "after the pulls");
+
+    // up does the same
+    let mut inventory = inventory(&nodes);
+    (inventory.cluster.image, inventory.cluster.pull) = ("r.example/app:2".into(), Pull::Missing);
+    hvdctl_on(&nodes, inventory, "up", mpsc::unbounded_channel().1).await.code(0);
+    assert_eq!(nodes.state("node1").logins.last().map(String::as_str), Some(login));
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_offers_the_image_of_another_node_where_the_registry_gives_none() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    let mut inventory = inventory(&nodes);
+    inventory.cluster.image = "app:1".into();
+    let up = async |line| hvdctl_on(&nodes, inventory.clone(), line, mpsc::unbounded_channel().1).await;
+    // no node has it
+    up("up").await.code(1).complains(&["node1: cannot pull the image app:1: pull access denied", "docker login"]);
+    push(&nodes, &file, "--on node1").await.code(0);
+    let saved = std::fs::read(&file).unwrap();
+    nodes.edit("node1", |state| state.saved = saved);
+    // nothing answers
+    let document = up("up --json").await.code(3).document();
+    let hints = document["nodes"][1]["error"]["hints"].to_string();
+    assert!(hints.contains("node1 has the image: hvdctl image push, or hvdctl -y up"), "{document:#}");
+    assert_eq!(names(&nodes, "node2"), [""; 0]);
+    nodes.fault("node2", "docker pull", Fault::Fails("write /x: no space left on device".into()));
+    up("up").await.code(3).complains(&["node2: cannot pull the image app:1: write /x: no space left"]);
+    nodes.repair();
+    // -y answers
+    let done = up("up").await;
+    done.code(0).says(&["node1: unchanged\n", "node2: pull app:1, start hworker"]);
+    done.complains(&["node2: taking the image of node1, because it cannot be pulled: pull access denied"]);
+    assert_eq!(names(&nodes, "node2"), ["app:1"]);
+    assert_up(&nodes, "after the push");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_hvdctl_has_built_is_asked_of_no_registry() {
+    let nodes = Nodes::new(&NODES);
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.has_registry = true));
+    let mut inventory = inventory(&nodes);
+    inventory.cluster.image = "hvdctl/lab:1f0c".into();
+    let done = hvdctl_on(&nodes, inventory, "up", mpsc::unbounded_channel().1).await;
+    done.code(1).complains(&["the image hvdctl/lab:1f0c is on no selected node"]);
+    assert_eq!(nodes.count("docker pull"), [0, 0]);
 }

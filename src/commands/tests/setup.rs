@@ -83,7 +83,7 @@ async fn a_step_that_fails_is_named_with_its_last_lines() {
 
 #[tokio::test(start_paused = true)]
 async fn a_signal_at_every_moment_of_a_build_leaves_no_container() {
-    let (before, project) = (two_up().await, project(SETUP));
+    let (before, project) = (two_up().await, with_dockerfile(&format!("build = 'Dockerfile'\n{SETUP}")));
     let line = format!("--on node1 image build {}", project.path().display());
     for number in 0.. {
         let nodes = before.copy();
@@ -148,10 +148,134 @@ async fn up_leaves_the_image_of_a_running_job_alone() {
         state.facts = format!("open run-1 {record}\n");
     });
     up().await.code(0).says(&["nothing to do"]);
+    let mut inventory = inventory(&nodes);
+    inventory.cluster.pull = crate::inventory::Pull::Always;
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.has_registry = true));
+    hvdctl_on(&nodes, inventory, "up", mpsc::unbounded_channel().1).await.code(0).says(&["nothing to do"]);
     nodes.edit("node2", |state| state.containers[0].state = "exited");
     up().await.code(0).says(&["node2: start hworker again (stopped)"]);
     // the job has ended
     nodes.edit("node1", |state| state.containers.retain(|container| container.name != "hmaster"));
     nodes.edit("node2", |state| state.facts.clear());
     up().await.code(0).says(&["node2: recreate hworker (image)"]);
+}
+
+const DOCKERFILE: &str = "FROM test/horovod:1\nCOPY requirements.txt /r\nRUN pip install x\n";
+
+/// A project whose image a Dockerfile makes.
+fn with_dockerfile(file: &str) -> tempfile::TempDir {
+    let project = project(file);
+    std::fs::write(project.path().join("Dockerfile"), DOCKERFILE).unwrap();
+    project
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dockerfile_makes_the_image_before_the_setup() {
+    let (nodes, project) = (two_up().await, with_dockerfile(&format!("build = 'Dockerfile'\n{SETUP}")));
+    let line = format!("--on node1 image build {}", project.path().display());
+    let built_now = async || {
+        let done = hvdctl(&nodes, &line).await;
+        let is_new = done.code(0).out.ends_with(": built\n");
+        is_new.then(|| nodes.state("node1").builds.pop().unwrap())
+    };
+    let asked = built_now().await.unwrap();
+    let (query, names) = asked.split_once(' ').unwrap();
+    assert!(query.contains("dockerfile=Dockerfile") && query.contains("networkmode=host"), "{query}");
+    assert_eq!(names, "Dockerfile requirements.txt", "only what is copied");
+    let state = nodes.state("node1");
+    assert_eq!((state.last_image.as_str(), state.scripts.len()), ("sha256:b01d", 3), "the setup is added to it");
+    assert_nothing_is_left(&nodes, "after the build");
+    assert_eq!(built_now().await, None);
+    std::fs::write(project.path().join("train.py"), "changed").unwrap();
+    assert_eq!(built_now().await, None, "a program that is uploaded makes no new image");
+    std::fs::write(project.path().join("requirements.txt"), "tiny==2\n").unwrap();
+    assert!(built_now().await.is_some());
+    // of all that it copies what .dockerignore leaves
+    std::fs::write(project.path().join("Dockerfile"), "FROM scratch\nCOPY . /p\n").unwrap();
+    std::fs::write(project.path().join(".dockerignore"), "*.txt\nhvdctl.toml\n").unwrap();
+    assert!(built_now().await.unwrap().ends_with(" .dockerignore Dockerfile train.py"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_builder_gets_proxies_and_no_other_variable() {
+    let (nodes, project) = (two_up().await, with_dockerfile("build = 'Dockerfile'\n"));
+    let mut inventory = inventory(&nodes);
+    let env = [("http_proxy", "http://p:1"), ("NO_PROXY", "x"), ("TOKEN", "hunter2")];
+    inventory.nodes[0].container.env = env.map(|(name, value)| (name.into(), value.into())).into();
+    let line = format!("--on node1 image build {}", project.path().display());
+    hvdctl_on(&nodes, inventory, &line, mpsc::unbounded_channel().1).await.code(0);
+    let query = nodes.state("node1").builds.concat();
+    assert!(query.contains("http_proxy") && query.contains("NO_PROXY") && !query.contains("hunter2"), "{query}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_a_dockerfile_builds_on_is_pulled_first() {
+    let (nodes, project) = (two_up().await, with_dockerfile("build = 'Dockerfile'\n"));
+    let line = format!("--on node1 image build {}", project.path().display());
+    std::fs::write(project.path().join("Dockerfile"), "FROM r.example/base:1\n").unwrap();
+    hvdctl(&nodes, &line)
+        .await
+        .code(1)
+        .complains(&["node1: cannot pull the image r.example/base:1", "`docker login r.example`"]);
+    nodes.edit("node1", |state| state.has_registry = true);
+    hvdctl(&nodes, &line).await.code(0).says(&[": built\n"]);
+    hvdctl(&nodes, &line).await.code(0).says(&[": nothing to do\n"]);
+    assert_eq!((nodes.count("docker pull"), nodes.count("docker build")), (vec![2, 0], vec![1, 0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instruction_that_fails_is_named_and_leaves_nothing() {
+    let (nodes, project) = (two_up().await, with_dockerfile("build = 'Dockerfile'\n"));
+    let line = format!("--on node1 image build {}", project.path().display());
+    nodes.fault("node1", "docker build", Fault::Fails("ERROR: No matching distribution".into()));
+    let words = [
+        "node1: cannot build the image hvdctl/digits",
+        "Dockerfile, step 2 of 2 (RUN pip install x): The command",
+        "returned a non-zero code: 7\n        ERROR: No matching distribution",
+        "hint: correct the Dockerfile",
+    ];
+    hvdctl(&nodes, &line).await.code(1).complains(&words);
+    nodes.repair();
+    nodes.fault("node1", "docker build", Fault::Silent);
+    let done = hvdctl(&nodes, &format!("{line} --timeout 5m")).await;
+    done.code(1).complains(&["sending the context did not end within 5m", "hint: --timeout of hvdctl image build"]);
+    nodes.repair();
+    std::fs::write(project.path().join("hvdctl.toml"), "build = 'other'\n").unwrap();
+    hvdctl(&nodes, &line).await.code(2).complains(&["the project has no file other"]);
+    assert!(built(&nodes, "node1").is_empty());
+    assert_nothing_is_left(&nodes, "after the failures");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_file_with_variables_is_read_once_for_build_and_job() {
+    let (nodes, project) = (two_up().await, project(SETUP));
+    let file = project.path().join("variables");
+    let mut shell = std::process::Command::new("mkfifo");
+    assert!(shell.arg(&file).status().unwrap().success());
+    let mut inventory = inventory(&nodes);
+    inventory.nodes[0].container.env_file = Some(file.clone());
+    // one that reads it a second time would wait for ever
+    std::thread::spawn(move || std::fs::write(file, "A=1\n").unwrap());
+    nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node1", "0 x 0").ends(1, 0));
+    let line = format!("--on node1 train {} -np 1", project.path().display());
+    hvdctl_on(&nodes, inventory, &line, mpsc::unbounded_channel().1).await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_build_has_left_is_removed_by_the_next_command_that_changes_the_node() {
+    let nodes = two_up().await;
+    let project = project("");
+    let left = |node: &str| {
+        nodes
+            .edit(node, |state| state.add("hvdctl-setup-lab-1", &[("hvdctl.cluster", "lab"), ("hvdctl.role", "setup")]))
+    };
+    NODES.iter().for_each(|node| left(node));
+    let words = "node[1-2] (2): remove hvdctl-setup-lab-1 (its build was interrupted)";
+    hvdctl(&nodes, "up --dry-run").await.code(0).says(&[words]);
+    hvdctl(&nodes, "up").await.code(0).says(&[words]);
+    assert_nothing_is_left(&nodes, "after up");
+    left("node1");
+    nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node1", "0 x 0").ends(1, 0));
+    hvdctl(&nodes, &format!("--on node1 train {} -np 1", project.path().display())).await.code(0);
+    assert_nothing_is_left(&nodes, "after a job");
 }

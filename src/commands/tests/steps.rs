@@ -273,6 +273,19 @@ async fn a_new_node_joins_an_elastic_job_that_may_have_more_ranks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_with_an_image_of_its_own_is_not_joined_and_that_is_said() {
+    let (nodes, _) = up_beside_an_elastic_job(("", ""), "", "up --dry-run").await;
+    nodes.edit("node1", |state| {
+        let launcher = state.containers.iter_mut().find(|container| container.name == "hmaster").unwrap();
+        launcher.labels.insert("hvdctl.spec.full".into(), r#"{"image":"hvdctl/digits:1"}"#.into());
+    });
+    let words = ["node2 cannot join job run-1, which has an image of its own (hvdctl/digits:1)", "hvdctl stop run-1"];
+    hvdctl(&nodes, "up --dry-run").await.code(0).complains(&words);
+    hvdctl(&nodes, "up").await.code(0).complains(&words);
+    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_join_a_job_is_a_warning() {
     let (nodes, done) = up_beside_an_elastic_job(("", ""), "", "up").await;
     done.code(0)

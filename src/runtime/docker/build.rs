@@ -1,11 +1,20 @@
 //! Images that are made from containers.
 
-use super::Runtime;
-use crate::error::NodeError;
+use super::{Cause, Runtime};
+use crate::error::{Kind, NodeError};
 use crate::runtime::spec::ContainerSpec;
+use crate::text::failure;
+use bollard::errors::Error as DockerError;
 use bollard::models::ContainerConfig;
 use bollard::query_parameters as query;
+use futures_util::StreamExt;
+use futures_util::stream;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, timeout_at};
 
 /// The longest time that an engine may take to store files, or what a container has changed: tens of gigabytes on a slow disk.
 const COMMIT_LIMIT: Duration = Duration::from_secs(3600);
@@ -40,7 +49,73 @@ impl ImageStart {
     }
 }
 
+/// The build of a Dockerfile.
+pub struct DockerfileBuild<'a> {
+    /// Its path in the context.
+    pub dockerfile: &'a str,
+    /// The context, as a tar archive.
+    pub context: Receiver<io::Result<Vec<u8>>>,
+    /// Arguments that leave no trace in the image: those that every Dockerfile has.
+    pub arguments: HashMap<String, String>,
+    /// The longest time that an instruction may take.
+    pub limit: Duration,
+}
+
 impl Runtime {
+    /// Builds an image without a name. `take` gets each line that the engine reports and returns whether it begins an instruction. When the
+    /// future is dropped, the engine stops. Returns the image's id.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the message of the engine, or of the context; of kind [`Kind::TimedOut`].
+    pub async fn build(
+        &self,
+        build: DockerfileBuild<'_>,
+        mut take: impl FnMut(&str) -> bool,
+    ) -> Result<String, NodeError> {
+        let DockerfileBuild { dockerfile, context, arguments, limit } = build;
+        let options = query::BuildImageOptionsBuilder::new()
+            .dockerfile(dockerfile)
+            .rm(true)
+            .forcerm(true)
+            .buildargs(&arguments)
+            .networkmode("host")
+            .build();
+        // the engine reports only that the context has ended
+        let fault = Arc::new(Mutex::new(None));
+        let kept = Arc::clone(&fault);
+        let context = stream::unfold(context, |mut context| async { Some((context.recv().await?, context)) });
+        let context = context.map(move |piece: io::Result<Vec<u8>>| {
+            let keep =
+                |error: &io::Error| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            piece.inspect_err(keep).map(Into::into)
+        });
+        let failed = |error: DockerError| {
+            let of_context = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let cause = of_context.unwrap_or_else(|| super::message(&error));
+            let failed = NodeError::failed(self.transport.node(), "build the Dockerfile", &cause);
+            match failure::docker(&cause) {
+                Some(Cause::NoSpace) => failed.kind(Kind::NoSpace).hint(super::MAKE_SPACE),
+                _ => failed,
+            }
+        };
+        let late = |_| NodeError::failed(self.transport.node(), "build the Dockerfile", "").kind(Kind::TimedOut);
+        let mut messages =
+            std::pin::pin!(self.docker.build_image(options, None, Some(bollard::body_try_stream(context))));
+        let (mut id, mut open, mut deadline) = (None, String::new(), Instant::now() + limit);
+        while let Some(message) = timeout_at(deadline, messages.next()).await.map_err(late)? {
+            let message = message.map_err(failed)?;
+            id = message.aux.and_then(|image| image.id).or(id);
+            open.push_str(&message.stream.unwrap_or_default());
+            while let Some((line, rest)) = open.split_once('\n') {
+                if take(line.trim_end_matches('\r')) {
+                    deadline = Instant::now() + limit;
+                }
+                open = rest.to_owned();
+            }
+        }
+        id.ok_or_else(|| failed(io::Error::other("the engine ended the build without an image").into()))
+    }
+
     /// Returns what containers from an image start.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use crate::transport::node::{RunAs, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
+use hyper::header::HeaderValue;
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
@@ -125,6 +126,25 @@ fn origin_form(mut request: BollardRequest) -> BollardRequest {
     if let Some(path) = request.uri().path_and_query().cloned() {
         *request.uri_mut() = Uri::from(path);
     }
-    request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("docker"));
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("docker"));
+    for name in ["x-registry-auth", "x-registry-config"] {
+        if let Some(value) = request.headers_mut().get_mut(name) {
+            *value = credentials(value);
+        }
+    }
     request
+}
+
+/// Encodes credentials in the alphabet of base64 that the engine reads. bollard's is the other one, from which the engine reads no
+/// credentials if they have certain letters (`?` or `~` in a password, for example).
+fn credentials(value: &HeaderValue) -> HeaderValue {
+    let encode = |byte: &u8| match byte {
+        b'+' => b'-',
+        b'/' => b'_',
+        other => *other,
+    };
+    let bytes: Vec<u8> = value.as_bytes().iter().map(encode).collect();
+    let mut value = HeaderValue::from_bytes(&bytes).expect("letters of base64 are those of a header");
+    value.set_sensitive(true);
+    value
 }

@@ -3,9 +3,11 @@
 use super::{Cause, MAKE_SPACE, Runtime, explain, message, none_for};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
+use crate::runtime::credentials::{Credentials, Login};
 use crate::runtime::progress::{PullProgress, TransferProgress};
 use crate::text::digest::hex;
 use crate::text::failure;
+use bollard::auth::DockerCredentials;
 use bollard::models::ImageInspect;
 use bollard::query_parameters as query;
 use futures_util::StreamExt;
@@ -70,6 +72,22 @@ impl From<ImageInspect> for Image {
 /// Formats a platform; it is empty if the engine does not report it.
 pub(super) fn platform(os: Option<String>, architecture: Option<String>) -> String {
     os.zip(architecture).map_or_else(String::new, |(os, architecture)| format!("{os}/{architecture}"))
+}
+
+/// Returns credentials as the engine takes them.
+fn sent(credentials: &Credentials) -> DockerCredentials {
+    let none = DockerCredentials::default();
+    match credentials {
+        Credentials::Password { user, password } => {
+            DockerCredentials { username: Some(user.clone()), password: Some(password.expose().to_owned()), ..none }
+        }
+        Credentials::IdentityToken(token) => {
+            DockerCredentials { identitytoken: Some(token.expose().to_owned()), ..none }
+        }
+        Credentials::RegistryToken(token) => {
+            DockerCredentials { registrytoken: Some(token.expose().to_owned()), ..none }
+        }
+    }
 }
 
 impl Runtime {
@@ -151,6 +169,28 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn pull(&self, reference: &str, shown: &str, events: &Events) -> Result<(), NodeError> {
+        self.pull_as(reference, shown, None, events).await
+    }
+
+    /// The same with the operator's login to the registry, which the engine uses for this pull and does not keep.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message; of kind [`Kind::RegistryRefused`] with the next step.
+    pub async fn pull_with(&self, reference: &str, login: &Login, events: &Events) -> Result<(), NodeError> {
+        let pulled = self.pull_as(reference, reference, login.credentials.as_ref().map(sent), events).await;
+        pulled.map_err(|error| match failure::is_registry_refusal(&error.message) {
+            true => error.kind(Kind::RegistryRefused).hint(login.hint()),
+            false => error,
+        })
+    }
+
+    async fn pull_as(
+        &self,
+        reference: &str,
+        shown: &str,
+        credentials: Option<DockerCredentials>,
+        events: &Events,
+    ) -> Result<(), NodeError> {
         let failed = |cause: String| {
             let is_full = failure::docker(&cause) == Some(Cause::NoSpace);
             let failed = NodeError::failed(self.transport.node(), &format!("pull the image {shown}"), cause);
@@ -158,7 +198,7 @@ impl Runtime {
         };
         let silence = self.transport.limit().max(MAX_SILENCE);
         let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
-        let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, None));
+        let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, credentials));
         let (mut layers, mut transfer) =
             (PullProgress::default(), TransferProgress::new(self.transport.node(), events));
         let late = |_| failed(format!("no progress for {} s", silence.as_secs())).kind(Kind::TimedOut);

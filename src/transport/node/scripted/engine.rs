@@ -3,12 +3,16 @@
 use super::state::{Container, State, image_id};
 use super::{DIAL, Node, Own};
 use crate::text::digest::hex;
+use base64::Engine as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
+
+/// The id of every image that it builds.
+const BUILT: &str = "sha256:b01d";
 
 /// How often it looks whether a container has exited.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -20,6 +24,8 @@ struct Request {
     path: String,
     query: String,
     body: Vec<u8>,
+    /// The credentials for a registry, as JSON; empty without any.
+    login: String,
 }
 
 /// The status and the body of an answer.
@@ -45,6 +51,7 @@ impl Node {
             let exits = call.strip_prefix("docker wait ").map(str::to_owned);
             let is_export = call == "docker export";
             let (status, body) = match self.arrives(&call).await {
+                Some(words) if call == "docker build" => (200, build_report(&words, false)),
                 Some(words) => (500, json!({ "message": words })),
                 None => {
                     if let Some(container) = exits {
@@ -109,8 +116,8 @@ impl Node {
             }
             ("POST", ["images", "create"]) => {
                 let name = request.query.split('&').find_map(|pair| pair.strip_prefix("fromImage="))?;
-                let name = decoded(name);
-                ("docker pull".into(), Box::new(move |node| pull(node, &name)))
+                let (name, login) = (decoded(name), request.login.clone());
+                ("docker pull".into(), Box::new(move |node| pull(node, &name, &login)))
             }
             ("POST", ["containers", "create"]) => {
                 let name = request.query.split('&').find_map(|pair| pair.strip_prefix("name="))?.to_owned();
@@ -131,6 +138,10 @@ impl Node {
             }
             ("PUT", ["containers", id, "archive"]) => {
                 (format!("docker cp {}", named(id)), Box::new(|_| (200, json!({}))))
+            }
+            ("POST", ["build"]) => {
+                let (query, context) = (decoded(&request.query), request.body.clone());
+                ("docker build".into(), Box::new(move |node| build(node, query, &context)))
             }
             ("POST", ["commit"]) => {
                 let field = |name: &str| {
@@ -298,8 +309,16 @@ fn decoded(name: &str) -> String {
     name.replace("%3A", ":").replace("%2F", "/").replace("%40", "@")
 }
 
-fn pull(node: &Node, name: &str) -> Answer {
+fn pull(node: &Node, name: &str, login: &str) -> Answer {
     node.edit(|state| {
+        state.logins.push(login.to_owned());
+        if state.registry_login.is_some_and(|needed| needed != login) {
+            let message = match login {
+                "" => format!("Head \"https://r.example/v2/{name}\": no basic auth credentials"),
+                _ => "unauthorized: incorrect username or password".to_owned(),
+            };
+            return (500, json!({ "message": message }));
+        }
         if !state.has_registry {
             return (404, json!({ "message": format!("pull access denied for {name}") }));
         }
@@ -307,6 +326,31 @@ fn pull(node: &Node, name: &str) -> Answer {
         state.are_old = false;
         (200, json!({ "status": "Pull complete" }))
     })
+}
+
+/// Builds a Dockerfile: keeps what was asked, and the names in the context.
+fn build(node: &Node, query: String, context: &[u8]) -> Answer {
+    let mut archive = tar::Archive::new(context);
+    let names = archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
+    let names = names.collect::<Vec<_>>().join(" ");
+    node.edit(|state| {
+        state.builds.push(format!("{query} {names}"));
+        state.images.push(BUILT.to_owned());
+    });
+    (200, build_report("built", true))
+}
+
+/// What the engine reports of a build with one instruction, which prints this and succeeds or not.
+fn build_report(words: &str, is_ok: bool) -> Value {
+    let end = match is_ok {
+        true => json!({ "aux": { "ID": BUILT } }),
+        false => {
+            let message = "The command '/bin/sh -c pip install x' returned a non-zero code: 7";
+            json!({ "errorDetail": { "code": 7, "message": message }, "error": message })
+        }
+    };
+    let lines = [json!({ "stream": "Step 2/2 : RUN pip install x" }), json!({ "stream": format!("\n{words}\n") }), end];
+    Value::String(lines.map(|line| format!("{line}\r\n")).concat())
 }
 
 fn create(node: &Node, name: &str, body: &Value) -> Answer {
@@ -402,7 +446,7 @@ fn archive(bytes: &[u8]) -> Vec<u8> {
 
 /// Reads a request; none where the connection has ended.
 async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
-    let (mut first, mut length) = (String::new(), 0);
+    let (mut first, mut length, mut login, mut is_chunked) = (String::new(), 0, String::new(), false);
     input.read_line(&mut first).await.ok()?;
     let mut words = first.split_whitespace();
     let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
@@ -413,9 +457,26 @@ async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().ok()?;
         }
+        is_chunked |= name.eq_ignore_ascii_case("transfer-encoding");
+        if name.eq_ignore_ascii_case("x-registry-auth") {
+            // as the engine reads it
+            let decoded = base64::engine::general_purpose::URL_SAFE.decode(value.trim()).unwrap_or_default();
+            let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(&decoded).unwrap_or_default();
+            fields.retain(|_, field| !field.is_null());
+            login = Value::Object(fields).to_string();
+        }
     }
     let mut body = vec![0; length];
     input.read_exact(&mut body).await.ok()?;
+    while is_chunked {
+        let mut line = String::new();
+        input.read_line(&mut line).await.ok()?;
+        let size = usize::from_str_radix(line.trim(), 16).ok()?;
+        let mut chunk = vec![0; size + "\r\n".len()];
+        input.read_exact(&mut chunk).await.ok()?;
+        body.extend_from_slice(&chunk[..size]);
+        is_chunked = size > 0;
+    }
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    Some(Request { method, path: path.trim_start_matches('/').to_owned(), query: query.to_owned(), body })
+    Some(Request { method, path: path.trim_start_matches('/').to_owned(), query: query.to_owned(), body, login })
 }

@@ -20,10 +20,16 @@ pub struct State {
     pub are_old: bool,
     /// Whether there is a registry from which the engine gets every image.
     pub has_registry: bool,
+    /// The login that it wants, as the engine gets it.
+    pub registry_login: Option<&'static str>,
+    /// The logins that came with pulls; empty without one.
+    pub logins: Vec<String>,
     /// The images that were pulled from hvdctl by their names, as the engine describes them.
     pub pulled: BTreeMap<String, Value>,
     /// The digests of the layers that were pulled from there.
     pub layers: BTreeSet<String>,
+    /// The builds of Dockerfiles: what was asked, and the names in the context.
+    pub builds: Vec<String>,
     /// The archive that its engine writes of every image.
     pub saved: Vec<u8>,
     /// The free bytes of its disk.
@@ -133,8 +139,11 @@ impl State {
             images: vec![IMAGE.to_owned()],
             are_old: false,
             has_registry: false,
+            registry_login: None,
+            logins: Vec::new(),
             pulled: BTreeMap::new(),
             layers: BTreeSet::new(),
+            builds: Vec::new(),
             saved: Vec::new(),
             free: 1 << 40,
             platform: ("linux", "amd64"),
