@@ -102,7 +102,7 @@ impl Recipe {
 
 impl OwnDockerfile {
     async fn read(root: &Path, name: String) -> Result<OwnDockerfile, Error> {
-        let path = root.to_owned();
+        let (path, name) = (root.to_owned(), name.trim_start_matches("./").to_owned());
         let read = tokio::task::spawn_blocking(move || {
             let files = ProjectFiles::read(&path)?;
             // what cannot be read is refused below

@@ -124,11 +124,21 @@ async fn offer(mut plans: Plans, refused: Vec<(WorkerPlan, NodeError)>, context:
     if context.accepts(&question).await? {
         events.note(format!("{lacking}: taking the image of {owner}, because it cannot be pulled: {cause}"));
         let (taking, failed): (Vec<_>, Vec<_>) = refused.into_iter().partition(can_take);
-        plans.ok.extend(taking.into_iter().map(|(plan, _)| plan));
+        let (taking, errors): (Vec<_>, Vec<_>) = taking.into_iter().unzip();
+        plans.ok.extend(taking);
         let nodes = target.nodes();
         plans.ok.sort_by_key(|plan| nodes.iter().position(|node| node.name == plan.node()));
-        let failed = failed.into_iter().map(|(_, error)| error).collect();
-        return take_from(&from, plans.without(events, failed, WorkerPlan::node), context).await;
+        let failed: Vec<NodeError> = failed.into_iter().map(|(_, error)| error).collect();
+        return match give_to(&from, &plans, context).await {
+            Ok(given) => plan_again(plans, [failed, given].concat(), context).await,
+            Err(error @ (Error::Signal(_) | Error::Lost(_))) => Err(error),
+            // the others go on
+            Err(error) => {
+                let why = format!("{owner} could not give it either: {error}");
+                let errors = errors.into_iter().map(|error: NodeError| error.hint(&why));
+                Ok(plans.without(events, failed.into_iter().chain(errors).collect(), WorkerPlan::node))
+            }
+        };
     }
     let with_hint = |(_, error): (WorkerPlan, NodeError)| {
         error.hint(format!(
@@ -174,11 +184,21 @@ async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], context:
 
 /// Gives the image of another node to those whose plans begin with a pull.
 async fn take_from(from: &SourceChoice, plans: Plans, context: &Context) -> Result<Plans, Error> {
-    let Context { target, events, session, .. } = context;
+    let failed = give_to(from, &plans, context).await?;
+    plan_again(plans, failed, context).await
+}
+
+/// Gives the nodes the image, and returns the failures.
+async fn give_to(from: &SourceChoice, plans: &Plans, context: &Context) -> Result<Vec<NodeError>, Error> {
     let members = plans.ok.iter().map(|plan| plan.observed.member.clone()).collect();
     let nodes = NodeResults { ok: members, failed: Vec::new() };
-    let given = give(from, &target.cluster().image, nodes, context).await?;
-    let plans = plans.without(events, given.failed, WorkerPlan::node);
+    Ok(give(from, &context.target.cluster().image, nodes, context).await?.failed)
+}
+
+/// Plans again what is left on the nodes that were given the image in place of a pull.
+async fn plan_again(plans: Plans, failed: Vec<NodeError>, context: &Context) -> Result<Plans, Error> {
+    let Context { target, events, session, .. } = context;
+    let plans = plans.without(events, failed, WorkerPlan::node);
     let plan_again = async |mut plan: WorkerPlan| {
         if is_pull(&plan) {
             plan.received_image(&target.inventory).await?;

@@ -1,8 +1,9 @@
 //! Transfer of projects and outputs.
 //!
 //! Upload: [`files`] reads the project here, without what `ignored` leaves out, and `contents` keeps what was hashed until it is sent;
-//! [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
-//! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
+//! [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks the node's proof. `build_context` selects
+//! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
+//! in its place.
 //! [`project`] has the project's directory here, its name and command.
 
 mod build_context;

@@ -130,11 +130,11 @@ pub fn is_registry_refusal(text: &str) -> bool {
         "unauthorized",
         "denied: ",
         "no basic auth credentials",
-        "401 ",
-        "403 ",
+        "403 forbidden",
         "authorization failed",
     ];
-    let text = text.to_ascii_lowercase();
+    // of a file of the engine
+    let text = text.to_ascii_lowercase().replace("permission denied", "");
     patterns.iter().any(|pattern| text.contains(pattern))
 }
 
@@ -318,6 +318,7 @@ mod tests {
             "manifest for a/b:2 not found: manifest unknown: manifest unknown",
             "Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host",
             "write /var/lib/docker/tmp/x: no space left on device",
+            "open /var/lib/docker/tmp/x: permission denied: x",
         ] {
             assert!(!is_registry_refusal(text), "{text}");
         }

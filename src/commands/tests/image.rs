@@ -313,6 +313,10 @@ async fn up_offers_the_image_of_another_node_where_the_registry_gives_none() {
     up("up").await.code(1).complains(&["node1: cannot pull the image app:1: pull access denied", "docker login"]);
     push(&nodes, &file, "--on node1").await.code(0);
     let saved = std::fs::read(&file).unwrap();
+    // one that cannot give it concerns only the node that needs it
+    let words =
+        ["node2: cannot pull the image app:1: pull access denied", "node1 could not give it either: cannot read"];
+    up("up").await.code(3).says(&["node1: start hworker"]).complains(&words);
     nodes.edit("node1", |state| state.saved = saved);
     // nothing answers
     let document = up("up --json").await.code(3).document();

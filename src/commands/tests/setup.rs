@@ -198,7 +198,7 @@ async fn a_dockerfile_makes_the_image_before_the_setup() {
 
 #[tokio::test(start_paused = true)]
 async fn the_builder_gets_proxies_and_no_other_variable() {
-    let (nodes, project) = (two_up().await, with_dockerfile("build = 'Dockerfile'\n"));
+    let (nodes, project) = (two_up().await, with_dockerfile("build = './Dockerfile'\n"));
     let mut inventory = inventory(&nodes);
     let env = [("http_proxy", "http://p:1"), ("NO_PROXY", "x"), ("TOKEN", "hunter2")];
     inventory.nodes[0].container.env = env.map(|(name, value)| (name.into(), value.into())).into();
