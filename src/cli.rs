@@ -160,6 +160,9 @@ pub enum Command {
     /// Print the JSON Schema of the inventory
     #[command(after_help = SCHEMA)]
     Schema,
+    /// Pass an image on: what a container of `hvdctl image push` on a node runs
+    #[command(hide = true)]
+    Relay,
 }
 
 /// Options of `init`.

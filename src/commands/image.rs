@@ -9,6 +9,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Step};
 use crate::image::names::repository_and_tag;
 use crate::image::push::{Push, Receiver};
+use crate::image::relay::formation::Plan;
 use crate::image::source::Source;
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::inventory::{IMAGE, Inventory};
@@ -16,6 +17,7 @@ use crate::render::table::table;
 use crate::runtime::{Image, Runtime};
 use crate::text::nodeset;
 use crate::text::units::human;
+use futures_util::FutureExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -153,6 +155,8 @@ struct Origin {
     engine: Runtime,
     image: Image,
     name: String,
+    /// The node; `None` for this machine.
+    member: Option<Member>,
 }
 
 /// `image push`.
@@ -199,21 +203,14 @@ pub(super) async fn give(
     if receivers.ok.is_empty() {
         return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
-    let source = match (from, &origin) {
-        (SourceChoice::File(path), _) => {
+    let file = match from {
+        SourceChoice::File(path) => {
             let platform = receivers.ok[0].engine.platform.clone();
             Some(session.cancellation.run(Source::from_file(path, image, &platform)).await?)
         }
-        (_, Some(Origin { engine, image: own, name })) => {
-            let is_lacking = |receiver: &Receiver| own.content.as_deref().is_none_or(|content| receiver.lacks(content));
-            match receivers.ok.iter().any(is_lacking) {
-                true => Some(session.cancellation.run(Source::from_engine(engine, image, own, name, events)).await?),
-                false => None,
-            }
-        }
-        (_, None) => None,
+        _ => None,
     };
-    deliver(image, source.as_ref(), receivers, context).await
+    deliver(image, origin.as_ref(), file, receivers, context).await
 }
 
 /// Returns the engine that has the image; `None` for a file.
@@ -233,7 +230,8 @@ async fn origin(
     };
     let of_receiver = |receiver: &Receiver| {
         let (engine, name) = (receiver.engine.clone(), receiver.name().to_owned());
-        receiver.image.clone().map(|image| Origin { engine, image, name })
+        let member = Some(receiver.member.clone());
+        receiver.image.clone().map(|image| Origin { engine, image, name, member })
     };
     match from {
         SourceChoice::File(_) => Ok(None),
@@ -280,7 +278,8 @@ async fn found(image: &str, members: &[Member]) -> Result<Option<Origin>, Error>
     let Some(member) = members.first() else { return Ok(None) };
     let engine = member.runtime().await?;
     let own = engine.image(image).await?;
-    Ok(own.map(|image| Origin { engine, image, name: member.node.name.clone() }))
+    let name = member.node.name.clone();
+    Ok(own.map(|image| Origin { engine, image, name, member: Some(member.clone()) }))
 }
 
 /// Returns this machine's engine, or why it gives no image.
@@ -291,7 +290,8 @@ async fn local(image: &str, context: &Context) -> Result<Origin, String> {
         let target = Target::new(Inventory::local(&name, image), None)?;
         // an engine that is not installed here is no failure of a node
         let (quiet, _) = Events::channel();
-        found(image, &context.fleet.here().all(&target, &quiet).await?).await
+        let found = found(image, &context.fleet.here().all(&target, &quiet).await?).await?;
+        Ok(found.map(|origin| Origin { member: None, ..origin }))
     };
     match asking.await {
         Ok(origin) => origin.ok_or_else(|| "this machine does not have it".to_owned()),
@@ -302,45 +302,109 @@ async fn local(image: &str, context: &Context) -> Result<Origin, String> {
     }
 }
 
-/// Delivers the image to those that lack it. When the command is cancelled, the engines stop pulling, and what they have is removed.
+/// Delivers the image to those that lack it: by relays where these pay, else from this process. When the command is cancelled, the
+/// engines stop pulling, and what they have is removed.
 async fn deliver(
     image: &str,
-    source: Option<&Source>,
+    origin: Option<&Origin>,
+    file: Option<Source>,
     receivers: NodeResults<Receiver>,
     context: &Context,
 ) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
     let Context { target, events, session, .. } = context;
     let cluster = &target.cluster().name;
-    let entry = |node: &str, sent: Option<u64>| {
-        NodeEntry::new(node, true, ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) })
+    let content = match (&file, origin) {
+        (Some(source), _) => Some(source.image.content.clone()),
+        (None, origin) => origin.and_then(|origin| origin.image.content.clone()),
     };
-    let had_it = |receiver: &Receiver| entry(receiver.name(), receiver.is_renamed.then_some(0));
-    let Some(source) = source else {
-        let ok = receivers.ok.iter().map(had_it).collect();
-        return Ok(NodeResults { ok, failed: receivers.failed });
-    };
-    let push = Push::begin(image, source, cluster, events).await;
-    let push = push.map_err(|error| Error::Local(format!("cannot serve the image on 127.0.0.1: {error}")))?;
+    let lacks = |receiver: &Receiver| content.as_deref().is_none_or(|content| receiver.lacks(content));
+    let lacking: Vec<Receiver> = receivers.ok.iter().filter(|receiver| lacks(receiver)).cloned().collect();
     let all = receivers.ok.clone();
-    let deliver = async |receiver: Receiver| {
-        if !receiver.lacks(&source.image.content) {
-            session.progress.done(receiver.name());
-            return Ok(had_it(&receiver));
+    let delivering = async {
+        let spool = async || match origin {
+            Some(Origin { engine, image: own, name, .. }) => {
+                Source::from_engine(engine, image, own, name, events).await
+            }
+            None => Err(Error::Local(format!("there is no image {image} to deliver"))),
+        };
+        let here = match (file, origin) {
+            (None, Some(origin)) if origin.member.is_none() && !lacking.is_empty() => Some(spool().await?),
+            (file, _) => file,
+        };
+        let plan = Plan {
+            inventory: &target.inventory,
+            image,
+            content: content.as_deref().unwrap_or_default(),
+            receivers: &lacking,
+            origin: origin.and_then(|origin| Some((origin.member.as_ref()?, &origin.image))),
+            events,
+        };
+        let (mut chain, exported) = plan.start(here.as_ref()).await.unzip();
+        let source = match exported.flatten().or(here) {
+            None if !lacking.is_empty() => Some(spool().await?),
+            source => source,
+        };
+        let push = match &source {
+            Some(source) => Some(Push::begin(image, source, cluster, events).await.map_err(not_served)?),
+            None => None,
+        };
+        if let (Some(chain), Some(push)) = (&mut chain, &push) {
+            chain.link(push).await;
         }
-        let sent = push.deliver(&receiver).await?;
-        session.progress.record(receiver.name(), format!("pushed {image}"));
-        session.progress.done(receiver.name());
-        events.done(receiver.name(), format!("has {image}"));
-        Ok(entry(receiver.name(), Some(sent)))
+        let relay = |receiver: &Receiver| chain.as_ref()?.of(receiver.name());
+        // a node without a relay gets nothing from the node that has the image
+        let is_elsewhere = source.as_ref().is_some_and(|source| !source.is_here());
+        let spare = match is_elsewhere && lacking.iter().any(|receiver| relay(receiver).is_none()) {
+            true => Some(spool().await?),
+            false => None,
+        };
+        let direct = match &spare {
+            Some(source) => Some(Push::begin(image, source, cluster, events).await.map_err(not_served)?),
+            None => None,
+        };
+        let deliver = async |receiver: Receiver| {
+            let relay = relay(&receiver);
+            let push = direct.as_ref().filter(|_| relay.is_none()).or(push.as_ref()).filter(|_| lacks(&receiver));
+            let Some(push) = push else {
+                receiver.remove_relay(cluster).await?;
+                session.progress.done(receiver.name());
+                let named = receiver.is_renamed.then_some(0);
+                return Ok(entry(&receiver, named));
+            };
+            let sent = push.deliver(&receiver, relay).await?;
+            if relay.is_none() {
+                receiver.remove_relay(cluster).await?;
+            }
+            session.progress.record(receiver.name(), format!("pushed {image}"));
+            session.progress.done(receiver.name());
+            events.done(receiver.name(), format!("has {image}"));
+            Ok(entry(&receiver, Some(sent)))
+        };
+        let results = receivers.then(events, deliver).await;
+        if let Some(chain) = chain {
+            let (own, relayed) = chain.sums();
+            events.note(format!("{} sent by this machine, {} received by relays", human(own), human(relayed)));
+            let done: Vec<&str> = results.ok.iter().map(|entry| entry.node.as_str()).collect();
+            chain.end(&done).await;
+        }
+        Ok(results)
     };
-    let delivering = async { Ok(receivers.then(events, deliver).await) };
-    let results = session.cancellation.run(delivering).await;
+    let results = session.cancellation.run(delivering.boxed()).await;
     if results.is_err() {
         for_each_node(all, async |receiver: Receiver| receiver.clean(cluster).await).await;
     }
     let results = results?;
     session.progress.failed(&results.failed);
     Ok(results)
+}
+
+/// `sent`: how many bytes, if anything was done.
+fn entry(receiver: &Receiver, sent: Option<u64>) -> NodeEntry<ImagePushNode> {
+    NodeEntry::new(receiver.name(), true, ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) })
+}
+
+fn not_served(error: std::io::Error) -> Error {
+    Error::Local(format!("cannot serve the image on 127.0.0.1: {error}"))
 }
 
 pub(super) fn pushed(nodes: NodeResults<NodeEntry<ImagePushNode>>, offline: &[NodeError]) -> Outcome {

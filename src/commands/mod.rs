@@ -178,7 +178,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,
-        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema => {
+        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema | Command::Relay => {
             unreachable!("they need no nodes")
         }
     }

@@ -77,6 +77,11 @@ impl Runtime {
         Ok(runtime)
     }
 
+    /// Returns the path of the engine's socket on the node; `None` if it has none.
+    pub fn socket(&self) -> Option<String> {
+        self.transport.engine_socket()
+    }
+
     /// Returns what the engine reports about itself.
     ///
     /// # Errors
