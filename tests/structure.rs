@@ -31,7 +31,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 32] = [
+const PURE: [&str; 34] = [
     "text/",
     "model/",
     "inventory/",
@@ -57,6 +57,8 @@ const PURE: [&str; 32] = [
     "image/archive.rs",
     "image/manifest.rs",
     "image/names.rs",
+    "image/relay/chain.rs",
+    "image/relay/protocol.rs",
     "image/status.rs",
     "job/record.rs",
     "job/supervision.rs",

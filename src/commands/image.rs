@@ -2,14 +2,14 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
+use super::image_delivery::Delivery;
 use super::output::{ImagePushNode, ImageStatusNode, NodeEntry, Nodes};
 use crate::cli::{ImagePush, ImageStatus};
-use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, host_name};
+use crate::cluster::nodes::{Member, NodeResults, Target, host_name};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Step};
 use crate::image::names::repository_and_tag;
-use crate::image::push::{Push, Receiver};
-use crate::image::relay::formation::Plan;
+use crate::image::push::Receiver;
 use crate::image::source::Source;
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::inventory::{IMAGE, Inventory};
@@ -151,12 +151,12 @@ impl SourceChoice {
 }
 
 /// An engine that has the image.
-struct Origin {
-    engine: Runtime,
-    image: Image,
-    name: String,
+pub(super) struct Origin {
+    pub engine: Runtime,
+    pub image: Image,
+    pub name: String,
     /// The node; `None` for this machine.
-    member: Option<Member>,
+    pub member: Option<Member>,
 }
 
 /// `image push`.
@@ -210,7 +210,8 @@ pub(super) async fn give(
         }
         _ => None,
     };
-    deliver(image, origin.as_ref(), file, receivers, context).await
+    let delivery = Delivery { image, origin: origin.as_ref(), context };
+    delivery.run(file, receivers).boxed().await
 }
 
 /// Returns the engine that has the image; `None` for a file.
@@ -300,111 +301,6 @@ async fn local(image: &str, context: &Context) -> Result<Origin, String> {
         }
         Err(error) => Err(unusable(error.to_string())),
     }
-}
-
-/// Delivers the image to those that lack it: by relays where these pay, else from this process. When the command is cancelled, the
-/// engines stop pulling, and what they have is removed.
-async fn deliver(
-    image: &str,
-    origin: Option<&Origin>,
-    file: Option<Source>,
-    receivers: NodeResults<Receiver>,
-    context: &Context,
-) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
-    let Context { target, events, session, .. } = context;
-    let cluster = &target.cluster().name;
-    let content = match (&file, origin) {
-        (Some(source), _) => Some(source.image.content.clone()),
-        (None, origin) => origin.and_then(|origin| origin.image.content.clone()),
-    };
-    let lacks = |receiver: &Receiver| content.as_deref().is_none_or(|content| receiver.lacks(content));
-    let lacking: Vec<Receiver> = receivers.ok.iter().filter(|receiver| lacks(receiver)).cloned().collect();
-    let all = receivers.ok.clone();
-    let delivering = async {
-        let spool = async || match origin {
-            Some(Origin { engine, image: own, name, .. }) => {
-                Source::from_engine(engine, image, own, name, events).await
-            }
-            None => Err(Error::Local(format!("there is no image {image} to deliver"))),
-        };
-        let here = match (file, origin) {
-            (None, Some(origin)) if origin.member.is_none() && !lacking.is_empty() => Some(spool().await?),
-            (file, _) => file,
-        };
-        let plan = Plan {
-            inventory: &target.inventory,
-            image,
-            content: content.as_deref().unwrap_or_default(),
-            receivers: &lacking,
-            origin: origin.and_then(|origin| Some((origin.member.as_ref()?, &origin.image))),
-            events,
-        };
-        let (mut chain, exported) = plan.start(here.as_ref()).await.unzip();
-        let source = match exported.flatten().or(here) {
-            None if !lacking.is_empty() => Some(spool().await?),
-            source => source,
-        };
-        let push = match &source {
-            Some(source) => Some(Push::begin(image, source, cluster, events).await.map_err(not_served)?),
-            None => None,
-        };
-        if let (Some(chain), Some(push)) = (&mut chain, &push) {
-            chain.link(push).await;
-        }
-        let relay = |receiver: &Receiver| chain.as_ref()?.of(receiver.name());
-        // a node without a relay gets nothing from the node that has the image
-        let is_elsewhere = source.as_ref().is_some_and(|source| !source.is_here());
-        let spare = match is_elsewhere && lacking.iter().any(|receiver| relay(receiver).is_none()) {
-            true => Some(spool().await?),
-            false => None,
-        };
-        let direct = match &spare {
-            Some(source) => Some(Push::begin(image, source, cluster, events).await.map_err(not_served)?),
-            None => None,
-        };
-        let deliver = async |receiver: Receiver| {
-            let relay = relay(&receiver);
-            let push = direct.as_ref().filter(|_| relay.is_none()).or(push.as_ref()).filter(|_| lacks(&receiver));
-            let Some(push) = push else {
-                receiver.remove_relay(cluster).await?;
-                session.progress.done(receiver.name());
-                let named = receiver.is_renamed.then_some(0);
-                return Ok(entry(&receiver, named));
-            };
-            let sent = push.deliver(&receiver, relay).await?;
-            if relay.is_none() {
-                receiver.remove_relay(cluster).await?;
-            }
-            session.progress.record(receiver.name(), format!("pushed {image}"));
-            session.progress.done(receiver.name());
-            events.done(receiver.name(), format!("has {image}"));
-            Ok(entry(&receiver, Some(sent)))
-        };
-        let results = receivers.then(events, deliver).await;
-        if let Some(chain) = chain {
-            let (own, relayed) = chain.sums();
-            events.note(format!("{} sent by this machine, {} received by relays", human(own), human(relayed)));
-            let done: Vec<&str> = results.ok.iter().map(|entry| entry.node.as_str()).collect();
-            chain.end(&done).await;
-        }
-        Ok(results)
-    };
-    let results = session.cancellation.run(delivering.boxed()).await;
-    if results.is_err() {
-        for_each_node(all, async |receiver: Receiver| receiver.clean(cluster).await).await;
-    }
-    let results = results?;
-    session.progress.failed(&results.failed);
-    Ok(results)
-}
-
-/// `sent`: how many bytes, if anything was done.
-fn entry(receiver: &Receiver, sent: Option<u64>) -> NodeEntry<ImagePushNode> {
-    NodeEntry::new(receiver.name(), true, ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) })
-}
-
-fn not_served(error: std::io::Error) -> Error {
-    Error::Local(format!("cannot serve the image on 127.0.0.1: {error}"))
 }
 
 pub(super) fn pushed(nodes: NodeResults<NodeEntry<ImagePushNode>>, offline: &[NodeError]) -> Outcome {

@@ -16,6 +16,7 @@ mod fetch;
 mod hosts;
 mod image;
 mod image_build;
+mod image_delivery;
 mod init;
 mod job_end;
 mod job_start;

@@ -7,8 +7,6 @@ use super::source::Source;
 use crate::cluster::nodes::Member;
 use crate::error::{Kind, NodeError};
 use crate::event::{Events, Step};
-use crate::runtime::container::ContainerSummary;
-use crate::runtime::spec::Role;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use crate::transport::node::{Exposed, Script};
@@ -62,8 +60,7 @@ impl Receiver {
         let is_version = |name: &String| repository_and_tag(name).map(|(repository, _)| repository) == repository;
         let mut known: BTreeSet<String> = own.iter().flat_map(|image| image.layers.clone()).collect();
         let mut versions = 0;
-        let is_relays = |c: &ContainerSummary| c.is(Role::Relay) && c.belongs_to(cluster);
-        let mut has_relay = engine.containers().await?.iter().any(is_relays);
+        let mut has_relay = crew::is_left(&engine.containers().await?, cluster);
         for listed in engine.images().await? {
             for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
                 engine.remove_name(name).await?;

@@ -1,7 +1,7 @@
 //! `image status` and `image push`, with nodes whose engines pull from hvdctl's registry over real sockets.
 
 use super::*;
-use crate::image::names::sha256;
+use crate::image::names::{relay_repository, sha256};
 use crate::inventory::Pull;
 use crate::transport::node::scripted::{FORWARD, Fault};
 use serde_json::json;
@@ -253,4 +253,28 @@ async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
         "the image app:1 is on no selected node; this machine's engine cannot be asked: there is none in this test",
     ]);
     assert_given_back(&nodes, "after a refusal");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_relays_of_a_stopped_push_have_left_is_removed_by_the_next_command() {
+    let (nodes, dir) = (two_up().await, tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    let push = format!("image push app:1 --from {}", file.display());
+    let left = |cluster: &str| (format!("{}:0123", relay_repository(cluster)), format!("hvdctl-relay-{cluster}-0"));
+    for line in [&push, &push, "up", "down"] {
+        nodes.edit("node2", |state| {
+            for (image, container) in ["lab", "other"].map(left) {
+                let cluster = container.split('-').nth(2).unwrap();
+                state.containers.retain(|other| other.name != container);
+                state.add(&container, &[("hvdctl.cluster", cluster), ("hvdctl.role", "relay")]);
+                state.pulled.insert(image, json!({ "Id": "sha256:00" }));
+            }
+        });
+        hvdctl(&nodes, line).await.code(0);
+        let state = nodes.state("node2");
+        let has = |(image, container): (String, String)| {
+            [state.pulled.contains_key(&image), state.container(&container).is_some()]
+        };
+        assert_eq!([has(left("lab")), has(left("other"))], [[false; 2], [true; 2]], "after {line}");
+    }
 }

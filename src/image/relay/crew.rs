@@ -11,6 +11,7 @@ use crate::image::registry::{Guest, PEERS, token};
 use crate::image::source::Source;
 use crate::inventory::Inventory;
 use crate::node::network;
+use crate::runtime::container::ContainerSummary;
 use crate::runtime::progress::TransferProgress;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
 use crate::runtime::{Image, Runtime};
@@ -323,6 +324,11 @@ async fn watch_over(line: Arc<Mutex<Dialogue>>, heard: watch::Sender<Heard>, nod
             }
         }
     }
+}
+
+/// Returns whether a node has relays of a cluster, by its containers: those of a push that was stopped.
+pub fn is_left(containers: &[ContainerSummary], cluster: &str) -> bool {
+    containers.iter().any(|container| container.is(Role::Relay) && container.belongs_to(cluster))
 }
 
 /// Removes the relays of a cluster from a node that is locked: containers with what they have received, and images.
