@@ -14,7 +14,7 @@ use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
 use connections::ConnectionPool;
-pub use images::{Image, ListedImage, image_content};
+pub use images::{Image, ListedImage, RootArchive, image_content};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -75,6 +75,11 @@ impl Runtime {
         runtime.version = answered.version.unwrap_or_default();
         runtime.platform = images::platform(answered.os, answered.arch);
         Ok(runtime)
+    }
+
+    /// Returns the node's name.
+    pub fn node(&self) -> &str {
+        self.transport.node()
     }
 
     /// Returns the path of the engine's socket on the node; `None` if it has none.

@@ -10,4 +10,4 @@ mod docker;
 pub mod progress;
 pub mod spec;
 
-pub use docker::{EngineInfo, Image, ListedImage, Runtime, image_content};
+pub use docker::{EngineInfo, Image, ListedImage, RootArchive, Runtime, image_content};

@@ -1,7 +1,7 @@
 //! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and removes them.
 
 use super::chain::{predecessors, stall_limit};
-use super::package::{self, PROGRAM};
+use super::package::{self, PROGRAM, Package};
 use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request, Upstream};
 use crate::cluster::nodes::{Member, facts};
 use crate::error::NodeError;
@@ -14,12 +14,13 @@ use crate::node::network;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::progress::TransferProgress;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
-use crate::runtime::{Image, Runtime};
+use crate::runtime::{Image, RootArchive, Runtime};
 use crate::transport::node::{Dialogue, Exposed};
 use hyper::body::Bytes;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -44,8 +45,12 @@ pub struct Crew<'a> {
     content: &'a str,
     platform: String,
     archive: Bytes,
-    /// The name of the relays' own image.
+    libraries: Vec<PathBuf>,
+    /// The digest of the only layer of the relays' own image, and its name.
+    layer: String,
     image: String,
+    /// Where engines get the archive of that image from a relay that runs.
+    url: OnceLock<String>,
     authorization: String,
     events: &'a Events,
 }
@@ -86,11 +91,12 @@ impl<'a> Crew<'a> {
     /// If no engine runs this program, or it cannot be read.
     pub async fn new(inventory: &'a Inventory, content: &'a str, events: &'a Events) -> io::Result<Crew<'a>> {
         let platform = package::platform().ok_or_else(|| io::Error::other("no engine runs this hvdctl"))?;
-        let archive = tokio::task::spawn_blocking(package::archive).await.map_err(io::Error::other)??;
-        let tag = &sha256(&archive)[7..19];
-        let image = format!("{}:{tag}", relay_repository(&inventory.cluster.name));
+        let Package { libraries, archive, digest: layer } =
+            tokio::task::spawn_blocking(Package::make).await.map_err(io::Error::other)??;
+        let image = format!("{}:{}", relay_repository(&inventory.cluster.name), &layer[7..19]);
         let authorization = format!("Bearer {}", token()?);
-        Ok(Crew { inventory, content, platform, archive: archive.into(), image, authorization, events })
+        let (archive, url) = (archive.into(), OnceLock::new());
+        Ok(Crew { inventory, content, platform, archive, libraries, layer, image, url, authorization, events })
     }
 
     /// Starts the relay of a node. With `has_image` it can export that of the node's engine.
@@ -123,6 +129,13 @@ impl<'a> Crew<'a> {
             Answer::Listening { own, peers } => (own, SocketAddr::new(address, peers)),
             other => return Err(failed(format!("it answered {other:?}"))),
         };
+        if self.url.get().is_none() {
+            let offer = Request::OfferPackage { address, libraries: self.libraries.clone() };
+            // without it every engine gets the image from here
+            if let Ok(Answer::Offered { url }) = ask(&line, &offer).await {
+                let _ = self.url.set(url);
+            }
+        }
         let (sender, heard) = watch::channel(Heard::default());
         let asking = tokio::spawn(watch_over(Arc::clone(&line), sender, node.name.clone(), self.events.clone()));
         let node = node.name.clone();
@@ -153,13 +166,41 @@ impl<'a> Crew<'a> {
                 engine.remove(&container.id).await?;
             }
         }
-        if engine.image(&self.image).await?.is_none() {
-            engine.import(&self.image, self.archive.clone()).await?;
-        }
+        self.import(engine).await?;
         if !is_there {
             engine.create(spec).await?;
         }
         Ok(())
+    }
+
+    /// Gives an engine the relays' own image: from a relay that runs, which saves this machine's link, else from here. It runs as root,
+    /// and not everyone on the nodes' network is to choose what does: its digest is verified.
+    async fn import(&self, engine: &Runtime) -> Result<(), NodeError> {
+        if self.is_intact(engine).await? {
+            return Ok(());
+        }
+        if let Some(url) = self.url.get()
+            && engine.import(&self.image, RootArchive::Url(url)).await.is_ok()
+            && self.is_intact(engine).await?
+        {
+            return Ok(());
+        }
+        engine.import(&self.image, RootArchive::Bytes(self.archive.clone())).await?;
+        match self.is_intact(engine).await? {
+            true => Ok(()),
+            false => {
+                let cause = format!("the engine made another layer of it than {}", self.layer);
+                Err(NodeError::failed(engine.node(), "start a relay", cause))
+            }
+        }
+    }
+
+    async fn is_intact(&self, engine: &Runtime) -> Result<bool, NodeError> {
+        match engine.image(&self.image).await? {
+            Some(image) if image.layers == [self.layer.as_str()] => Ok(true),
+            Some(_) => engine.remove_name(&self.image).await.map(|()| false),
+            None => Ok(false),
+        }
     }
 
     /// Lets the relay of a node spool the image that the node's engine has.

@@ -67,9 +67,14 @@ impl<'a> Plan<'a> {
         }
         let crew = Crew::new(self.inventory, self.content, events).await;
         let crew = crew.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
+        // the engines of the other nodes get the relay from the first one
+        let origin = self.start_origin(&crew).await;
+        let (first, others) = receivers.split_at(usize::from(origin.is_none()));
         let start = async |receiver: Receiver| self.start_at(&crew, &receiver, missing(&receiver)).await;
-        let started = async { for_each_node(receivers.to_vec(), start).await };
-        let (started, origin) = tokio::join!(started, self.start_origin(&crew));
+        let mut started = for_each_node(first.to_vec(), start).await;
+        let others = async { for_each_node(others.to_vec(), start).await };
+        let (others, origin) = tokio::join!(others, self.export(&crew, origin));
+        started.extend(others);
         let mut relays = Vec::new();
         for result in started {
             match result {
@@ -92,10 +97,13 @@ impl<'a> Plan<'a> {
         crew.start(&receiver.member, false).await
     }
 
-    async fn start_origin(&self, crew: &Crew<'a>) -> Option<(Relay, Source)> {
-        let (member, image) = self.origin?;
-        let relay = crew.start(member, true).await;
-        let relay = relay.map_err(|error| self.without_origin(&error)).ok()?;
+    async fn start_origin(&self, crew: &Crew<'a>) -> Option<Relay> {
+        let (member, _) = self.origin?;
+        crew.start(member, true).await.map_err(|error| self.without_origin(&error)).ok()
+    }
+
+    async fn export(&self, crew: &Crew<'a>, origin: Option<Relay>) -> Option<(Relay, Source)> {
+        let (relay, (_, image)) = origin.zip(self.origin)?;
         match crew.export(&relay, image, self.image).await {
             Ok(source) => Some((relay, source)),
             Err(error) => {

@@ -1,5 +1,6 @@
 //! The image of a relay: this program's executable, and the libraries that it loads.
 
+use crate::image::names::sha256;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -34,25 +35,46 @@ pub fn size() -> io::Result<u64> {
     Ok(std::fs::metadata(OWN)?.len() * COMPRESSED / 100)
 }
 
-/// Returns the root file system of a relay's image as an archive, which is compressed if this machine has gzip.
+/// A relay's image.
+pub struct Package {
+    /// The libraries in it.
+    pub libraries: Vec<PathBuf>,
+    /// The archive of its root file system, which is compressed if this machine has gzip.
+    pub archive: Vec<u8>,
+    /// The digest of the archive without compression.
+    pub digest: String,
+}
+
+impl Package {
+    /// Makes the image of this executable.
+    ///
+    /// # Errors
+    /// If the executable or a library of it cannot be read.
+    pub fn make() -> io::Result<Package> {
+        let libraries = libraries(&std::env::current_exe()?)?;
+        let plain = root(&libraries)?;
+        let digest = sha256(&plain);
+        Ok(Package { libraries, archive: compressed(&plain).unwrap_or(plain), digest })
+    }
+}
+
+/// Returns the root file system of a relay's image as an archive: the same bytes on this machine and in a relay.
 ///
 /// # Errors
-/// If the executable or a library of it cannot be read.
-pub fn archive() -> io::Result<Vec<u8>> {
-    let executable = std::env::current_exe()?;
+/// If a file cannot be read.
+pub fn root(libraries: &[PathBuf]) -> io::Result<Vec<u8>> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut append = |path: &Path, name: &Path| {
         let mut file = File::open(path)?;
         let mut header = tar::Header::new_gnu();
         header.set_size(file.metadata()?.len());
         header.set_mode(0o755);
-        // the same bytes each time
         header.set_mtime(0);
         tar.append_data(&mut header, name.strip_prefix("/").unwrap_or(name), &mut file)
     };
     append(Path::new(OWN), Path::new(PROGRAM))?;
-    for library in libraries(&executable)? {
-        append(&library, &library)?;
+    for library in libraries {
+        append(library, library)?;
     }
     let mut spool = tar::Header::new_gnu();
     spool.set_entry_type(tar::EntryType::Directory);
@@ -60,8 +82,7 @@ pub fn archive() -> io::Result<Vec<u8>> {
     spool.set_size(0);
     spool.set_mtime(0);
     tar.append_data(&mut spool, format!("{}/", SPOOL.trim_start_matches('/')), io::empty())?;
-    let plain = tar.into_inner()?;
-    Ok(compressed(&plain).unwrap_or(plain))
+    tar.into_inner()
 }
 
 /// Returns the files that the dynamic linker loads for an executable; none for a static one.

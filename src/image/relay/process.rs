@@ -1,12 +1,14 @@
 //! What a relay does: it answers requests on its standard input until that ends, and serves meanwhile.
 
 use super::fetch::{Sources, part};
+use super::package::root;
 use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request};
 use crate::image::incoming::Incoming;
 use crate::image::names::sha256;
 use crate::image::registry::{Contents, Guest, Payload, Registry, Stored};
 use crate::image::source::Source;
 use hyper::StatusCode;
+use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
@@ -37,6 +39,8 @@ struct Relay {
     /// Where it listens, until it has something to serve.
     listening: Option<Listening>,
     serving: Option<(Registry, Guest)>,
+    /// What serves its own image.
+    package: Option<(Registry, Guest)>,
     sources: Arc<Sources>,
     receiving: JoinSet<()>,
     exported: Arc<AtomicU64>,
@@ -91,6 +95,7 @@ impl Relay {
                 self.listening = Some(Listening { sockets, cluster, repository, authorization });
                 Ok(Answer::Listening { own: ports.0, peers: ports.1 })
             }
+            Request::OfferPackage { address, libraries } => self.offer_package(address, libraries).await,
             Request::Export { socket, image } => {
                 let (spool, exported) = (self.spool.clone(), Arc::clone(&self.exported));
                 self.export = Some(tokio::spawn(export(socket, image, spool, exported)));
@@ -118,6 +123,20 @@ impl Relay {
             }
             Request::Status => Ok(Answer::Status(self.report().await?)),
         }
+    }
+
+    /// Lets the engines of other nodes get this relay's image.
+    async fn offer_package(&mut self, address: IpAddr, libraries: Vec<PathBuf>) -> io::Result<Answer> {
+        let archive = tokio::task::spawn_blocking(move || root(&libraries)).await.map_err(io::Error::other)??;
+        let digest = sha256(&archive);
+        let blobs = HashMap::from([(digest.clone(), Stored::Memory(archive.into()))]);
+        let listener = TcpListener::bind((address, 0)).await?;
+        let package = listener.local_addr()?;
+        let registry = Registry::serve(vec![listener], Contents { manifest: Bytes::new(), blobs }, "", None);
+        let guest = registry.admit()?;
+        let url = format!("http://{package}/v2/{}/blobs/{digest}", guest.repository());
+        self.package = Some((registry, guest));
+        Ok(Answer::Offered { url })
     }
 
     fn serve(&mut self, contents: Contents) -> io::Result<()> {

@@ -4,6 +4,7 @@ use crate::image::manifest::Description;
 use crate::image::source::Described;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest time without a request after which a relay ends.
@@ -36,6 +37,13 @@ pub enum Request {
         repository: String,
         /// The value of the header that other relays send.
         authorization: String,
+    },
+    /// Let the engines of other nodes get the image of the relay itself.
+    OfferPackage {
+        /// The node's address for the other nodes.
+        address: IpAddr,
+        /// The libraries in that image.
+        libraries: Vec<PathBuf>,
     },
     /// Spool the image of the engine at this socket, and serve it.
     Export {
@@ -71,6 +79,11 @@ pub enum Answer {
         own: u16,
         /// For other relays.
         peers: u16,
+    },
+    /// Engines get the archive of the relay's image there.
+    Offered {
+        /// The URL.
+        url: String,
     },
     /// The request is done or, for an export, begun.
     Done,

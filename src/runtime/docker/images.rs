@@ -24,6 +24,15 @@ const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 /// The longest time in which an engine receives and stores an image of some megabytes.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
+/// The archive of a root file system.
+#[derive(Debug)]
+pub enum RootArchive<'a> {
+    /// The archive itself, which may be compressed.
+    Bytes(Bytes),
+    /// Where the engine gets it.
+    Url(&'a str),
+}
+
 /// An image on a node.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
@@ -123,11 +132,14 @@ impl Runtime {
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.
-    pub async fn import(&self, name: &str, archive: Bytes) -> Result<(), NodeError> {
+    pub async fn import(&self, name: &str, archive: RootArchive<'_>) -> Result<(), NodeError> {
         let (repository, tag) = name.rsplit_once(':').unwrap_or((name, "latest"));
-        let options = query::CreateImageOptionsBuilder::new().from_src("-").repo(repository).tag(tag).build();
-        let body = bollard::body_full(archive);
-        let mut messages = std::pin::pin!(self.docker.create_image(Some(options), Some(body), None));
+        let (source, body) = match archive {
+            RootArchive::Bytes(bytes) => ("-", Some(bollard::body_full(bytes))),
+            RootArchive::Url(url) => (url, None),
+        };
+        let options = query::CreateImageOptionsBuilder::new().from_src(source).repo(repository).tag(tag).build();
+        let mut messages = std::pin::pin!(self.docker.create_image(Some(options), body, None));
         let import = async {
             while let Some(update) = messages.next().await {
                 update?;
