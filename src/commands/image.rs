@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::image_delivery::Delivery;
+use super::image_delivery::{Delivery, Origin};
 use super::output::{ImagePushNode, ImageStatusNode, NodeEntry, Nodes};
 use crate::cli::{ImagePush, ImageStatus};
 use crate::cluster::nodes::{Member, NodeResults, Target, host_name};
@@ -148,15 +148,6 @@ impl SourceChoice {
         let message = format!("--from {}: there is no node and no file of this name", nodeset::printable(from));
         Err(Error::usage(message, "name a node of the inventory, a file of docker save, or local"))
     }
-}
-
-/// An engine that has the image.
-pub(super) struct Origin {
-    pub engine: Runtime,
-    pub image: Image,
-    pub name: String,
-    /// The node; `None` for this machine.
-    pub member: Option<Member>,
 }
 
 /// `image push`.

@@ -1,15 +1,24 @@
 //! Delivers an image to locked nodes: by relays where these pay, else from this process.
 
 use super::context::Context;
-use super::image::Origin;
 use super::output::{ImagePushNode, NodeEntry};
-use crate::cluster::nodes::{NodeResults, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, for_each_node};
 use crate::error::Error;
 use crate::image::push::{Push, Receiver};
 use crate::image::relay::formation::{Chain, Plan};
 use crate::image::source::Source;
+use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use futures_util::FutureExt;
+
+/// An engine that has the image.
+pub(super) struct Origin {
+    pub engine: Runtime,
+    pub image: Image,
+    pub name: String,
+    /// The node; `None` for this machine.
+    pub member: Option<Member>,
+}
 
 /// The delivery of an image.
 pub(super) struct Delivery<'a> {
