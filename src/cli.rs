@@ -9,6 +9,7 @@ mod keys;
 mod run;
 mod tools;
 
+use crate::image::relay::package::ARGUMENT;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
@@ -160,9 +161,6 @@ pub enum Command {
     /// Print the JSON Schema of the inventory
     #[command(after_help = SCHEMA)]
     Schema,
-    /// Pass an image on: what a container of `hvdctl image push` on a node runs
-    #[command(hide = true)]
-    Relay,
 }
 
 /// Options of `init`.
@@ -390,6 +388,11 @@ impl Command {
     pub fn works_locally(&self) -> bool {
         !matches!(self, Command::Keys(_) | Command::Disconnect | Command::Bench(_))
     }
+}
+
+/// Returns whether the process is to be a relay on a node.
+pub fn is_relay() -> bool {
+    std::env::args_os().skip(1).eq([ARGUMENT])
 }
 
 /// Parses the arguments of the process. Ends it with a message if they are wrong, or only help is asked for.

@@ -24,9 +24,6 @@ use tokio::sync::watch;
 
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
-    if matches!(cli.command, Command::Relay) {
-        return relay();
-    }
     limits::raise_open_files();
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
@@ -61,8 +58,8 @@ pub fn execute(cli: Cli) -> u8 {
     }
 }
 
-/// Runs as a relay on a node, without everything that is for users.
-fn relay() -> u8 {
+/// Runs as a relay on a node, without everything that is for users. Returns the exit code.
+pub fn relay() -> u8 {
     let stream =
         |fd: BorrowedFd<'_>| Ok::<_, std::io::Error>(tokio::fs::File::from_std(fd.try_clone_to_owned()?.into()));
     let serve = async {

@@ -14,7 +14,7 @@ use crate::image::source::Source;
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::inventory::{IMAGE, Inventory};
 use crate::render::table::table;
-use crate::runtime::{Image, Runtime};
+use crate::runtime::Image;
 use crate::text::nodeset;
 use crate::text::units::human;
 use futures_util::FutureExt;

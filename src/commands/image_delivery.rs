@@ -51,7 +51,7 @@ impl Delivery<'_> {
         let Context { target, session, .. } = self.context;
         let cluster = &target.cluster().name;
         let all = receivers.ok.clone();
-        let results = session.cancellation.run(self.deliver(file, receivers).boxed()).await;
+        let results = session.cancellation.run_until_signal(self.deliver(file, receivers).boxed()).await;
         if results.is_err() {
             for_each_node(all, async |receiver: Receiver| receiver.clean(cluster).await).await;
         }
@@ -122,7 +122,12 @@ impl Delivery<'_> {
         let give = async |receiver: Receiver| {
             let relay = chain.as_ref().and_then(|chain| chain.of(receiver.name()));
             let push = if relay.is_some() { relayed } else { direct };
-            let sent = push.deliver(&receiver, relay).boxed().await?;
+            // the others go on without a node that is lost
+            let sent = tokio::select! {
+                biased;
+                lost = session.cancellation.lost_on(receiver.name()) => Err(lost),
+                sent = push.deliver(&receiver, relay).boxed() => sent,
+            }?;
             if relay.is_none() {
                 receiver.remove_relay(&target.cluster().name).await?;
             }

@@ -45,7 +45,7 @@ use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use context::Context;
-pub use execute::{execute, run_until_signalled};
+pub use execute::{execute, relay, run_until_signalled};
 use output::{Document, Failure, NodeEntry, Nodes, entries};
 use serde::Serialize;
 use serde_json::Value;
@@ -179,7 +179,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,
-        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema | Command::Relay => {
+        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema => {
             unreachable!("they need no nodes")
         }
     }

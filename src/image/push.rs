@@ -112,27 +112,6 @@ impl Receiver {
         source.missing_bytes(|diff_id| self.known.contains(diff_id))
     }
 
-    /// Returns the free bytes for images, and the directory that has them.
-    ///
-    /// # Errors
-    /// If they are unknown.
-    pub async fn free_space(&self) -> Result<(u64, String), NodeError> {
-        let info = self.engine.info().await?;
-        let directories: Vec<String> = [Some(info.root_dir), info.image_dir].into_iter().flatten().collect();
-        let script = Script::new(SPACE).with("directories", &directories.join("\n"));
-        let operation = "read the free space for images";
-        let printed = self.member.transport.script(&script, operation).await?;
-        let printed = String::from_utf8_lossy(&printed);
-        let mut least: Option<(u64, &str)> = None;
-        let failed = |cause: String| NodeError::failed(self.name(), operation, cause);
-        for line in printed.lines().filter_map(|line| line.split_once(' ')) {
-            let free = line.0.parse().map_err(|error| failed(format!("{error}: {}", line.0)))?;
-            least = least.filter(|(other, _)| *other <= free).or(Some((free, line.1)));
-        }
-        let least = least.ok_or_else(|| failed("df printed none".into()))?;
-        Ok((least.0, least.1.to_owned()))
-    }
-
     /// Removes the relay that a stopped push has left.
     ///
     /// # Errors
@@ -153,6 +132,27 @@ impl Receiver {
         };
         let _ = timeout(REMOVE_LIMIT, clean).await;
     }
+}
+
+/// Returns the free bytes for images on a node, and the directory that has them.
+///
+/// # Errors
+/// If they are unknown.
+pub async fn free_space(member: &Member) -> Result<(u64, String), NodeError> {
+    let info = member.runtime().await?.info().await?;
+    let directories: Vec<String> = [Some(info.root_dir), info.image_dir].into_iter().flatten().collect();
+    let script = Script::new(SPACE).with("directories", &directories.join("\n"));
+    let operation = "read the free space for images";
+    let printed = member.transport.script(&script, operation).await?;
+    let printed = String::from_utf8_lossy(&printed);
+    let failed = |cause: String| NodeError::failed(&member.node.name, operation, cause);
+    let mut least: Option<(u64, &str)> = None;
+    for line in printed.lines().filter_map(|line| line.split_once(' ')) {
+        let free = line.0.parse().map_err(|error| failed(format!("{error}: {}", line.0)))?;
+        least = least.filter(|(other, _)| *other <= free).or(Some((free, line.1)));
+    }
+    let least = least.ok_or_else(|| failed("df printed none".into()))?;
+    Ok((least.0, least.1.to_owned()))
 }
 
 /// The push of one image to many nodes.
@@ -274,7 +274,7 @@ impl<'a> Push<'a> {
     /// Checks that the layers that the node seems to lack fit twice: as they are received, and unpacked.
     async fn check_space(&self, receiver: &Receiver) -> Result<(), NodeError> {
         let needed = 2 * receiver.missing_of(self.source);
-        let (free, directory) = receiver.free_space().await?;
+        let (free, directory) = free_space(&receiver.member).await?;
         if free >= needed {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and removes them.
 
 use super::chain::{predecessors, stall_limit};
-use super::package::{self, PROGRAM, Package};
+use super::package::{self, ARGUMENT, PROGRAM, Package};
 use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request, Upstream};
 use crate::cluster::nodes::{Member, facts};
 use crate::error::NodeError;
@@ -146,7 +146,7 @@ impl<'a> Crew<'a> {
         let cluster = &self.inventory.cluster;
         let content: String = self.content.chars().rev().take(12).collect();
         let name = format!("hvdctl-relay-{}-{content}", cluster.name);
-        let command = [PROGRAM, "relay"].map(str::to_owned).to_vec();
+        let command = [PROGRAM, ARGUMENT].map(str::to_owned).to_vec();
         let mounts = socket.map(|source| Mount { source, target: SOCKET.into(), read_only: false });
         let mounts = mounts.into_iter().collect();
         ContainerSpec::relay(cluster, &member.node, name, self.image.clone(), command, mounts)

@@ -6,7 +6,7 @@ use super::package;
 use crate::cluster::nodes::{Member, for_each_node};
 use crate::error::NodeError;
 use crate::event::Events;
-use crate::image::push::{Push, Receiver};
+use crate::image::push::{Push, Receiver, free_space};
 use crate::image::source::Source;
 use crate::inventory::Inventory;
 use crate::runtime::Image;
@@ -88,18 +88,17 @@ impl<'a> Plan<'a> {
 
     async fn start_at(&self, crew: &Crew<'a>, receiver: &Receiver, missing: u64) -> Result<Relay, NodeError> {
         // as they are received by the relay, by the engine, and unpacked
-        let needed = missing.saturating_mul(3);
-        let (free, directory) = receiver.free_space().await?;
-        if free < needed {
-            let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
-            return Err(NodeError::failed(receiver.name(), "start a relay", cause));
-        }
+        check_space(&receiver.member, missing.saturating_mul(3)).await?;
         crew.start(&receiver.member, false).await
     }
 
     async fn start_origin(&self, crew: &Crew<'a>) -> Option<Relay> {
-        let (member, _) = self.origin?;
-        crew.start(member, true).await.map_err(|error| self.without_origin(&error)).ok()
+        let (member, image) = self.origin?;
+        let started = async {
+            check_space(member, image.size).await?;
+            crew.start(member, true).await
+        };
+        started.await.map_err(|error| self.without_origin(&error)).ok()
     }
 
     async fn export(&self, crew: &Crew<'a>, origin: Option<Relay>) -> Option<(Relay, Source)> {
@@ -117,6 +116,15 @@ impl<'a> Plan<'a> {
     fn without_origin(&self, error: &NodeError) {
         self.events.note(format!("{error}\n  the image goes through this machine"));
     }
+}
+
+async fn check_space(member: &Member, needed: u64) -> Result<(), NodeError> {
+    let (free, directory) = free_space(member).await?;
+    if free >= needed {
+        return Ok(());
+    }
+    let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+    Err(NodeError::failed(&member.node.name, "start a relay", cause))
 }
 
 impl Chain<'_> {

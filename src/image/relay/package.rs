@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 /// The executable in the image.
 pub const PROGRAM: &str = "/hvdctl";
+/// The only argument of a relay. It is no command: neither help nor completions name it.
+pub const ARGUMENT: &str = "internal-relay";
 /// Where a relay spools what it receives.
 pub const SPOOL: &str = "/spool";
 

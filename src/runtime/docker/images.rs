@@ -23,6 +23,8 @@ const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// The longest time in which an engine receives and stores an image of some megabytes.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
+/// The same from a URL, behind which a firewall may drop what it asks.
+const URL_LIMIT: Duration = Duration::from_secs(60);
 
 /// The archive of a root file system.
 #[derive(Debug)]
@@ -134,9 +136,9 @@ impl Runtime {
     /// [`NodeError`] with the engine's message.
     pub async fn import(&self, name: &str, archive: RootArchive<'_>) -> Result<(), NodeError> {
         let (repository, tag) = name.rsplit_once(':').unwrap_or((name, "latest"));
-        let (source, body) = match archive {
-            RootArchive::Bytes(bytes) => ("-", Some(bollard::body_full(bytes))),
-            RootArchive::Url(url) => (url, None),
+        let (source, body, limit) = match archive {
+            RootArchive::Bytes(bytes) => ("-", Some(bollard::body_full(bytes)), IMPORT_LIMIT),
+            RootArchive::Url(url) => (url, None, URL_LIMIT),
         };
         let options = query::CreateImageOptionsBuilder::new().from_src(source).repo(repository).tag(tag).build();
         let mut messages = std::pin::pin!(self.docker.create_image(Some(options), body, None));
@@ -147,7 +149,7 @@ impl Runtime {
             Ok(())
         };
         let (node, operation) = (self.transport.node(), format!("make the image {name}"));
-        let imported = self.transport.in_time(import, &operation, IMPORT_LIMIT.max(self.transport.limit())).await?;
+        let imported = self.transport.in_time(import, &operation, limit).await?;
         imported.map_err(|error| explain(node, &operation, &error))
     }
 
