@@ -278,3 +278,24 @@ async fn what_the_relays_of_a_stopped_push_have_left_is_removed_by_the_next_comm
         assert_eq!([has(left("lab")), has(left("other"))], [[false; 2], [true; 2]], "after {line}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_push_goes_on_without_a_node_whose_lease_is_lost() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    nodes.fault("node1", "docker pull", Fault::Late(Duration::from_secs(30)));
+    nodes.fault("node2", "docker pull", Fault::Late(Duration::from_secs(30)));
+    let other = nodes.clone();
+    nodes.watch(move |moment| {
+        if moment.node == "node2" && moment.call.starts_with("docker pull") {
+            other.edit("node2", |state| state.lease = None);
+        }
+    });
+    let done = push(&nodes, &file, "").await;
+    done.code(3).says(&["node1: pushed"]).complains(&["node2: cannot keep the lock: "]);
+    nodes.unwatch();
+    nodes.repair();
+    assert_eq!(NODES.map(|node| names(&nodes, node)), [vec!["app:1".to_owned()], Vec::new()]);
+    push(&nodes, &file, "").await.code(0).says(&["node1: unchanged\n", "node2: pushed"]);
+    assert_given_back(&nodes, "after the pushes");
+}
