@@ -10,6 +10,7 @@ mod keys;
 mod run;
 mod tools;
 
+use crate::image::relay::package::ARGUMENT;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
@@ -324,6 +325,11 @@ fixed size, and jobs launched on one of these nodes, stay there until they end."
 const DISCONNECT: &str = "\
 A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. What changes on \
 a node only for new logins, such as a user's groups, has effect after this command. Running commands are not disturbed.";
+
+/// Returns whether the process is to be a relay on a node.
+pub fn is_relay() -> bool {
+    std::env::args_os().skip(1).eq([ARGUMENT])
+}
 
 /// Parses the arguments of the process. Ends it with a message if they are wrong, or only help is asked for.
 pub fn parse() -> Cli {

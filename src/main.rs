@@ -4,5 +4,5 @@ use hvdctl::{cli, commands};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::from(commands::execute(cli::parse()))
+    ExitCode::from(if cli::is_relay() { commands::relay() } else { commands::execute(cli::parse()) })
 }

@@ -31,7 +31,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 33] = [
+const PURE: [&str; 35] = [
     "text/",
     "model/",
     "inventory/",
@@ -58,6 +58,8 @@ const PURE: [&str; 33] = [
     "image/dockerfile.rs",
     "image/manifest.rs",
     "image/names.rs",
+    "image/relay/chain.rs",
+    "image/relay/protocol.rs",
     "image/status.rs",
     "job/record.rs",
     "job/supervision.rs",

@@ -13,14 +13,14 @@ pub const SIGNAL_DELAY: Duration = Duration::from_millis(100);
 /// Whether a command has to stop, and why. A signal goes before a lost lock.
 pub struct Cancellation {
     signal: watch::Receiver<Option<u8>>,
-    /// Set when a lock is lost.
-    pub(super) lost: watch::Sender<Option<NodeError>>,
+    /// Why locks were lost, the first one first.
+    pub(super) lost: watch::Sender<Vec<NodeError>>,
 }
 
 impl Cancellation {
     /// A command that stops at a signal.
     pub fn new(signal: &watch::Receiver<Option<u8>>) -> Cancellation {
-        Cancellation { signal: signal.clone(), lost: watch::Sender::new(None) }
+        Cancellation { signal: signal.clone(), lost: watch::Sender::default() }
     }
 
     /// What is set to a signal's number once one has come.
@@ -34,7 +34,7 @@ impl Cancellation {
         if let Some(number) = *self.signal.borrow() {
             return Err(Error::Signal(number));
         }
-        match &*self.lost.borrow() {
+        match self.lost.borrow().first() {
             Some(error) => Err(Error::Lost(error.clone())),
             None => Ok(()),
         }
@@ -45,9 +45,33 @@ impl Cancellation {
         let (mut signal, mut lost) = (self.signal.clone(), self.lost.subscribe());
         tokio::select! {
             number = signalled(&mut signal) => Error::Signal(number),
-            Ok(error) = async { lost.wait_for(Option::is_some).await.map(|error| error.clone()) } => {
+            Ok(error) = async { lost.wait_for(|all| !all.is_empty()).await.map(|all| all.first().cloned()) } => {
                 error.map_or(Error::Signal(15), Error::Lost)
             }
+        }
+    }
+
+    /// Waits until the lock of a node is lost, and returns why.
+    pub async fn lost_on(&self, node: &str) -> NodeError {
+        let mut lost = self.lost.subscribe();
+        let of_node = |all: &Vec<NodeError>| all.iter().find(|error| error.node == node).cloned();
+        match lost.wait_for(|all| of_node(all).is_some()).await.ok().and_then(|all| of_node(&all)) {
+            Some(error) => error,
+            // the sender is this value's own
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does work on several nodes until a signal comes; a node whose lock is lost is the work's own concern ([`Cancellation::lost_on`]).
+    ///
+    /// # Errors
+    /// Those of the work, and [`Error::Signal`].
+    pub async fn run_until_signal<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let mut signal = self.signal.clone();
+        tokio::select! {
+            biased;
+            number = signalled(&mut signal) => Err(Error::Signal(number)),
+            result = work => result,
         }
     }
 

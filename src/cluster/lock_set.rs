@@ -90,12 +90,12 @@ impl LockSet {
         }
     }
 
-    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold. `lost` is set when a lock is lost.
+    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold. A lock that is lost is added to `lost`.
     async fn attempt(
         &self,
         members: &[Member],
         attempt: u32,
-        lost: &watch::Sender<Option<NodeError>>,
+        lost: &watch::Sender<Vec<NodeError>>,
     ) -> (Vec<NodeError>, Vec<(String, Lease)>) {
         let request = self.request.clone().with("id", &format!("{}-{attempt:06}", process()));
         let answers = for_each_node(members.to_vec(), async |member: Member| {

@@ -51,14 +51,14 @@ pub fn request(cluster: &str, holder: &str, purpose: &str) -> Script {
     script(HOLD, cluster).with("holder", holder).with("pid", &pid).with("purpose", purpose)
 }
 
-/// Takes a node's lease with a [`request`]. `lost` is set if it is lost before it is released.
+/// Takes a node's lease with a [`request`]. If it is lost before it is released, that is added to `lost`.
 ///
 /// # Errors
 /// When the node does not answer, or cannot take leases.
 pub async fn take(
     transport: &Transport,
     request: &Script,
-    lost: &watch::Sender<Option<NodeError>>,
+    lost: &watch::Sender<Vec<NodeError>>,
 ) -> Result<Answer, NodeError> {
     let mut process = transport.follow(request, TAKE).await?;
     let mut stdout = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
@@ -102,7 +102,7 @@ async fn renew(
     node: String,
     mut process: Process,
     mut close: oneshot::Receiver<()>,
-    lost: watch::Sender<Option<NodeError>>,
+    lost: watch::Sender<Vec<NodeError>>,
 ) {
     let mut tick = interval(RENEWAL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -116,9 +116,7 @@ async fn renew(
                     continue;
                 }
                 let error = NodeError::failed(&node, "keep the lock", loss(&String::from_utf8_lossy(&report)));
-                lost.send_modify(|first| {
-                    first.get_or_insert(error);
-                });
+                lost.send_modify(|all| all.push(error));
                 return;
             }
             _ = tick.tick() => {

@@ -8,10 +8,14 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::event::Events;
+use crate::image::relay::package::SPOOL;
+use crate::image::relay::process;
 use crate::render;
 use crate::trace::Log;
 use anyhow::Context as _;
 use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -52,6 +56,21 @@ pub fn execute(cli: Cli) -> u8 {
         }
         _ => outcome.code,
     }
+}
+
+/// Runs as a relay on a node, without everything that is for users. Returns the exit code.
+pub fn relay() -> u8 {
+    let stream =
+        |fd: BorrowedFd<'_>| Ok::<_, std::io::Error>(tokio::fs::File::from_std(fd.try_clone_to_owned()?.into()));
+    let serve = async {
+        let (input, output) = (stream(std::io::stdin().as_fd())?, stream(std::io::stdout().as_fd())?);
+        process::run(tokio::io::BufReader::new(input), output, Path::new(SPOOL)).await
+    };
+    let Ok(runtime) = Runtime::new() else { return 1 };
+    let ended: std::io::Result<()> = runtime.block_on(serve);
+    // a read of standard input cannot be cancelled
+    runtime.shutdown_background();
+    u8::from(ended.is_err())
 }
 
 /// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all connections after it.

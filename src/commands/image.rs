@@ -2,20 +2,22 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
+use super::image_delivery::{Delivery, Origin};
 use super::output::{ImagePushNode, ImageStatusNode, NodeEntry, Nodes};
 use crate::cli::{ImagePush, ImageStatus};
-use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, host_name};
+use crate::cluster::nodes::{Member, NodeResults, Target, host_name};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Step};
 use crate::image::names::repository_and_tag;
-use crate::image::push::{Push, Receiver};
+use crate::image::push::Receiver;
 use crate::image::source::Source;
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::inventory::{IMAGE, Inventory};
 use crate::render::table::table;
-use crate::runtime::{Image, Runtime};
+use crate::runtime::Image;
 use crate::text::nodeset;
 use crate::text::units::human;
+use futures_util::FutureExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -148,13 +150,6 @@ impl SourceChoice {
     }
 }
 
-/// An engine that has the image.
-pub(super) struct Origin {
-    engine: Runtime,
-    pub(super) image: Image,
-    name: String,
-}
-
 /// `image push`.
 pub async fn push(options: &ImagePush, context: &Context) -> Result<Outcome, Error> {
     let target = &context.target;
@@ -199,21 +194,15 @@ pub(super) async fn give(
     if receivers.ok.is_empty() {
         return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
-    let source = match (from, &origin) {
-        (SourceChoice::File(path), _) => {
+    let file = match from {
+        SourceChoice::File(path) => {
             let platform = receivers.ok[0].engine.platform.clone();
             Some(session.cancellation.run(Source::from_file(path, image, &platform)).await?)
         }
-        (_, Some(Origin { engine, image: own, name })) => {
-            let is_lacking = |receiver: &Receiver| own.content.as_deref().is_none_or(|content| receiver.lacks(content));
-            match receivers.ok.iter().any(is_lacking) {
-                true => Some(session.cancellation.run(Source::from_engine(engine, image, own, name, events)).await?),
-                false => None,
-            }
-        }
-        (_, None) => None,
+        _ => None,
     };
-    deliver(image, source.as_ref(), receivers, context).await
+    let delivery = Delivery { image, origin: origin.as_ref(), context };
+    delivery.run(file, receivers).boxed().await
 }
 
 /// Returns the engine that has the image; `None` for a file.
@@ -233,7 +222,8 @@ async fn origin(
     };
     let of_receiver = |receiver: &Receiver| {
         let (engine, name) = (receiver.engine.clone(), receiver.name().to_owned());
-        receiver.image.clone().map(|image| Origin { engine, image, name })
+        let member = Some(receiver.member.clone());
+        receiver.image.clone().map(|image| Origin { engine, image, name, member })
     };
     match from {
         SourceChoice::File(_) => Ok(None),
@@ -280,7 +270,8 @@ async fn found(image: &str, members: &[Member]) -> Result<Option<Origin>, Error>
     let Some(member) = members.first() else { return Ok(None) };
     let engine = member.runtime().await?;
     let own = engine.image(image).await?;
-    Ok(own.map(|image| Origin { engine, image, name: member.node.name.clone() }))
+    let name = member.node.name.clone();
+    Ok(own.map(|image| Origin { engine, image, name, member: Some(member.clone()) }))
 }
 
 /// Returns this machine's engine, or why it gives no image.
@@ -291,7 +282,8 @@ pub(super) async fn local(image: &str, context: &Context) -> Result<Origin, Stri
         let target = Target::new(Inventory::local(&name, image), None)?;
         // an engine that is not installed here is no failure of a node
         let (quiet, _) = Events::channel();
-        found(image, &context.fleet.here().all(&target, &quiet).await?).await
+        let found = found(image, &context.fleet.here().all(&target, &quiet).await?).await?;
+        Ok(found.map(|origin| Origin { member: None, ..origin }))
     };
     match asking.await {
         Ok(origin) => origin.ok_or_else(|| "this machine does not have it".to_owned()),
@@ -300,47 +292,6 @@ pub(super) async fn local(image: &str, context: &Context) -> Result<Origin, Stri
         }
         Err(error) => Err(unusable(error.to_string())),
     }
-}
-
-/// Delivers the image to those that lack it. When the command is cancelled, the engines stop pulling, and what they have is removed.
-async fn deliver(
-    image: &str,
-    source: Option<&Source>,
-    receivers: NodeResults<Receiver>,
-    context: &Context,
-) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
-    let Context { target, events, session, .. } = context;
-    let cluster = &target.cluster().name;
-    let entry = |node: &str, sent: Option<u64>| {
-        NodeEntry::new(node, true, ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) })
-    };
-    let had_it = |receiver: &Receiver| entry(receiver.name(), receiver.is_renamed.then_some(0));
-    let Some(source) = source else {
-        let ok = receivers.ok.iter().map(had_it).collect();
-        return Ok(NodeResults { ok, failed: receivers.failed });
-    };
-    let push = Push::begin(image, source, cluster, events).await;
-    let push = push.map_err(|error| Error::Local(format!("cannot serve the image on 127.0.0.1: {error}")))?;
-    let all = receivers.ok.clone();
-    let deliver = async |receiver: Receiver| {
-        if !receiver.lacks(&source.image.content) {
-            session.progress.done(receiver.name());
-            return Ok(had_it(&receiver));
-        }
-        let sent = push.deliver(&receiver).await?;
-        session.progress.record(receiver.name(), format!("pushed {image}"));
-        session.progress.done(receiver.name());
-        events.done(receiver.name(), format!("has {image}"));
-        Ok(entry(receiver.name(), Some(sent)))
-    };
-    let delivering = async { Ok(receivers.then(events, deliver).await) };
-    let results = session.cancellation.run(delivering).await;
-    if results.is_err() {
-        for_each_node(all, async |receiver: Receiver| receiver.clean(cluster).await).await;
-    }
-    let results = results?;
-    session.progress.failed(&results.failed);
-    Ok(results)
 }
 
 pub(super) fn pushed(nodes: NodeResults<NodeEntry<ImagePushNode>>, offline: &[NodeError]) -> Outcome {

@@ -9,6 +9,7 @@ use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{NodeResults, Target, host_names};
 use crate::error::{Error, NodeError};
+use crate::image::relay::crew;
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
@@ -40,11 +41,25 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     if !dry_run {
         stop_if_asked(&plans, context)?;
         plans = end_disrupted(&inventory.cluster, plans, events).await;
+        plans = remove_relays(plans, context).await?;
         plans = apply(plans, context).await?;
     }
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
     let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
     Ok(outcome(dry_run, nodes, &offline))
+}
+
+/// Removes what pushes of images that were stopped have left.
+async fn remove_relays(plans: Plans, context: &Context) -> Result<Plans, Error> {
+    let Context { target, events, session, .. } = context;
+    let cluster = &target.cluster().name;
+    let remove = async |plan: WorkerPlan| {
+        if crew::is_left(&plan.observed.runtime.containers, cluster) {
+            crew::remove(&plan.observed.runtime.engine, cluster).await?;
+        }
+        Ok(plan)
+    };
+    session.cancellation.run(async { Ok(plans.then(events, remove).await) }).await
 }
 
 /// Applies the rules, and adds the end of disrupted jobs with `--force`.

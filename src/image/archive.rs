@@ -4,8 +4,8 @@
 use super::names::{familiar, sha256};
 use crate::runtime::image_content;
 use crate::text::digest::hex;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -53,7 +53,7 @@ pub enum Fault {
 }
 
 /// A part of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// Where it begins.
     pub offset: u64,
@@ -62,7 +62,7 @@ pub struct Extent {
 }
 
 /// How a layer is compressed, by its first bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compression {
     /// A tar archive as it is.
     None,
@@ -73,7 +73,7 @@ pub enum Compression {
 }
 
 /// A layer in an archive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedLayer {
     /// Its name there.
     pub name: String,
@@ -86,7 +86,7 @@ pub struct SavedLayer {
 }
 
 /// An image in an archive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedImage {
     /// Its configuration, whose digest is the image's id.
     pub config: Vec<u8>,

@@ -1,13 +1,14 @@
 //! The manifest of an image, by which engines find its configuration and its layers.
 
 use super::archive::Compression;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// The media type of a manifest.
 pub const MEDIA_TYPE: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
 /// What a manifest says of a blob.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// Its digest.
     pub digest: String,

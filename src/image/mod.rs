@@ -5,16 +5,20 @@
 //! not have, and verifies each by its digest. The image comes from an archive ([`archive`]) that is read in place; that of an engine
 //! is spooled first ([`source`]).
 //!
+//! Where several nodes need it, or a node has it, each node runs a [`relay`], so that this process sends it once or not at all.
+//!
 //! What a project needs besides the cluster's image is its [`setup`], or a Dockerfile ([`dockerfile`]) in place of that image, of which
 //! [`build`] makes an image on one node.
 
 pub mod archive;
 pub mod build;
 pub mod dockerfile;
+pub mod incoming;
 pub mod manifest;
 pub mod names;
 pub mod push;
 pub mod registry;
+pub mod relay;
 pub mod setup;
 pub mod source;
 pub mod status;

@@ -6,9 +6,17 @@ use sha2::{Digest as _, Sha256};
 /// The first part of the name under which an engine pulls from hvdctl.
 const TEMPORARY: &str = "hvdctl-push";
 
+/// The first part of the name of an image in which a relay runs.
+const RELAY: &str = "hvdctl-relay";
+
 /// Returns the digest of bytes, as images name it.
 pub fn sha256(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex(&Sha256::digest(bytes)))
+    sha256_name(&Sha256::digest(bytes))
+}
+
+/// Formats a SHA-256 hash as images name it.
+pub fn sha256_name(hash: &[u8]) -> String {
+    format!("sha256:{}", hex(hash))
 }
 
 /// Returns the name by which Docker shows an image, with its tag.
@@ -36,6 +44,16 @@ pub fn repository_and_tag(image: &str) -> Option<(&str, &str)> {
 pub fn temporary_repository(cluster: &str, token: &str) -> String {
     // the name of a cluster may have letters that a repository may not have
     format!("{TEMPORARY}/{}/{token}", &sha256(cluster.as_bytes())[7..15])
+}
+
+/// Returns the repository of the images in which a cluster's relays run.
+pub fn relay_repository(cluster: &str) -> String {
+    temporary_repository(cluster, "").trim_end_matches('/').replace(TEMPORARY, RELAY)
+}
+
+/// Returns whether an image is one of a cluster's relays, by its name.
+pub fn is_relay(name: &str, cluster: &str) -> bool {
+    name.strip_prefix(&relay_repository(cluster)).is_some_and(|tag| tag.starts_with(':'))
 }
 
 /// Returns whether an image has this name only while it is pushed to a node of this cluster.
@@ -78,6 +96,8 @@ mod tests {
         for other in ["app:1", "127.0.0.1:5000/app:1", "127.0.0.1/hvdctl-push/x", "hvdctl-push/app"] {
             assert!(!is_temporary(other, "Lab_1"), "{other}");
         }
+        let relay = format!("{}:0123", relay_repository("Lab_1"));
+        assert!(is_relay(&relay, "Lab_1") && !is_relay(&relay, "other") && !is_temporary(&relay, "Lab_1"), "{relay}");
         let repository = temporary_repository("Lab_1", "0123abc");
         assert!(repository.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'/')), "{repository}");
     }

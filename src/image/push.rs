@@ -1,7 +1,8 @@
-//! Gives nodes an image: each node's engine pulls it from this process, and proves that it is the same.
+//! Gives nodes an image: each node's engine pulls it, from this process or from a relay, and proves that it is the same.
 
-use super::names::{is_temporary, repository_and_tag};
+use super::names::{is_relay, is_temporary, repository_and_tag};
 use super::registry::{Guest, Registry};
+use super::relay::crew::{self, Relay};
 use super::source::Source;
 use crate::cluster::nodes::Member;
 use crate::error::{Kind, NodeError};
@@ -42,6 +43,8 @@ pub struct Receiver {
     pub is_renamed: bool,
     /// The layers of this image and of others of its repository.
     known: BTreeSet<String>,
+    /// Whether a stopped push has left a relay there.
+    has_relay: bool,
 }
 
 impl Receiver {
@@ -57,16 +60,18 @@ impl Receiver {
         let is_version = |name: &String| repository_and_tag(name).map(|(repository, _)| repository) == repository;
         let mut known: BTreeSet<String> = own.iter().flat_map(|image| image.layers.clone()).collect();
         let mut versions = 0;
+        let mut has_relay = crew::is_left(&engine.containers().await?, cluster);
         for listed in engine.images().await? {
             for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
                 engine.remove_name(name).await?;
             }
+            has_relay |= listed.names.iter().any(|name| is_relay(name, cluster));
             if versions < MAX_VERSIONS && listed.names.iter().any(is_version) {
                 versions += 1;
                 known.extend(engine.image(&listed.id).await?.into_iter().flat_map(|image| image.layers));
             }
         }
-        Ok(Receiver { member, engine, image: own, is_renamed: false, known })
+        Ok(Receiver { member, engine, image: own, is_renamed: false, known, has_relay })
     }
 
     /// Returns the node's name.
@@ -95,6 +100,26 @@ impl Receiver {
         Ok(self)
     }
 
+    /// Returns how many bytes of an image on another node it lacks, about: engines do not say how large layers are.
+    pub fn missing_bytes(&self, image: &Image) -> u64 {
+        let (all, missing) =
+            (image.layers.len(), image.layers.iter().filter(|layer| !self.known.contains(*layer)).count());
+        image.size / (all.max(1) as u64) * missing as u64
+    }
+
+    /// Returns how many bytes of a source it lacks.
+    pub fn missing_of(&self, source: &Source) -> u64 {
+        source.missing_bytes(|diff_id| self.known.contains(diff_id))
+    }
+
+    /// Removes the relay that a stopped push has left.
+    ///
+    /// # Errors
+    /// With the engine's message.
+    pub async fn remove_relay(&self, cluster: &str) -> Result<(), NodeError> {
+        if self.has_relay { crew::remove(&self.engine, cluster).await } else { Ok(()) }
+    }
+
     /// Removes what a push that was stopped has left on the node, as far as that takes no time; the next push removes the rest.
     pub async fn clean(&self, cluster: &str) {
         let clean = async {
@@ -107,6 +132,27 @@ impl Receiver {
         };
         let _ = timeout(REMOVE_LIMIT, clean).await;
     }
+}
+
+/// Returns the free bytes for images on a node, and the directory that has them.
+///
+/// # Errors
+/// If they are unknown.
+pub async fn free_space(member: &Member) -> Result<(u64, String), NodeError> {
+    let info = member.runtime().await?.info().await?;
+    let directories: Vec<String> = [Some(info.root_dir), info.image_dir].into_iter().flatten().collect();
+    let script = Script::new(SPACE).with("directories", &directories.join("\n"));
+    let operation = "read the free space for images";
+    let printed = member.transport.script(&script, operation).await?;
+    let printed = String::from_utf8_lossy(&printed);
+    let failed = |cause: String| NodeError::failed(&member.node.name, operation, cause);
+    let mut least: Option<(u64, &str)> = None;
+    for line in printed.lines().filter_map(|line| line.split_once(' ')) {
+        let free = line.0.parse().map_err(|error| failed(format!("{error}: {}", line.0)))?;
+        least = least.filter(|(other, _)| *other <= free).or(Some((free, line.1)));
+    }
+    let least = least.ok_or_else(|| failed("df printed none".into()))?;
+    Ok((least.0, least.1.to_owned()))
 }
 
 /// The push of one image to many nodes.
@@ -128,31 +174,72 @@ impl<'a> Push<'a> {
         Ok(Push { image, source, registry, pulling: Semaphore::new(CONCURRENT_PULLS), events })
     }
 
-    /// Gives a node the image. Returns how many bytes of it were sent there.
+    /// Returns what is pushed.
+    pub fn source(&self) -> &Source {
+        self.source
+    }
+
+    /// Gives a node the image, from its relay if it has one. Returns how many bytes of it were sent there.
     ///
     /// # Errors
     /// If the image is for another platform, the node has too little space, no port of it may lead here, its engine does not pull, or
     /// it then has another image.
-    pub async fn deliver(&self, receiver: &Receiver) -> Result<u64, NodeError> {
+    pub async fn deliver(&self, receiver: &Receiver, relay: Option<&Relay>) -> Result<u64, NodeError> {
         self.check_platform(receiver)?;
         self.check_space(receiver).await?;
+        let step = || self.events.begin(receiver.name(), Step::transfer(format!("pulling {}", self.image)));
+        if let Some(relay) = relay {
+            let _step = step();
+            let reference = relay.reference(&self.source.contents().manifest);
+            let lost = tokio::select! {
+                received = self.receive(receiver, &reference, || relay.received() > 0).boxed() => Ok(received),
+                cause = relay.lost() => Err(cause),
+            };
+            let removed = receiver.engine.remove_name(&reference).await;
+            match lost {
+                Ok(received) => {
+                    received?;
+                    removed?;
+                    return Ok(relay.count().await);
+                }
+                Err(cause) if self.source.is_here() => {
+                    let name = receiver.name();
+                    self.events
+                        .note(format!("{name}: the relay has ended: {cause}; {name} receives the rest from here"));
+                }
+                Err(cause) => return Err(self.failed(receiver, format!("the relay has ended: {cause}"))),
+            }
+        }
         let _permit = self.pulling.acquire().await.map_err(|error| self.failed(receiver, error))?;
-        let _step = self.events.begin(receiver.name(), Step::transfer(format!("pulling {}", self.image)));
-        let guest = self.registry.admit().map_err(|error| self.failed(receiver, error))?;
-        let exposed = self.expose(receiver).await?;
+        let _step = step();
+        let (guest, exposed) = self.admit(receiver).await?;
         let reference = guest.reference(exposed.port);
-        let received = self.receive(receiver, &guest, &reference).boxed().await;
+        let received = self.receive(receiver, &reference, || guest.sent() > 0).boxed().await;
         let removed = receiver.engine.remove_name(&reference).await;
         received?;
         removed?;
         Ok(guest.sent())
     }
 
-    /// Lets the node's engine pull, and compares what it then has.
-    async fn receive(&self, receiver: &Receiver, guest: &Guest, reference: &str) -> Result<(), NodeError> {
+    /// Lets a node, or its relay, pull from this process.
+    ///
+    /// # Errors
+    /// If no port of the node may lead here.
+    pub async fn admit(&self, receiver: &Receiver) -> Result<(Guest, Exposed), NodeError> {
+        let guest = self.registry.admit().map_err(|error| self.failed(receiver, error))?;
+        Ok((guest, self.expose(receiver).await?))
+    }
+
+    /// Lets the node's engine pull, and compares what it then has. `has_begun`: whether something was sent.
+    async fn receive(
+        &self,
+        receiver: &Receiver,
+        reference: &str,
+        has_begun: impl Fn() -> bool,
+    ) -> Result<(), NodeError> {
         let engine = &receiver.engine;
         engine.pull(reference, self.image, self.events).await.map_err(|error| match error.kind {
-            Kind::Failed if guest.sent() == 0 => error.hint(
+            Kind::Failed if !has_begun() => error.hint(
                 "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); otherwise \
                  docker save IMAGE | ssh NODE docker load",
             ),
@@ -186,26 +273,14 @@ impl<'a> Push<'a> {
 
     /// Checks that the layers that the node seems to lack fit twice: as they are received, and unpacked.
     async fn check_space(&self, receiver: &Receiver) -> Result<(), NodeError> {
-        let needed = 2 * self.source.missing_bytes(|diff_id| receiver.known.contains(diff_id));
-        let info = receiver.engine.info().await?;
-        let directories: Vec<String> = [Some(info.root_dir), info.image_dir].into_iter().flatten().collect();
-        let script = Script::new(SPACE).with("directories", &directories.join("\n"));
-        let printed = receiver.member.transport.script(&script, "read the free space for images").await?;
-        let printed = String::from_utf8_lossy(&printed);
-        let mut least: Option<(u64, &str)> = None;
-        for line in printed.lines().filter_map(|line| line.split_once(' ')) {
-            let free = line.0.parse().map_err(|error| self.failed(receiver, error))?;
-            least = least.filter(|(other, _)| *other <= free).or(Some((free, line.1)));
+        let needed = 2 * receiver.missing_of(self.source);
+        let (free, directory) = free_space(&receiver.member).await?;
+        if free >= needed {
+            return Ok(());
         }
-        match least {
-            Some((free, _)) if free >= needed => Ok(()),
-            Some((free, directory)) => {
-                let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
-                let hint = "free space on that node: docker system df, docker image prune";
-                Err(self.failed(receiver, cause).kind(Kind::NoSpace).hint(hint))
-            }
-            None => Err(self.failed(receiver, "the free space for images is unknown")),
-        }
+        let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+        let hint = "free space on that node: docker system df, docker image prune";
+        Err(self.failed(receiver, cause).kind(Kind::NoSpace).hint(hint))
     }
 
     /// Lets a port of the node lead to the registry. If sshd refuses that, the error has the lines of its configuration.

@@ -1,15 +1,18 @@
-//! A registry of one image, read-only, on this machine's 127.0.0.1: what an engine needs to pull by digest.
+//! A registry of one image, read-only: what an engine needs to pull by digest. It listens on 127.0.0.1, and a relay's also where other
+//! relays reach it.
 //!
-//! Others on this machine and on the nodes can connect as well. They get nothing: each node has a token of its own, which is in the
-//! paths of its requests and valid while its engine pulls.
+//! Others can connect as well. They get nothing: each engine has a token of its own, which is in the paths of its requests and valid
+//! while it pulls; relays have one in a header.
 
 use super::archive::Extent;
+use super::incoming::Incoming as IncomingBlob;
 use super::manifest::MEDIA_TYPE;
 use super::names::{sha256, temporary_repository};
 use crate::text::digest::hex;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use hyper::header::{ACCEPT_RANGES, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use hyper::http::response::Builder;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -37,6 +40,9 @@ const CHUNKS_AHEAD: usize = 4;
 /// The pause after a connection could not be accepted: this machine may have too many open files for a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The repository from which relays take blobs of each other.
+pub const PEERS: &str = "peers";
+
 /// The bytes of a blob.
 #[derive(Debug, Clone)]
 pub enum Stored {
@@ -44,6 +50,8 @@ pub enum Stored {
     Memory(Bytes),
     /// A part of a file.
     File(Arc<File>, Extent),
+    /// Received when it is asked for, and served meanwhile.
+    Incoming(Arc<IncomingBlob>),
 }
 
 impl Stored {
@@ -51,6 +59,7 @@ impl Stored {
         match self {
             Stored::Memory(bytes) => bytes.len() as u64,
             Stored::File(_, extent) => extent.length,
+            Stored::Incoming(blob) => blob.length(),
         }
     }
 }
@@ -78,6 +87,8 @@ struct Shared {
     contents: Contents,
     /// The bytes that were sent to each node, by its repository.
     guests: Mutex<HashMap<String, Arc<AtomicU64>>>,
+    /// The value of the header with which relays take blobs from [`PEERS`].
+    peers: Option<String>,
 }
 
 /// The permission of one node to pull, until it is dropped.
@@ -92,6 +103,11 @@ impl Guest {
     /// Returns the name under which the node's engine pulls the image, where a port of the node leads to the registry.
     pub fn reference(&self, port: u16) -> String {
         format!("127.0.0.1:{port}/{}", self.reference)
+    }
+
+    /// Returns the repository, which has the token.
+    pub fn repository(&self) -> &str {
+        &self.repository
     }
 
     /// Returns how many bytes of blobs were sent to the node.
@@ -111,6 +127,16 @@ impl Shared {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the counter of what is sent to whom a request comes from, if that may have blobs.
+    fn guest(&self, repository: &str, request: &Request<Incoming>) -> Option<Arc<AtomicU64>> {
+        if repository != PEERS {
+            return self.guests().get(repository).cloned();
+        }
+        let (expected, given) = (self.peers.as_ref()?, request.headers().get(AUTHORIZATION)?);
+        // hashes, so that the time of the comparison says nothing about the token
+        (sha256(expected.as_bytes()) == sha256(given.as_bytes())).then(Arc::default)
+    }
+
     fn answer(&self, request: &Request<Incoming>) -> Response<Payload> {
         let (path, is_head) = (request.uri().path(), request.method() == Method::HEAD);
         if !is_head && request.method() != Method::GET {
@@ -124,7 +150,7 @@ impl Shared {
                 _ => empty(StatusCode::NOT_FOUND),
             },
             Some(Route::Blob { repository, digest }) => {
-                let guest = self.guests().get(repository).cloned();
+                let guest = self.guest(repository, request);
                 let range = request.headers().get(RANGE).and_then(|range| range.to_str().ok());
                 match guest.zip(self.contents.blobs.get(digest)) {
                     Some((sent, blob)) => part(blob, range, is_head, sent),
@@ -137,16 +163,26 @@ impl Shared {
 }
 
 impl Registry {
-    /// Starts a registry for the nodes of a cluster.
+    /// Starts a registry for the nodes of a cluster on 127.0.0.1.
     ///
     /// # Errors
     /// If this machine has no free port.
     pub async fn start(contents: Contents, cluster: &str) -> io::Result<Registry> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared { digest: sha256(&contents.manifest), contents, guests: Mutex::default() });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Registry { shared, cluster: cluster.to_owned(), port, accepting })
+        let mut registry = Registry::serve(vec![listener], contents, cluster, None);
+        registry.port = port;
+        Ok(registry)
+    }
+
+    /// Serves on these sockets. `peers`: the header's value with which relays take blobs.
+    pub fn serve(listeners: Vec<TcpListener>, contents: Contents, cluster: &str, peers: Option<String>) -> Registry {
+        let digest = sha256(&contents.manifest);
+        let shared = Arc::new(Shared { digest, contents, guests: Mutex::default(), peers });
+        let accept_on = |listener| accept(listener, Arc::clone(&shared));
+        let all: Vec<_> = listeners.into_iter().map(accept_on).collect();
+        let accepting = tokio::spawn(async { drop(join_all(all).await) });
+        Registry { shared, cluster: cluster.to_owned(), port: 0, accepting }
     }
 
     /// Returns its port on this machine's 127.0.0.1.
@@ -159,14 +195,26 @@ impl Registry {
     /// # Errors
     /// If this machine has no random numbers.
     pub fn admit(&self) -> io::Result<Guest> {
-        let mut token = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut token)?;
-        let repository = temporary_repository(&self.cluster, &hex(&token));
+        Ok(self.admit_to(temporary_repository(&self.cluster, &token()?)))
+    }
+
+    /// Lets one node pull from this repository.
+    pub fn admit_to(&self, repository: String) -> Guest {
         let (shared, sent) = (Arc::clone(&self.shared), Arc::new(AtomicU64::new(0)));
         shared.guests().insert(repository.clone(), Arc::clone(&sent));
         let reference = format!("{repository}@{}", shared.digest);
-        Ok(Guest { shared, repository, sent, reference })
+        Guest { shared, repository, sent, reference }
     }
+}
+
+/// Returns a text that others cannot guess.
+///
+/// # Errors
+/// If this machine has no random numbers.
+pub fn token() -> io::Result<String> {
+    let mut token = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut token)?;
+    Ok(hex(&token))
 }
 
 impl Drop for Registry {
@@ -279,6 +327,7 @@ fn part(blob: &Stored, range: Option<&str>, is_head: bool, sent: Arc<AtomicU64>)
             Payload::of(bytes.slice(at(first)..at(first + length)))
         }
         Stored::File(file, extent) => Payload::read(file, Extent { offset: extent.offset + first, length }),
+        Stored::Incoming(blob) => Payload::follow(blob, Extent { offset: first, length }),
     };
     finish(head, Payload { sent, ..payload })
 }
@@ -290,7 +339,7 @@ fn finish(head: Builder, payload: Payload) -> Response<Payload> {
 
 /// The body of an answer.
 #[derive(Debug, Default)]
-struct Payload {
+pub(super) struct Payload {
     memory: Option<Bytes>,
     file: Option<mpsc::Receiver<io::Result<Bytes>>>,
     left: u64,
@@ -313,6 +362,24 @@ impl Payload {
                 offset += chunk.len() as u64;
                 let is_broken = read.is_err();
                 if sender.blocking_send(read.map(|()| chunk.into())).is_err() || is_broken {
+                    break;
+                }
+            }
+        });
+        Payload { left: length, file: Some(receiver), ..Payload::default() }
+    }
+
+    /// Reads a part of a blob as it is received.
+    fn follow(blob: &Arc<IncomingBlob>, Extent { mut offset, length }: Extent) -> Payload {
+        let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
+        let (blob, end) = (Arc::clone(blob), offset + length);
+        tokio::spawn(async move {
+            let mut reader = blob.reader();
+            while offset < end {
+                let part = reader.read(offset, (end - offset).min(CHUNK)).await;
+                let is_broken = part.is_err();
+                offset += part.as_ref().map_or(0, |part| part.len() as u64);
+                if sender.send(part.map(Bytes::from)).await.is_err() || is_broken {
                     break;
                 }
             }

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -24,8 +25,15 @@ pub struct Source {
     pub image: SavedImage,
     /// The digest and the bytes of each layer as engines get it, the lowest first.
     pub layers: Vec<Description>,
-    /// Its archive.
-    file: Arc<File>,
+    /// Its archive; `None` if that is on a node.
+    file: Option<Arc<File>>,
+}
+
+/// What of an image a relay that has it reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Described {
+    image: SavedImage,
+    layers: Vec<Description>,
 }
 
 /// Ends the work on another thread when it is dropped.
@@ -86,15 +94,40 @@ impl Source {
         read(sink.into_std().await, name.to_owned(), String::new(), &format!("the image of {from}")).await
     }
 
-    /// Returns what a registry serves of it.
+    /// Reads the archive that a node's engine has written to a file of the relay there.
+    ///
+    /// # Errors
+    /// As [`Source::from_file`].
+    pub async fn from_spool(file: File, image: &str) -> Result<Source, Error> {
+        read(file, image.to_owned(), String::new(), "the image of the engine").await
+    }
+
+    /// An image that a relay has.
+    pub fn from_relay(Described { image, layers }: Described) -> Source {
+        Source { image, layers, file: None }
+    }
+
+    /// Returns what [`Source::from_relay`] takes.
+    pub fn described(&self) -> Described {
+        Described { image: self.image.clone(), layers: self.layers.clone() }
+    }
+
+    /// Returns whether its layers are on this machine.
+    pub fn is_here(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Returns what a registry serves of it: without layers if they are not here.
     pub fn contents(&self) -> Contents {
         let config = Description { digest: sha256(&self.image.config), length: self.image.config.len() as u64 };
         let saved = || self.layers.iter().zip(&self.image.layers);
         let described: Vec<_> = saved().map(|(described, layer)| (described.clone(), layer.compression)).collect();
         let manifest = manifest(&config, &described).into();
-        let file = |extent: Extent| Stored::File(Arc::clone(&self.file), extent);
-        let layers = saved().map(|(described, layer)| (described.digest.clone(), file(layer.extent)));
-        let mut blobs: HashMap<String, Stored> = layers.collect();
+        let mut blobs: HashMap<String, Stored> = HashMap::new();
+        if let Some(file) = &self.file {
+            let stored = |extent: Extent| Stored::File(Arc::clone(file), extent);
+            blobs.extend(saved().map(|(described, layer)| (described.digest.clone(), stored(layer.extent))));
+        }
         blobs.insert(config.digest, Stored::Memory(self.image.config.clone().into()));
         Contents { manifest, blobs }
     }
@@ -118,7 +151,7 @@ async fn read(file: File, image: String, platform: String, shown: &str) -> Resul
             Ok::<_, Fault>(Description { digest, length: layer.extent.length })
         };
         let layers = image.layers.iter().map(describe).collect::<Result<_, _>>()?;
-        Ok::<_, Fault>(Source { image, layers, file: Arc::new(file) })
+        Ok::<_, Fault>(Source { image, layers, file: Some(Arc::new(file)) })
     });
     let read = work.await.map_err(|error| Error::Local(error.to_string()))?;
     read.map_err(|fault| Error::Local(format!("cannot read {shown}: {fault}")))

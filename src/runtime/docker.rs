@@ -15,7 +15,7 @@ use bollard::Docker;
 use bollard::errors::Error as DockerError;
 pub use build::DockerfileBuild;
 use connections::ConnectionPool;
-pub use images::{Image, ListedImage, image_content};
+pub use images::{Image, ListedImage, RootArchive, image_content};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -76,6 +76,16 @@ impl Runtime {
         runtime.version = answered.version.unwrap_or_default();
         runtime.platform = images::platform(answered.os, answered.arch);
         Ok(runtime)
+    }
+
+    /// Returns the node's name.
+    pub fn node(&self) -> &str {
+        self.transport.node()
+    }
+
+    /// Returns the path of the engine's socket on the node; `None` if it has none.
+    pub fn socket(&self) -> Option<String> {
+        self.transport.engine_socket()
     }
 
     /// Returns what the engine reports about itself.

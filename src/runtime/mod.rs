@@ -11,4 +11,4 @@ mod docker;
 pub mod progress;
 pub mod spec;
 
-pub use docker::{DockerfileBuild, EngineInfo, Image, ListedImage, Runtime, image_content};
+pub use docker::{DockerfileBuild, EngineInfo, Image, ListedImage, RootArchive, Runtime, image_content};

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
 /// The number of the form of all labels; see [`crate::model::format`].
 pub const LABEL_FORMAT: &str = "hvdctl.format";
-/// `worker`, `master`, `shell`, `helper` or `setup`.
+/// `worker`, `master`, `shell`, `helper`, `setup` or `relay`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the [`Spec`] that the container was created from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
@@ -54,6 +54,8 @@ pub enum Role {
     Helper,
     /// A short-lived container of which an image is made.
     Setup,
+    /// A container that passes an image on to other nodes.
+    Relay,
 }
 
 impl Role {
@@ -65,6 +67,7 @@ impl Role {
             Role::Shell => "shell",
             Role::Helper => "helper",
             Role::Setup => "setup",
+            Role::Relay => "relay",
         }
     }
 }
@@ -237,6 +240,23 @@ impl ContainerSpec {
         setup.spec.mounts.clear();
         setup.spec.image = image;
         setup
+    }
+
+    /// Returns a container that passes an image on. `image`: that of the relay itself; `mounts`: what it needs of the node.
+    pub fn relay(
+        cluster: &Cluster,
+        node: &Node,
+        name: String,
+        image: String,
+        command: Vec<String>,
+        mounts: Vec<Mount>,
+    ) -> ContainerSpec {
+        let mut relay =
+            ContainerSpec { name, ..ContainerSpec::new(cluster, node, GpuRequest::None, Role::Relay, command) };
+        relay.spec.image = image;
+        (relay.spec.mounts, relay.spec.extra_mounts) = (Vec::new(), mounts);
+        relay.spec.devices.clear();
+        relay
     }
 
     /// Returns the labels that identify the container.

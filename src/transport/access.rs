@@ -59,6 +59,15 @@ pub enum Engine {
     AsRoot(String),
 }
 
+impl Engine {
+    /// Returns the path of its socket; `None` if it listens elsewhere.
+    pub fn socket(&self) -> Option<&str> {
+        let (Engine::Direct(host) | Engine::AsRoot(host)) = self;
+        let host = if host.is_empty() { SYSTEM } else { host };
+        host.strip_prefix("unix://")
+    }
+}
+
 impl Default for Engine {
     fn default() -> Engine {
         Engine::AsRoot(SYSTEM.to_owned())

@@ -179,6 +179,11 @@ impl Transport {
         Ok(Exposed { port: forward.as_ref().map_or(port, |forward| forward.port), _forward: forward })
     }
 
+    /// Returns the path of the engine's socket; `None` if it listens elsewhere.
+    pub fn engine_socket(&self) -> Option<String> {
+        self.access.engine.socket().map(str::to_owned)
+    }
+
     /// Returns the node's name.
     pub fn node(&self) -> &str {
         &self.node

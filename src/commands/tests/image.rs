@@ -1,7 +1,7 @@
 //! `image status` and `image push`, with nodes whose engines pull from hvdctl's registry over real sockets.
 
 use super::*;
-use crate::image::names::sha256;
+use crate::image::names::{relay_repository, sha256};
 use crate::inventory::Pull;
 use crate::runtime::credentials;
 use crate::transport::node::scripted::{FORWARD, Fault};
@@ -343,4 +343,49 @@ async fn an_image_that_hvdctl_has_built_is_asked_of_no_registry() {
     let done = hvdctl_on(&nodes, inventory, "up", mpsc::unbounded_channel().1).await;
     done.code(1).complains(&["the image hvdctl/lab:1f0c is on no selected node"]);
     assert_eq!(nodes.count("docker pull"), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_relays_of_a_stopped_push_have_left_is_removed_by_the_next_command() {
+    let (nodes, dir) = (two_up().await, tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    let push = format!("image push app:1 --from {}", file.display());
+    let left = |cluster: &str| (format!("{}:0123", relay_repository(cluster)), format!("hvdctl-relay-{cluster}-0"));
+    for line in [&push, &push, "up", "down"] {
+        nodes.edit("node2", |state| {
+            for (image, container) in ["lab", "other"].map(left) {
+                let cluster = container.split('-').nth(2).unwrap();
+                state.containers.retain(|other| other.name != container);
+                state.add(&container, &[("hvdctl.cluster", cluster), ("hvdctl.role", "relay")]);
+                state.pulled.insert(image, json!({ "Id": "sha256:00" }));
+            }
+        });
+        hvdctl(&nodes, line).await.code(0);
+        let state = nodes.state("node2");
+        let has = |(image, container): (String, String)| {
+            [state.pulled.contains_key(&image), state.container(&container).is_some()]
+        };
+        assert_eq!([has(left("lab")), has(left("other"))], [[false; 2], [true; 2]], "after {line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_goes_on_without_a_node_whose_lease_is_lost() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    nodes.fault("node1", "docker pull", Fault::Late(Duration::from_secs(30)));
+    nodes.fault("node2", "docker pull", Fault::Late(Duration::from_secs(30)));
+    let other = nodes.clone();
+    nodes.watch(move |moment| {
+        if moment.node == "node2" && moment.call.starts_with("docker pull") {
+            other.edit("node2", |state| state.lease = None);
+        }
+    });
+    let done = push(&nodes, &file, "").await;
+    done.code(3).says(&["node1: pushed"]).complains(&["node2: cannot keep the lock: "]);
+    nodes.unwatch();
+    nodes.repair();
+    assert_eq!(NODES.map(|node| names(&nodes, node)), [vec!["app:1".to_owned()], Vec::new()]);
+    push(&nodes, &file, "").await.code(0).says(&["node1: unchanged\n", "node2: pushed"]);
+    assert_given_back(&nodes, "after the pushes");
 }

@@ -134,6 +134,17 @@ impl Runtime {
         self.call("stop the job", killed).await.map(drop)
     }
 
+    /// Kills a container's processes, and waits for their end; a missing or stopped container is no error.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message.
+    pub async fn kill(&self, id: &str) -> Result<(), NodeError> {
+        let options = query::StopContainerOptionsBuilder::new().t(0).build();
+        // 304: it is not running
+        let killed = none_for(&[304, 404], self.docker.stop_container(id, Some(options)));
+        self.call(&format!("stop {id}"), killed).await.map(drop)
+    }
+
     /// Waits without a time-out until a container has exited. Returns its exit code, or `None` if it was removed before.
     ///
     /// # Errors

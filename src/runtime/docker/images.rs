@@ -11,6 +11,7 @@ use bollard::auth::DockerCredentials;
 use bollard::models::ImageInspect;
 use bollard::query_parameters as query;
 use futures_util::StreamExt;
+use hyper::body::Bytes;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -21,6 +22,20 @@ const MAX_SILENCE: Duration = Duration::from_secs(300);
 
 /// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
 const EXPORT_SILENCE: Duration = Duration::from_secs(900);
+
+/// The longest time in which an engine receives and stores an image of some megabytes.
+const IMPORT_LIMIT: Duration = Duration::from_secs(300);
+/// The same from a URL, behind which a firewall may drop what it asks.
+const URL_LIMIT: Duration = Duration::from_secs(60);
+
+/// The archive of a root file system.
+#[derive(Debug)]
+pub enum RootArchive<'a> {
+    /// The archive itself, which may be compressed.
+    Bytes(Bytes),
+    /// Where the engine gets it.
+    Url(&'a str),
+}
 
 /// An image on a node.
 #[derive(Debug, Clone, Default)]
@@ -131,6 +146,29 @@ impl Runtime {
     pub async fn remove_name(&self, name: &str) -> Result<(), NodeError> {
         let removed = none_for(&[404], self.docker.remove_image(name, None::<query::RemoveImageOptions>, None));
         self.call(&format!("remove the image {name}"), removed).await.map(drop)
+    }
+
+    /// Makes an image of one layer from the archive of a root file system, as `docker import` does.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message.
+    pub async fn import(&self, name: &str, archive: RootArchive<'_>) -> Result<(), NodeError> {
+        let (repository, tag) = name.rsplit_once(':').unwrap_or((name, "latest"));
+        let (source, body, limit) = match archive {
+            RootArchive::Bytes(bytes) => ("-", Some(bollard::body_full(bytes)), IMPORT_LIMIT),
+            RootArchive::Url(url) => (url, None, URL_LIMIT),
+        };
+        let options = query::CreateImageOptionsBuilder::new().from_src(source).repo(repository).tag(tag).build();
+        let mut messages = std::pin::pin!(self.docker.create_image(Some(options), body, None));
+        let import = async {
+            while let Some(update) = messages.next().await {
+                update?;
+            }
+            Ok(())
+        };
+        let (node, operation) = (self.transport.node(), format!("make the image {name}"));
+        let imported = self.transport.in_time(import, &operation, limit).await?;
+        imported.map_err(|error| explain(node, &operation, &error))
     }
 
     /// Writes an image as an archive, as `docker save` does, and reports progress. `size`: its bytes, as far as they are known.

@@ -38,9 +38,9 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         user: Some("0:0".into()),
         working_dir: Some(if workspace.is_some() { WORKSPACE } else { "/" }.into()),
         env: unless_empty(container.env.clone()),
-        // a shell's container lives as long as hvdctl is attached to its main process
-        open_stdin: Some(*role == Role::Shell),
-        stdin_once: Some(*role == Role::Shell),
+        // these live as long as hvdctl is attached to their main process
+        open_stdin: Some(matches!(role, Role::Shell | Role::Relay)),
+        stdin_once: Some(matches!(role, Role::Shell | Role::Relay)),
         // hvdctl stops a job by SIGTERM, which its supervisor distinguishes from an engine that shuts down
         stop_signal: (*role == Role::Master).then(|| "SIGUSR1".into()),
         // seconds; more than the job supervisor takes when a node is lost

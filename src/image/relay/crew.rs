@@ -1,0 +1,391 @@
+//! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and removes them.
+
+use super::chain::{predecessors, stall_limit};
+use super::package::{self, ARGUMENT, PROGRAM, Package};
+use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request, Upstream};
+use crate::cluster::nodes::{Member, facts};
+use crate::error::NodeError;
+use crate::event::{Events, Step};
+use crate::image::names::{is_relay, relay_repository, sha256, temporary_repository};
+use crate::image::registry::{Guest, PEERS, token};
+use crate::image::source::Source;
+use crate::inventory::Inventory;
+use crate::node::network;
+use crate::runtime::container::ContainerSummary;
+use crate::runtime::progress::TransferProgress;
+use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
+use crate::runtime::{Image, RootArchive, Runtime};
+use crate::transport::node::{Dialogue, Exposed};
+use hyper::body::Bytes;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Where a relay finds the socket of its node's engine.
+const SOCKET: &str = "/engine.sock";
+
+/// The time between two questions how far a relay is.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The longest time until a relay answers, and until a container of one runs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The longest time without a byte of an image that an engine exports.
+const EXPORT_SILENCE: Duration = Duration::from_secs(900);
+
+/// What all relays of a push have in common.
+pub struct Crew<'a> {
+    inventory: &'a Inventory,
+    /// The content of the image that is pushed: a container of another one has nothing of use.
+    content: &'a str,
+    platform: String,
+    archive: Bytes,
+    libraries: Vec<PathBuf>,
+    /// The digest of the only layer of the relays' own image, and its name.
+    layer: String,
+    image: String,
+    /// Where engines get the archive of that image from a relay that runs.
+    url: OnceLock<String>,
+    authorization: String,
+    events: &'a Events,
+}
+
+/// A relay that runs.
+pub struct Relay {
+    node: String,
+    engine: Runtime,
+    repository: String,
+    own: u16,
+    peers: SocketAddr,
+    line: Arc<Mutex<Dialogue>>,
+    heard: watch::Receiver<Heard>,
+    asking: JoinHandle<()>,
+    /// What leads from the node to this process.
+    operator: Option<(Guest, Exposed)>,
+}
+
+/// What was heard of a relay.
+#[derive(Debug, Clone, Default)]
+struct Heard {
+    report: Report,
+    /// Why it answers no more.
+    lost: Option<String>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // with the conversation the relay ends
+        self.asking.abort();
+    }
+}
+
+impl<'a> Crew<'a> {
+    /// Prepares relays for a push.
+    ///
+    /// # Errors
+    /// If no engine runs this program, or it cannot be read.
+    pub async fn new(inventory: &'a Inventory, content: &'a str, events: &'a Events) -> io::Result<Crew<'a>> {
+        let platform = package::platform().ok_or_else(|| io::Error::other("no engine runs this hvdctl"))?;
+        let Package { libraries, archive, digest: layer } =
+            tokio::task::spawn_blocking(Package::make).await.map_err(io::Error::other)??;
+        let image = format!("{}:{}", relay_repository(&inventory.cluster.name), &layer[7..19]);
+        let authorization = format!("Bearer {}", token()?);
+        let (archive, url) = (archive.into(), OnceLock::new());
+        Ok(Crew { inventory, content, platform, archive, libraries, layer, image, url, authorization, events })
+    }
+
+    /// Starts the relay of a node. With `has_image` it can export that of the node's engine.
+    ///
+    /// # Errors
+    /// If the node cannot run it, or it does not answer.
+    pub async fn start(&self, member: &Member, has_image: bool) -> Result<Relay, NodeError> {
+        let (node, cluster) = (&member.node, &self.inventory.cluster);
+        let failed = |cause: String| NodeError::failed(&node.name, "start a relay", cause);
+        let engine = member.runtime().await?;
+        if engine.platform != self.platform {
+            return Err(failed(format!("this hvdctl is for {}, the node is {}", self.platform, engine.platform)));
+        }
+        let _step = self.events.begin(&node.name, Step::write("starting a relay"));
+        let address = network::place(self.inventory, node, &facts(cluster, member).await?).map_err(failed)?.address;
+        let socket = engine.socket().filter(|_| has_image);
+        let spec = self.spec(member, socket);
+        self.prepare(&engine, &spec).await?;
+        let process = engine.start_attached(&spec.name, "start a relay").await?;
+        let line = Arc::new(Mutex::new(Dialogue::new(process)));
+        let random = token().map_err(|error| failed(error.to_string()))?;
+        let repository = temporary_repository(&cluster.name, &random);
+        let listen = Request::Listen {
+            address,
+            cluster: cluster.name.clone(),
+            repository: repository.clone(),
+            authorization: self.authorization.clone(),
+        };
+        let (own, peers) = match ask(&line, &listen).await.map_err(failed)? {
+            Answer::Listening { own, peers } => (own, SocketAddr::new(address, peers)),
+            other => return Err(failed(format!("it answered {other:?}"))),
+        };
+        if self.url.get().is_none() {
+            let offer = Request::OfferPackage { address, libraries: self.libraries.clone() };
+            // without it every engine gets the image from here
+            if let Ok(Answer::Offered { url }) = ask(&line, &offer).await {
+                let _ = self.url.set(url);
+            }
+        }
+        let (sender, heard) = watch::channel(Heard::default());
+        let asking = tokio::spawn(watch_over(Arc::clone(&line), sender, node.name.clone(), self.events.clone()));
+        let node = node.name.clone();
+        Ok(Relay { node, engine, repository, own, peers, line, heard, asking, operator: None })
+    }
+
+    fn spec(&self, member: &Member, socket: Option<String>) -> ContainerSpec {
+        let cluster = &self.inventory.cluster;
+        let content: String = self.content.chars().rev().take(12).collect();
+        let name = format!("hvdctl-relay-{}-{content}", cluster.name);
+        let command = [PROGRAM, ARGUMENT].map(str::to_owned).to_vec();
+        let mounts = socket.map(|source| Mount { source, target: SOCKET.into(), read_only: false });
+        let mounts = mounts.into_iter().collect();
+        ContainerSpec::relay(cluster, &member.node, name, self.image.clone(), command, mounts)
+    }
+
+    /// Creates the container of a relay. One that a stopped push has left is used again: it has what that has received.
+    async fn prepare(&self, engine: &Runtime, spec: &ContainerSpec) -> Result<(), NodeError> {
+        let mut is_there = false;
+        for container in engine.containers().await? {
+            if !container.is(Role::Relay) || !container.belongs_to(&self.inventory.cluster.name) {
+                continue;
+            }
+            if container.name == spec.name && container.label(LABEL_SPEC) == Some(&spec.spec.hash()) {
+                engine.kill(&container.id).await?;
+                is_there = true;
+            } else {
+                engine.remove(&container.id).await?;
+            }
+        }
+        self.import(engine).await?;
+        if !is_there {
+            engine.create(spec).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives an engine the relays' own image: from a relay that runs, which saves this machine's link, else from here. It runs as root,
+    /// and not everyone on the nodes' network is to choose what does: its digest is verified.
+    async fn import(&self, engine: &Runtime) -> Result<(), NodeError> {
+        if self.is_intact(engine).await? {
+            return Ok(());
+        }
+        if let Some(url) = self.url.get()
+            && engine.import(&self.image, RootArchive::Url(url)).await.is_ok()
+            && self.is_intact(engine).await?
+        {
+            return Ok(());
+        }
+        engine.import(&self.image, RootArchive::Bytes(self.archive.clone())).await?;
+        match self.is_intact(engine).await? {
+            true => Ok(()),
+            false => {
+                let cause = format!("the engine made another layer of it than {}", self.layer);
+                Err(NodeError::failed(engine.node(), "start a relay", cause))
+            }
+        }
+    }
+
+    async fn is_intact(&self, engine: &Runtime) -> Result<bool, NodeError> {
+        match engine.image(&self.image).await? {
+            Some(image) if image.layers == [self.layer.as_str()] => Ok(true),
+            Some(_) => engine.remove_name(&self.image).await.map(|()| false),
+            None => Ok(false),
+        }
+    }
+
+    /// Lets the relay of a node spool the image that the node's engine has.
+    ///
+    /// # Errors
+    /// If the engine does not export it.
+    pub async fn export(&self, relay: &Relay, image: &Image, name: &str) -> Result<Source, NodeError> {
+        let failed = |cause: String| NodeError::failed(&relay.node, &format!("export the image {name}"), cause);
+        let request = Request::Export { socket: SOCKET.into(), image: name.to_owned() };
+        ask(&relay.line, &request).await.map_err(failed)?;
+        let mut transfer = TransferProgress::new(&relay.node, self.events);
+        let mut heard = relay.heard.clone();
+        loop {
+            let before = heard.borrow_and_update().clone();
+            if let Some(cause) = before.lost {
+                return Err(failed(cause));
+            }
+            match before.report.image {
+                Some(Exported::Image(described)) => return Ok(Source::from_relay(described)),
+                Some(Exported::Failed { cause }) => return Err(failed(cause)),
+                None => {}
+            }
+            let done = before.report.exported;
+            transfer.report(&format!("exporting {name}"), done, image.size.max(done));
+            let is_new = |now: &Heard| now.report.exported > done || now.report.image.is_some() || now.lost.is_some();
+            let late = |_| failed(format!("no progress for {} s", EXPORT_SILENCE.as_secs()));
+            timeout(EXPORT_SILENCE, heard.wait_for(is_new)).await.map_err(late)?.map_err(|e| failed(e.to_string()))?;
+        }
+    }
+
+    /// Tells relays their sources: each receives from those before it, and from what they begin with. That is `origin`, or this process
+    /// where a port of the node may lead to it. Returns the failures of those that do not answer.
+    pub async fn link(&self, relays: &[Relay], origin: Option<&Relay>, source: &Source) -> Vec<NodeError> {
+        let manifest = source.contents().manifest;
+        let mut failed = Vec::new();
+        for (position, relay) in relays.iter().enumerate() {
+            let peer = |other: &Relay| Upstream {
+                name: other.node.clone(),
+                address: other.peers,
+                repository: PEERS.into(),
+                authorization: Some(self.authorization.clone()),
+            };
+            let operator = relay.operator.as_ref().map(|(guest, exposed)| Upstream {
+                name: "the operator".into(),
+                address: (Ipv4Addr::LOCALHOST, exposed.port).into(),
+                repository: guest.repository().to_owned(),
+                authorization: None,
+            });
+            let mut upstreams: Vec<Upstream> = predecessors(position).into_iter().map(|at| peer(&relays[at])).collect();
+            upstreams.extend(origin.map(peer).or(operator));
+            if let Err(cause) = relay.serve(&manifest, source, upstreams, stall_limit(position)).await {
+                failed.push(NodeError::failed(&relay.node, "start a relay", cause));
+            }
+        }
+        failed
+    }
+
+    /// Ends a relay and removes what it leaves on its node.
+    ///
+    /// # Errors
+    /// With the engine's message.
+    pub async fn end(&self, relay: Relay) -> Result<(), NodeError> {
+        let engine = relay.engine.clone();
+        drop(relay);
+        remove(&engine, &self.inventory.cluster.name).await
+    }
+}
+
+impl Relay {
+    /// Returns the name of its node.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Lets it receive from this process, too.
+    pub fn connect(&mut self, guest: Guest, exposed: Exposed) {
+        self.operator = Some((guest, exposed));
+    }
+
+    /// Returns whether it may receive from this process.
+    pub fn is_connected(&self) -> bool {
+        self.operator.is_some()
+    }
+
+    /// Returns the name under which its node's engine pulls the image with this manifest.
+    pub fn reference(&self, manifest: &[u8]) -> String {
+        format!("127.0.0.1:{}/{}@{}", self.own, self.repository, sha256(manifest))
+    }
+
+    /// Returns the bytes that it has received, as it last reported.
+    pub fn received(&self) -> u64 {
+        self.heard.borrow().report.received
+    }
+
+    /// Asks it how many bytes it has received.
+    pub async fn count(&self) -> u64 {
+        match ask(&self.line, &Request::Status).await {
+            Ok(Answer::Status(report)) => report.received,
+            _ => self.received(),
+        }
+    }
+
+    /// Returns the bytes that this process has sent to it.
+    pub fn from_operator(&self) -> u64 {
+        self.operator.as_ref().map_or(0, |(guest, _)| guest.sent())
+    }
+
+    /// Waits until it answers no more, and returns why.
+    pub async fn lost(&self) -> String {
+        let mut heard = self.heard.clone();
+        let lost = heard.wait_for(|heard| heard.lost.is_some()).await;
+        lost.ok().and_then(|heard| heard.lost.clone()).unwrap_or_default()
+    }
+
+    async fn serve(
+        &self,
+        manifest: &[u8],
+        source: &Source,
+        upstreams: Vec<Upstream>,
+        stall: Duration,
+    ) -> Result<(), String> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
+        let (manifest, config, layers) = (text(manifest)?, text(&source.image.config)?, source.layers.clone());
+        let request = Request::Serve { manifest, config, layers, upstreams, stall_s: stall.as_secs() };
+        ask(&self.line, &request).await.map(drop)
+    }
+}
+
+/// Sends a request to a relay.
+async fn ask(line: &Mutex<Dialogue>, request: &Request) -> Result<Answer, String> {
+    let request = serde_json::to_string(request).map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    let take = |line: &str| {
+        line.clone_into(&mut answer);
+        true
+    };
+    line.lock().await.ask(&request, ANSWER_LIMIT, take).await?;
+    match serde_json::from_str(&answer) {
+        Ok(Answer::Failed { cause }) => Err(cause),
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(format!("{error}: {answer}")),
+    }
+}
+
+/// Asks a relay how far it is, again and again: it ends if it hears nothing.
+async fn watch_over(line: Arc<Mutex<Dialogue>>, heard: watch::Sender<Heard>, node: String, events: Events) {
+    const { assert!(PERIOD.as_secs() + ANSWER_LIMIT.as_secs() < MAX_SILENCE.as_secs()) };
+    loop {
+        sleep(PERIOD).await;
+        match ask(&line, &Request::Status).await {
+            Ok(Answer::Status(report)) => {
+                report.troubles.iter().for_each(|trouble| events.note(format!("{node}: relay: {trouble}")));
+                heard.send_modify(|heard| {
+                    let image = report.image.clone().or(heard.report.image.take());
+                    heard.report = Report { image, ..report };
+                });
+            }
+            Ok(_) => {}
+            Err(cause) => {
+                heard.send_modify(|heard| heard.lost = Some(cause));
+                return;
+            }
+        }
+    }
+}
+
+/// Returns whether a node has relays of a cluster, by its containers: those of a push that was stopped.
+pub fn is_left(containers: &[ContainerSummary], cluster: &str) -> bool {
+    containers.iter().any(|container| container.is(Role::Relay) && container.belongs_to(cluster))
+}
+
+/// Removes the relays of a cluster from a node that is locked: containers with what they have received, and images.
+///
+/// # Errors
+/// With the engine's message.
+pub async fn remove(engine: &Runtime, cluster: &str) -> Result<(), NodeError> {
+    for container in engine.containers().await? {
+        if container.is(Role::Relay) && container.belongs_to(cluster) {
+            engine.remove(&container.id).await?;
+        }
+    }
+    for listed in engine.images().await? {
+        for name in listed.names.iter().filter(|name| is_relay(name, cluster)) {
+            engine.remove_name(name).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Forms the relays of a push to a chain. Nodes without a relay receive from this process, and a note says why.
+
+use super::chain::{Offer, pays};
+use super::crew::{Crew, Relay};
+use super::package;
+use crate::cluster::nodes::{Member, for_each_node};
+use crate::error::NodeError;
+use crate::event::Events;
+use crate::image::push::{Push, Receiver, free_space};
+use crate::image::source::Source;
+use crate::inventory::Inventory;
+use crate::runtime::Image;
+use crate::text::units::human;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest time that a cancelled push takes to remove the relay that had the image.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A push that may use relays.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    /// The cluster.
+    pub inventory: &'a Inventory,
+    /// The image's name.
+    pub image: &'a str,
+    /// Its content.
+    pub content: &'a str,
+    /// The nodes that lack it.
+    pub receivers: &'a [Receiver],
+    /// The node that has it, and the image there.
+    pub origin: Option<(&'a Member, &'a Image)>,
+    /// Where progress is shown.
+    pub events: &'a Events,
+}
+
+/// The relays of a push.
+pub struct Chain<'a> {
+    crew: Crew<'a>,
+    plan: Plan<'a>,
+    /// Those of the receivers: each receives from the ones before it.
+    relays: Vec<Relay>,
+    /// That of the node that has the image.
+    origin: Option<Relay>,
+}
+
+impl<'a> Plan<'a> {
+    /// Returns how many bytes a receiver lacks, about.
+    fn missing(&self, source: Option<&Source>, receiver: &Receiver) -> u64 {
+        match (source, self.origin) {
+            (Some(source), _) => receiver.missing_of(source),
+            (None, Some((_, image))) => receiver.missing_bytes(image),
+            (None, None) => 0,
+        }
+    }
+
+    /// Starts relays if they save bytes. If a node has the image, its relay reads it there; else `source` is the image on this machine.
+    pub async fn start(self, source: Option<&Source>) -> Option<(Chain<'a>, Option<Source>)> {
+        let Plan { receivers, events, .. } = self;
+        let unusable = |cause: String| events.note(format!("the image goes through this machine: {cause}"));
+        let relay = package::size().map_err(|error| unusable(error.to_string())).ok()?;
+        let missing = |receiver: &Receiver| self.missing(source, receiver);
+        let most = receivers.iter().map(missing).max()?;
+        let on_node = self.origin.map(|(_, image)| image.size);
+        if !pays(Offer { receivers: receivers.len() as u64, missing: most, on_node, relay }) {
+            return None;
+        }
+        let crew = Crew::new(self.inventory, self.content, events).await;
+        let crew = crew.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
+        // the engines of the other nodes get the relay from the first one
+        let origin = self.start_origin(&crew).await;
+        let (first, others) = receivers.split_at(usize::from(origin.is_none()));
+        let start = async |receiver: Receiver| self.start_at(&crew, &receiver, missing(&receiver)).await;
+        let mut started = for_each_node(first.to_vec(), start).await;
+        let others = async { for_each_node(others.to_vec(), start).await };
+        let (others, origin) = tokio::join!(others, self.export(&crew, origin));
+        started.extend(others);
+        let mut relays = Vec::new();
+        for result in started {
+            match result {
+                Ok(relay) => relays.push(relay),
+                Err(error) => events.note(format!("{error}\n  {} receives the image from this machine", error.node)),
+            }
+        }
+        let (origin, exported) = origin.unzip();
+        Some((Chain { crew, plan: self, relays, origin }, exported))
+    }
+
+    async fn start_at(&self, crew: &Crew<'a>, receiver: &Receiver, missing: u64) -> Result<Relay, NodeError> {
+        // as they are received by the relay, by the engine, and unpacked
+        check_space(&receiver.member, missing.saturating_mul(3)).await?;
+        crew.start(&receiver.member, false).await
+    }
+
+    async fn start_origin(&self, crew: &Crew<'a>) -> Option<Relay> {
+        let (member, image) = self.origin?;
+        let started = async {
+            check_space(member, image.size).await?;
+            crew.start(member, true).await
+        };
+        started.await.map_err(|error| self.without_origin(&error)).ok()
+    }
+
+    async fn export(&self, crew: &Crew<'a>, origin: Option<Relay>) -> Option<(Relay, Source)> {
+        let (relay, (_, image)) = origin.zip(self.origin)?;
+        match crew.export(&relay, image, self.image).await {
+            Ok(source) => Some((relay, source)),
+            Err(error) => {
+                self.without_origin(&error);
+                let _ = crew.end(relay).await;
+                None
+            }
+        }
+    }
+
+    fn without_origin(&self, error: &NodeError) {
+        self.events.note(format!("{error}\n  the image goes through this machine"));
+    }
+}
+
+async fn check_space(member: &Member, needed: u64) -> Result<(), NodeError> {
+    let (free, directory) = free_space(member).await?;
+    if free >= needed {
+        return Ok(());
+    }
+    let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+    Err(NodeError::failed(&member.node.name, "start a relay", cause))
+}
+
+impl Chain<'_> {
+    /// Tells the relays from where they receive. Those that have no source end.
+    pub async fn link(&mut self, push: &Push<'_>) {
+        let Plan { receivers, events, .. } = self.plan;
+        let source = push.source();
+        if source.is_here() {
+            let admit = async |relay: Relay| {
+                let receiver = receivers.iter().find(|receiver| receiver.name() == relay.node());
+                let admitted = match receiver {
+                    Some(receiver) => Some(push.admit(receiver).await),
+                    None => None,
+                };
+                (relay, admitted)
+            };
+            let admitted = for_each_node(std::mem::take(&mut self.relays), admit).await;
+            for (mut relay, admitted) in admitted {
+                match admitted {
+                    Some(Ok((guest, exposed))) => relay.connect(guest, exposed),
+                    Some(Err(error)) => events.note(format!("{error}\n  it receives only from other nodes")),
+                    None => {}
+                }
+                self.relays.push(relay);
+            }
+            self.relays.sort_by_key(|relay| !relay.is_connected());
+            if self.relays.first().is_some_and(|first| !first.is_connected()) {
+                self.remove(|_| false).await;
+            }
+        }
+        let failed = self.crew.link(&self.relays, self.origin.as_ref(), source).await;
+        failed.iter().for_each(|error| events.note(error.to_string()));
+        self.remove(|relay| failed.iter().all(|error| error.node != relay.node())).await;
+    }
+
+    /// Returns the relay of a node.
+    pub fn of(&self, node: &str) -> Option<&Relay> {
+        self.relays.iter().find(|relay| relay.node() == node)
+    }
+
+    /// Returns how many bytes this process sent to the relays, and how many these received.
+    pub fn sums(&self) -> (u64, u64) {
+        let sum = |of: fn(&Relay) -> u64| self.relays.iter().map(of).sum();
+        (sum(Relay::from_operator), sum(Relay::received))
+    }
+
+    /// Ends the relays, and removes those of these nodes; the others keep what they have received for the next push.
+    pub async fn end(mut self, done: &[&str]) {
+        if let Some(origin) = self.origin.take() {
+            let _ = timeout(REMOVE_LIMIT, self.crew.end(origin)).await;
+        }
+        self.remove(|relay| !done.contains(&relay.node())).await;
+    }
+
+    async fn remove(&mut self, is_kept: impl Fn(&Relay) -> bool) {
+        let (kept, removed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.relays).into_iter().partition(is_kept);
+        self.relays = kept;
+        let ended = for_each_node(removed, async |relay| self.crew.end(relay).await).await;
+        ended.into_iter().filter_map(Result::err).for_each(|error| self.plan.events.note(error.to_string()));
+    }
+}

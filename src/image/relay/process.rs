@@ -1,0 +1,209 @@
+//! What a relay does: it answers requests on its standard input until that ends, and serves meanwhile.
+
+use super::fetch::{Sources, part};
+use super::package::root;
+use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request};
+use crate::image::incoming::Incoming;
+use crate::image::names::sha256;
+use crate::image::registry::{Contents, Guest, Payload, Registry, Stored};
+use crate::image::source::Source;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
+const EXPORT_SILENCE: Duration = Duration::from_secs(900);
+
+/// The most bytes of a request: the configuration of an image is in one.
+const MAX_REQUEST: u64 = 64 << 20;
+
+/// A relay. What it does ends when it is dropped.
+#[derive(Default)]
+struct Relay {
+    spool: PathBuf,
+    /// Where it listens, until it has something to serve.
+    listening: Option<Listening>,
+    serving: Option<(Registry, Guest)>,
+    /// What serves its own image.
+    package: Option<(Registry, Guest)>,
+    sources: Arc<Sources>,
+    receiving: JoinSet<()>,
+    exported: Arc<AtomicU64>,
+    export: Option<JoinHandle<io::Result<Source>>>,
+}
+
+struct Listening {
+    sockets: Vec<TcpListener>,
+    cluster: String,
+    repository: String,
+    authorization: String,
+}
+
+/// Runs a relay until its input ends, or nothing comes for [`MAX_SILENCE`]. `spool`: the directory for what it receives.
+///
+/// # Errors
+/// If its streams break.
+pub async fn run(
+    mut input: impl AsyncBufRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+    spool: &Path,
+) -> io::Result<()> {
+    let mut relay = Relay { spool: spool.to_owned(), ..Relay::default() };
+    loop {
+        let mut line = String::new();
+        let mut limited = tokio::io::AsyncReadExt::take(&mut input, MAX_REQUEST);
+        match timeout(MAX_SILENCE, limited.read_line(&mut line)).await {
+            Ok(Ok(1..)) => {}
+            Ok(Ok(0)) | Err(_) => return Ok(()),
+            Ok(Err(error)) => return Err(error),
+        }
+        let answered = match serde_json::from_str(&line) {
+            Ok(request) => relay.answer(request).await,
+            Err(error) => Err(io::Error::other(error)),
+        };
+        let answer = answered.unwrap_or_else(|error| Answer::Failed { cause: error.to_string() });
+        let mut line = serde_json::to_vec(&answer)?;
+        line.push(b'\n');
+        output.write_all(&line).await?;
+        output.flush().await?;
+    }
+}
+
+impl Relay {
+    async fn answer(&mut self, request: Request) -> io::Result<Answer> {
+        match request {
+            Request::Listen { address, cluster, repository, authorization } => {
+                let own = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0)).await?;
+                let peers = TcpListener::bind((address, 0)).await?;
+                let ports = (own.local_addr()?.port(), peers.local_addr()?.port());
+                let sockets = vec![own, peers];
+                self.listening = Some(Listening { sockets, cluster, repository, authorization });
+                Ok(Answer::Listening { own: ports.0, peers: ports.1 })
+            }
+            Request::OfferPackage { address, libraries } => self.offer_package(address, libraries).await,
+            Request::Export { socket, image } => {
+                let (spool, exported) = (self.spool.clone(), Arc::clone(&self.exported));
+                self.export = Some(tokio::spawn(export(socket, image, spool, exported)));
+                Ok(Answer::Done)
+            }
+            Request::Serve { manifest, config, layers, upstreams, stall_s } => {
+                let sources = Arc::new(Sources::new(upstreams, Duration::from_secs(stall_s)));
+                self.sources = Arc::clone(&sources);
+                let config = Stored::Memory(config.into());
+                let mut blobs = HashMap::new();
+                if let Stored::Memory(bytes) = &config {
+                    blobs.insert(sha256(bytes), config.clone());
+                }
+                let digests: Vec<&str> = layers.iter().map(|layer| layer.digest.as_str()).collect();
+                clean(&self.spool, &digests)?;
+                for layer in &layers {
+                    let path = self.spool.join(file_name(&layer.digest)?);
+                    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+                    let blob = Incoming::new(&layer.digest, layer.length, file)?;
+                    self.receiving.spawn(Arc::clone(&sources).provide(Arc::clone(&blob)));
+                    blobs.insert(layer.digest.clone(), Stored::Incoming(blob));
+                }
+                self.serve(Contents { manifest: manifest.into(), blobs })?;
+                Ok(Answer::Done)
+            }
+            Request::Status => Ok(Answer::Status(self.report().await?)),
+        }
+    }
+
+    /// Lets the engines of other nodes get this relay's image.
+    async fn offer_package(&mut self, address: IpAddr, libraries: Vec<PathBuf>) -> io::Result<Answer> {
+        let archive = tokio::task::spawn_blocking(move || root(&libraries)).await.map_err(io::Error::other)??;
+        let digest = sha256(&archive);
+        let blobs = HashMap::from([(digest.clone(), Stored::Memory(archive.into()))]);
+        let listener = TcpListener::bind((address, 0)).await?;
+        let package = listener.local_addr()?;
+        let registry = Registry::serve(vec![listener], Contents { manifest: Bytes::new(), blobs }, "", None);
+        let guest = registry.admit()?;
+        let url = format!("http://{package}/v2/{}/blobs/{digest}", guest.repository());
+        self.package = Some((registry, guest));
+        Ok(Answer::Offered { url })
+    }
+
+    fn serve(&mut self, contents: Contents) -> io::Result<()> {
+        let listening = self.listening.take().ok_or_else(|| io::Error::other("it does not listen"))?;
+        let Listening { sockets, cluster, repository, authorization } = listening;
+        let registry = Registry::serve(sockets, contents, &cluster, Some(authorization));
+        let guest = registry.admit_to(repository);
+        self.serving = Some((registry, guest));
+        Ok(())
+    }
+
+    async fn report(&mut self) -> io::Result<Report> {
+        let mut image = None;
+        if let Some(export) = self.export.take_if(|export| export.is_finished()) {
+            let exported = export.await.map_err(io::Error::other)?;
+            image = Some(match exported {
+                Ok(source) => {
+                    self.serve(source.contents())?;
+                    Exported::Image(source.described())
+                }
+                Err(error) => Exported::Failed { cause: error.to_string() },
+            });
+        }
+        let (received, exported) = (self.sources.received(), self.exported.load(Ordering::Relaxed));
+        Ok(Report { received, exported, troubles: self.sources.troubles(), image })
+    }
+}
+
+/// Removes files of other images.
+fn clean(spool: &Path, digests: &[&str]) -> io::Result<()> {
+    let kept: Vec<&str> = digests.iter().filter_map(|digest| file_name(digest).ok()).collect();
+    for entry in std::fs::read_dir(spool)? {
+        let entry = entry?;
+        if !kept.iter().any(|name| entry.file_name() == *name) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the name of a blob's file: the digits of its digest.
+fn file_name(digest: &str) -> io::Result<&str> {
+    let is_hash = |name: &&str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let invalid = || io::Error::other(format!("{digest:?} is no SHA-256 digest"));
+    digest.strip_prefix("sha256:").filter(is_hash).ok_or_else(invalid)
+}
+
+/// Spools the image of the engine at a socket to a file without a name.
+async fn export(socket: String, image: String, spool: PathBuf, exported: Arc<AtomicU64>) -> io::Result<Source> {
+    let engine = UnixStream::connect(&socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(engine)).await.map_err(io::Error::other)?;
+    let connection = tokio::spawn(connection);
+    let request = hyper::Request::get(format!("/images/{image}/get")).header(HOST, "docker").body(Payload::default());
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the engine sends nothing");
+    let sent = timeout(EXPORT_SILENCE, sender.send_request(request.map_err(io::Error::other)?)).await;
+    let mut response = sent.map_err(late)?.map_err(io::Error::other)?;
+    if response.status() != StatusCode::OK {
+        return Err(io::Error::other(format!("the engine answered {}", response.status())));
+    }
+    clean(&spool, &[])?;
+    let mut file = tempfile::tempfile_in(&spool)?;
+    while let Some(part) = timeout(EXPORT_SILENCE, part(response.body_mut())).await.map_err(late)?? {
+        let count = part.len() as u64;
+        let written = tokio::task::spawn_blocking(move || file.write_all(&part).map(|()| file));
+        file = written.await.map_err(io::Error::other)??;
+        exported.fetch_add(count, Ordering::Relaxed);
+    }
+    connection.abort();
+    Source::from_spool(file, &image).await.map_err(|error| io::Error::other(error.to_string()))
+}

@@ -1,0 +1,123 @@
+//! What hvdctl and a relay say to each other, a line each: every request has one answer.
+
+use crate::image::manifest::Description;
+use crate::image::source::Described;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The longest time without a request after which a relay ends.
+pub const MAX_SILENCE: Duration = Duration::from_secs(60);
+
+/// From where a relay may receive blobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    /// Its name, for messages.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The repository there.
+    pub repository: String,
+    /// The value of the header that it asks for.
+    pub authorization: Option<String>,
+}
+
+/// A request to a relay.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Request {
+    /// Listen on 127.0.0.1 for the node's engine, and on this address for other relays.
+    Listen {
+        /// The node's address for the other nodes.
+        address: IpAddr,
+        /// The cluster's name.
+        cluster: String,
+        /// The repository from which the engine pulls, with its token.
+        repository: String,
+        /// The value of the header that other relays send.
+        authorization: String,
+    },
+    /// Let the engines of other nodes get the image of the relay itself.
+    OfferPackage {
+        /// The node's address for the other nodes.
+        address: IpAddr,
+        /// The libraries in that image.
+        libraries: Vec<PathBuf>,
+    },
+    /// Spool the image of the engine at this socket, and serve it.
+    Export {
+        /// The path of the engine's socket.
+        socket: String,
+        /// The image's name.
+        image: String,
+    },
+    /// Serve this image, and receive of it what is asked for.
+    Serve {
+        /// Its manifest.
+        manifest: String,
+        /// Its configuration.
+        config: String,
+        /// Its layers.
+        layers: Vec<Description>,
+        /// The sources, the best first.
+        upstreams: Vec<Upstream>,
+        /// The longest time without a byte of a source, in seconds.
+        stall_s: u64,
+    },
+    /// Report what happened.
+    Status,
+}
+
+/// The answer of a relay.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Answer {
+    /// It listens on these ports.
+    Listening {
+        /// For the engine.
+        own: u16,
+        /// For other relays.
+        peers: u16,
+    },
+    /// Engines get the archive of the relay's image there.
+    Offered {
+        /// The URL.
+        url: String,
+    },
+    /// The request is done or, for an export, begun.
+    Done,
+    /// How far it is.
+    Status(Report),
+    /// The request failed.
+    Failed {
+        /// Why.
+        cause: String,
+    },
+}
+
+/// How far a relay is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// The bytes that it has received from other machines.
+    pub received: u64,
+    /// The bytes that the node's engine has exported.
+    pub exported: u64,
+    /// Sources that failed since the last report, each with the cause.
+    pub troubles: Vec<String>,
+    /// What the export has led to, once after its end.
+    pub image: Option<Exported>,
+}
+
+/// What an export has led to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Exported {
+    /// The image.
+    Image(Described),
+    /// Why there is none.
+    Failed {
+        /// The cause.
+        cause: String,
+    },
+}

@@ -1,0 +1,310 @@
+//! Relays on this machine, over real sockets.
+
+use super::process;
+use super::protocol::{Answer, Report, Request, Upstream};
+use crate::image::manifest::Description;
+use crate::image::names::sha256;
+use crate::image::registry::{Contents, PEERS, Registry, Stored};
+use hyper::body::Bytes;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{
+    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+const TOKEN: &str = "Bearer of-this-push";
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The conversation with a relay.
+struct Talk {
+    input: WriteHalf<DuplexStream>,
+    output: BufReader<ReadHalf<DuplexStream>>,
+    own: u16,
+    peers: u16,
+}
+
+impl Talk {
+    /// Starts a relay with this directory for what it receives, which listens.
+    async fn start(spool: &Path) -> Talk {
+        let (here, there) = duplex(1 << 20);
+        let (input, output) = split(there);
+        let spool = spool.to_owned();
+        tokio::spawn(async move { process::run(BufReader::new(input), output, &spool).await });
+        let (output, input) = split(here);
+        let mut talk = Talk { input, output: BufReader::new(output), own: 0, peers: 0 };
+        let listen = Request::Listen {
+            address: HERE,
+            cluster: "lab".into(),
+            repository: "engine/secret".into(),
+            authorization: TOKEN.into(),
+        };
+        match talk.ask(&listen).await {
+            Answer::Listening { own, peers } => (talk.own, talk.peers) = (own, peers),
+            other => panic!("{other:?}"),
+        }
+        talk
+    }
+
+    async fn ask(&mut self, request: &Request) -> Answer {
+        let line = serde_json::to_string(request).unwrap() + "\n";
+        self.input.write_all(line.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(LIMIT, self.output.read_line(&mut answer)).await.unwrap().unwrap();
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// Lets it serve these layers, which it receives from these sources.
+    async fn serve(&mut self, layers: &[&[u8]], upstreams: Vec<Upstream>) {
+        let describe = |layer: &&[u8]| Description { digest: sha256(layer), length: layer.len() as u64 };
+        let layers = layers.iter().map(describe).collect();
+        let (manifest, config) = ("manifest".to_owned(), "{}".to_owned());
+        let answer = self.ask(&Request::Serve { manifest, config, layers, upstreams, stall_s: 1 }).await;
+        assert!(matches!(answer, Answer::Done), "{answer:?}");
+    }
+
+    async fn report(&mut self) -> Report {
+        match self.ask(&Request::Status).await {
+            Answer::Status(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What other relays have of it.
+    fn upstream(&self, name: &str) -> Upstream {
+        let authorization = Some(TOKEN.to_owned());
+        Upstream { name: name.into(), address: (HERE, self.peers).into(), repository: PEERS.into(), authorization }
+    }
+
+    /// A layer as the engine gets it.
+    async fn pull(&self, layer: &[u8]) -> Vec<u8> {
+        get(self.own, &format!("/v2/engine/secret/blobs/{}", sha256(layer)), "").await.1
+    }
+}
+
+/// Sends a request on a connection of its own; the head and the body of the answer.
+async fn get(port: u16, path: &str, fields: &str) -> (String, Vec<u8>) {
+    let exchange = async {
+        let mut stream = TcpStream::connect((HERE, port)).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // a body that is cut off ends too early
+        let _ = stream.read_to_end(&mut answer).await;
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        (String::from_utf8_lossy(&answer[..end]).to_lowercase(), answer[end + 4..].to_vec())
+    };
+    timeout(LIMIT, exchange).await.unwrap()
+}
+
+/// A registry that has these layers, and its address as a source.
+async fn operator(layers: &[&[u8]]) -> (Registry, Upstream) {
+    let blobs = layers.iter().map(|layer| (sha256(layer), Stored::Memory(Bytes::copy_from_slice(layer))));
+    let contents = Contents { manifest: Bytes::from_static(b"manifest"), blobs: blobs.collect::<HashMap<_, _>>() };
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let registry = Registry::serve(vec![listener], contents, "lab", Some(TOKEN.into()));
+    (registry, source("operator", address))
+}
+
+fn source(name: &str, address: SocketAddr) -> Upstream {
+    Upstream { name: name.into(), address, repository: PEERS.into(), authorization: Some(TOKEN.into()) }
+}
+
+/// A source that answers each request with this head and body, and then with nothing; it does not close.
+async fn stub(name: &str, head: String, body: Vec<u8>) -> Upstream {
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (head, body) = (head.clone(), body.clone());
+            tokio::spawn(async move {
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(&[format!("HTTP/1.1 {head}\r\n\r\n").as_bytes(), &body].concat()).await;
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    source(name, address)
+}
+
+fn layer(seed: u32, length: usize) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+fn spools<const N: usize>() -> [tempfile::TempDir; N] {
+    std::array::from_fn(|_| tempfile::tempdir().unwrap())
+}
+
+#[tokio::test]
+async fn a_chain_receives_each_layer_once() {
+    let layers = [layer(1, 3_000_000), layer(2, 1), layer(3, 70_000)];
+    let all: Vec<&[u8]> = layers.iter().map(Vec::as_slice).collect();
+    let (_registry, first) = operator(&all).await;
+    let dirs = spools::<4>();
+    let mut chain = Vec::new();
+    let mut upstream = first;
+    for dir in &dirs {
+        let mut relay = Talk::start(dir.path()).await;
+        relay.serve(&all, vec![upstream]).await;
+        upstream = relay.upstream("before");
+        chain.push(relay);
+    }
+    for layer in &all {
+        let pulls = chain.iter().map(|relay| relay.pull(layer));
+        assert!(futures_util::future::join_all(pulls).await.iter().all(|pulled| pulled == layer));
+    }
+    let (_, manifest) = get(chain[3].own, &format!("/v2/engine/secret/manifests/{}", sha256(b"manifest")), "").await;
+    assert_eq!(manifest, b"manifest");
+    let sum: usize = all.iter().map(|layer| layer.len()).sum();
+    for relay in &mut chain {
+        let report = relay.report().await;
+        assert_eq!((report.received, report.troubles), (sum as u64, Vec::new()));
+    }
+    // what was not asked for is not received
+    let dir = tempfile::tempdir().unwrap();
+    let mut last = Talk::start(dir.path()).await;
+    last.serve(&all, vec![chain[0].upstream("first")]).await;
+    assert_eq!(last.pull(all[2]).await, all[2]);
+    assert_eq!(last.report().await.received, all[2].len() as u64);
+}
+
+#[tokio::test]
+async fn it_serves_while_it_receives_but_not_the_last_byte() {
+    let layer = layer(4, 500_000);
+    let begun = stub("slow", format!("200 OK\r\ncontent-length: {}", layer.len()), layer[..300_000].to_vec()).await;
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![begun]).await;
+    let mut stream = TcpStream::connect((HERE, relay.own)).await.unwrap();
+    let path = format!("/v2/engine/secret/blobs/{}", sha256(&layer));
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut begin = vec![0; 250_000];
+    timeout(LIMIT, stream.read_exact(&mut begin)).await.unwrap().unwrap();
+    drop(stream);
+
+    // all bytes are there, and one of them is wrong
+    let mut wrong = layer.clone();
+    wrong[100] ^= 1;
+    let wrong = stub("wrong", format!("200 OK\r\ncontent-length: {}", layer.len()), wrong).await;
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![wrong]).await;
+    let pulled = relay.pull(&layer).await;
+    assert!(pulled.len() < layer.len(), "an engine would take it for complete");
+    assert!(relay.report().await.troubles.iter().any(|text| text.starts_with("wrong sent other bytes than sha256:")));
+}
+
+#[tokio::test]
+async fn another_source_continues_where_one_has_failed() {
+    let layer = layer(5, 2_000_000);
+    let (_registry, good) = operator(&[&layer]).await;
+    let length = format!("200 OK\r\ncontent-length: {}", layer.len());
+    let mut wrong = layer.clone();
+    wrong[1_999_999] ^= 1;
+    let closed = {
+        let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+        source("closed", listener.local_addr().unwrap())
+    };
+    for (bad, trouble, again) in [
+        (closed, "closed: ", 0),
+        (stub("missing", "404 Not Found\r\ncontent-length: 0".into(), Vec::new()).await, "missing: it answered 404", 0),
+        (stub("stalls", length.clone(), layer[..1_500_000].to_vec()).await, "stalls: no byte within 1 s", 0),
+        (stub("wrong", length, wrong).await, "wrong sent other bytes", layer.len()),
+    ] {
+        let [dir] = spools();
+        let mut relay = Talk::start(dir.path()).await;
+        relay.serve(&[&layer], vec![bad, good.clone()]).await;
+        let mut pulled = relay.pull(&layer).await;
+        if again > 0 {
+            // what was wrong is not completed; an engine asks again
+            assert_ne!(pulled, layer);
+            pulled = relay.pull(&layer).await;
+        }
+        assert_eq!(pulled, layer, "{trouble}");
+        let report = relay.report().await;
+        assert_eq!(report.received, (layer.len() + again) as u64, "{trouble}");
+        assert!(report.troubles.iter().any(|text| text.starts_with(trouble)), "{:?}", report.troubles);
+    }
+}
+
+#[tokio::test]
+async fn what_a_stopped_relay_has_received_is_not_sent_again() {
+    let layer = layer(6, 2_000_000);
+    let name = sha256(&layer).trim_start_matches("sha256:").to_owned();
+    let (_registry, good) = operator(&[&layer]).await;
+    let mut damaged = layer[..1_000_000].to_vec();
+    damaged[7] ^= 1;
+    for (kept, received) in [
+        (&layer[..1_200_000], 800_000),
+        (&layer[..], 0),
+        (&[&layer[..], b"more"].concat()[..], 2_000_000),
+        (&damaged, 3_000_000),
+    ] {
+        let [dir] = spools();
+        std::fs::write(dir.path().join(&name), kept).unwrap();
+        std::fs::write(dir.path().join("0".repeat(64)), "of another image").unwrap();
+        let mut relay = Talk::start(dir.path()).await;
+        relay.serve(&[&layer], vec![good.clone()]).await;
+        assert!(!dir.path().join("0".repeat(64)).exists());
+        let mut pulled = relay.pull(&layer).await;
+        if received > 2_000_000 {
+            assert_ne!(pulled, layer);
+            pulled = relay.pull(&layer).await;
+        }
+        assert_eq!(pulled, layer);
+        assert_eq!(relay.report().await.received, received);
+    }
+}
+
+#[tokio::test]
+async fn others_get_nothing_from_a_relay() {
+    let layer = layer(7, 1000);
+    let (_registry, good) = operator(&[&layer]).await;
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![good]).await;
+    let blob = |repository: &str| format!("/v2/{repository}/blobs/{}", sha256(&layer));
+    for fields in ["", "authorization: Bearer of-that-push\r\n", "authorization: Bearer \r\n"] {
+        let (head, _) = get(relay.peers, &blob(PEERS), fields).await;
+        assert!(head.starts_with("http/1.1 404"), "{fields}: {head}");
+    }
+    let (head, _) = get(relay.peers, &blob("engine/other"), "").await;
+    assert!(head.starts_with("http/1.1 404"), "{head}");
+    assert_eq!(relay.report().await.received, 0, "nothing was fetched for them");
+    let (_, body) = get(relay.peers, &blob(PEERS), &format!("authorization: {TOKEN}\r\n")).await;
+    assert_eq!(body, layer);
+}
+
+#[tokio::test]
+async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    let none = layer(8, 10);
+    relay.serve(&[&none], Vec::new()).await;
+    assert!(relay.pull(&none).await.is_empty());
+    assert!(relay.report().await.troubles[0].ends_with("no source has sent it"));
+    let digest = "sha256:../../etc/passwd".to_owned();
+    let layers = vec![Description { digest, length: 1 }];
+    let (manifest, config) = (String::new(), String::new());
+    let answer = relay.ask(&Request::Serve { manifest, config, layers, upstreams: Vec::new(), stall_s: 1 }).await;
+    assert!(matches!(&answer, Answer::Failed { cause } if cause.contains("is no SHA-256 digest")), "{answer:?}");
+    let port = relay.own;
+    drop(relay);
+    let closed = async {
+        while TcpStream::connect((HERE, port)).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, closed).await.expect("it serves although its input has ended");
+}
