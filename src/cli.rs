@@ -3,6 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bench;
+mod data;
 mod image;
 mod jobs;
 mod keys;
@@ -12,6 +13,7 @@ mod tools;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+pub use data::{Data, DataPush, DataRm};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
@@ -125,6 +127,9 @@ pub enum Command {
     /// Compare the image of the nodes, or give all nodes the same one
     #[command(subcommand)]
     Image(Image),
+    /// Put data on every node for all jobs to read, show or remove them
+    #[command(subcommand)]
+    Data(Data),
     /// Upload a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image
@@ -350,6 +355,7 @@ impl Command {
         match self {
             Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
             Command::Image(image) if !matches!(image, Image::Status(_)) => SignalPolicy::FinishStep,
+            Command::Data(data) if !matches!(data, Data::Status) => SignalPolicy::FinishStep,
             Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
             Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
             Command::Verify(_) | Command::Bench(_) => SignalPolicy::LeaveToJob,
@@ -376,6 +382,10 @@ impl Command {
                 (format!("hvdctl image build{project}"), options.waiting)
             }
             Command::Image(Image::Prune(options)) => ("hvdctl image prune".to_owned(), options.waiting),
+            Command::Data(Data::Push(options)) => {
+                (format!("hvdctl data push {}", options.directory.display()), options.waiting)
+            }
+            Command::Data(Data::Rm(options)) => (format!("hvdctl data rm {}", options.name), options.waiting),
             Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
             Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
             _ => return (String::new(), None),

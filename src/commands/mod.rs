@@ -4,6 +4,7 @@
 mod about;
 mod bench;
 mod context;
+mod data;
 mod disconnect;
 mod doctor;
 #[cfg(test)]
@@ -35,7 +36,7 @@ mod train;
 mod up;
 mod verify;
 
-use crate::cli::{Command, Global, Image, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
+use crate::cli::{Command, Data, Global, Image, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
@@ -164,6 +165,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Image(Image::Push(options)) => image::push(&options, context).await,
         Command::Image(Image::Build(options)) => image_build::build(&options, context).await,
         Command::Image(Image::Prune(options)) => image_build::prune(&options, context).await,
+        Command::Data(Data::Push(options)) => data::push(&options, context).await,
+        Command::Data(Data::Status) => data::status(context).await,
+        Command::Data(Data::Rm(options)) => data::remove(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,
