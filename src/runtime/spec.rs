@@ -430,6 +430,26 @@ mod tests {
     }
 
     #[test]
+    fn data_are_mounted_where_a_node_has_them_and_nothing_else_is_there() {
+        let Inventory { mut cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::None, address);
+        let data = |cluster: &Cluster, node: &Node, inode| worker.clone().with_data(cluster, node, inode).spec;
+        assert_eq!(data(&cluster, &nodes[0], None), worker.spec, "no worker changes before the first push");
+        let mounted = data(&cluster, &nodes[0], Some(7));
+        assert_eq!(mounted.differences(&worker.spec.json()), ["data"]);
+        assert_eq!(data(&cluster, &nodes[0], Some(8)).differences(&mounted.json()), ["data"]);
+        for target in ["/data", "/data/x", "/database"] {
+            let mount = Mount { source: "/mnt".into(), target: target.into(), read_only: true };
+            nodes[0].container.mounts = vec![mount];
+            assert_eq!(data(&cluster, &nodes[0], Some(7)).data.is_some(), target == "/database", "{target}");
+        }
+        nodes[0].container.mounts.clear();
+        cluster.jobs_dir = "/data/jobs".into();
+        assert_eq!(data_obstacle(&cluster, &nodes[0]), Some("/data/jobs"));
+    }
+
+    #[test]
     fn what_the_inventory_adds_is_a_part_of_it_and_its_absence_changes_no_label() {
         let Inventory { cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);

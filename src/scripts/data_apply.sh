@@ -1,4 +1,4 @@
-# Follows upload_common.sh, whose first argument is data_dir here, and upload_receive.sh. Four more arguments: tree, arrived, placed
+# Follows upload_common.sh, data_lock.sh and upload_receive.sh. Four more arguments: tree, arrived, placed
 # (hashes, see sync/manifest.rs), origin. New data are renamed into place as a whole. Of data that are there, only changed files are
 # staged, and each is renamed into place: there is never a second copy of all. Without `tree` the data are incomplete. After a failure
 # what has arrived stays, and the next push compares it.
@@ -31,15 +31,19 @@ place_changes() {
 main() {
   { mkdir -p "$stage/t" && find "$stage" -mindepth 1 -maxdepth 1 ! -name t -exec rm -rf {} +; } || fail ""
   { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
+  mark="$$ $(date +%s.%N)"
+  printf '%s\n' "$mark" >"$known/push" || fail ""
   receive || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
+  lock
+  [ "$(cat "$known/push")" = "$mark" ] || fail "another push of these data has begun meanwhile"
   rm -f "$known/tree" "$known/stat" || fail ""
   if [ -d "$name" ]; then place_changes; else place_new; fi
   sort -z -o "$stage/stat" "$stage/stat" || fail ""
   { mv -f "$stage/stat" "$known/stat" && printf '%s\n' "$tree" >"$stage/tree" && mv -f "$stage/tree" "$known/tree"; } || fail ""
   b2sum -l 256 <"$known/shipped"
-  rm -rf "$stage" || :
+  rm -rf "$stage" "$known/push" || :
 }
 
 main

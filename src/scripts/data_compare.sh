@@ -1,5 +1,5 @@
-# Follows upload_common.sh, whose first argument is data_dir here. Three more arguments: tree (hash of the manifest), origin, shared (not
-# empty: the origin there does not matter). Prints what the node has of the data, in records ended by NUL that sync/data.rs reads. Jobs
+# Follows upload_common.sh and data_lock.sh. Three more arguments: tree (hash of the manifest), origin, shared (not empty: the origin
+# there does not matter). Ends earlier pushes that are still under way here. Prints what the node has of the data, in records ended by NUL that sync/data.rs reads. Jobs
 # only read data: what is in .NAME@CLUSTER and in NAME, and named by the manifest `shipped`, is hvdctl's. `tree`, the hash of `shipped`,
 # is there if the files are complete. `stage/t` has what arrived of a push that was interrupted.
 tree=$4 origin=$5 shared=$6
@@ -28,6 +28,10 @@ for other in ".$name@"*; do
     exit 0
   fi
 done
+if [ -d "$known" ]; then
+  lock
+  rm -f "$known/push" || exit
+fi
 if [ -h "$name" ] || { [ -e "$name" ] && { [ ! -f "$known/shipped" ] || [ ! -d "$name" ]; }; }; then
   record foreign
   exit 0

@@ -1,6 +1,7 @@
-# Follows upload_common.sh, whose first argument is data_dir here. Standard input: the names (NUL) of the staged files that are still
+# Follows upload_common.sh and data_lock.sh. Standard input: the names (NUL) of the staged files that are still
 # needed. Removes the others.
 [ -d "$known/stage/t" ] || exit 0
+lock
 cd "$known/stage" || exit
 sort -z >keep || exit
 (cd t && find . ! -type d -printf '%P\0') | sort -z >has || exit

@@ -18,10 +18,19 @@ use crate::text::units::{count, human};
 use crate::transport::node::Transport;
 use std::collections::BTreeMap;
 
-const COMPARE: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/data_compare.sh"));
-const STAGE: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/data_stage.sh"));
+const COMPARE: &str = concat!(
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
+    include_str!("../scripts/data_compare.sh")
+);
+const STAGE: &str = concat!(
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
+    include_str!("../scripts/data_stage.sh")
+);
 const APPLY: &str = concat!(
     include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
     include_str!("../scripts/upload_receive.sh"),
     include_str!("../scripts/data_apply.sh")
 );
@@ -33,6 +42,7 @@ const LIST: &str = concat!(
 const REMOVE: &str = concat!(
     include_str!("../scripts/data_exists.sh"),
     include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
     include_str!("../scripts/data_remove.sh")
 );
 

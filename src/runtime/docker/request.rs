@@ -89,7 +89,10 @@ mod tests {
     fn the_body_is_what_docker_run_sends() {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "img");
         let worker = |gpus| ContainerSpec::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
-        let spec = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
+        let spec = ContainerSpec {
+            workspace: Some("/opt/horovod/projects/x".into()),
+            ..worker(GpuRequest::All).with_data(&cluster, &nodes[0], Some(7))
+        };
         let request = create_request(&spec);
         // the image's entrypoint and command have no part in it
         assert_eq!((request.entrypoint, request.cmd), (Some(spec.spec.command.clone()), None));
@@ -100,6 +103,7 @@ mod tests {
             [
                 "/opt/horovod/ssh:/root/.ssh:ro",
                 "/opt/horovod/jobs:/opt/horovod/jobs",
+                "/opt/horovod/data:/data:ro",
                 "/opt/horovod/projects/x:/workspace"
             ]
         );

@@ -5,7 +5,8 @@ use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// A directory of data here, and a node's directory of data.
 struct Bench(tempfile::TempDir);
@@ -35,12 +36,16 @@ impl Bench {
         ProjectFiles::read_data(&self.here("")).unwrap()
     }
 
-    fn script(&self, script: &str, cluster: &str, arguments: &[&str], input: &[u8]) -> Output {
+    fn start(&self, script: &str, cluster: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(self.there("")).args(["set", cluster]).args(arguments);
         let tools = self.0.path().join("tools");
         command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn script(&self, script: &str, cluster: &str, arguments: &[&str], input: &[u8]) -> Output {
+        let mut child = self.start(script, cluster, arguments);
         let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
         let feeder = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
@@ -218,6 +223,33 @@ fn a_failure_at_any_step_of_the_change_is_made_good_without_sending_files_again(
         bench.repair();
         assert!(bench.push().iter().all(|sent| sent == "d"), "{arguments}");
     }
+}
+
+#[test]
+fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
+    let bench = Bench::new(&[("a", "first")]);
+    bench.push();
+    bench.write("a", "second");
+    let files = bench.files();
+    let change = ChangeSet::new(&files.manifest, &bench.compare(&files));
+    let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
+    while let Some(piece) = pieces.blocking_recv() {
+        stream.extend_from_slice(&piece.unwrap());
+    }
+    let (arrived, placed) = (files.manifest.arrived(&change.sent), files.manifest.placed(false));
+    let mut earlier = bench.start(APPLY, "lab", &[&files.hash, &arrived, &placed, "desk:/set"]);
+    // all of it, but not the end of the stream
+    earlier.stdin.as_mut().unwrap().write_all(&stream).unwrap();
+    while !bench.there(".set@lab/push").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(bench.here("a"), "third").unwrap();
+    bench.push();
+    drop(earlier.stdin.take());
+    let ended = earlier.wait_with_output().unwrap();
+    assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
+    assert_eq!(fs::read_to_string(bench.there("set/a")).unwrap(), "third");
+    assert!(bench.compare(&bench.files()).is_same);
 }
 
 #[test]
