@@ -3,6 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bench;
+mod data;
 mod description;
 mod image;
 mod jobs;
@@ -14,6 +15,7 @@ use crate::image::relay::package::ARGUMENT;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+pub use data::{Data, DataPush, DataRm};
 pub use description::{Description, Exit, Locks, Nodes, Output, SignalPolicy};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
@@ -128,6 +130,9 @@ pub enum Command {
     /// Compare the image of the nodes, or give all nodes the same one
     #[command(subcommand)]
     Image(Image),
+    /// Put data on every node for all jobs to read, show or remove them
+    #[command(subcommand)]
+    Data(Data),
     /// Upload a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image

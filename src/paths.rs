@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 /// Mount point of the project in the containers.
 pub const WORKSPACE: &str = "/workspace";
+/// Mount point of the pushed data in the containers.
+pub const DATA: &str = "/data";
 /// Mount point of the cluster's keys in the containers.
 pub const CONTAINER_SSH: &str = "/root/.ssh";
 /// File name of the workers' private host key; the public key has `.pub` appended.

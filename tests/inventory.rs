@@ -50,6 +50,7 @@ fn the_smallest_has_the_documented_defaults() {
         ssh_dir: "/opt/horovod/ssh".into(),
         projects_dir: "/opt/horovod/projects".into(),
         jobs_dir: "/opt/horovod/jobs".into(),
+        data_dir: "/opt/horovod/data".into(),
         key_type: KeyType::Rsa,
         launcher: LauncherName::Horovodrun,
         controller: Controller::Gloo,
@@ -101,6 +102,7 @@ master = "m1"
 ssh_dir = "/srv/h/ssh"
 projects_dir = "/srv/h/projects"
 jobs_dir = "/srv/h/jobs of ours"
+data_dir = "/srv/h/data"
 key_type = "ed25519"
 controller = "mpi"
 bind = "core"
@@ -166,6 +168,7 @@ master = true
         ssh_dir: "/srv/h/ssh".into(),
         projects_dir: "/srv/h/projects".into(),
         jobs_dir: "/srv/h/jobs of ours".into(),
+        data_dir: "/srv/h/data".into(),
         key_type: KeyType::Ed25519,
         launcher: LauncherName::Horovodrun,
         controller: Controller::Mpi,

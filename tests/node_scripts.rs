@@ -56,10 +56,11 @@ impl Machine {
     fn run(&self, scripts: &[&str], variables: &str) -> Output {
         let place = |name: &str| self.path(name).display().to_string();
         let mut text = format!(
-            "ssh_dir='{}' jobs_dir='{}' projects_dir='{}' cluster=lab port=12345\n{variables}\n",
+            "ssh_dir='{}' jobs_dir='{}' projects_dir='{}' data_dir='{}' cluster=lab port=12345\n{variables}\n",
             place("ssh"),
             place("jobs"),
-            place("projects")
+            place("projects"),
+            place("data")
         );
         scripts.iter().for_each(|script| text += &fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap());
         let mut shell = Command::new("sh");
@@ -109,6 +110,11 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("jobs/j6/env.json", "{}"),
         ("jobs/j7/env.json", "{}"),
         ("jobs/j8/job.json", "{\"cluster\":\"la"),
+        ("data/.set@lab/shipped", ""),
+        ("data/.set@lab/tree", "1f0c\n"),
+        ("data/.half@lab/shipped", ""),
+        ("data/.begun@lab/stage/t/x", ""),
+        ("data/.set@lab2/shipped", ""),
         ("ssh/authorized_keys", "a  b\n\nlast\r"),
         ("ssh/id_rsa", "PRIVATE"),
     ]);
@@ -138,10 +144,14 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     let directories = lines("directory ");
     let ends = format!(" {}", machine.path("jobs").display());
     assert!(directories[1].starts_with("directory jobs ") && directories[1].ends_with(&ends), "{directories:?}");
-    assert_eq!(directories.len(), 3, "{directories:?}");
+    assert_eq!(directories.len(), 4, "{directories:?}");
+    assert_eq!(lines("pushed "), ["pushed half -", "pushed set 1f0c"]);
+    assert!(Facts::parse(&facts).data.is_some());
     for (tool, arguments) in [
         ("cat", "*j1/job.json"),
         ("cat", "*j1/idle.3"),
+        ("cat", "*set@lab/tree"),
+        ("stat", "*%i*"),
         ("awk", "*authorized_keys*"),
         ("stat", "*id_rsa*"),
         ("stat", "*%a*."),

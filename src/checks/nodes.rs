@@ -128,7 +128,8 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         // what the worker should have is not known
         return found;
     }
-    let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
+    let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address)
+        .with_data(cluster, view.node, view.facts.data);
     let Ok(operations) = plan::worker(&desired, &image.id, view.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),

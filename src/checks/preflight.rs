@@ -15,7 +15,7 @@ use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use crate::text::nodeset;
 use crate::text::units::human;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The difference of a clock in seconds that is a warning.
@@ -64,6 +64,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     let mut found: Vec<Finding> = views.iter().filter_map(|view| port(inventory, view)).collect();
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
     found.extend(views.iter().flat_map(disks));
+    found.extend(data(views));
     if views.len() > 1 {
         found.extend(views.iter().flat_map(own_directories));
         found.extend(clocks(views));
@@ -128,7 +129,8 @@ fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
         let message = format!("cannot find out whether the cluster's directories are local to the node: {cause}");
         view.error("shared", message).explain(why, "fix that, or set other directories in the inventory")
     });
-    let found = view.facts.shared.iter().map(|shared| {
+    // jobs only read data, and `data push` refuses to write them twice
+    let found = view.facts.shared.iter().filter(|shared| shared.what != "data").map(|shared| {
         let mut nodes = shared.with.clone();
         nodes.push(view.name().to_owned());
         nodes.sort_unstable();
@@ -138,6 +140,32 @@ fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
         view.error("shared", message).explain(why, hint)
     });
     unknown.chain(found).collect()
+}
+
+/// Pushed data that are missing, incomplete or others on some nodes.
+fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
+    let names: BTreeSet<&String> = views.iter().flat_map(|view| view.facts.pushed.keys()).collect();
+    let different = names.into_iter().filter_map(|name| {
+        let state = |view: &NodeView<'_>| match view.facts.pushed.get(name).map(String::as_str) {
+            None => "missing".to_owned(),
+            Some("-") => "incomplete".to_owned(),
+            Some(hash) => hash.chars().take(12).collect(),
+        };
+        let states: Vec<_> = views.iter().map(|view| (view.node, state(view))).collect();
+        let finding = match &states[..] {
+            [(_, first), ..] if first == "incomplete" && states.iter().all(|(_, state)| state == first) => {
+                let nodes = views.iter().map(|view| view.name().to_owned()).collect();
+                Some(Finding::of_nodes(Warning, "data", nodes, format!("the data {name} are incomplete")))
+            }
+            _ => differing(Warning, "data", &format!("the data {name} differ"), states),
+        };
+        finding.map(|finding| {
+            let hint =
+                format!("push them again: hvdctl data push DIR --as {name}; or remove them: hvdctl data rm {name}");
+            finding.explain("ranks read other files, or none", hint)
+        })
+    });
+    different.collect()
 }
 
 /// Room for projects, and for the records and the output of jobs.

@@ -518,6 +518,25 @@ fn a_directory_that_nodes_share_is_named_with_its_nodes() {
 }
 
 #[test]
+fn data_that_are_not_the_same_on_all_nodes_are_named() {
+    let pushed =
+        |c: &mut Clinic, node: usize, hash: &str| drop(c.nodes[node].facts.pushed.insert("set".into(), hash.into()));
+    let same = Clinic::with(3, |c| (0..3).for_each(|node| pushed(c, node, "1f0c2a7d33e99")));
+    assert_eq!(same.found(), [""; 0]);
+    let different = Clinic::with(3, |c| {
+        pushed(c, 0, "1f0c2a7d33e99");
+        pushed(c, 1, "-");
+    });
+    let message = "the data set differ: gpu01 1f0c2a7d33e9 · gpu02 incomplete · gpu03 missing";
+    assert_eq!(different.found(), [format!("warning data gpu[02-03]: {message}")]);
+    let alone = Clinic::with(1, |c| pushed(c, 0, "-"));
+    assert_eq!(alone.found(), ["warning data gpu01: the data set are incomplete"]);
+    let shared =
+        crate::node::facts::SharedDirectory { what: "data".into(), path: "/d".into(), with: vec!["gpu02".into()] };
+    assert_eq!(Clinic::with(2, |c| c.nodes[0].facts.shared = vec![shared]).found(), [""; 0], "jobs only read there");
+}
+
+#[test]
 fn memory_and_disks() {
     let shm = |size: u64, slots: u32| {
         let set = |c: &mut Clinic| {

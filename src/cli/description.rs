@@ -1,6 +1,6 @@
 //! What is particular to each command, in one place: exit codes, output, signals, locks, and the nodes that it needs.
 
-use super::{Command, Image, Jobs, JobsCommand, Keys, Lock, Waiting};
+use super::{Command, Data, Image, Jobs, JobsCommand, Keys, Lock, Waiting};
 use std::time::Duration;
 
 /// What a command does with its process and its nodes.
@@ -109,6 +109,7 @@ impl Command {
             Command::Down(options) => changes("hvdctl down", options.waiting),
             Command::Doctor(options) if options.fix => changes("hvdctl doctor --fix", options.waiting),
             Command::Image(image) => image.description(),
+            Command::Data(data) => data.description(),
             Command::Verify(options) => measures("hvdctl verify", options.waiting),
             Command::Bench(options) => {
                 Description { nodes: Nodes::OfInventory, ..measures("hvdctl bench", options.waiting) }
@@ -160,6 +161,18 @@ impl Image {
     }
 }
 
+impl Data {
+    fn description(&self) -> Description {
+        match self {
+            Data::Status => READS,
+            Data::Push(options) => {
+                changes(format!("hvdctl data push {}", options.directory.display()), options.waiting)
+            }
+            Data::Rm(options) => changes(format!("hvdctl data rm {}", options.name), options.waiting),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Cli, rewrite};
@@ -174,6 +187,8 @@ mod tests {
             let waits = command.get_arguments().any(|argument| argument.get_id() == "wait");
             let words = match name.as_str() {
                 "hvdctl completions" => " bash",
+                "hvdctl data push" => " .",
+                "hvdctl data rm" => " n",
                 "hvdctl doctor" => " --fix",
                 "hvdctl drain" => " n",
                 "hvdctl exec" => " -- true",

@@ -332,6 +332,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("ssh_dir", &cluster.ssh_dir)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("projects_dir", &cluster.projects_dir)
+        .with("data_dir", &cluster.data_dir)
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();

@@ -4,12 +4,12 @@
 pub(super) mod documented;
 
 use super::output::{
-    DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode, ImagePushNode, LockReleaseNode,
-    NodeEntry, NodeStatus, UpNode,
+    DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
+    ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode,
 };
 use super::{
-    Outcome, about, bench, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, image_pull, init,
-    job_end, jobs, keys, lock, logs, output, shell, status, train, up, verify,
+    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, image_pull,
+    init, job_end, jobs, keys, lock, logs, output, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
@@ -40,6 +40,7 @@ use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::runtime::Image;
 use crate::secret::Secret;
+use crate::sync::data::Listed;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
@@ -151,7 +152,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
 
     let down = |node: &str, removed: &[&str]| {
         let changed = !removed.is_empty();
-        NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true })
+        NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true, kept_data: Vec::new() })
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
     all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
@@ -187,6 +188,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
     all.push(("image-prune", image_build::pruned(nodes).document));
 
+    data_made(all);
     let nodes = [("node1", true), ("node2", false)];
     let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));
     all.push(("disconnect", disconnect::outcome(nodes.into()).document));
@@ -225,6 +227,32 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry { error: Some(stopped), ..NodeEntry::reached("node3", false, broken) },
     ];
     all.push(("status", status::outcome(nodes, vec![refused("node4")]).document));
+}
+
+fn data_made(all: &mut Vec<(&'static str, Value)>) {
+    let push = |node: &str, files| {
+        let pushed = DataPushNode { changed: files > 0, files, sent: 1 << 20, resumed: 2, removed: 1 };
+        NodeEntry::new(node, true, pushed)
+    };
+    let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);
+    all.push(("data-push", data::pushed("imagenet", nodes, &[refused("node4")]).document));
+    let listed = |state: &str, hash: Option<&str>| Listed {
+        name: "imagenet".into(),
+        state: state.into(),
+        hash: hash.map(str::to_owned),
+        files: 1281,
+        size: 1 << 30,
+        age: hash.map(|_| 7200),
+        origin: "desk:/home/ana/imagenet".into(),
+    };
+    let nodes = [
+        ("node1".to_owned(), vec![listed("complete", Some("1f0c2a7d33e9"))]),
+        ("node2".to_owned(), vec![listed("incomplete", None)]),
+    ];
+    all.push(("data-status", data::status_outcome(&nodes, &[refused("node4")]).document));
+    let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
+    let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
+    all.push(("data-rm", data::removed(nodes, &[refused("node4")]).document));
 }
 
 fn idle_rank() -> IdleRank {

@@ -46,7 +46,8 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     let listed = session.cancellation.run(listing).await?;
     let remove = async |node: Snapshot| {
         let removed = remove(context, &node).await?;
-        let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge };
+        let kept_data = node.facts.as_ref().map_or_else(Vec::new, |facts| facts.pushed.keys().cloned().collect());
+        let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge, kept_data };
         Ok(NodeEntry::new(&node.member.node.name, true, details))
     };
     let nodes = listed.then(events, remove).await;
@@ -110,10 +111,15 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
 }
 
 pub(super) fn outcome(nodes: NodeResults<NodeEntry<DownNode>>, offline: &[NodeError]) -> Outcome {
-    let text = node_rows(&nodes.ok, |DownNode { removed, purged, .. }| {
+    let mut text = node_rows(&nodes.ok, |DownNode { removed, purged, kept_data, .. }| {
         let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
-        what + if *purged { "; removed keys, projects and records" } else { "" }
+        let kept =
+            if kept_data.is_empty() { String::new() } else { format!("; kept the data {}", kept_data.join(", ")) };
+        what + if *purged { "; removed keys, projects and records" } else { "" } + &kept
     });
+    if nodes.ok.iter().filter_map(|node| node.result.as_ref()).any(|node| !node.kept_data.is_empty()) {
+        text.push_str("hint: hvdctl data rm NAME removes data\n");
+    }
     Outcome::of_nodes(text, nodes, offline)
 }
 

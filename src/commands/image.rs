@@ -16,7 +16,7 @@ use crate::inventory::{IMAGE, Inventory};
 use crate::render::table::table;
 use crate::runtime::Image;
 use crate::text::nodeset;
-use crate::text::units::human;
+use crate::text::units::{self, human};
 use futures_util::FutureExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -104,19 +104,14 @@ fn short(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(12).collect()
 }
 
-fn with_count(nodes: &[&str]) -> String {
+/// Formats a set of nodes with its size.
+pub(super) fn with_count(nodes: &[&str]) -> String {
     if nodes.len() == 1 { nodes[0].to_owned() } else { format!("{} ({})", nodeset::fold(nodes), nodes.len()) }
 }
 
 /// Formats how long ago an image was built, in its largest unit.
 fn age(created: &str, now: SystemTime) -> Option<String> {
-    let seconds = now.duration_since(humantime::parse_rfc3339(created).ok()?).ok()?.as_secs();
-    let (count, unit) = match seconds {
-        0..3600 => (seconds / 60, "min"),
-        3600..172_800 => (seconds / 3600, "h"),
-        _ => (seconds / 86_400, "d"),
-    };
-    Some(format!("{count} {unit}"))
+    Some(units::age(now.duration_since(humantime::parse_rfc3339(created).ok()?).ok()?.as_secs()))
 }
 
 /// Where an image is taken from.

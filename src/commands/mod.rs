@@ -4,6 +4,7 @@
 mod about;
 mod bench;
 mod context;
+mod data;
 mod disconnect;
 mod doctor;
 #[cfg(test)]
@@ -38,7 +39,7 @@ mod up;
 mod verify;
 
 use crate::cli::{
-    Command, Description, Exit, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, Output, SignalPolicy,
+    Command, Data, Description, Exit, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, Output, SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::fleet::Fleet;
@@ -171,6 +172,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Image(Image::Pull(options)) => image_pull::run(&options, context).await,
         Command::Image(Image::Build(options)) => image_build::build(&options, context).await,
         Command::Image(Image::Prune(options)) => image_build::prune(&options, context).await,
+        Command::Data(Data::Push(options)) => data::push(&options, context).await,
+        Command::Data(Data::Status) => data::status(context).await,
+        Command::Data(Data::Rm(options)) => data::remove(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

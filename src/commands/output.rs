@@ -366,6 +366,56 @@ pub struct ImagePruneNode {
     pub removed: Vec<String>,
 }
 
+/// What `data push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataPushNode {
+    /// Whether the node lacked something.
+    pub changed: bool,
+    /// How many files and links were sent to the node.
+    pub files: usize,
+    /// How many bytes of them.
+    pub sent: u64,
+    /// How many files an interrupted push had sent before.
+    pub resumed: usize,
+    /// How many files and directories were removed.
+    pub removed: usize,
+}
+
+/// The data of a node. `ok` is false if they are not complete, or not those that most nodes have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataStatusNode {
+    /// Each of them.
+    pub data: Vec<DataEntry>,
+}
+
+/// Data that were pushed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataEntry {
+    /// The name.
+    pub name: String,
+    /// `complete`; `incomplete` if a push was interrupted; `changed` or `removed` if others did that on the node.
+    pub state: String,
+    /// The hash of all files, which is the same on all nodes that have the same data; null if they are incomplete.
+    pub hash: Option<String>,
+    /// How many files there are.
+    pub files: u64,
+    /// Their bytes.
+    pub size: u64,
+    /// The seconds since they were pushed, or null.
+    pub age_s: Option<u64>,
+    /// The directory that they came from, `HOST:DIRECTORY`.
+    pub origin: String,
+}
+
+/// What `data rm` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataRmNode {
+    /// Whether the node had the data.
+    pub changed: bool,
+    /// Whether others have files in the directory, which stay.
+    pub left: bool,
+}
+
 /// What `up` did on a node, or would do with `--dry-run`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct UpNode {
@@ -387,6 +437,9 @@ pub struct DownNode {
     pub removed: Vec<String>,
     /// Whether keys, projects and records were removed (`--purge`).
     pub purged: bool,
+    /// The names of the pushed data, which `--purge` keeps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept_data: Vec<String>,
 }
 
 /// `doctor`.

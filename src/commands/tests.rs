@@ -2,6 +2,7 @@
 
 mod bench;
 mod connections;
+mod data;
 mod faults;
 mod gpus;
 mod image;

@@ -72,9 +72,10 @@ fn cluster(root: &Section<'_>) -> Cluster {
     let cluster: Cluster = typed(std::mem::take(&mut section.values));
     // both containers are on the master; keys must not lie in what is uploaded or purged with projects and jobs
     let containers = [("worker", &cluster.worker), ("master", &cluster.master)];
-    let [ssh, projects, jobs] =
-        [("ssh_dir", &cluster.ssh_dir), ("projects_dir", &cluster.projects_dir), ("jobs_dir", &cluster.jobs_dir)];
-    for [(one, first), (other, second)] in [containers, [ssh, projects], [ssh, jobs], [projects, jobs]] {
+    let (ssh, projects) = (("ssh_dir", &cluster.ssh_dir), ("projects_dir", &cluster.projects_dir));
+    let (jobs, data) = (("jobs_dir", &cluster.jobs_dir), ("data_dir", &cluster.data_dir));
+    let directories = [[ssh, projects], [ssh, jobs], [projects, jobs], [ssh, data], [projects, data], [jobs, data]];
+    for [(one, first), (other, second)] in [containers].into_iter().chain(directories) {
         if Path::new(first).starts_with(second) || Path::new(second).starts_with(first) {
             let field = if section.value(other).is_some() { other } else { one };
             let (first, second) = (quoted(first), quoted(second));

@@ -73,6 +73,9 @@ cluster.jobs_dir: an absolute path of a directory on the nodes, without `:`
   "/a/" -> "/a/"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
   "//a" -> "//a"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
   "/a/../b" -> "/a/../b"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
+cluster.data_dir: an absolute path of a directory on the nodes, without `:`
+  "data" -> "data"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
+  7 -> 7
 cluster.key_type: "rsa" or "ed25519"
   "dsa" -> "dsa"
   4096 -> 4096

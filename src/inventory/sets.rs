@@ -45,6 +45,11 @@ fn what_does_not_fit_together() {
              found \"/opt/horovod/projects\" and \"/opt/horovod/projects/jobs\"",
         ),
         (
+            in_cluster("data_dir = '/opt/horovod/ssh/data'"),
+            "3:12: cluster.data_dir: `ssh_dir` and `data_dir` must not overlap, \
+             found \"/opt/horovod/ssh\" and \"/opt/horovod/ssh/data\"",
+        ),
+        (
             with_nodes("[[node]]\nhost = 'a'\n[[node]]\nhost = 'b'\n[[node]]\nhost = 'a'\n"),
             "8:8: node.host: duplicate node \"a\"; line 4 has the same host, port and user",
         ),

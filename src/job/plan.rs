@@ -126,7 +126,7 @@ impl JobPlan {
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
             env: launcher.container_environment(&id, &request),
-            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id)
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(cluster, node, facts.data)
         };
         Ok(JobPlan {
             commands: launcher.commands(&request),

@@ -6,7 +6,9 @@ use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
+use crate::node::facts::Facts;
 use crate::node::names::HostNames;
+use crate::paths::DATA;
 use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
@@ -50,6 +52,12 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
     Ok(all(events, for_each_node(placed, started).await)?.into_iter().flatten().collect())
 }
 
+/// Returns the paths of pushed data in the containers that all nodes have.
+fn common_data<'a>(nodes: impl Iterator<Item = &'a Facts>) -> Vec<String> {
+    let names = nodes.map(|facts| facts.pushed.keys().collect::<BTreeSet<_>>()).reduce(|all, of_node| &all & &of_node);
+    names.unwrap_or_default().into_iter().map(|name| format!("{DATA}/{name}")).collect()
+}
+
 /// The uploads of a project to the nodes of a job.
 struct Uploads<'a> {
     plan: &'a JobPlan,
@@ -63,6 +71,9 @@ impl Uploads<'_> {
     /// lost, reads these again and uploads to all nodes again: all have the same files.
     async fn to_all(&self, nodes: &[Host<'_>]) -> Result<Vec<Placed>, Error> {
         let mut project = self.plan.program.project.clone();
+        if let Some(project) = &mut project {
+            project.mounts.extend(common_data(nodes.iter().map(|(observed, _)| &observed.facts)));
+        }
         let mut number = 1;
         loop {
             let upload = async |host| self.to_node(project.as_ref(), host, number == 1).await;

@@ -91,7 +91,7 @@ pub struct Disk {
 /// A directory of the cluster on a node, or its nearest parent that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDirectory {
-    /// What it is for: `ssh`, `jobs` or `projects`.
+    /// What it is for: `ssh`, `jobs`, `projects` or `data`.
     pub what: String,
     /// The type of its file system, as `stat` names it without spaces.
     pub file_system: String,
@@ -102,7 +102,7 @@ pub struct NodeDirectory {
 /// A directory that is the same one on several nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedDirectory {
-    /// What it is for: `ssh`, `jobs` or `projects`.
+    /// What it is for: `ssh`, `jobs`, `projects` or `data`.
     pub what: String,
     /// The directory.
     pub path: String,
@@ -157,6 +157,10 @@ pub struct Facts {
     pub shared: Vec<SharedDirectory>,
     /// Why that could not be found out.
     pub shared_unknown: Option<String>,
+    /// The inode of the directory of pushed data, if it is there.
+    pub data: Option<u64>,
+    /// The hash of each of this cluster's data; `-` for one of which a push is incomplete.
+    pub pushed: BTreeMap<String, String>,
     /// The TCP ports with a listener on any address.
     pub ports: BTreeSet<u16>,
     /// The key directory itself (mode and owner), if it is there.
@@ -208,6 +212,8 @@ impl Facts {
                 }
                 "disk" => facts.disks.extend(disk(value)),
                 "directory" => facts.directories.extend(directory(value)),
+                "data" => facts.data = value.parse().ok(),
+                "pushed" => facts.pushed.extend(value.split_once(' ').map(|(name, hash)| (name.into(), hash.into()))),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
                 "addr" => drop(facts.add_address(value)),
                 "dir" => facts.key_dir = file(value).map(|(_, directory)| directory),

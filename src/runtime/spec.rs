@@ -4,13 +4,14 @@ use crate::inventory::{Cluster, KeyType, Node, Ulimit};
 pub use crate::inventory::{Device, Mount};
 use crate::model::format;
 use crate::node::gpus::GpuRequest;
-use crate::paths::{AUTHORIZED_KEYS, CONTAINER_SSH, HOST_KEY};
+use crate::paths::{AUTHORIZED_KEYS, CONTAINER_SSH, DATA, HOST_KEY};
 use crate::text::digest::hex;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// The cluster that the container belongs to; hvdctl touches only containers with this label.
@@ -84,6 +85,15 @@ impl Serialize for GpuRequest {
     }
 }
 
+/// The node's directory of pushed data, mounted read-only at [`DATA`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct DataMount {
+    /// The directory.
+    pub source: String,
+    /// Its inode: a container does not see a directory that was removed and created again.
+    pub inode: u64,
+}
+
 /// The part of a container that its hash covers. The workspace is not in it: a worker with another project mounted is the same worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Spec {
@@ -104,6 +114,9 @@ pub struct Spec {
     /// own mounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra_mounts: Vec<Mount>,
+    /// Where the node has data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataMount>,
     /// Devices of the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
@@ -165,6 +178,7 @@ impl Spec {
             ("address", differ(&["address"])),
             ("keep_alive", keep_alive != old_keep_alive),
             ("mounts", differ(&["mounts", "extra_mounts"])),
+            ("data", differ(&["data"])),
             ("devices", differ(&["devices"])),
             ("ulimits", differ(&["ulimits"])),
             ("shm", differ(&["shm_size"])),
@@ -185,6 +199,7 @@ impl ContainerSpec {
             address: None,
             mounts: vec![own(&cluster.ssh_dir, CONTAINER_SSH, true), own(&cluster.jobs_dir, &cluster.jobs_dir, false)],
             extra_mounts: node.container.mounts.clone(),
+            data: None,
             devices: node.container.devices.clone(),
             ulimits: node.container.ulimits.clone(),
             shm_size: cluster.shm_size,
@@ -259,6 +274,14 @@ impl ContainerSpec {
         relay
     }
 
+    /// Mounts the node's directory of pushed data, given by its inode if it is there, unless something else is mounted at its place.
+    #[must_use]
+    pub fn with_data(mut self, cluster: &Cluster, node: &Node, inode: Option<u64>) -> ContainerSpec {
+        let inode = inode.filter(|_| data_obstacle(cluster, node).is_none());
+        self.spec.data = inode.map(|inode| DataMount { source: cluster.data_dir.clone(), inode });
+        self
+    }
+
     /// Returns the labels that identify the container.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let labels = [
@@ -272,6 +295,12 @@ impl ContainerSpec {
         ];
         labels.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
+}
+
+/// Returns what is mounted at [`DATA`] or below it in a node's containers by the inventory, where pushed data cannot be mounted then.
+pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {
+    let targets = node.container.mounts.iter().map(|mount| mount.target.as_str());
+    targets.chain([cluster.jobs_dir.as_str()]).find(|target| Path::new(target).starts_with(DATA))
 }
 
 /// sshd's option for the time between keep-alive probes, without the seconds.
@@ -419,6 +448,26 @@ mod tests {
         let mut other = base.clone();
         other.command.push("-q".into());
         assert_eq!(other.differences(&base.json()), ["command"]);
+    }
+
+    #[test]
+    fn data_are_mounted_where_a_node_has_them_and_nothing_else_is_there() {
+        let Inventory { mut cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::None, address);
+        let data = |cluster: &Cluster, node: &Node, inode| worker.clone().with_data(cluster, node, inode).spec;
+        assert_eq!(data(&cluster, &nodes[0], None), worker.spec, "no worker changes before the first push");
+        let mounted = data(&cluster, &nodes[0], Some(7));
+        assert_eq!(mounted.differences(&worker.spec.json()), ["data"]);
+        assert_eq!(data(&cluster, &nodes[0], Some(8)).differences(&mounted.json()), ["data"]);
+        for target in ["/data", "/data/x", "/database"] {
+            let mount = Mount { source: "/mnt".into(), target: target.into(), read_only: true };
+            nodes[0].container.mounts = vec![mount];
+            assert_eq!(data(&cluster, &nodes[0], Some(7)).data.is_some(), target == "/database", "{target}");
+        }
+        nodes[0].container.mounts.clear();
+        cluster.jobs_dir = "/data/jobs".into();
+        assert_eq!(data_obstacle(&cluster, &nodes[0]), Some("/data/jobs"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 # Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, gpus.sh, marked.sh and killed.sh.
-# Variables: ssh_dir, jobs_dir, projects_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not mistaken
+# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not mistaken
 # for "nothing found".
 
 # prints a file; one that is removed meanwhile is empty
@@ -45,11 +45,26 @@ own_directory jobs
 jobs=$directory
 nearest "$projects_dir"
 own_directory projects
-space=$(stat -f -c '%a %S %n' -- "$jobs" "$directory") || exit
+projects=$directory
+nearest "$data_dir"
+own_directory data
+space=$(stat -f -c '%a %S %n' -- "$jobs" "$projects") || exit
 printf '%s\n' "$space" | {
   read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
-  read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$directory"
+  read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$projects"
 }
+
+# pushed data: the inode of their directory, and NAME HASH of each; `-` where a push is incomplete
+if [ -d "$data_dir" ]; then
+  inode=$(stat -Lc %i -- "$data_dir") || exit
+  say data "$inode"
+  for known in "$data_dir"/.*"@$cluster"; do
+    [ -f "$known/shipped" ] || continue
+    name=${known##*/.}
+    tree=$(contents "$known/tree") || exit
+    say pushed "${name%"@$cluster"}" "${tree:--}"
+  done
+fi
 
 # processes of jobs: JOB PID CONTAINER CLUSTER, and whether they were killed
 files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit

@@ -1,7 +1,6 @@
-# Follows upload_common.sh. Four more arguments: tree, arrived, placed (hashes, see sync/manifest.rs), id (of a job that gets a separate
-# directory, else empty). Standard input is a tar stream: the new manifest `m`, below `t` what this node lacks, and in between `f1`, `f2`
-# and so on, the names of the files since the list before. The contents are checked in a staging directory next to the project and only
-# then moved into it: a failure before that leaves the earlier files intact. Types and modes are checked in their place.
+# Follows upload_common.sh and upload_receive.sh. Four more arguments: tree, arrived, placed (hashes, see sync/manifest.rs), id (of a job
+# that gets a separate directory, else empty). The contents are checked in a staging directory next to the project and only then moved
+# into it: a failure before that leaves the earlier files intact. Types and modes are checked in their place.
 tree=$4 arrived=$5 expected=$6 id=$7
 stage=$(pwd)/$known/stage.$$
 
@@ -9,42 +8,6 @@ fail() { # MESSAGE [EXIT-CODE]
   [ -z "$1" ] || echo "$1" >&2
   rm -rf "$stage"
   exit "${2:-1}"
-}
-has_hash() { # HASH of standard input
-  [ "$(b2sum -l 256)" = "$1  -" ]
-}
-# prints the hashes of the files named on standard input (NUL) without separators
-hashes() { xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'; }
-targets() { xargs -0 -r readlink -z; }
-# extracts the stream, and hashes what is complete while more arrives
-receive() {
-  {
-    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" && : >"$stage/all"
-  } | hash_lists
-}
-# hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when
-# the next one is there. The first errors of hashing are printed, unless tar has failed: that is their cause
-hash_lists() {
-  cd "$stage" || return
-  list=1 errors=
-  while
-    timeout 0.1 cat
-    [ $? = 124 ]
-  do
-    while [ -e "f$((list + 1))" ]; do hash_list; done
-  done
-  [ -e all ] || return
-  while [ -e "f$list" ]; do hash_list; done
-  [ -z "$errors" ] || echo "$errors" | head -n 3 >&2
-}
-hash_list() {
-  failed=$( (cd t && hashes) <"f$list" 2>&1 >>sums)
-  errors=${errors:-$failed}
-  list=$((list + 1))
-}
-# prints what has arrived: the hashes of the files, the targets of the links
-staged() {
-  cat "$stage/sums" && cd "$stage/t" && find . -type l -print0 | sort -z | targets
 }
 # prints types and modes of what is in place of the new manifest; also the contents of a separate directory, because a job may have
 # written to the original while it was copied
@@ -55,17 +18,6 @@ placed() (
   grep -az '^f ' "$stage/m" | names | hashes
   grep -az '^l ' "$stage/m" | names | targets
 )
-# writes kinds and names of a manifest to a file
-kinds() { # MANIFEST FILE
-  sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" >"$2" && sort -z -o "$2" "$2"
-}
-# removes what the new manifest no longer names, or names as something else
-remove_old() {
-  kinds "$known/shipped" "$stage/old" && kinds "$stage/m" "$stage/new" || return
-  comm -z -23 "$stage/old" "$stage/new" >"$stage/gone" && cut -z -c3- "$stage/gone" >"$stage/names" || return
-  sort -zr -o "$stage/names" "$stage/names" && remove "$work" <"$stage/names"
-}
-
 main() {
   # the staging directories of uploads that lost their connection; a tar may still be writing to them
   rm -rf "$known"/stage* 2>/dev/null
@@ -86,12 +38,7 @@ main() {
     rm -f "$known/stat" || fail ""
   fi
   if [ -f "$known/shipped" ]; then remove_old || fail ""; fi
-  # first directories that are completely new, then the rest; cp -l replaces a file in one step, and reports what mv could not move
-  at=$(cd "$work" && pwd) || fail ""
-  (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
-  { chmod --reference="$work" "$stage/t" && cp -alf "$stage/t/." "$work/"; } || fail ""
-  # before `stats`: the ctime of a file changes when one of its names is removed
-  rm -rf "$stage/t" || fail ""
+  place || fail ""
   stats "$stage/m" "$work" >"$stage/stat"
   placed | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
 

@@ -89,7 +89,7 @@ impl ProjectFiles {
     /// If a file or a line of an ignore file cannot be read, or a name is not UTF-8.
     pub fn read(root: &Path) -> Result<ProjectFiles, Error> {
         let root = &fs::canonicalize(root).map_err(|e| unreadable(root, &e))?;
-        ProjectFiles::read_by(root, IgnoreRules::of_project(root)?)
+        ProjectFiles::read_by(root, Some(IgnoreRules::of_project(root)?))
     }
 
     /// Reads the copy of a project that was uploaded, to which no ignore file outside of it applies.
@@ -97,17 +97,26 @@ impl ProjectFiles {
     /// # Errors
     /// As [`ProjectFiles::read`].
     pub fn read_copy(root: &Path) -> Result<ProjectFiles, Error> {
-        ProjectFiles::read_by(root, IgnoreRules::of_copy(root))
+        ProjectFiles::read_by(root, Some(IgnoreRules::of_copy(root)))
     }
 
-    fn read_by(root: &Path, rules: IgnoreRules) -> Result<ProjectFiles, Error> {
-        let (own_output, rules) = (own_output(), Arc::new(rules));
+    /// Reads and hashes everything in a directory of data: no ignore file applies.
+    ///
+    /// # Errors
+    /// As [`ProjectFiles::read`].
+    pub fn read_data(root: &Path) -> Result<ProjectFiles, Error> {
+        let root = &fs::canonicalize(root).map_err(|e| unreadable(root, &e))?;
+        ProjectFiles::read_by(root, None)
+    }
+
+    fn read_by(root: &Path, rules: Option<IgnoreRules>) -> Result<ProjectFiles, Error> {
+        let (own_output, is_data, rules) = (own_output(), rules.is_none(), rules.map(Arc::new));
         let (sender, found) = std::sync::mpsc::channel();
         let unread = Arc::new(Mutex::new(None));
-        walk(root, Arc::clone(&rules), Arc::clone(&unread)).run(|| {
+        walk(root, rules.clone(), Arc::clone(&unread)).run(|| {
             let (sender, own_output) = (sender.clone(), &own_output);
             Box::new(move |found| {
-                let read = read_found(root, found, own_output);
+                let read = read_found(root, found, own_output, is_data);
                 let state = if read.is_ok() { WalkState::Continue } else { WalkState::Quit };
                 if let Some(read) = read.transpose() {
                     let _ = sender.send(read);
@@ -132,7 +141,7 @@ impl ProjectFiles {
                 }
             }
         }
-        let notes = rules.note().into_iter().chain(note_of_vanished(&mut vanished)).collect();
+        let notes = rules.and_then(|rules| rules.note()).into_iter().chain(note_of_vanished(&mut vanished)).collect();
         let noted = Arc::new(Noted { project: Once::new(), size: Once::new() });
         Ok(ProjectFiles::new(root.to_owned(), Manifest(entries), contents, notes, noted))
     }
@@ -326,8 +335,9 @@ impl Write for Pieces {
     }
 }
 
-/// Returns everything that belongs to a project. The first ignore file that cannot be read is put into `unread`.
-fn walk(root: &Path, rules: Arc<IgnoreRules>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
+/// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put into `unread`.
+fn walk(root: &Path, rules: Option<Arc<IgnoreRules>>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
+    let Some(rules) = rules else { return WalkBuilder::new(root).standard_filters(false).build_parallel() };
     let is_ignored = move |path: &Path, is_directory| {
         rules.excludes(path, is_directory).unwrap_or_else(|error| {
             unread.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -377,15 +387,19 @@ fn read_found(
     root: &Path,
     found: Result<ignore::DirEntry, ignore::Error>,
     own_output: &[(u64, u64)],
+    is_data: bool,
 ) -> Result<Option<Found>, Error> {
     let found = match found {
         // a directory that was removed before it was read, and is noted when it is looked at
         Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return Ok(None),
-        found => found.context("cannot read the project")?,
+        found => found.with_context(|| format!("cannot read the {}", if is_data { "data" } else { "project" }))?,
     };
     let path = found.into_path();
     let relative = path.strip_prefix(root).unwrap_or(&path);
     let not_utf8 = |what: &str, remedy: &str| {
+        if is_data {
+            return Error::usage(format!("the data have a {what} is not UTF-8: {}", relative.display()), remedy);
+        }
         Error::usage(
             format!("the project has a {what} is not UTF-8: {}", relative.display()),
             format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),

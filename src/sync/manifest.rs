@@ -84,6 +84,19 @@ impl Manifest {
         missing
     }
 
+    /// Returns the selection without the files that a node has staged already, and the names of these.
+    pub fn without_staged<'a>(&'a self, selection: &Selection, staged: &UploadedRecords) -> (Selection, Vec<&'a str>) {
+        let (mut rest, mut kept) = (selection.clone(), Vec::new());
+        for ((name, entry), is_selected) in self.0.iter().zip(&mut rest.0) {
+            let is_file = matches!(entry, Entry::File { .. });
+            if *is_selected && is_file && staged.get(name).is_some_and(|record| *record == entry.record()) {
+                *is_selected = false;
+                kept.push(name.as_str());
+            }
+        }
+        (rest, kept)
+    }
+
     /// Returns the selected entries, in order.
     pub fn select(&self, selection: &Selection) -> impl Iterator<Item = (&String, &Entry)> + Clone {
         self.0.iter().zip(&selection.0).filter_map(|(entry, is_selected)| is_selected.then_some(entry))

@@ -4,10 +4,11 @@
 //! [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks the node's proof. `build_context` selects
 //! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
 //! in its place.
-//! [`project`] has the project's directory here, its name and command.
+//! [`data`] pushes directories of data by the same manifest and proof. [`project`] has the project's directory here, its name and command.
 
 mod build_context;
 mod contents;
+pub mod data;
 pub mod download;
 pub mod files;
 mod ignored;
@@ -45,17 +46,32 @@ impl<'a> NodeProject<'a> {
         [&["sh", "-c", script, "sh", &self.cluster.projects_dir, self.name, &self.cluster.name], arguments].concat()
     }
 
-    /// Returns the time limit for a script that reads this many bytes, also from a slow disk.
+    /// See [`limit`].
     fn limit(&self, bytes: u64) -> Duration {
-        /// Bytes per second.
-        const SLOWEST_DISK: u64 = 20 << 20;
-        self.transport.limit() + Duration::from_secs(bytes / SLOWEST_DISK)
+        limit(self.transport, bytes)
     }
 
-    /// Runs a script that reads this many bytes and may list all files of the project.
+    /// See [`run`].
     async fn run(&self, argv: &[&str], input: &[u8], operation: &str, bytes: u64) -> Result<Output, NodeError> {
-        let transport = self.transport;
-        let run = async { transport.start(RunAs::Root, argv).await?.finish_within(input, MAX_LIST).await };
-        transport.succeeded(transport.within(run, operation, self.limit(bytes)).await?, operation)
+        run(self.transport, argv, input, operation, bytes).await
     }
+}
+
+/// Returns the time limit for a script that reads this many bytes, also from a slow disk.
+fn limit(transport: &Transport, bytes: u64) -> Duration {
+    /// Bytes per second.
+    const SLOWEST_DISK: u64 = 20 << 20;
+    transport.limit() + Duration::from_secs(bytes / SLOWEST_DISK)
+}
+
+/// Runs a script that reads this many bytes and may list all files of a project.
+async fn run(
+    transport: &Transport,
+    argv: &[&str],
+    input: &[u8],
+    operation: &str,
+    bytes: u64,
+) -> Result<Output, NodeError> {
+    let run = async { transport.start(RunAs::Root, argv).await?.finish_within(input, MAX_LIST).await };
+    transport.succeeded(transport.within(run, operation, limit(transport, bytes)).await?, operation)
 }

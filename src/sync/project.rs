@@ -16,15 +16,23 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// If it is no directory, or the root of the file system.
 pub fn find(path: &Path) -> Result<PathBuf, Error> {
+    find_directory(path, "project", "name the project's directory, e.g. hvdctl train ./myproject -np 2")
+}
+
+/// Returns the same for a directory of another kind; `hint` says how to name one.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_directory(path: &Path, kind: &str, hint: &str) -> Result<PathBuf, Error> {
     let shown = path.display();
-    let wrong = |why: String| Error::usage(why, "name the project's directory, e.g. hvdctl train ./myproject -np 2");
+    let wrong = |why: String| Error::usage(why, hint);
     let root = fs::canonicalize(path).map_err(|e| {
         let cause = e.to_string();
         let cause = cause.split(" (os error").next().unwrap_or_default();
-        wrong(format!("cannot read the project {shown}: {cause}"))
+        wrong(format!("cannot read the {kind} {shown}: {cause}"))
     })?;
     match root.file_name() {
-        _ if !root.is_dir() => Err(wrong(format!("the project {shown} is not a directory"))),
+        _ if !root.is_dir() => Err(wrong(format!("the {kind} {shown} is not a directory"))),
         None => Err(wrong(format!("{shown} is the root of the file system"))),
         Some(_) => Ok(root),
     }

@@ -20,7 +20,11 @@ const COMPARE: &str = concat!(
     include_str!("../scripts/upload_common.sh"),
     include_str!("../scripts/upload_compare.sh")
 );
-const APPLY: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_apply.sh"));
+const APPLY: &str = concat!(
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/upload_receive.sh"),
+    include_str!("../scripts/upload_apply.sh")
+);
 const MERGE: &str = concat!(
     include_str!("../scripts/marked.sh"),
     include_str!("../scripts/upload_common.sh"),
@@ -199,7 +203,7 @@ fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
     let (leads, more) = (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
     (!links.is_empty()).then(|| {
         format!(
-            "{} {leads} out of the project, and what is there is not uploaded: {}{more}\n  hint: mount it in the containers with `mounts` of the inventory, or copy it into the project",
+            "{} {leads} out of the project, and what is there is not uploaded: {}{more}\n  hint: push it with `hvdctl data push`, mount it in the containers with `mounts` of the inventory, or copy it into the project",
             count(links.len(), "link"),
             named.join(", ")
         )

@@ -41,6 +41,15 @@ pub fn span(time: Duration) -> String {
     }
 }
 
+/// Formats how long ago something was, in the largest unit: `59 min`, `47 h`, `2 d`.
+pub fn age(seconds: u64) -> String {
+    match seconds {
+        0..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// Formats seconds since the epoch as RFC 3339 in UTC: `2026-11-21T12:03:04Z`.
 pub fn stamp(seconds: f64) -> String {
     let since = Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default();

@@ -32,7 +32,8 @@ const LOST_GPUS: &str = "lost its GPUs";
 pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<ContainerSpec, NodeError> {
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
-    Ok(ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address))
+    let worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
+    Ok(worker.with_data(&inventory.cluster, node, observed.facts.data))
 }
 
 /// Returns what has to be done on a node to have the desired worker. Changes nothing.

@@ -113,7 +113,7 @@ fn deleted_files_are_removed_and_outputs_are_kept() {
 }
 
 #[test]
-fn what_is_ignored_stays_here() {
+fn what_is_ignored_stays_here_and_data_arrive_whole() {
     let lab = Lab::up();
     let files = [("train.py", WRITE), (".hvdctlignore", "*.bin\n"), (".gitignore", "cache/\n"), ("big.bin", "x")];
     let project = lab.project("p", &files);
@@ -126,6 +126,34 @@ fn what_is_ignored_stays_here() {
         let there = on(node, "ls -A /opt/horovod/projects/p");
         assert_eq!(there, format!(".gitignore\n.hvdctlignore\nby-rank-{rank}\ntrain.py\n"));
     }
+
+    // the workers are up without data, and the next job's ranks read them all the same
+    let data = lab.path().join("set");
+    fs::create_dir_all(data.join("part one")).unwrap();
+    fs::write(data.join(".gitignore"), "*\n").unwrap();
+    fs::write(data.join("part one/a"), "A").unwrap();
+    fs::write(data.join("b"), vec![7; 3_000_000]).unwrap();
+    let data = data.to_str().unwrap();
+    assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): pushed 3 files, 2.9 MiB\n"));
+    let read = "cat '/data/set/part one/a' && stat -c %s /data/set/b && { touch /data/set/c 2>&1 || echo refused; }";
+    let train = |expected: &str| {
+        let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", read]).code(0);
+        for (rank, node) in NODES.iter().enumerate() {
+            for line in [expected, "refused"] {
+                assert!(done.out.contains(&format!("[{rank} {node}] {line}\n")), "{}", done.out);
+            }
+        }
+    };
+    train("A3000000");
+    fs::write(Path::new(data).join("part one/a"), "B").unwrap();
+    assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): pushed 1 file, 1 B\n"));
+    assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): unchanged\n"));
+    train("B3000000");
+    assert!(lab.hvdctl(&["data", "status"]).ok().contains("set   node[1-2] (2)  complete"));
+    on("node2", "echo >>'/opt/horovod/data/set/part one/a'");
+    lab.hvdctl(&["data", "status"]).code(1).says(&["node2  changed"]);
+    assert!(lab.hvdctl(&["data", "rm", "set"]).ok().contains("node[1-2] (2): removed\n"));
+    NODES.iter().for_each(|node| assert_eq!(on(node, "ls -A /opt/horovod/data"), ""));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Requests to create containers.
 
 use crate::node::gpus::GpuRequest;
-use crate::paths::WORKSPACE;
+use crate::paths::{DATA, WORKSPACE};
 use crate::runtime::spec::{ContainerSpec, Role};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
@@ -12,6 +12,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
     let ContainerSpec { spec, role, .. } = container;
     let own_mounts =
         spec.mounts.iter().map(|m| format!("{}:{}{}", m.source, m.target, if m.read_only { ":ro" } else { "" }));
+    let data = spec.data.as_ref().map(|data| format!("{}:{DATA}:ro", data.source));
     let workspace = container.workspace.as_ref().map(|directory| format!("{directory}:{WORKSPACE}"));
     // not binds, for which Docker would create missing directories on the node
     let mounts = spec.extra_mounts.iter().map(|mount| Mount {
@@ -50,7 +51,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             network_mode: Some("host".into()),
             // an engine with userns-remap refuses the node's network otherwise, and root there is what the node's files need
             userns_mode: Some("host".into()),
-            binds: Some(own_mounts.chain(workspace).collect()),
+            binds: Some(own_mounts.chain(data).chain(workspace).collect()),
             mounts: unless_empty(mounts.collect()),
             devices: unless_empty(devices.collect()),
             ulimits: unless_empty(ulimits.collect()),
@@ -88,7 +89,10 @@ mod tests {
     fn the_body_is_what_docker_run_sends() {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "img");
         let worker = |gpus| ContainerSpec::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
-        let spec = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
+        let spec = ContainerSpec {
+            workspace: Some("/opt/horovod/projects/x".into()),
+            ..worker(GpuRequest::All).with_data(&cluster, &nodes[0], Some(7))
+        };
         let request = create_request(&spec);
         // the image's entrypoint and command have no part in it
         assert_eq!((request.entrypoint, request.cmd), (Some(spec.spec.command.clone()), None));
@@ -99,6 +103,7 @@ mod tests {
             [
                 "/opt/horovod/ssh:/root/.ssh:ro",
                 "/opt/horovod/jobs:/opt/horovod/jobs",
+                "/opt/horovod/data:/data:ro",
                 "/opt/horovod/projects/x:/workspace"
             ]
         );

@@ -29,6 +29,13 @@ pub const FORWARD: &str = "forward";
 /// The name of the call that opens a connection to the Docker Engine.
 pub const DIAL: &str = "docker dial-stdio";
 
+/// The script of `data` in an argv, the name of the data and the hash of their manifest, if it has one.
+fn data_call<'a>(words: &[&'a str]) -> Option<(&'static str, &'a str, &'a str)> {
+    let at = words.iter().rposition(|word| *word == "-c")?;
+    let (call, _) = DATA.iter().find(|(_, source)| words.get(at + 1).is_some_and(|script| script.ends_with(source)))?;
+    Some((call, words.get(at + 4)?, words.get(at + 6).copied().unwrap_or_default()))
+}
+
 /// The time of a call on its way there, and again on its way back. What hvdctl does at a signal is done within it.
 const ON_THE_WAY: Duration = Duration::from_millis(1);
 
@@ -70,6 +77,14 @@ struct Call {
 /// The scripts of an upload, which are arguments.
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload_compare.sh"));
 const APPLY: &str = include_str!(concat!("../../scripts/", "upload_apply.sh"));
+/// The scripts of `data`.
+const DATA: [(&str, &str); 5] = [
+    ("data_compare.sh", include_str!(concat!("../../scripts/", "data_compare.sh"))),
+    ("data_stage.sh", include_str!(concat!("../../scripts/", "data_stage.sh"))),
+    ("data_apply.sh", include_str!(concat!("../../scripts/", "data_apply.sh"))),
+    ("data_list.sh", include_str!(concat!("../../scripts/", "data_list.sh"))),
+    ("data_remove.sh", include_str!(concat!("../../scripts/", "data_remove.sh"))),
+];
 
 type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;
 
@@ -327,6 +342,10 @@ impl Node {
                 [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(APPLY) => {
                     node.apply_project(name, tree, own).await
                 }
+                words if data_call(words).is_some() => {
+                    let (call, name, tree) = data_call(words).expect("one of them");
+                    node.handle_data(call, name, tree, own).await
+                }
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
@@ -339,6 +358,18 @@ impl Node {
             let _ = tell.send(code);
         });
         Ok(Streams { stdin, stdout, stderr, code })
+    }
+
+    /// Answers a script of `data`: the node has all files of data of this manifest, or none.
+    async fn handle_data(&self, call: &str, name: &str, tree: &str, mut own: Own) -> i32 {
+        if let Some(words) = self.arrives(call).await {
+            return own.fail(&words).await;
+        }
+        let _ = own.stdin.read_to_end(&mut Vec::new()).await;
+        let answer = self.edit(|state| state.answer_data(call, name, tree));
+        self.ends(call).await;
+        own.say(&answer).await;
+        0
     }
 
     /// Takes the nodes' names as `hosts.py` in a container.

@@ -52,6 +52,8 @@ pub struct State {
     pub directories: BTreeMap<String, Directory>,
     /// The hash of what was uploaded of each project; empty before the first upload.
     pub projects: BTreeMap<String, String>,
+    /// The hash of each of the cluster's data; `None` before the first push.
+    pub data: Option<BTreeMap<String, String>>,
     /// How often everything was lost that follows logs here.
     pub lost_followers: usize,
     /// Whether another job has whatever id a new one gets.
@@ -155,6 +157,7 @@ impl State {
             jobs: String::new(),
             directories: BTreeMap::new(),
             projects: BTreeMap::new(),
+            data: None,
             lost_followers: 0,
             ids_are_taken: false,
             gpus_are_lost: false,
@@ -228,6 +231,28 @@ impl State {
         self.facts.lines().filter(of_gpus).map(|line| format!("{line}\n")).collect()
     }
 
+    /// What a script of `data` does and says.
+    pub fn answer_data(&mut self, call: &str, name: &str, tree: &str) -> String {
+        let has = self.data.as_ref().and_then(|data| data.get(name));
+        match call {
+            "data_compare.sh" if has.is_some_and(|has| has == tree) => "present\0same\0".into(),
+            "data_compare.sh" => format!("{}free {}\0", if has.is_some() { "present\0" } else { "" }, self.free),
+            "data_apply.sh" => {
+                self.data.get_or_insert_default().insert(name.to_owned(), tree.to_owned());
+                format!("{tree}  -\n")
+            }
+            "data_list.sh" => {
+                let record = |(name, tree): (&String, &String)| format!("{name} complete {tree} 2 3000 90 desk:/d\0");
+                self.data.iter().flatten().map(record).collect()
+            }
+            "data_remove.sh" => {
+                let removed = self.data.as_mut().and_then(|data| data.remove(name));
+                if removed.is_some() { "removed\0".into() } else { String::new() }
+            }
+            _ => String::new(),
+        }
+    }
+
     /// What `image_space.sh` says of these directories.
     pub fn free_space(&self, directories: &str) -> String {
         directories.lines().map(|directory| format!("{} {directory}\n", self.free)).collect()
@@ -243,6 +268,10 @@ impl State {
              ports 22\n{facts}{}clock {clock}\n",
             self.job_facts()
         );
+        if let Some(data) = &self.data {
+            text.push_str("data 7\n");
+            text.extend(data.iter().map(|(name, tree)| format!("pushed {name} {tree}\n")));
+        }
         let Some(keys) = &self.keys else { return text };
         text.push_str("dir . 700 0:0\n");
         for (name, KeyFile { mode, text: lines }) in keys {

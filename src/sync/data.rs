@@ -1,0 +1,390 @@
+//! Pushes directories of data to the nodes, where ranks read them below [`DATA`](crate::paths::DATA).
+//!
+//! [`NodeData::compare`] finds out what a node has, [`ChangeSet`] decides what it is sent, and [`NodeData::push`] sends that as one tar
+//! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same are sent
+//! the same bytes.
+
+use crate::error::{Kind, NodeError};
+use crate::event::{Events, Step};
+use crate::inventory::Cluster;
+use crate::paths::DATA;
+use crate::runtime::progress::TransferProgress;
+use crate::sync::files::{NAMED, ProjectFiles};
+use crate::sync::manifest::{Entry, Manifest, Selection, UploadedRecords};
+use crate::sync::{limit, run};
+use crate::text::failure::{self, Files};
+use crate::text::nodeset::printable;
+use crate::text::units::{count, human};
+use crate::transport::node::Transport;
+use std::collections::BTreeMap;
+
+const COMPARE: &str = concat!(
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
+    include_str!("../scripts/data_compare.sh")
+);
+const STAGE: &str = concat!(
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
+    include_str!("../scripts/data_stage.sh")
+);
+const APPLY: &str = concat!(
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
+    include_str!("../scripts/upload_receive.sh"),
+    include_str!("../scripts/data_apply.sh")
+);
+const LIST: &str = concat!(
+    include_str!("../scripts/data_exists.sh"),
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_list.sh")
+);
+const REMOVE: &str = concat!(
+    include_str!("../scripts/data_exists.sh"),
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/data_lock.sh"),
+    include_str!("../scripts/data_remove.sh")
+);
+
+/// Exit codes of `data_apply.sh`: what arrived differs from what was sent; what is in place does.
+const DIFFERENT: i32 = 3;
+const MISPLACED: i32 = 4;
+
+/// Bytes that a file or directory takes at least, and in multiples of which a file takes more.
+const BLOCK: u64 = 4096;
+
+/// As many bytes as a list or removal of data may take time for; see [`limit`].
+const MANY: u64 = 64 << 30;
+
+/// Data on one node.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeData<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The node.
+    pub transport: &'a Transport,
+    /// The name of the data.
+    pub name: &'a str,
+}
+
+/// A directory of data here.
+#[derive(Debug, Clone)]
+pub struct Data {
+    /// Its files.
+    pub files: ProjectFiles,
+    /// Where they are, `HOST:DIRECTORY`.
+    pub origin: String,
+    /// Whether they replace data of the same name from another place.
+    pub replaces: bool,
+}
+
+/// What a node has of data.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DataState {
+    /// Whether it has exactly these files.
+    pub is_same: bool,
+    /// Whether it has data of this name, which a job may read.
+    pub is_present: bool,
+    /// What is in place.
+    present: UploadedRecords,
+    /// The files that an interrupted push has left.
+    staged: UploadedRecords,
+    /// Whether a push was interrupted.
+    is_staging: bool,
+    /// The free bytes.
+    free: u64,
+}
+
+/// What is sent to a node, and what is there of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeSet<'a> {
+    /// The entries that are sent.
+    sent: Selection,
+    /// The files that arrived in an interrupted push.
+    kept: Vec<&'a str>,
+    /// What is done.
+    pub summary: Pushed,
+}
+
+/// What a push has done on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// Number of files and links sent.
+    pub sent: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Number of files that an interrupted push had sent.
+    pub resumed: usize,
+    /// Number of entries removed.
+    pub removed: usize,
+}
+
+/// Data that a node has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The name.
+    pub name: String,
+    /// `complete`, `incomplete`, `changed` or `removed`; the last two by others than hvdctl.
+    pub state: String,
+    /// The hash of the manifest, if the data are complete.
+    pub hash: Option<String>,
+    /// Number of files.
+    pub files: u64,
+    /// Their bytes.
+    pub size: u64,
+    /// Seconds since the push.
+    pub age: Option<u64>,
+    /// Where they came from, `HOST:DIRECTORY`.
+    pub origin: String,
+}
+
+/// What is left where data were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// Whether there was anything to remove.
+    pub is_changed: bool,
+    /// Whether others have files in the directory, which stay.
+    pub is_left: bool,
+}
+
+impl Data {
+    /// Returns what the operator may not expect of it under this name.
+    pub fn notes(&self, name: &str) -> Vec<String> {
+        let links = self.files.manifest.links_out(&format!("{DATA}/{name}"));
+        let named: Vec<_> =
+            links.iter().take(NAMED).map(|(name, target)| printable(&format!("{name} -> {target}"))).collect();
+        let (lead, more) =
+            (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
+        let note = (!links.is_empty()).then(|| {
+            let (links, named) = (count(links.len(), "link"), named.join(", "));
+            format!("{links} {lead} out of the data, and what is there is not pushed: {named}{more}")
+        });
+        self.files.notes.iter().cloned().chain(note).collect()
+    }
+}
+
+impl<'a> ChangeSet<'a> {
+    /// Decides what is sent to a node in this state.
+    pub fn new(manifest: &'a Manifest, state: &DataState) -> ChangeSet<'a> {
+        let missing = manifest.missing(&state.present);
+        let (sent, kept) = manifest.without_staged(&missing, &state.staged);
+        let files = manifest.select(&sent).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. }));
+        let summary = Pushed {
+            sent: files.clone().count(),
+            bytes: files.map(|(_, entry)| entry.size()).sum(),
+            resumed: kept.len(),
+            removed: state.present.keys().filter(|name| !manifest.0.contains_key(*name)).count(),
+        };
+        ChangeSet { sent, kept, summary }
+    }
+
+    /// Returns the bytes that the node needs for it, with an allowance for its manifest.
+    fn needed(&self, manifest: &Manifest) -> u64 {
+        let entries = manifest.select(&self.sent).map(|(_, entry)| entry.size().div_ceil(BLOCK).max(1) * BLOCK);
+        entries.sum::<u64>() + 4 * manifest.text().len() as u64
+    }
+}
+
+impl NodeData<'_> {
+    /// Returns the argv of a script that begins with `upload_common.sh`. Its standard input is free for the files.
+    fn argv<'a>(&'a self, script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+        [&["sh", "-c", script, "sh", &self.cluster.data_dir, self.name, &self.cluster.name], arguments].concat()
+    }
+
+    fn directory(&self) -> String {
+        format!("{}/{}", self.cluster.data_dir, self.name)
+    }
+
+    /// Compares data with what the node has of them, and with its free space.
+    ///
+    /// # Errors
+    /// If the comparison fails, the name is that of other data, hvdctl did not create the directory, or there is too little space.
+    pub async fn compare(self, data: &Data) -> Result<DataState, NodeError> {
+        let (node, manifest) = (self.transport.node(), &data.files.manifest);
+        let operation = format!("compare the data with {}", self.directory());
+        let replaces = if data.replaces { "shared" } else { "" };
+        let argv = self.argv(COMPARE, &[&data.files.hash, &data.origin, replaces]);
+        // what is in place and what is staged
+        let output = run(self.transport, &argv, &[], &operation, 2 * manifest.size()).await?.stdout;
+        let state = DataState::parse(&output).map_err(|refusal| {
+            let hint = match &refusal {
+                Refusal::Origin(_) => {
+                    format!(
+                        "choose another name with --as NAME; or, if these replace them, confirm that: --as {}",
+                        self.name
+                    )
+                }
+                Refusal::Cluster(_) | Refusal::Foreign => "choose another name with --as NAME".to_owned(),
+            };
+            NodeError::failed(node, &operation, refusal).hint(hint)
+        })?;
+        let needed = ChangeSet::new(manifest, &state).needed(manifest);
+        if !state.is_same && needed > state.free {
+            let cause = format!(
+                "they take {}, and {} has {} free: {} are missing",
+                human(needed),
+                self.cluster.data_dir,
+                human(state.free),
+                human(needed - state.free)
+            );
+            return Err(self.no_space(NodeError::failed(node, &format!("push the data {}", self.name), cause)));
+        }
+        Ok(state)
+    }
+
+    /// Sends what the node lacks according to [`NodeData::compare`].
+    ///
+    /// # Errors
+    /// If the node cannot store the files or ends up with others. What has arrived stays for the next push.
+    pub async fn push(self, data: &Data, state: &DataState, events: &Events) -> Result<Pushed, NodeError> {
+        let (transport, ProjectFiles { manifest, hash, .. }) = (self.transport, &data.files);
+        if state.is_same {
+            return Ok(Pushed::default());
+        }
+        let ChangeSet { sent, kept, summary } = ChangeSet::new(manifest, state);
+        let operation = format!("push the data {}", self.name);
+        let text = format!("pushing {}, {}", count(summary.sent, "file"), human(summary.bytes));
+        let _step = events.begin(transport.node(), Step::transfer(text));
+        if state.is_staging {
+            let names: String = kept.iter().map(|name| format!("{name}\0")).collect();
+            run(transport, &self.argv(STAGE, &[]), names.as_bytes(), &operation, MANY).await?;
+        }
+        let (arrived, placed) = (manifest.arrived(&sent), manifest.placed(false));
+        let argv = self.argv(APPLY, &[hash, &arrived, &placed, &data.origin]);
+        let process = transport.spawn_receiver(&argv, &operation).await?;
+        let limits = (transport.limit(), limit(transport, manifest.size()));
+        let mut progress = TransferProgress::new(transport.node(), events);
+        let report = |done| progress.report("pushing", done, summary.bytes);
+        let output = process.feed(data.files.stream(sent), limits, report).await;
+        let output = output.map_err(|e| transport.broken(&operation, &e));
+        let output = output.and_then(|output| transport.succeeded(output, &operation));
+        let output = output.map_err(|error| self.with_hint(error))?;
+        let proof = String::from_utf8_lossy(&output.stdout);
+        if proof.split_whitespace().next() != Some(hash) {
+            let cause = format!("the node has files with the hash {}, this machine {hash}", proof.trim());
+            return Err(NodeError::failed(transport.node(), &operation, cause));
+        }
+        Ok(summary)
+    }
+
+    /// Removes data that were pushed by this cluster.
+    ///
+    /// # Errors
+    /// If a file cannot be removed; the next attempt continues.
+    pub async fn remove(self) -> Result<Removed, NodeError> {
+        let operation = format!("remove the data {}", self.name);
+        let output = run(self.transport, &self.argv(REMOVE, &[]), &[], &operation, MANY).await?.stdout;
+        let has = |word: &str| output.split(|byte| *byte == 0).any(|record| record == word.as_bytes());
+        Ok(Removed { is_changed: has("removed"), is_left: has("left") })
+    }
+
+    /// Gives an error whose cause is known its kind and a hint.
+    fn with_hint(&self, error: NodeError) -> NodeError {
+        let changed = "a program changes the files while they are pushed: push again when nothing writes to them";
+        match (failure::files(&error.message), error.kind) {
+            (Some(Files::NoSpace), _) => self.no_space(error),
+            (Some(Files::Vanished), _) | (None, Kind::FileChanged | Kind::CommandFailed { status: DIFFERENT }) => {
+                error.kind(Kind::FileChanged).hint(changed)
+            }
+            (_, Kind::CommandFailed { status: MISPLACED }) => {
+                let dir = &self.cluster.data_dir;
+                error.hint(format!("push again; {dir} needs a file system that keeps modes"))
+            }
+            _ => error.hint("push again: files that have arrived are not sent again"),
+        }
+    }
+
+    fn no_space(&self, error: NodeError) -> NodeError {
+        error.kind(Kind::NoSpace).hint(format!(
+            "free space below {} on the node, or set cluster.data_dir to a larger disk; files that have arrived are not sent again",
+            self.cluster.data_dir
+        ))
+    }
+}
+
+/// Lists the data that a cluster has pushed to a node.
+///
+/// # Errors
+/// If the script fails.
+pub async fn list(cluster: &Cluster, transport: &Transport) -> Result<Vec<Listed>, NodeError> {
+    let argv = NodeData { cluster, transport, name: "" };
+    let output = run(transport, &argv.argv(LIST, &[]), &[], "list the data", MANY).await?.stdout;
+    Ok(String::from_utf8_lossy(&output).split('\0').filter_map(Listed::parse).collect())
+}
+
+impl Listed {
+    /// Reads a record of `data_list.sh`.
+    fn parse(record: &str) -> Option<Listed> {
+        let fields: Vec<&str> = record.splitn(7, ' ').collect();
+        let [name, state, hash, files, size, age, origin] = fields[..] else { return None };
+        Some(Listed {
+            name: name.into(),
+            state: state.into(),
+            hash: (hash != "-").then(|| hash.into()),
+            files: files.parse().ok()?,
+            size: size.parse().ok()?,
+            age: age.parse().ok(),
+            origin: origin.into(),
+        })
+    }
+}
+
+/// Why data are not pushed to a directory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error("the node has other data of this name, pushed from {0}")]
+    Origin(String),
+    #[error("the cluster {0} has pushed data of this name to the node")]
+    Cluster(String),
+    #[error("the directory exists and was not created by hvdctl")]
+    Foreign,
+}
+
+impl DataState {
+    /// Reads the records of `data_compare.sh`.
+    fn parse(output: &[u8]) -> Result<DataState, Refusal> {
+        let mut state = DataState::default();
+        let (mut modes, mut staged_modes) = (BTreeMap::new(), BTreeMap::new());
+        let text = String::from_utf8_lossy(output);
+        for record in text.split('\0') {
+            let (key, value) = record.split_once(' ').unwrap_or((record, ""));
+            match key {
+                "same" => state.is_same = true,
+                "present" => state.is_present = true,
+                "staging" => state.is_staging = true,
+                "free" => state.free = value.parse().unwrap_or(0),
+                "had" | "changed" => {
+                    let fields: Vec<&str> = value.splitn(4, ' ').collect();
+                    if let [kind, mode, hash, name] = fields[..] {
+                        let known = if key == "had" { format!("{kind} {mode} {hash}") } else { String::new() };
+                        state.present.insert(name.into(), known);
+                    }
+                }
+                "mode" => modes.extend(mode(value)),
+                "staged-mode" => staged_modes.extend(mode(value)),
+                "hash" => state.present.extend(hashed(value, &modes)),
+                "staged-hash" => state.staged.extend(hashed(value, &staged_modes)),
+                "origin" => return Err(Refusal::Origin(value.into())),
+                "cluster" => return Err(Refusal::Cluster(value.into())),
+                "foreign" => return Err(Refusal::Foreign),
+                _ => {}
+            }
+        }
+        Ok(state)
+    }
+}
+
+/// Reads `MODE ./NAME`, the mode as `stat --format %f` prints it.
+fn mode(value: &str) -> Option<(&str, u32)> {
+    let (mode, name) = value.split_once(" ./")?;
+    Some((name, u32::from_str_radix(mode, 16).ok()? & 0o7777))
+}
+
+/// Reads `HASH  ./NAME` as the record of a file.
+fn hashed(value: &str, modes: &BTreeMap<&str, u32>) -> Option<(String, String)> {
+    let (hash, name) = value.split_once("  ./")?;
+    Some((name.to_owned(), format!("f {:o} {hash}", modes.get(name)?)))
+}
+
+#[cfg(test)]
+mod tests;

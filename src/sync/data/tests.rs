@@ -1,0 +1,293 @@
+//! The scripts as the nodes run them, in directories of this machine.
+
+use super::*;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// A directory of data here, and a node's directory of data.
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    fn new(files: &[(&str, &str)]) -> Bench {
+        let bench = Bench(tempfile::tempdir().unwrap());
+        fs::create_dir(bench.here("")).unwrap();
+        files.iter().for_each(|(name, text)| bench.write(name, text));
+        bench
+    }
+
+    fn here(&self, name: &str) -> PathBuf {
+        self.0.path().join("here").join(name)
+    }
+
+    fn there(&self, name: &str) -> PathBuf {
+        self.0.path().join("there").join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.here(name).parent().unwrap()).unwrap();
+        fs::write(self.here(name), text).unwrap();
+    }
+
+    fn files(&self) -> ProjectFiles {
+        ProjectFiles::read_data(&self.here("")).unwrap()
+    }
+
+    fn start(&self, script: &str, cluster: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(self.there("")).args(["set", cluster]).args(arguments);
+        let tools = self.0.path().join("tools");
+        command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn script(&self, script: &str, cluster: &str, arguments: &[&str], input: &[u8]) -> Output {
+        let mut child = self.start(script, cluster, arguments);
+        let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+        let feeder = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        let _ = feeder.join();
+        output
+    }
+
+    /// Runs a script that succeeds and complains of nothing.
+    #[track_caller]
+    fn runs(&self, script: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+        let output = self.script(script, "lab", arguments, input);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        output.stdout
+    }
+
+    fn compare(&self, files: &ProjectFiles) -> DataState {
+        DataState::parse(&self.runs(COMPARE, &[&files.hash, "desk:/set", ""], b"")).unwrap()
+    }
+
+    /// Compares, and sends the first `bytes` of the stream. Returns what was to be sent, with the number of files that were there.
+    fn send(&self, bytes: usize) -> (Vec<String>, usize, Output) {
+        let files = self.files();
+        let state = self.compare(&files);
+        let change = ChangeSet::new(&files.manifest, &state);
+        if state.is_staging {
+            let names: String = change.kept.iter().map(|name| format!("{name}\0")).collect();
+            self.runs(STAGE, &[], names.as_bytes());
+        }
+        let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
+        while let Some(piece) = pieces.blocking_recv() {
+            stream.extend_from_slice(&piece.unwrap());
+        }
+        stream.truncate(bytes);
+        let (arrived, placed) = (files.manifest.arrived(&change.sent), files.manifest.placed(false));
+        let output = self.script(APPLY, "lab", &[&files.hash, &arrived, &placed, "desk:/set"], &stream);
+        let sent = files.manifest.select(&change.sent).map(|(name, _)| name.clone()).collect();
+        (sent, change.summary.resumed, output)
+    }
+
+    /// Pushes, and returns what was sent.
+    #[track_caller]
+    fn push(&self) -> Vec<String> {
+        let (sent, _, output) = self.send(usize::MAX);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let files = self.files();
+        assert!(self.compare(&files).is_same, "proven and unchanged");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{}  -\n", files.hash));
+        assert_eq!(ProjectFiles::read_data(&self.there("set")).unwrap().manifest, files.manifest);
+        assert!(!self.there(".set@lab/stage").exists());
+        sent
+    }
+
+    /// The state and the number of files that `data status` shows.
+    fn listed(&self) -> Vec<(String, u64, u64)> {
+        let output = self.runs(LIST, &[], b"");
+        let text = String::from_utf8(output).unwrap();
+        text.split('\0').filter_map(Listed::parse).map(|data| (data.state, data.files, data.size)).collect()
+    }
+
+    fn break_tool(&self, tool: &str, arguments: &str, message: &str) {
+        let tools = self.0.path().join("tools");
+        fs::create_dir_all(&tools).unwrap();
+        let real = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|path| path.exists());
+        let stub = format!(
+            "#!/bin/sh\ncase \"$*\" in {arguments}) echo \"{tool}: {message}\" >&2; exit 1 ;; esac\nexec {} \"$@\"\n",
+            real.unwrap().display()
+        );
+        fs::write(tools.join(tool), stub).unwrap();
+        fs::set_permissions(tools.join(tool), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn repair(&self) {
+        fs::remove_dir_all(self.0.path().join("tools")).unwrap();
+    }
+}
+
+#[test]
+fn everything_arrives_unchanged_and_only_changes_are_sent() {
+    let names =
+        ["a b", "-rf", "-", "$(touch x)", "new\nline", "deep/er/ünï", "*", " ", ".git/HEAD", "cache/x", "back\\slash"];
+    let bench = Bench::new(&[(".gitignore", "cache\n"), (".hvdctlignore", "*\n")]);
+    names.iter().for_each(|name| bench.write(name, name));
+    fs::create_dir(bench.here("empty")).unwrap();
+    fs::set_permissions(bench.here("empty"), Permissions::from_mode(0o700)).unwrap();
+    symlink("a b", bench.here("link")).unwrap();
+    assert!(Command::new("mkfifo").arg(bench.here("pipe")).status().unwrap().success());
+    assert_eq!(bench.listed(), []);
+    assert!(!bench.there("").exists(), "a list creates nothing");
+    assert_eq!(bench.push().len(), bench.files().manifest.0.len());
+    assert_eq!(bench.listed(), [("complete".to_owned(), 13, bench.files().manifest.size())]);
+
+    bench.write("a b", "changed");
+    bench.write("deep/more", "new");
+    fs::remove_file(bench.here("*")).unwrap();
+    fs::remove_dir_all(bench.here("cache")).unwrap();
+    bench.write("cache", "a file now");
+    fs::remove_file(bench.here("link")).unwrap();
+    fs::create_dir(bench.here("link")).unwrap();
+    assert_eq!(bench.push(), ["a b", "cache", "deep", "deep/more", "link"]);
+
+    // what others do to the files on the node is undone, and files of theirs stay
+    fs::write(bench.there("set/new\nline"), "other").unwrap();
+    fs::set_permissions(bench.there("set/-rf"), Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(bench.there("set/ ")).unwrap();
+    assert_eq!(bench.listed()[0].0, "changed");
+    fs::write(bench.there("set/theirs"), "x").unwrap();
+    let (sent, _, output) = bench.send(usize::MAX);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(sent, [" ", "-rf", "new\nline"]);
+    assert_eq!(fs::read_to_string(bench.there("set/theirs")).unwrap(), "x");
+    assert_eq!(bench.runs(REMOVE, &[], b""), b"removed\0left\0");
+    let left: Vec<_> = fs::read_dir(bench.there("set")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["theirs"]);
+    assert!(!bench.there(".set@lab").exists() && bench.there("").exists());
+    assert_eq!(bench.runs(REMOVE, &[], b""), b"");
+}
+
+#[test]
+fn an_interrupted_push_continues_with_the_files_that_are_missing() {
+    let bench = Bench::new(&[("z/link", "")]);
+    for i in 0..20 {
+        bench.write(&format!("{}/{i:02}", i / 10), &i.to_string().repeat(50_000));
+    }
+    let (sent, resumed, output) = bench.send(1_000_000);
+    assert_eq!((sent.len(), resumed, output.status.success()), (24, 0, false), "{output:?}");
+    assert!(!bench.there("set").exists(), "a job sees nothing before all is there");
+    assert_eq!(bench.listed(), [("incomplete".to_owned(), 0, 0)]);
+    let (sent, resumed, output) = bench.send(400_000);
+    assert!(resumed > 5 && sent.len() + resumed == 24 && !output.status.success(), "{resumed} {output:?}");
+    // meanwhile a file that had arrived changed, another one was removed, a directory became a file
+    bench.write("0/00", "changed");
+    fs::remove_file(bench.here("0/01")).unwrap();
+    fs::remove_dir_all(bench.here("1")).unwrap();
+    bench.write("1", "a file now");
+    let sent = bench.push();
+    assert!(sent.contains(&"0/00".to_owned()) && !sent.contains(&"0/02".to_owned()), "{sent:?}");
+    assert_eq!(bench.listed()[0].0, "complete");
+
+    // a file of a changed directory: the old one stays in place until the new one has arrived
+    bench.write("0/00", &"new".repeat(100_000));
+    let (_, _, output) = bench.send(100_000);
+    assert!(!output.status.success());
+    assert_eq!(fs::read_to_string(bench.there("set/0/00")).unwrap(), "changed");
+    assert_eq!(bench.listed()[0].0, "complete");
+    assert_eq!(bench.push(), ["0", "0/00"]);
+}
+
+#[test]
+fn a_failure_at_any_step_of_the_change_is_made_good_without_sending_files_again() {
+    let changed = |bench: &Bench| {
+        bench.write("d/b", "new");
+        bench.write("e/c", "new");
+        fs::remove_file(bench.here("gone")).unwrap();
+    };
+    for (tool, arguments) in
+        [("rm", "'-df '*"), ("cp", "*"), ("rm", "*stage/t"), ("sort", "*stage/stat"), ("mv", "*tree*")]
+    {
+        let bench = Bench::new(&[("a", "old"), ("d/b", "old"), ("gone", "old")]);
+        bench.push();
+        changed(&bench);
+        bench.break_tool(tool, arguments, "Input/output error");
+        let (_, _, output) = bench.send(usize::MAX);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("Input/output error"), "{tool}: {output:?}");
+        assert_eq!(bench.listed()[0].0, "incomplete", "{tool} {arguments}");
+        bench.repair();
+        let sent = bench.push();
+        assert!(!sent.contains(&"a".to_owned()) && !sent.contains(&"d/b".to_owned()), "{tool} {arguments}: {sent:?}");
+        assert!(!bench.there("set/gone").exists());
+    }
+    // the first push is renamed as a whole
+    for arguments in ["*/m*shipped", "-T*", "*tree"] {
+        let bench = Bench::new(&[("a", "old"), ("d/b", "old")]);
+        bench.break_tool("mv", arguments, "Input/output error");
+        assert!(!bench.send(usize::MAX).2.status.success());
+        bench.repair();
+        assert!(bench.push().iter().all(|sent| sent == "d"), "{arguments}");
+    }
+}
+
+#[test]
+fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
+    let bench = Bench::new(&[("a", "first")]);
+    bench.push();
+    bench.write("a", "second");
+    let files = bench.files();
+    let change = ChangeSet::new(&files.manifest, &bench.compare(&files));
+    let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
+    while let Some(piece) = pieces.blocking_recv() {
+        stream.extend_from_slice(&piece.unwrap());
+    }
+    let (arrived, placed) = (files.manifest.arrived(&change.sent), files.manifest.placed(false));
+    let mut earlier = bench.start(APPLY, "lab", &[&files.hash, &arrived, &placed, "desk:/set"]);
+    // all of it, but not the end of the stream
+    earlier.stdin.as_mut().unwrap().write_all(&stream).unwrap();
+    while !bench.there(".set@lab/push").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(bench.here("a"), "third").unwrap();
+    bench.push();
+    drop(earlier.stdin.take());
+    let ended = earlier.wait_with_output().unwrap();
+    assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
+    assert_eq!(fs::read_to_string(bench.there("set/a")).unwrap(), "third");
+    assert!(bench.compare(&bench.files()).is_same);
+}
+
+#[test]
+fn data_of_others_are_refused() {
+    let bench = Bench::new(&[("a", "x")]);
+    let files = bench.files();
+    let compare = |cluster: &str, origin: &str, replaces: &str| {
+        let output = bench.script(COMPARE, cluster, &[&files.hash, origin, replaces], b"");
+        assert!(output.status.success(), "{output:?}");
+        DataState::parse(&output.stdout)
+    };
+    fs::create_dir_all(bench.there("set")).unwrap();
+    assert_eq!(compare("lab", "desk:/set", "yes"), Err(Refusal::Foreign));
+    fs::remove_dir(bench.there("set")).unwrap();
+    symlink("elsewhere", bench.there("set")).unwrap();
+    assert_eq!(compare("lab", "desk:/set", "yes"), Err(Refusal::Foreign));
+    fs::remove_file(bench.there("set")).unwrap();
+    assert!(fs::read_dir(bench.there("")).unwrap().next().is_none(), "a comparison creates nothing");
+    bench.push();
+    assert_eq!(compare("lab", "desk:/other", ""), Err(Refusal::Origin("desk:/set".into())));
+    assert!(compare("lab", "desk:/other", "yes").unwrap().is_same);
+    assert_eq!(compare("lab2", "desk:/set", "yes"), Err(Refusal::Cluster("lab".into())));
+    assert_eq!(bench.script(REMOVE, "lab2", &[], b"").stdout, b"");
+    assert!(bench.there("set/a").exists());
+}
+
+#[test]
+fn what_is_needed_counts_blocks_of_what_is_sent_alone() {
+    let file = |size| Entry::File { hash: [1; 32], mode: 0o644, size };
+    let manifest = Manifest([("a".to_owned(), file(1)), ("b".to_owned(), file(4097))].into());
+    let all = ChangeSet::new(&manifest, &DataState::default());
+    let text = 4 * manifest.text().len() as u64;
+    assert_eq!((all.needed(&manifest), all.summary.bytes), (3 * 4096 + text, 4098));
+    let record = format!("mode 81a4 ./b\0hash {}  ./b\0", "01".repeat(32));
+    let state = DataState::parse(record.as_bytes()).unwrap();
+    let rest = ChangeSet::new(&manifest, &state);
+    assert_eq!((rest.needed(&manifest), rest.summary.sent), (4096 + text, 1));
+    // another mode is another file
+    let state = DataState::parse(record.replace("81a4", "81ed").as_bytes()).unwrap();
+    assert_eq!(ChangeSet::new(&manifest, &state).summary.sent, 2);
+}
