@@ -1,4 +1,4 @@
-//! Pushes directories of data to the nodes, where ranks read them below [`DATA`](crate::paths::DATA).
+//! Pushes directories of data to the nodes, where ranks read them below [`DATA`].
 //!
 //! [`NodeData::compare`] finds out what a node has, [`ChangeSet`] decides what it is sent, and [`NodeData::push`] sends that as one tar
 //! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same are sent
