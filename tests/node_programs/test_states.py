@@ -1,0 +1,167 @@
+"""Unit tests of what the two supervisors decide (src/scripts/rank_state.py and job_state.py): sequences of observations, without
+processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
+import itertools
+import os
+import signal
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts"))
+import rank_state as rank  # noqa: E402
+
+TERM, KILL, CONT = ((rank.SIGNAL_GROUP, number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGCONT))
+ASK = [(rank.TERMINATE,), CONT]
+
+
+def request(now, exited=False, stopped=0, quiet=0):
+    return rank.Request(now, exited, stopped, quiet)
+
+
+def sample(now, exited=False, stopped=0, quiet=0):
+    return rank.Sample(now, exited, stopped, quiet)
+
+
+class Rank(unittest.TestCase):
+    def after(self, *observations, **limits):
+        """The state after these observations, and the actions of each."""
+        limits = rank.Limits(limits.get("grace", 10), limits.get("idle"), limits.get("stall", 0))
+        state, all_actions = rank.Running(None), []
+        for observation in observations:
+            state, actions = rank.decide(state, observation, limits)
+            all_actions.append(actions)
+        return state, all_actions
+
+    def test_a_program_that_exits_is_not_given_a_grace_period(self):
+        for code in (0, 3, -9):
+            self.assertEqual(self.after(sample(1), rank.Tick(1), rank.Exit(code)), (rank.Ended(code, False, None), [[], [], []]))
+
+    def test_a_request_begins_the_grace_period_and_a_second_one_does_not(self):
+        state, actions = self.after(request(100), request(105), rank.Tick(110), rank.Tick(110.1))
+        self.assertEqual((type(state), state.since, state.why), (rank.Asked, 100, rank.REQUEST))
+        self.assertEqual(actions, [ASK, [], [(rank.TERMINATE_AWAITED,)], [KILL]])
+
+    def test_an_end_that_was_requested_is_no_failure_of_the_rank_itself(self):
+        for code in (0, 1, -15):
+            state, actions = self.after(request(100), rank.Exit(code), rank.Group(100, False))
+            self.assertEqual((state, actions[1:]), (rank.Ended(code, True, None), [[TERM], []]))
+
+    def test_what_a_shell_leaves_running_gets_the_rest_of_the_grace_period(self):
+        observed = [request(100), rank.Exit(143), rank.Group(101, True), request(109), rank.Tick(109), rank.Group(110, True)]
+        state, actions = self.after(*observed)
+        self.assertEqual((type(state), actions), (rank.Exited, [ASK, [TERM], [], [], [], []]))
+        self.assertEqual(self.after(*observed + [rank.Group(110.1, True)])[0], rank.Ended(143, True, None))
+
+    def test_the_group_of_a_program_that_was_killed_gets_no_more_time(self):
+        self.assertEqual(self.after(request(100), rank.Exit(-9)), (rank.Ended(-9, True, None), [ASK, []]))
+
+    def test_a_program_that_cannot_be_killed_counts_as_ended(self):
+        observed = [request(100)] + [rank.Tick(now) for now in (110.1, 114.9, 115, 115.1)]
+        state, actions = self.after(*observed)
+        self.assertEqual((state, actions[2:]), (rank.Ended(-9, True, None), [[KILL]] * 3))
+        self.assertIsInstance(self.after(*observed[:-1])[0], rank.Asked)
+
+    def test_without_a_grace_period_it_is_killed_at_once(self):
+        self.assertEqual(self.after(request(100), rank.Tick(100.01), grace=0)[1], [ASK, [(rank.TERMINATE_AWAITED,), KILL]])
+
+    def test_what_keeps_a_shell_from_its_trap_is_asked_once_and_a_moment_later(self):
+        for grace, trap in ((10, 101), (1, 100.5)):
+            observed = request(100), rank.Tick(trap), rank.Tick(trap + 0.1), rank.Tick(trap + 0.2)
+            self.assertEqual(self.after(*observed, grace=grace)[1], [ASK, [], [(rank.TERMINATE_AWAITED,)], []])
+        # a shell without a trap has exited
+        self.assertEqual(self.after(request(100), rank.Exit(143), rank.Tick(102))[1], [ASK, [TERM], []])
+
+    def test_an_exit_before_the_request_is_a_failure_of_the_rank_itself(self):
+        state, actions = self.after(request(100, exited=True), rank.Exit(3), rank.Group(100, False))
+        self.assertEqual((state, actions), (rank.Ended(3, False, None), [[CONT], [TERM], []]))
+        # observed in the other order, its process group is not waited for either
+        self.assertEqual(self.after(rank.Exit(3), request(100, exited=True)), (rank.Ended(3, False, None), [[], []]))
+
+    def test_a_rank_without_progress_gives_up_and_never_ends_with_success(self):
+        observed = sample(59, quiet=59), sample(60, quiet=60), sample(61, quiet=61), request(62, quiet=62), rank.Tick(63)
+        state, actions = self.after(*observed, idle=60)
+        self.assertEqual(state.why, rank.IDLE)
+        self.assertEqual(actions, [[], [], [(rank.REPORT_IDLE, 61)] + ASK, [], [(rank.TERMINATE_AWAITED,)]])
+        for code, expected in ((0, 143), (1, 1), (-15, -15)):
+            self.assertEqual(self.after(*observed + (rank.Exit(code), rank.Group(63, False)), idle=60)[0], rank.Ended(expected, False, None))
+        killed = self.after(*observed + (rank.Tick(76.1),), idle=60)[0]
+        self.assertEqual(killed, rank.Ended(-9, False, None), "it cannot be killed")
+        self.assertEqual(self.after(*observed + (rank.Exit(-9),), idle=60)[0], rank.Ended(-9, False, None))
+        self.assertIsInstance(self.after(*observed[:3])[0], rank.Running, "there is no limit")
+        # it exited at that moment
+        exited = self.after(sample(61, exited=True, quiet=61), rank.Exit(0), rank.Group(61, False), idle=60)
+        self.assertEqual(exited, (rank.Ended(143, False, None), [[(rank.REPORT_IDLE, 61), CONT], [TERM], []]))
+
+    def test_a_rank_that_is_asked_reports_a_long_wait(self):
+        for quiet, idle, reports in ((31, 60, [(rank.REPORT_IDLE, 31)]), (30, 60, []), (31, None, [])):
+            self.assertEqual(self.after(request(100, quiet=quiet), idle=idle)[1], [reports + ASK])
+        self.assertEqual(self.after(request(100, exited=True, quiet=31), idle=60)[1], [[CONT]])
+        self.assertEqual(self.after(request(100, stopped=3, quiet=31), idle=60)[1], [ASK], "it was stopped")
+
+    def test_a_program_that_is_stopped_for_too_long_is_killed_and_reported(self):
+        state, actions = self.after(sample(29, stopped=29), sample(30, stopped=30), rank.Exit(-9), stall=30)
+        self.assertEqual((state, actions), (rank.Ended(-9, False, 30), [[], [KILL], []]))
+        # a debugger may have stopped it
+        self.assertEqual(self.after(sample(1e6, stopped=1e6))[1], [[]])
+        # killed in vain, and others give up: it is still the cause
+        state, actions = self.after(sample(30, stopped=30), sample(31, stopped=31), request(32, stopped=32, quiet=40), stall=30, idle=60)
+        self.assertEqual((state.hung, actions), (31, [[KILL], [KILL], ASK]))
+
+    def test_a_program_that_was_stopped_when_others_gave_up_is_the_cause(self):
+        for stopped, hung in ((2.9, None), (3, 3), (20, 20)):
+            state = self.after(request(100, stopped=stopped), rank.Exit(0), rank.Group(100, False))[0]
+            self.assertEqual(state, rank.Ended(0, True, hung))
+        self.assertEqual(self.after(sample(61, stopped=5, quiet=61), rank.Exit(0), rank.Group(61, False), idle=60)[0].hung, 5)
+
+    def test_a_program_that_was_asked_is_no_longer_sampled(self):
+        state, actions = self.after(request(100), sample(101, stopped=90, quiet=90), stall=30, idle=60)
+        self.assertEqual((state.why, state.hung, actions[1:]), (rank.REQUEST, None, [[]]))
+
+    def test_any_sequence_ends_once_and_keeps_the_first_reason(self):
+        kinds = [request, lambda now: request(now, exited=True), lambda now: sample(now, quiet=61), lambda now: sample(now, stopped=31),
+                 lambda now: rank.Exit(0), lambda now: rank.Exit(-9), lambda now: rank.Group(now, True), rank.Tick]
+        limits = rank.Limits(10, 60, 30)
+        for sequence in itertools.product(kinds, repeat=4):
+            state, whys, asked = rank.Running(None), [], 0
+            for now, kind in enumerate(sequence):
+                before = state
+                state, actions = rank.decide(state, kind(now), limits)
+                whys += [state.why] if hasattr(state, "why") else []
+                asked += actions.count((rank.TERMINATE,))
+                if isinstance(before, rank.Ended):
+                    self.assertEqual((state, actions), (before, []))
+            self.assertLessEqual(len(set(whys)), 1)
+            self.assertLessEqual(asked, 1)
+            # whatever came before, it has an end
+            for observation in (request(50), rank.Tick(100), rank.Exit(1), rank.Group(100, True)):
+                state = rank.decide(state, observation, limits)[0]
+            self.assertIsInstance(state, rank.Ended)
+
+    def test_the_answer_to_the_launcher(self):
+        for code, by_reaper, lost, expected in ((0, False, False, (0, 0)), (3, False, False, (3, 0)), (-15, False, False, (143, 0)),
+                                                (-15, True, False, (143, 30)), (0, True, False, (0, 30)), (-15, True, True, (0, 0)),
+                                                (3, False, True, (0, 0))):
+            self.assertEqual(rank.answer(code, by_reaper, lost, 10), expected)
+
+    def test_a_stopped_program_is_silent_since_its_last_output(self):
+        progress = rank.Progress(100)
+        self.assertEqual((progress.stopped_for(105), max(progress.quiet)), (0, 0))
+        for now in (101, 102):
+            progress.note_stopped(True, now)
+        self.assertEqual(progress.stopped_for(105), 4)
+        progress.last_output = 103
+        self.assertEqual(progress.stopped_for(105), 2)
+        progress.note_stopped(False, 106)
+        self.assertEqual(progress.stopped_for(107), 0)
+        # the wait of the last samples, of which the output that follows a failure is one
+        progress.note_idle(104, 110)
+        progress.last_output = 110
+        progress.note_idle(104, 111)
+        self.assertEqual((progress.quiet[-1], max(progress.quiet)), (1, 6))
+        progress.note_idle(111, 112)
+        progress.note_idle(111, 113)
+        self.assertEqual(max(progress.quiet), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
