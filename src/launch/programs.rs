@@ -24,8 +24,9 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 4] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 5] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/job_supervisor.py")),
+    (0o644, "job_state.py", include_str!("../scripts/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/membership.py")),
     (0o644, "workers.py", include_str!("../scripts/workers.py")),

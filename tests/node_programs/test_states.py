@@ -8,6 +8,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts"))
+import job_state as job  # noqa: E402
 import rank_state as rank  # noqa: E402
 
 TERM, KILL, CONT = ((rank.SIGNAL_GROUP, number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGCONT))
@@ -83,7 +84,8 @@ class Rank(unittest.TestCase):
         self.assertEqual(state.why, rank.IDLE)
         self.assertEqual(actions, [[], [], [(rank.REPORT_IDLE, 61)] + ASK, [], [(rank.TERMINATE_AWAITED,)]])
         for code, expected in ((0, 143), (1, 1), (-15, -15)):
-            self.assertEqual(self.after(*observed + (rank.Exit(code), rank.Group(63, False)), idle=60)[0], rank.Ended(expected, False, None))
+            state = self.after(*observed + (rank.Exit(code), rank.Group(63, False)), idle=60)[0]
+            self.assertEqual(state, rank.Ended(expected, False, None))
         killed = self.after(*observed + (rank.Tick(76.1),), idle=60)[0]
         self.assertEqual(killed, rank.Ended(-9, False, None), "it cannot be killed")
         self.assertEqual(self.after(*observed + (rank.Exit(-9),), idle=60)[0], rank.Ended(-9, False, None))
@@ -161,6 +163,174 @@ class Rank(unittest.TestCase):
         progress.note_idle(111, 112)
         progress.note_idle(111, 113)
         self.assertEqual(max(progress.quiet), 2)
+
+
+OUTCOME = {"started": 2, "exits": [{}, {}], "hung": [], "lost": [], "silent": [], "silence": {}}
+TERMINATED, ENGINE = [signal.SIGTERM], [job.BY_ENGINE]
+
+
+def attempt(signals=(), code=None, failed=(), changed=False, missing=""):
+    return job.Attempt(list(signals), code, list(failed), changed, missing)
+
+
+def reaped(now=100, signals=(), code=None, failed=(), pause=2, **outcome):
+    return job.Reaped(now, list(signals), code, list(failed), dict(OUTCOME, **outcome), 2, pause)
+
+
+def present(now, ranks, signals=(), silent=()):
+    return job.Present(now, list(signals), ranks, list(silent))
+
+
+class Job(unittest.TestCase):
+    def after(self, *observations, **limits):
+        """The state after these observations, and the names of all actions."""
+        elastic = job.Elastic(2, 600) if limits.get("elastic") else None
+        limits = job.Limits(30, 2, limits.get("restarts", 0), elastic)
+        state, names = job.Running(0), []
+        for observation in observations:
+            state, actions = job.decide(state, observation, limits)
+            names += [action[0] for action in actions]
+        return state, names
+
+    def end(self, *observations, **limits):
+        """Whether the job counts as stopped, and the result."""
+        state = self.after(*observations, **limits)[0]
+        self.assertIsInstance(state, job.Ended)
+        return state.stopped, state.result["launcher"], state.result.get("fault")
+
+    def test_an_attempt_goes_on_until_something_ends_it(self):
+        self.assertEqual(self.after(attempt(), attempt()), (job.Running(0), []))
+        for ends, expected in (
+            ({"code": 0}, (False, 0, None)), ({"code": 3}, (False, 3, None)), ({"failed": [7, 9]}, (False, 7, None)),
+            ({"signals": TERMINATED}, (True, None, None)), ({"signals": ENGINE}, (False, 1, job.ENGINE_FAULT)),
+            ({"missing": "1 of 2 on b"}, (False, 1, "1 of 2 on b")),
+        ):
+            self.assertEqual(self.after(attempt(), attempt(**ends))[1], [job.END_ATTEMPT], ends)
+            ended = reaped(code=ends.get("code", 143), failed=ends.get("failed", ()))
+            self.assertEqual(self.end(attempt(), attempt(**ends), ended), expected)
+
+    def test_the_first_of_two_reasons_counts(self):
+        for ends, expected in (
+            # the launcher's own end is none that was requested
+            (attempt(TERMINATED, code=0), (False, 0, None)), (attempt(ENGINE, code=5), (False, 5, None)),
+            (attempt(missing="on b", code=0), (False, 0, None)), (attempt(TERMINATED, missing="on b"), (False, 1, "on b")),
+            (attempt(TERMINATED, failed=[7]), (True, None, None)), (attempt(ENGINE, failed=[7]), (False, 1, job.ENGINE_FAULT)),
+            (attempt(TERMINATED + ENGINE), (True, None, None)), (attempt(ENGINE + TERMINATED), (False, 1, job.ENGINE_FAULT)),
+        ):
+            self.assertEqual(self.end(ends, reaped(code=ends.code, failed=ends.failed)), expected, ends)
+        # a rank that fails while the attempt ends explains more than its launcher
+        self.assertEqual(self.end(attempt(code=1), reaped(code=1, failed=[9])), (False, 9, None))
+        self.assertEqual(self.end(attempt(TERMINATED), reaped(TERMINATED, code=1, failed=[9])), (True, None, None))
+
+    def test_the_grace_period(self):
+        limits = job.Limits(30, 2, 0, None)
+        for signals, changed, seconds in (([], False, 2), (TERMINATED, False, 30), (ENGINE, False, 2), ([], True, 30), (ENGINE, True, 30),
+                                          (TERMINATED * 2, False, 0), (ENGINE + TERMINATED, True, 0)):
+            self.assertEqual(job.grace_period(signals, changed, limits), seconds)
+        self.assertEqual(job.grace_period([], False, limits._replace(grace=1)), 1)
+
+    def test_a_failed_job_is_restarted_as_often_as_requested(self):
+        failure = [attempt(failed=[7]), reaped(100, failed=[7])]
+        waits = failure + [job.Tick(101.9)]
+        pausing, actions = self.after(*waits, restarts=1)
+        self.assertEqual((pausing.failures, pausing.until, actions), (1, 102, [job.END_ATTEMPT, job.RECORD_ATTEMPT]))
+        again = waits + [job.Tick(102), job.Tick(103)]
+        state, actions = self.after(*again, restarts=1)
+        self.assertEqual((state, actions[2:]), (job.Running(1), [job.CHOOSE_NODES, job.START]))
+        self.assertEqual(self.end(*again + failure, restarts=1), (False, 7, None))
+        # what was kept for another attempt is removed, as far as that was still possible
+        self.assertEqual(self.after(*again + failure, restarts=1)[1][4:], [job.END_ATTEMPT])
+        succeeded = again + [attempt(code=0), reaped(code=0)]
+        self.assertEqual(self.after(*succeeded, restarts=2)[1][4:], [job.END_ATTEMPT, job.CLEAN])
+        self.assertEqual(self.end(*succeeded, restarts=2), (False, 0, None))
+
+    def test_missing_ranks_are_a_failure_of_the_attempt(self):
+        state, actions = self.after(attempt(missing="on b"), reaped(), restarts=1)
+        self.assertEqual((state.result["fault"], actions[1:]), ("on b", [job.RECORD_ATTEMPT]))
+        # the next one ends without
+        ends = job.Tick(102), job.Tick(102), attempt(code=0), reaped(code=0)
+        self.assertEqual(self.end(attempt(missing="on b"), reaped(), *ends, restarts=1), (False, 0, None))
+
+    def test_a_launcher_that_ends_with_0_has_not_succeeded_if_a_rank_has_no_exit(self):
+        for outcome in ({"exits": [{}]}, {"exits": []}):
+            self.assertIsInstance(self.after(attempt(code=0), reaped(code=0, **outcome), restarts=1)[0], job.Pausing)
+        self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None), "it may not be restarted")
+
+    def test_a_job_that_was_asked_to_end_is_not_restarted(self):
+        for limits in ({"restarts": 3}, {"elastic": True}):
+            for ends in (attempt(TERMINATED), attempt(TERMINATED, failed=[7]), attempt(TERMINATED, changed=True)):
+                self.assertEqual(self.end(ends, reaped(TERMINATED, failed=ends.failed), **limits), (True, None, None))
+                self.assertEqual(self.after(ends, reaped(TERMINATED, failed=ends.failed), **limits)[1], [job.END_ATTEMPT])
+
+    def test_a_stop_between_two_attempts(self):
+        failure = [attempt(missing="on b"), reaped(100, silent=["b"])]
+        pausing = failure + [job.Tick(101)]
+        chosen = pausing + [job.Tick(102)]
+        for before in (failure, pausing, chosen):
+            state, actions = self.after(*before + [job.Request(TERMINATED)], restarts=1)
+            self.assertEqual((state.stopped, actions[-1]), (True, job.CLEAN))
+            self.assertNotIn(job.START, actions)
+            self.assertNotIn("fault", state.result)
+            self.assertEqual(len(state.result["exits"]), 2)
+            # the last attempt did not end the job
+            state = self.after(*before + [job.Request(ENGINE)], restarts=1)[0]
+            self.assertEqual((state.stopped, state.result["fault"], state.result["exits"]), (False, job.ENGINE_FAULT, []))
+            self.assertEqual(state.result["silent"], [])
+        # requested while the ranks ended
+        state = self.after(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), job.Request(TERMINATED), restarts=1)[0]
+        self.assertTrue(state.stopped)
+
+    def test_a_node_that_leaves_or_joins_restarts_an_elastic_job(self):
+        change = [attempt(changed=True), reaped(100, code=143)]
+        state, actions = self.after(*change + [present(101, 2)], elastic=True)
+        self.assertEqual((type(state), actions), (job.Starting, [job.END_ATTEMPT, job.RECORD_CHANGE]))
+        # no failure, however often it happens
+        state, actions = self.after(*(change + [present(101, 2), job.Tick(101)]) * 3, elastic=True)
+        self.assertEqual((state, actions), (job.Running(0), [job.END_ATTEMPT, job.RECORD_CHANGE, job.START] * 3))
+        # a rank failed because the node was lost, before it was known to be
+        for ends in (attempt(failed=[1]), attempt(code=1), attempt(failed=[1], changed=True)):
+            state = self.after(ends, reaped(code=1, failed=ends.failed, silent=["b"]), elastic=True)[0]
+            self.assertIsInstance(state, job.Regrouping)
+
+    def test_a_failure_of_an_elastic_job_needs_a_restart(self):
+        failure = [attempt(failed=[7]), reaped(100, failed=[7])]
+        self.assertEqual(self.end(*failure, elastic=True), (False, 7, None))
+        self.assertEqual(self.after(*failure, elastic=True)[1], [job.END_ATTEMPT, job.CLEAN])
+        self.assertIsInstance(self.after(*failure, elastic=True, restarts=1)[0], job.Pausing)
+        self.assertEqual(self.end(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), elastic=True)[0], True)
+        self.assertEqual(self.end(attempt(code=0), reaped(code=0), elastic=True), (False, 0, None))
+
+    def test_an_elastic_job_waits_for_enough_ranks(self):
+        change = [attempt(changed=True), reaped(100, code=143, silence={"b": "refused"})]
+        waiting = change + [present(101, 1), present(300, 1), present(700, 1)]
+        state, actions = self.after(*waiting, elastic=True)
+        self.assertEqual((type(state), state.waits, actions), (job.Regrouping, True, [job.END_ATTEMPT, job.RECORD_CHANGE]))
+        self.assertEqual(self.after(*waiting + [present(700, 2), job.Tick(700)], elastic=True)[1][2:], [job.RECORD_CHANGE, job.START])
+        state, actions = self.after(*waiting + [present(700.1, 1, silent=["b"])], elastic=True)
+        self.assertEqual((state.stopped, state.result["launcher"], state.result["silent"]), (False, 1, ["b"]))
+        self.assertEqual((state.result["fault"], state.result["exits"]), ("it had fewer than 2 ranks for 600 s", []))
+        self.assertEqual(actions[-1], job.CLEAN)
+        # each record says why, and for how long the job waits
+        regrouping, limits = self.after(*change, elastic=True)[0], job.Limits(30, 2, 0, job.Elastic(2, 600))
+        for ranks, seconds in ((1, 600), (2, 0)):
+            actions = job.decide(regrouping, present(101, ranks), limits)[1]
+            self.assertEqual(actions, [(job.RECORD_CHANGE, {"b": "refused"}, seconds)])
+        # too few from the first query on, and no time to wait
+        self.assertEqual(self.after(*change + [present(701, 1)], elastic=True)[1][1:], [job.RECORD_CHANGE, job.CLEAN])
+
+    def test_a_stop_while_an_elastic_job_chooses_its_nodes(self):
+        change = [attempt(changed=True), reaped(100, code=143)]
+        for before in (change, change + [present(101, 1)], change + [present(101, 2)]):
+            self.assertEqual(self.end(*before + [job.Request(TERMINATED)], elastic=True), (True, None, None))
+            self.assertEqual(self.end(*before + [job.Request(ENGINE)], elastic=True)[::2], (False, job.ENGINE_FAULT))
+        # it was requested during the last query
+        self.assertEqual(self.end(*change + [present(701, 1, TERMINATED)], elastic=True), (True, 1, None))
+
+    def test_every_state_has_an_end_and_one_way_to_a_start(self):
+        states = {state for state, _ in job.RULES}
+        self.assertEqual(states, {job.Running, job.Ending, job.Pausing, job.Regrouping, job.Starting})
+        starts = [rule for rule in job.RULES if job.RULES[rule] is job.start]
+        self.assertEqual(starts, [(job.Starting, job.Tick)])
 
 
 if __name__ == "__main__":
