@@ -1,5 +1,6 @@
 """Unit tests of what the two supervisors decide (src/scripts/rank_state.py and job_state.py): sequences of observations, without
 processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
+import ast
 import itertools
 import os
 import signal
@@ -21,6 +22,20 @@ def request(now, exited=False, stopped=0, quiet=0):
 
 def sample(now, exited=False, stopped=0, quiet=0):
     return rank.Sample(now, exited, stopped, quiet)
+
+
+class Purity(unittest.TestCase):
+    def test_what_decides_knows_no_clock_no_process_and_no_file(self):
+        for module in (job, rank):
+            with open(module.__file__) as file:
+                nodes = list(ast.walk(ast.parse(file.read())))
+            imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+            self.assertEqual(imported, ["collections", "signal"])
+            self.assertFalse([node for node in nodes if isinstance(node, ast.ImportFrom)])
+            used = {node.id for node in nodes if isinstance(node, ast.Name)}
+            self.assertFalse(used & {"open", "print", "input", "exec", "eval", "__import__"})
+            of_signal = {node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "signal"}
+            self.assertTrue(all(name.startswith("SIG") for name in of_signal), of_signal)
 
 
 class Rank(unittest.TestCase):
@@ -208,6 +223,7 @@ class Job(unittest.TestCase):
             self.assertEqual(self.after(attempt(), attempt(**ends))[1], [job.END_ATTEMPT], ends)
             ended = reaped(code=ends.get("code", 143), failed=ends.get("failed", ()))
             self.assertEqual(self.end(attempt(), attempt(**ends), ended), expected)
+            self.assertEqual("fault" in self.after(attempt(**ends), ended)[0].result, expected[2] is not None)
 
     def test_the_first_of_two_reasons_counts(self):
         for ends, expected in (
