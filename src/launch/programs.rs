@@ -9,8 +9,9 @@ pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 pub const BINDING: &str = include_str!("../scripts/binding.py");
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 10] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/rank_supervisor.py")),
+    (0o644, "rank_state.py", include_str!("../scripts/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/frames.py")),
     (0o644, "processes.py", include_str!("../scripts/processes.py")),
     (0o644, "binding.py", BINDING),
@@ -23,8 +24,9 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 10] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 4] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 5] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/job_supervisor.py")),
+    (0o644, "job_state.py", include_str!("../scripts/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/membership.py")),
     (0o644, "workers.py", include_str!("../scripts/workers.py")),

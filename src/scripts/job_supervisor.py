@@ -9,7 +9,8 @@ A failed job is restarted if that was requested, on the nodes that answer; attem
 restarted whenever a node leaves or joins (membership.py); members.json has its nodes and those changes. joining.json has nodes that
 `hvdctl up` adds to it.
 
-launch.json in its directory describes what to start and how (launch/description.rs). This program knows no launcher by name."""
+job_state.py decides what is done about the job; this file observes it and acts. launch.json in its directory describes what to start
+and how (launch/description.rs). This program knows no launcher by name."""
 import functools
 import json
 import os
@@ -25,6 +26,7 @@ import time
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import frames  # noqa: E402
 import hosts  # noqa: E402
+import job_state  # noqa: E402
 import membership  # noqa: E402
 import node_launcher  # noqa: E402
 import processes  # noqa: E402
@@ -32,31 +34,10 @@ import reap  # noqa: E402
 import workers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
-ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
-
-
-class Requests:
-    """The signals that requested the end of this job, in order."""
-
-    def __init__(self):
-        self.signals = []
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, BY_ENGINE):
-            signal.signal(number, lambda number, _frame: self.signals.append(number))
-
-    def __bool__(self):
-        return bool(self.signals)
-
-    def are_urgent(self):
-        return len(self.signals) > 1
-
-    def fault(self):
-        """Returns the fault if the engine requested the end first."""
-        return ENGINE_FAULT if self.signals[:1] == [BY_ENGINE] else None
 
 
 def ranks(places):
@@ -149,13 +130,12 @@ class StartCheck:
         self.next = time.monotonic() + self.limit
         self.thread, self.unanswered, self.missing = None, {}, ""
 
-    def missing_ranks(self):
-        """Describes where ranks are missing; empty as long as none are known to be. Does not wait."""
+    def query(self):
+        """Queries the nodes if it is time to. Does not wait; `missing` describes where ranks are missing, once some are known to be."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
             self.next = time.monotonic() + self.limit
             self.thread = threading.Thread(target=self.poll, daemon=True)
             self.thread.start()
-        return self.missing
 
     def poll(self):
         # a node that answered late is queried once more
@@ -290,12 +270,6 @@ class Launcher:
         self.lines.end()
 
 
-def succeeded(result, ranks):
-    """Returns whether an attempt needs no other one. A launcher's exit code alone does not say so: mpirun of Open MPI 5 ends with 0 when
-    it has lost a node, and a horovodrun that is ended because a rank has failed may, too."""
-    return result["launcher"] == 0 and len(result["exits"]) == ranks
-
-
 def outcome(report, places, node):
     """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node."""
     took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
@@ -314,20 +288,37 @@ def outcome(report, places, node):
     }
 
 
+class Attempt:
+    """One start of the launcher, until nothing is left of it. `changed`: whether nodes leave or join; `outcome`: what the nodes reported at
+    its end."""
+
+    def __init__(self, launcher):
+        self.launcher, self.changed, self.outcome = launcher, False, None
+        self.started = time.time()
+        self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
+
+
 class JobSupervisor:
     """A job from its first attempt to its result."""
 
     def __init__(self, launch):
-        self.launch, self.requests, self.children = launch, Requests(), processes.Children()
+        self.launch, self.children = launch, processes.Children()
+        self.signals = []  # that requested the end of this job, in order
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE):
+            signal.signal(number, lambda number, _frame: self.signals.append(number))
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.places = [place for place in [here] + launch["workers"] if place["ranks"]]
         self.used = self.places  # the nodes of the current attempt
+        self.members = self.used  # those that were recorded last
+        self.state = job_state.Running(failures=0)
+        self.attempt = None  # the current one
         self.starts = 0  # how often the launcher was started
         self.attempts = []  # the results of those that failed
         elastic = launch["elastic"]
         self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
-        self.leaving, self.joining = [], []  # the nodes by which the current attempt of an elastic job ends
+        limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
+        self.limits = job_state.Limits(launch["grace"], reap.AFTER_FAILURE, launch["restarts"], limits)
         self.changes = []  # of its nodes so far
 
     def write_names(self):
@@ -344,26 +335,20 @@ class JobSupervisor:
         self.write_names()
         if self.membership:
             self.write_members()
-        while True:
-            started = time.time()
-            result, again = self.attempt()
-            stopped = result["launcher"] is None
-            if not again:
-                break
-            if self.membership and (self.leaving or self.joining or result["silent"]):
-                result, again = self.regroup(result)
-            else:
-                again = len(self.attempts) < self.launch["restarts"]
-                if again:
-                    self.record_attempt(result, started)
-                    self.choose_nodes()
-            if self.requests:
-                stopped = self.stop_between_attempts(result)
-                break
-            if not again:
-                stopped = False
-                self.clean()
-                break
+        self.start()
+        observe = {job_state.Running: self.observe_attempt, job_state.Ending: self.observe_end, job_state.Pausing: self.observe_pause,
+                   job_state.Regrouping: self.observe_nodes, job_state.Starting: self.observe_requests}
+        perform = {job_state.START: self.start, job_state.END_ATTEMPT: self.end_attempt, job_state.CLEAN: self.clean,
+                   job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
+                   job_state.RECORD_CHANGE: self.record_change}
+        while not isinstance(self.state, job_state.Ended):
+            self.state, actions = job_state.decide(self.state, observe[type(self.state)](), self.limits)
+            for action, *arguments in actions:
+                perform[action](*arguments)
+        return self.finish(*self.state)
+
+    def finish(self, result, stopped):
+        """Records the result. Returns the exit code of this process."""
         if self.launch["own_workers"]:
             self.nodes.end_all()
         launcher = None if stopped else result["launcher"]
@@ -374,71 +359,86 @@ class JobSupervisor:
         self.nodes.disconnect_all()
         return 143 if stopped else launcher
 
-    def attempt(self):
-        """Starts the launcher and ends what is left when it has ended, a rank has failed, the end is requested, or a node leaves or
-        joins. Returns the result, whose `launcher` is the exit code of the launcher or that rank (None if the end was asked for), and
-        whether there may be another one."""
-        self.leaving, self.joining = [], []
-        launcher = Launcher(self.launch, self.log, self.children, self.nodes)
+    def start(self):
+        """Starts the launcher."""
+        self.members = self.used
+        self.attempt = Attempt(Launcher(self.launch, self.log, self.children, self.nodes))
         self.nodes.connect()
-        launcher.start(self.used, self.starts)
+        self.attempt.launcher.start(self.used, self.starts)
+        self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
         self.starts += 1
-        fault = self.watch(launcher)
-        if launcher.code is None and not fault:
-            fault = self.requests.fault()
-        stopped = launcher.code is None and not fault and (self.requests or not launcher.failed)
-        may_restart = bool((self.membership or len(self.attempts) < self.launch["restarts"]) and not self.requests)
 
+    def observe_attempt(self):
+        launcher = self.attempt.launcher
+        if launcher.code is None and not self.signals and not launcher.failed:
+            self.follow_launcher()
+        missing = self.attempt.check.missing
+        missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
+        return job_state.Attempt(self.signals[:], launcher.code, launcher.failed[:], self.attempt.changed, missing)
+
+    def follow_launcher(self):
+        """Waits a moment for the launcher, and checks its ranks and nodes: it would wait forever for ranks that never start."""
+        self.attempt.launcher.listen(0.2)
+        if time.monotonic() > self.attempt.connected + min(self.launch["keep_alive"] + 5, RECONNECT):
+            self.nodes.connect()
+            self.attempt.connected = time.monotonic()
+        # the main process of a container inherits every orphan
+        self.children.reap_orphans()
+        if self.attempt.launcher.poll() is not None:
+            return
+        if self.membership:
+            self.add_nodes()
+            self.attempt.changed = any(self.membership.change(self.used))
+        if not self.attempt.changed:
+            self.attempt.check.query()
+
+    def end_attempt(self, again):
+        """Ends what is left of an attempt. `again`: whether there may be another one."""
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
-        self.reap_everywhere(report, may_restart)
-        launcher.end()
+        self.reap_everywhere(report, again)
+        self.attempt.launcher.end()
         reap.rest()
-        launcher.close()
+        self.attempt.launcher.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
-        reap.forget(may_restart)
-        code = launcher.failed[0] if launcher.failed else launcher.code
-        result = dict(outcome(report, self.used, self.launch["node"]), launcher=None if stopped else 1 if fault else code)
-        if fault:
-            result["fault"] = fault
-        again = may_restart and not succeeded(result, ranks(self.used))
-        if may_restart and not again:
-            self.clean()
-        return result, again
+        reap.forget(again)
+        self.attempt.outcome = outcome(report, self.used, self.launch["node"])
 
-    def watch(self, launcher):
-        """Waits until the launcher ends, a rank fails, the end is requested, a node leaves or joins, or ranks are missing. Returns the
-        fault in the last case: a launcher would wait forever for ranks that never start."""
-        starts, connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
-        reconnect = min(self.launch["keep_alive"] + 5, RECONNECT)
-        while launcher.code is None and not self.requests and not launcher.failed:
-            launcher.listen(0.2)
-            if time.monotonic() > connected + reconnect:
-                self.nodes.connect()
-                connected = time.monotonic()
-            # the main process of a container inherits every orphan
-            self.children.reap_orphans()
-            if launcher.poll() is not None:
-                continue
-            if self.membership:
-                self.add_nodes()
-                self.leaving, self.joining = self.membership.change(self.used)
-                if self.leaving or self.joining:
-                    return None
-            if starts.missing_ranks():
-                return "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], starts.missing)
-        return None
+    def observe_end(self):
+        launcher, result = self.attempt.launcher, self.attempt.outcome
+        pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
+        return job_state.Reaped(time.monotonic(), self.signals[:], launcher.code, launcher.failed[:], result, ranks(self.used), pause)
+
+    def observe_requests(self):
+        return job_state.Request(self.signals[:]) if self.signals else job_state.Tick(time.monotonic())
+
+    def observe_pause(self):
+        if not self.signals:
+            self.add_nodes()
+            time.sleep(0.05)
+        return self.observe_requests()
+
+    def observe_nodes(self):
+        """Uses the nodes of an elastic job that can take part."""
+        if self.state.waits:
+            time.sleep(0.5)
+        if self.signals:
+            return self.observe_requests()
+        self.add_nodes()
+        present = self.membership.present() | {self.launch["node"]}
+        self.used = [place for place in self.places if place["node"] in present]
+        silent = [place["node"] for place in self.places if place not in self.used]
+        silent = [node for node in silent if node not in self.membership.drained]
+        return job_state.Present(time.monotonic(), self.signals[:], ranks(self.used), silent)
 
     def reap_everywhere(self, report, again):
-        """Ends the ranks of all nodes at once. They get the whole grace period if none has failed; an engine does not wait for long. A
-        second signal ends the grace period."""
-        by_user = self.requests and not self.requests.fault()
-        grace = self.launch["grace"] if by_user or self.leaving or self.joining else min(self.launch["grace"], reap.AFTER_FAILURE)
-        urgent = self.requests.are_urgent()
-        everywhere, waits, threads = self.start_reaping(0 if urgent else grace, report, again)
+        """Ends the ranks of all nodes at once."""
+        urgent = job_state.is_urgent(self.signals)
+        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits)
+        everywhere, waits, threads = self.start_reaping(grace, report, again)
         # does not wait for a thread that failed
         while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
-            if self.requests.are_urgent() and not urgent:
+            if job_state.is_urgent(self.signals) and not urgent:
                 urgent = True
                 everywhere.set()
                 everywhere, waits, threads = self.start_reaping(0, report, again)
@@ -465,30 +465,16 @@ class JobSupervisor:
             thread.start()
         return everywhere, waits, threads
 
-    def record_attempt(self, result, started):
-        """Records an attempt that failed, and waits until the next one may begin or the end is requested."""
-        self.attempts.append(dict(result, started=started, ended=time.time(), ranks=ranks(self.used)))
+    def record_attempt(self, result, pause):
+        """Records an attempt that failed."""
+        self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=ranks(self.used)))
         try:
             write("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
-        number, pause = len(self.attempts), pause_before(len(self.attempts), self.launch["restart_pause"])
         shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
-        self.note({"failed": result, "shares": shares, "attempt": number + 1, "attempts": self.launch["restarts"] + 1, "pause": pause})
-        limit = time.monotonic() + pause
-        while time.monotonic() < limit and not self.requests:
-            self.add_nodes()
-            time.sleep(0.05)
-
-    def stop_between_attempts(self, result):
-        """Cleans up after the last attempt. Returns whether the job counts as stopped."""
-        fault = self.requests.fault()
-        result.pop("fault", None)
-        if fault:
-            # the last attempt did not end the job; its result is in attempts.json
-            result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
-        self.clean()
-        return not fault
+        number = len(self.attempts) + 1
+        self.note({"failed": result, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1, "pause": pause})
 
     def clean(self):
         """Removes what was kept for another attempt, on all nodes."""
@@ -504,48 +490,22 @@ class JobSupervisor:
 
     def choose_nodes(self):
         """Uses the nodes that answer, or all if none would be left."""
-        if self.requests:
-            return
         answering = self.nodes.answering(self.launch["workers"]) | {self.launch["node"]}
         self.used = [place for place in self.places if place["node"] in answering] or self.places
         gone = [place["node"] for place in self.places if place not in self.used]
         if gone:
             self.note({"gone": gone, "ranks": ranks(self.used)})
 
-    def regroup(self, result):
-        """Chooses the nodes of an elastic job's next attempt, and waits until there are enough. Returns the result of the job if it ends
-        here, and whether it goes on."""
-        least, timeout = self.membership.min_ranks, self.membership.timeout
-        reasons = result["silence"]
-        limit, before, waits = time.monotonic() + timeout, self.used, False
-        while not self.requests:
-            self.add_nodes()
-            present = self.membership.present() | {self.launch["node"]}
-            self.used = [place for place in self.places if place["node"] in present]
-            if ranks(self.used) >= least:
-                self.record_change(before, reasons, 0)
-                return result, True
-            if not waits:
-                waits = True
-                self.record_change(before, reasons, timeout)
-                before = self.used
-            if time.monotonic() > limit:
-                fault = "it had fewer than %d ranks for %d s" % (least, timeout)
-                silent = [place["node"] for place in self.places if place not in self.used]
-                silent = [node for node in silent if node not in self.membership.drained]
-                return dict(result, launcher=1, fault=fault, exits=[], hung=[], silent=silent), False
-            time.sleep(0.5)
-        return result, False
-
-    def record_change(self, before, reasons, waits):
+    def record_change(self, reasons, waits):
         """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few."""
-        left = [place["node"] for place in before if place not in self.used]
+        left = [place["node"] for place in self.members if place not in self.used]
         drained = self.membership.drained
         left = [{"node": node, "reason": "drained" if node in drained else reasons.get(node, "no answer")} for node in left]
-        joined = [place["node"] for place in self.used if place not in before]
+        joined = [place["node"] for place in self.used if place not in self.members]
         change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits}
         self.note(change)
         self.changes.append(dict(change, time=time.time()))
+        self.members = self.used
         self.write_members()
 
     def write_members(self):

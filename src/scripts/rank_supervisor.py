@@ -5,8 +5,9 @@ through the launcher.
 When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended: not every launcher
 would do that. The launcher does not limit that time, because it can kill only the shim that it started.
 
+rank_state.py decides what is done about the program; this file observes it and acts.
+
 In its directory, launcher.json describes the launcher (launch/description.rs), job.json is the job's record, env.json the environment."""
-import collections
 import contextlib
 import ctypes
 import json
@@ -27,16 +28,13 @@ import binding  # noqa: E402
 import frames  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
+import rank_state  # noqa: E402
 import reap  # noqa: E402
 import waiting  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
-UNKILLABLE = 5  # seconds after which a killed program counts as ended although it still waits in the kernel
 SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
-TRAPPED = 1  # second after which a shell that still runs after SIGTERM has a trap, and waits for its program first
-MIN_STOPPED = 3  # seconds that a program must have been stopped to count as the cause when other ranks give up
-ASKED_BY_REAPER = 20  # seconds beyond the grace period for which a shim then stays
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
 
 
@@ -154,6 +152,7 @@ class Program:
         )
         self.pid = self.child.pid
         self.background = set()  # what a shell has put into the background
+        self.awaited = []  # what a shell waited for when it got SIGTERM
 
     @staticmethod
     def lead(cpus):
@@ -194,6 +193,13 @@ class Program:
         found = [pid for pid in started if pid not in self.background and not processes.ignores(pid, signal.SIGINT)]
         return [(pid, processes.start_time(pid)) for pid in found if not processes.reads_pipe(pid)]
 
+    def terminate(self):
+        self.awaited = self.awaited_by_shell()
+        self.signal(signal.SIGTERM)
+
+    def terminate_awaited(self):
+        processes.send(signal.SIGTERM, [pid for pid, start in self.awaited if processes.start_time(pid) == start])
+
     def end_unmarked(self):
         """Ends processes of the program that lack the job's mark (`env -i`), because nothing could identify them later. Its process
         group has just been killed; the children of its processes become ours only when their parents are gone."""
@@ -209,11 +215,13 @@ class Program:
 
 class LauncherWatch:
     """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it, and that of the
-    shim as an end. If a daemon of the launcher is in between, it loses the session of sshd that started it."""
+    shim as an end. If a daemon of the launcher is in between, it loses the session of sshd that started it. `lost`: whether it has;
+    `orphan`: that daemon."""
 
     def __init__(self, shim, gone, daemons):
         self.shim, self.daemons = shim, [name.encode() for name in daemons]
         self.ancestors = processes.ancestors(shim)
+        self.lost, self.orphan = False, None
         self.streams = select.poll()
         self.streams.register(1, 0)
         self.streams.register(gone, 0)
@@ -230,18 +238,16 @@ class LauncherWatch:
         return True
 
     def has_lost_session(self):
-        """Whether the shim has other ancestors than at the start, and the daemon that is left without its launcher, if any."""
+        """Whether the shim has other ancestors than at the start."""
         now = processes.ancestors(self.shim) if self.ancestors else None
         if now in (self.ancestors, None):
-            return False, None
-        return True, now[1] if processes.name(now[1]) in self.daemons else None
+            return False
+        self.lost, self.orphan = True, now[1] if processes.name(now[1]) in self.daemons else None
+        return True
 
 
 class Supervisor:
-    """One rank's program from its start to its end. `code` is its exit code; `shim_delay` the seconds for which the shim keeps it from
-    the launcher: the reaper requests the end of all ranks, each has its grace period, and a launcher that sees one of them end would
-    end its daemons under the others; `orphan` the launcher's daemon here, if it has lost its session;
-    `has_lost_launcher` whether it was that which ended the program."""
+    """One rank's program from its start to its end."""
 
     def __init__(self, log, job, launcher, watch):
         self.log, self.job, self.launcher, self.watch = log, job, launcher, watch
@@ -249,27 +255,20 @@ class Supervisor:
         self.oom_kills = oom_kills()
         self.selector = selectors.DefaultSelector()
         self.streams = {}  # those of the program to their lines
-        self.code, self.shim_delay, self.orphan = None, 0, None
-        self.has_lost_launcher = False
+        self.signals = []  # that requested the end
         self.ended = None  # when
-        self.deadline = None  # of the grace period; None until the program is asked for its end
-        self.was_asked = False  # whether it ended because it was asked to, and not by a failure of its own
-        self.ended_before = False  # whether the program had already exited when the end was requested
-        self.gave_up = False  # whether it was asked because it waited for others for too long
-        self.hung = None  # for how many seconds, if that is why it ends, or others did
-        self.awaited = []  # what a shell waited for when it got SIGTERM: gets it too if it keeps the shell from its trap
-        self.stopped = None  # since when a process of it has been seen to be stopped
-        self.last_output = self.next_sample = time.monotonic()
         size = first_number(launcher["size"], os.environ)
         # records of earlier builds do not have the times
         warning = job.get("stall_warning", 0)
         observed = first_limit([idle_limit(job, size), warning])
-        self.limit = idle_limit(job, size) if observed else None
+        self.state = rank_state.Running(hung=None)
+        self.limits = rank_state.Limits(job["grace"], idle_limit(job, size) if observed else None, job["stall"])
+        self.next_sample = time.monotonic()
+        self.progress = rank_state.Progress(self.next_sample)
         self.activity = activity.Activity(observed, launcher["spins"], self.children.start) if observed else None
         self.waiting = waiting.Waiting(log, warning)
         isolated_after = job.get("isolated_after") if size > 1 else None
         self.isolation = peers.Isolation(isolated_after) if isolated_after else None
-        self.quiet = collections.deque(maxlen=3)  # seconds without progress, by the last samples
 
     def run(self):
         set_limits(self.job["ulimits"])
@@ -279,7 +278,7 @@ class Supervisor:
                 given = json.load(file)
         except FileNotFoundError:
             # the reaper was here before this rank: the job has ended on this node, and nothing has failed
-            self.code, self.shim_delay = 128 + signal.SIGTERM, self.job["grace"] + ASKED_BY_REAPER
+            self.state, self.signals = rank_state.Ended(-signal.SIGTERM, True, None), [reap.ASKED]
             return
         self.log.reserve_states()
         self.watch_children()
@@ -311,8 +310,9 @@ class Supervisor:
         except (OSError, subprocess.SubprocessError) as error:
             self.log.write(b"b", [start_failure(argv[0], error).encode(errors="replace").replace(b"\n", b" ")])
             # as shells and `docker run`: 127 is not found, 126 is found and cannot be run
-            self.code = 127 if isinstance(error, FileNotFoundError) else 126
-            self.log.state(b"x", b"%d" % self.code)
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            self.log.state(b"x", b"%d" % code)
+            self.state = rank_state.Ended(code, False, None)
             return False
         self.log.state(b"s", b"")
         reports = HangReports(self.log, self.launcher)
@@ -323,31 +323,45 @@ class Supervisor:
             os.set_blocking(stream.fileno(), False)
             self.selector.register(stream, selectors.EVENT_READ)
         for number in REQUESTS:
-            signal.signal(number, self.request_end)
+            signal.signal(number, lambda number, _frame: self.signals.append(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
         return True
 
     def follow(self):
         """Waits for the end of the program and of its process group."""
         while True:
-            self.read(0.2 if self.code is None else 0.05)
-            if self.code is None:
-                self.note_exit()
-            if self.code is not None and self.is_group_over():
+            has_exited = self.is_state(rank_state.Exited)
+            self.read(0.05 if has_exited else 0.2)
+            if self.signals:
+                self.request_end()
+            if not has_exited:
+                self.check_exit()
+            if self.is_state(rank_state.Exited):
+                self.decide(rank_state.Group(time.monotonic(), self.program.is_group_alive()))
+            if self.is_state(rank_state.Ended):
                 return
-            self.check_launcher()
+            is_due = time.monotonic() >= self.next_sample
+            if self.watch.has_let_go() or is_due and self.watch.has_lost_session():
+                self.request_end()
             for lines in self.streams.values():
                 lines.idle()
-            if time.monotonic() >= self.next_sample:
+            if is_due:
                 self.next_sample = time.monotonic() + 1
                 self.sample()
-            self.ask_awaited()
-            if self.deadline is not None and time.monotonic() > self.deadline:
-                self.program.signal_group(signal.SIGKILL)
-                if self.code is None and time.monotonic() > self.deadline + UNKILLABLE:
-                    # it waits in the kernel, for example for a file system: the others must not wait for it
-                    self.code, self.ended, self.was_asked = -signal.SIGKILL, time.time(), not self.gave_up
-                    return
+            self.decide(rank_state.Tick(time.monotonic()))
+
+    def is_state(self, state):
+        return isinstance(self.state, state)
+
+    def decide(self, observation):
+        self.state, actions = rank_state.decide(self.state, observation, self.limits)
+        perform = {rank_state.REPORT_IDLE: self.report_idle, rank_state.TERMINATE: self.program.terminate,
+                   rank_state.TERMINATE_AWAITED: self.program.terminate_awaited, rank_state.SIGNAL_GROUP: self.program.signal_group}
+        for action, *arguments in actions:
+            perform[action](*arguments)
+
+    def report_idle(self, seconds):
+        self.log.state(b"i", b"%d %s" % (seconds, self.activity.does))
 
     def read(self, seconds):
         """Logs the program's output for at most this many seconds; returns after the first output, or when it has exited."""
@@ -359,105 +373,47 @@ class Supervisor:
             if key.fileobj not in self.streams:
                 continue
             if data:
-                self.last_output = time.monotonic()
+                self.progress.last_output = time.monotonic()
                 self.streams[key.fileobj].take(data)
             else:
                 self.selector.unregister(key.fileobj)
                 self.streams.pop(key.fileobj).end()
 
-    def note_exit(self):
-        self.code = self.program.child.poll()
-        if self.code is None:
-            return
-        self.ended = time.time()
-        # an end that was requested (another rank failed, a signal) is no failure of this rank's own
-        self.was_asked = self.deadline is not None and not self.gave_up and not self.ended_before
-        if self.deadline is not None and self.code == -signal.SIGKILL:
-            # the program was killed before its grace period was over, so its group gets no more time
-            self.deadline = time.monotonic()
-        elif self.deadline is not None:
-            # a shell around the training exits at once; the training then gets SIGTERM and the rest of the grace period
-            self.program.signal_group(signal.SIGTERM)
+    def check_exit(self):
+        code = self.program.child.poll()
+        if code is not None:
+            self.ended = time.time()
+            self.decide(rank_state.Exit(code))
 
-    def is_group_over(self):
-        return self.deadline is None or time.monotonic() > self.deadline or not self.program.is_group_alive()
-
-    def check_launcher(self):
-        if self.watch.has_let_go():
-            self.request_end()
-        elif time.monotonic() >= self.next_sample:
-            lost, daemon = self.watch.has_lost_session()
-            if lost:
-                self.has_lost_launcher, self.orphan = True, daemon
-                self.request_end()
-
-    def request_end(self, signalled=None, _frame=None):
-        """Asks the program for its end and begins its grace period; also a signal handler."""
-        if signalled == reap.ASKED:
-            self.shim_delay = self.job["grace"] + ASKED_BY_REAPER
-        if self.deadline is not None:
-            return
-        self.deadline = time.monotonic() + self.job["grace"]
-        # others may have given up waiting for it before its own time was over
-        if self.hung is None and self.stopped_seconds() >= MIN_STOPPED:
-            self.hung = self.stopped_seconds()
-        if self.code is None:
-            self.ended_before = self.program.has_ended()
-        if self.code is None and not self.ended_before:
-            if self.hung is None and not self.gave_up and self.limit:
-                # its output of the last seconds may be about the failure that ends it
-                self.report_idle(max(self.quiet, default=0), self.limit / 2)
-            self.awaited = self.program.awaited_by_shell()
-            # only the program: it ends its own children (such as data loaders) before or after a last checkpoint
-            self.program.signal(signal.SIGTERM)
-        # a stopped process handles no other signal
-        self.program.signal_group(signal.SIGCONT)
-
-    def stopped_seconds(self):
-        """For how many seconds the program has been stopped and silent."""
-        return 0 if self.stopped is None else time.monotonic() - max(self.stopped, self.last_output)
-
-    def report_idle(self, seconds, least):
-        """Reports that the rank has made no progress for so many seconds if these are enough. Returns whether it did."""
-        if seconds > least:
-            self.log.state(b"i", b"%d %s" % (seconds, self.activity.does))
-        return seconds > least
+    def request_end(self):
+        now = time.monotonic()
+        exited = self.program.has_ended()
+        self.decide(rank_state.Request(now, exited, self.progress.stopped_for(now), max(self.progress.quiet)))
 
     def sample(self):
         """Checks what the program's processes do, once a second."""
         self.children.reap_orphans()
         self.program.note_background()
-        self.stopped = (self.stopped or time.monotonic()) if self.program.is_stopped() else None
-        if self.deadline is not None:
+        self.progress.note_stopped(self.program.is_stopped(), time.monotonic())
+        if not self.is_state(rank_state.Running):
             return
         if self.isolation and self.isolation.is_found(os.getpid()):
             self.log.write(b"a", [b"%d" % self.isolation.limit])
-        # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds with all ranks;
-        # 0, the default: a debugger may have stopped it, so that is only reported
-        if 0 < self.job["stall"] <= self.stopped_seconds():
-            self.hung = self.stopped_seconds()
-            self.program.signal_group(signal.SIGKILL)
         if self.activity:
             self.activity.sample(self.program.pid)
-            self.quiet.append(time.monotonic() - max(self.activity.since, self.last_output))
-            if self.limit and self.report_idle(self.quiet[-1], self.limit):
-                self.gave_up = True
-                self.request_end()
-        self.waiting.note(max(self.stopped_seconds(), self.quiet[-1] if self.quiet else 0), self.describe)
+            self.progress.note_idle(self.activity.since, time.monotonic())
+        now = time.monotonic()
+        stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
+        self.decide(rank_state.Sample(now, self.program.has_ended(), stopped, quiet))
+        self.waiting.note(max(stopped, quiet), self.describe)
 
     def describe(self):
         """What the program does while it makes no progress, in words."""
         return waiting.describe(self.program.pid, self.activity.does if self.activity else activity.BLOCKED)
 
-    def ask_awaited(self):
-        """Sends SIGTERM to what keeps a shell from its trap, a moment after the shell got it."""
-        if self.awaited and time.monotonic() > self.deadline - self.job["grace"] + min(TRAPPED, self.job["grace"] / 2):
-            awaited = self.awaited if self.code is None else []
-            processes.send(signal.SIGTERM, [pid for pid, start in awaited if processes.start_time(pid) == start])
-            self.awaited = []
-
     def finish(self):
         """Ends what the program has left, logs its last output, and records how it ended."""
+        self.ended = self.ended or time.time()
         self.waiting.forget()
         self.program.signal_group(signal.SIGKILL)
         self.program.end_unmarked()
@@ -472,20 +428,12 @@ class Supervisor:
             except BlockingIOError:
                 pass
             lines.end()
-        code = self.code if self.code >= 0 else 128 - self.code
-        if self.gave_up and code == 0:
-            # the program exited with 0 after its checkpoint, but the launcher must not take that for success while others run
-            code = 128 + signal.SIGTERM
-            self.code = code
         if self.log.lost:
             self.log.state(b"w", b"%d" % self.log.lost)
-        if self.hung is not None:
-            self.log.state(b"h", b"%d %d " % (self.log.rank, self.hung))
+        if self.state.hung is not None:
+            self.log.state(b"h", b"%d %d " % (self.log.rank, self.state.hung))
         oom = oom_kills() > self.oom_kills
-        self.log.state(b"x", describe_exit(self.code, self.was_asked, oom), self.ended)
-        self.code = code
-        if self.orphan:
-            self.shim_delay = 0
+        self.log.state(b"x", describe_exit(self.state.code, self.state.asked, oom), self.ended)
 
 
 def detach():
@@ -551,18 +499,19 @@ def load(name):
 
 def main():
     shim, gone, answer = detach()
-    code, delay, orphan, lost = 1, 0, None, False
+    code, delay, orphan = 1, 0, None
     try:
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
-        supervisor = Supervisor(log, load("job.json"), launcher, LauncherWatch(shim, gone, launcher["daemons"]))
+        watch = LauncherWatch(shim, gone, launcher["daemons"])
+        supervisor = Supervisor(log, load("job.json"), launcher, watch)
         supervisor.run()
-        code, delay, orphan, lost = supervisor.code, supervisor.shim_delay, supervisor.orphan, supervisor.has_lost_launcher
+        code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost, supervisor.limits.grace)
+        orphan = watch.orphan
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        # without its launcher the shim has no exit code to report; a rank that ended because the launcher was gone has not failed
-        os.write(answer, b"0 0" if lost else b"%d %d" % (code, delay))
+        os.write(answer, b"%d %d" % (code, delay))
     if orphan:
         end_orphan(orphan)
 

@@ -1,0 +1,168 @@
+"""What the job supervisor does about its job, as a state machine: an observation comes in, a new state and actions come out. It knows no
+clock, no process and no node; job_supervisor.py makes the observations and performs the actions. Times are in seconds by one clock. A
+launcher may start ranks as often as it likes: only what ends an attempt is decided here."""
+import collections
+import signal
+
+BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
+ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
+
+# Why an attempt ends.
+EXITED = "exited"  # the launcher has
+FAILED = "failed"  # a rank has
+FAULT = "fault"  # ranks are missing, or the engine stops the job
+REQUESTED = "requested"
+CHANGED = "changed"  # a node leaves or joins an elastic job
+
+# The grace period, and that after a failure, in seconds; how often a failed job is restarted; the limits of an elastic job: its ranks,
+# and for how many seconds it waits for them (None: not elastic).
+Limits = collections.namedtuple("Limits", "grace after_failure restarts elastic")
+Elastic = collections.namedtuple("Elastic", "min_ranks timeout")
+
+# The states. `failures`: of attempts so far; `result`: of the last attempt.
+Running = collections.namedtuple("Running", "failures")
+# What is left of the attempt is ended. `fault`: in words; `may_restart`: whether there may be another attempt.
+Ending = collections.namedtuple("Ending", "failures why fault changed may_restart")
+Pausing = collections.namedtuple("Pausing", "failures result until")
+# The nodes of an elastic job are chosen. `waits`: whether there were too few.
+Regrouping = collections.namedtuple("Regrouping", "failures result until waits")
+Starting = collections.namedtuple("Starting", "failures result")
+# `stopped`: whether its end was requested.
+Ended = collections.namedtuple("Ended", "result stopped")
+
+# The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it runs; `failed`: the
+# exit codes of ranks that failed.
+Attempt = collections.namedtuple("Attempt", "signals code failed changed missing")  # `missing`: where ranks have not started, in words
+# The attempt has ended on all nodes. `outcome`: what they reported; `ranks`: how many it had; `pause`: that before another one.
+Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause")
+Request = collections.namedtuple("Request", "signals")  # of the end, between two attempts
+Tick = collections.namedtuple("Tick", "now")
+# The nodes that can take part: with how many ranks, and which others do not answer.
+Present = collections.namedtuple("Present", "now signals ranks silent")
+
+# The actions, which are performed in this order: each a name with its arguments.
+START = "start"  # the launcher
+END_ATTEMPT = "end attempt"  # on all nodes. Whether there may be another one
+CLEAN = "clean"  # removes what was kept for another attempt
+RECORD_ATTEMPT = "record attempt"  # that failed: its result, and the pause before the next one
+CHOOSE_NODES = "choose nodes"  # uses those that answer
+RECORD_CHANGE = "record change"  # of the nodes: why they were silent, and for how many seconds the job waits for others
+
+
+def engine_fault(signals):
+    """The fault if the engine requested the end first."""
+    return ENGINE_FAULT if signals[:1] == [BY_ENGINE] else None
+
+
+def is_urgent(signals):
+    """Whether a second signal ends the grace period."""
+    return len(signals) > 1
+
+
+def grace_period(signals, changed, limits):
+    """The ranks' grace period. They get all of it if none has failed; an engine does not wait for long."""
+    if is_urgent(signals):
+        return 0
+    by_user = signals and not engine_fault(signals)
+    return limits.grace if by_user or changed else min(limits.grace, limits.after_failure)
+
+
+def succeeded(result, ranks):
+    """Whether an attempt needs no other one. A launcher's exit code alone does not say so: mpirun of Open MPI 5 ends with 0 when it has
+    lost a node, and a horovodrun that is ended because a rank has failed may, too."""
+    return result["launcher"] == 0 and len(result["exits"]) == ranks
+
+
+def reason(observed):
+    """Why an attempt ends now, and the fault; None if it goes on."""
+    fault = engine_fault(observed.signals)
+    if observed.code is not None:
+        return EXITED, None
+    if observed.missing and not observed.changed:
+        return FAULT, observed.missing
+    if observed.signals:
+        return (FAULT, fault) if fault else (REQUESTED, None)
+    if observed.failed:
+        return FAILED, None
+    return (CHANGED, None) if observed.changed else None
+
+
+def follow(state, observed, limits):
+    why = reason(observed)
+    if why is None:
+        return state, []
+    may_restart = bool((limits.elastic or state.failures < limits.restarts) and not observed.signals)
+    return Ending(state.failures, *why, changed=observed.changed, may_restart=may_restart), [(END_ATTEMPT, may_restart)]
+
+
+def conclude(state, observed, limits):
+    """Decides what follows an attempt."""
+    stopped = state.why in (REQUESTED, CHANGED)
+    code = observed.failed[0] if observed.failed else observed.code
+    result = dict(observed.outcome, launcher=None if stopped else 1 if state.fault else code)
+    if state.fault:
+        result["fault"] = state.fault
+    if not state.may_restart:
+        return Ended(result, stopped), []
+    if succeeded(result, observed.ranks):
+        return Ended(result, stopped), [(CLEAN,)]
+    if limits.elastic and (state.changed or result["silent"]):
+        return Regrouping(state.failures, result, observed.now + limits.elastic.timeout, False), []
+    if state.failures < limits.restarts:
+        pausing = Pausing(state.failures + 1, result, observed.now + observed.pause)
+        return pausing, [(RECORD_ATTEMPT, result, observed.pause)]
+    if observed.signals:
+        return stop(Starting(state.failures, result), observed, limits)
+    return Ended(result, False), [(CLEAN,)]
+
+
+def stop(state, observed, _limits):
+    """Ends the job between two attempts."""
+    fault = engine_fault(observed.signals)
+    result = {name: value for name, value in state.result.items() if name != "fault"}
+    if fault:
+        # the last attempt did not end the job; its result is in attempts.json
+        result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
+    return Ended(result, not fault), [(CLEAN,)]
+
+
+def pause(state, observed, _limits):
+    return (state, []) if observed.now < state.until else (Starting(state.failures, state.result), [(CHOOSE_NODES,)])
+
+
+def regroup(state, observed, limits):
+    """Waits until an elastic job has enough ranks."""
+    reasons = state.result["silence"]
+    if observed.ranks >= limits.elastic.min_ranks:
+        return Starting(state.failures, state.result), [(RECORD_CHANGE, reasons, 0)]
+    actions = [] if state.waits else [(RECORD_CHANGE, reasons, limits.elastic.timeout)]
+    if observed.now <= state.until:
+        return state._replace(waits=True), actions
+    fault = "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
+    result = dict(state.result, launcher=1, fault=fault, exits=[], hung=[], silent=observed.silent)
+    if observed.signals:
+        state, more = stop(state._replace(result=result), observed, limits)
+        return state, actions + more
+    return Ended(result, False), actions + [(CLEAN,)]
+
+
+def start(state, _observed, _limits):
+    return Running(state.failures), [(START,)]
+
+
+# Between two attempts a request ends the job; during one it ends the attempt, and the job with it.
+RULES = {
+    (Running, Attempt): follow,
+    (Ending, Reaped): conclude,
+    (Pausing, Tick): pause,
+    (Pausing, Request): stop,
+    (Regrouping, Present): regroup,
+    (Regrouping, Request): stop,
+    (Starting, Tick): start,
+    (Starting, Request): stop,
+}
+
+
+def decide(state, observed, limits):
+    """Returns the state after an observation, and the actions that it asks for. A state has no other observations than those above."""
+    return RULES[type(state), type(observed)](state, observed, limits)

@@ -1,0 +1,353 @@
+"""Unit tests of what the two supervisors decide (src/scripts/rank_state.py and job_state.py): sequences of observations, without
+processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
+import ast
+import itertools
+import os
+import signal
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts"))
+import job_state as job  # noqa: E402
+import rank_state as rank  # noqa: E402
+
+TERM, KILL, CONT = ((rank.SIGNAL_GROUP, number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGCONT))
+ASK = [(rank.TERMINATE,), CONT]
+
+
+def request(now, exited=False, stopped=0, quiet=0):
+    return rank.Request(now, exited, stopped, quiet)
+
+
+def sample(now, exited=False, stopped=0, quiet=0):
+    return rank.Sample(now, exited, stopped, quiet)
+
+
+class Purity(unittest.TestCase):
+    def test_what_decides_knows_no_clock_no_process_and_no_file(self):
+        for module in (job, rank):
+            with open(module.__file__) as file:
+                nodes = list(ast.walk(ast.parse(file.read())))
+            imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+            self.assertEqual(imported, ["collections", "signal"])
+            self.assertFalse([node for node in nodes if isinstance(node, ast.ImportFrom)])
+            used = {node.id for node in nodes if isinstance(node, ast.Name)}
+            self.assertFalse(used & {"open", "print", "input", "exec", "eval", "__import__"})
+            of_signal = {node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "signal"}
+            self.assertTrue(all(name.startswith("SIG") for name in of_signal), of_signal)
+
+
+class Rank(unittest.TestCase):
+    def after(self, *observations, **limits):
+        """The state after these observations, and the actions of each."""
+        limits = rank.Limits(limits.get("grace", 10), limits.get("idle"), limits.get("stall", 0))
+        state, all_actions = rank.Running(None), []
+        for observation in observations:
+            state, actions = rank.decide(state, observation, limits)
+            all_actions.append(actions)
+        return state, all_actions
+
+    def test_a_program_that_exits_is_not_given_a_grace_period(self):
+        for code in (0, 3, -9):
+            self.assertEqual(self.after(sample(1), rank.Tick(1), rank.Exit(code)), (rank.Ended(code, False, None), [[], [], []]))
+
+    def test_a_request_begins_the_grace_period_and_a_second_one_does_not(self):
+        state, actions = self.after(request(100), request(105), rank.Tick(110), rank.Tick(110.1))
+        self.assertEqual((type(state), state.since, state.why), (rank.Asked, 100, rank.REQUEST))
+        self.assertEqual(actions, [ASK, [], [(rank.TERMINATE_AWAITED,)], [KILL]])
+
+    def test_an_end_that_was_requested_is_no_failure_of_the_rank_itself(self):
+        for code in (0, 1, -15):
+            state, actions = self.after(request(100), rank.Exit(code), rank.Group(100, False))
+            self.assertEqual((state, actions[1:]), (rank.Ended(code, True, None), [[TERM], []]))
+
+    def test_what_a_shell_leaves_running_gets_the_rest_of_the_grace_period(self):
+        observed = [request(100), rank.Exit(143), rank.Group(101, True), request(109), rank.Tick(109), rank.Group(110, True)]
+        state, actions = self.after(*observed)
+        self.assertEqual((type(state), actions), (rank.Exited, [ASK, [TERM], [], [], [], []]))
+        self.assertEqual(self.after(*observed + [rank.Group(110.1, True)])[0], rank.Ended(143, True, None))
+
+    def test_the_group_of_a_program_that_was_killed_gets_no_more_time(self):
+        self.assertEqual(self.after(request(100), rank.Exit(-9)), (rank.Ended(-9, True, None), [ASK, []]))
+
+    def test_a_program_that_cannot_be_killed_counts_as_ended(self):
+        observed = [request(100)] + [rank.Tick(now) for now in (110.1, 114.9, 115, 115.1)]
+        state, actions = self.after(*observed)
+        self.assertEqual((state, actions[2:]), (rank.Ended(-9, True, None), [[KILL]] * 3))
+        self.assertIsInstance(self.after(*observed[:-1])[0], rank.Asked)
+
+    def test_without_a_grace_period_it_is_killed_at_once(self):
+        self.assertEqual(self.after(request(100), rank.Tick(100.01), grace=0)[1], [ASK, [(rank.TERMINATE_AWAITED,), KILL]])
+
+    def test_what_keeps_a_shell_from_its_trap_is_asked_once_and_a_moment_later(self):
+        for grace, trap in ((10, 101), (1, 100.5)):
+            observed = request(100), rank.Tick(trap), rank.Tick(trap + 0.1), rank.Tick(trap + 0.2)
+            self.assertEqual(self.after(*observed, grace=grace)[1], [ASK, [], [(rank.TERMINATE_AWAITED,)], []])
+        # a shell without a trap has exited
+        self.assertEqual(self.after(request(100), rank.Exit(143), rank.Tick(102))[1], [ASK, [TERM], []])
+
+    def test_an_exit_before_the_request_is_a_failure_of_the_rank_itself(self):
+        state, actions = self.after(request(100, exited=True), rank.Exit(3), rank.Group(100, False))
+        self.assertEqual((state, actions), (rank.Ended(3, False, None), [[CONT], [TERM], []]))
+        # observed in the other order, its process group is not waited for either
+        self.assertEqual(self.after(rank.Exit(3), request(100, exited=True)), (rank.Ended(3, False, None), [[], []]))
+
+    def test_a_rank_without_progress_gives_up_and_never_ends_with_success(self):
+        observed = sample(59, quiet=59), sample(60, quiet=60), sample(61, quiet=61), request(62, quiet=62), rank.Tick(63)
+        state, actions = self.after(*observed, idle=60)
+        self.assertEqual(state.why, rank.IDLE)
+        self.assertEqual(actions, [[], [], [(rank.REPORT_IDLE, 61)] + ASK, [], [(rank.TERMINATE_AWAITED,)]])
+        for code, expected in ((0, 143), (1, 1), (-15, -15)):
+            state = self.after(*observed + (rank.Exit(code), rank.Group(63, False)), idle=60)[0]
+            self.assertEqual(state, rank.Ended(expected, False, None))
+        killed = self.after(*observed + (rank.Tick(76.1),), idle=60)[0]
+        self.assertEqual(killed, rank.Ended(-9, False, None), "it cannot be killed")
+        self.assertEqual(self.after(*observed + (rank.Exit(-9),), idle=60)[0], rank.Ended(-9, False, None))
+        self.assertIsInstance(self.after(*observed[:3])[0], rank.Running, "there is no limit")
+        # it exited at that moment
+        exited = self.after(sample(61, exited=True, quiet=61), rank.Exit(0), rank.Group(61, False), idle=60)
+        self.assertEqual(exited, (rank.Ended(143, False, None), [[(rank.REPORT_IDLE, 61), CONT], [TERM], []]))
+
+    def test_a_rank_that_is_asked_reports_a_long_wait(self):
+        for quiet, idle, reports in ((31, 60, [(rank.REPORT_IDLE, 31)]), (30, 60, []), (31, None, [])):
+            self.assertEqual(self.after(request(100, quiet=quiet), idle=idle)[1], [reports + ASK])
+        self.assertEqual(self.after(request(100, exited=True, quiet=31), idle=60)[1], [[CONT]])
+        self.assertEqual(self.after(request(100, stopped=3, quiet=31), idle=60)[1], [ASK], "it was stopped")
+
+    def test_a_program_that_is_stopped_for_too_long_is_killed_and_reported(self):
+        state, actions = self.after(sample(29, stopped=29), sample(30, stopped=30), rank.Exit(-9), stall=30)
+        self.assertEqual((state, actions), (rank.Ended(-9, False, 30), [[], [KILL], []]))
+        # a debugger may have stopped it
+        self.assertEqual(self.after(sample(1e6, stopped=1e6))[1], [[]])
+        # killed in vain, and others give up: it is still the cause
+        state, actions = self.after(sample(30, stopped=30), sample(31, stopped=31), request(32, stopped=32, quiet=40), stall=30, idle=60)
+        self.assertEqual((state.hung, actions), (31, [[KILL], [KILL], ASK]))
+
+    def test_a_program_that_was_stopped_when_others_gave_up_is_the_cause(self):
+        for stopped, hung in ((2.9, None), (3, 3), (20, 20)):
+            state = self.after(request(100, stopped=stopped), rank.Exit(0), rank.Group(100, False))[0]
+            self.assertEqual(state, rank.Ended(0, True, hung))
+        self.assertEqual(self.after(sample(61, stopped=5, quiet=61), rank.Exit(0), rank.Group(61, False), idle=60)[0].hung, 5)
+
+    def test_a_program_that_was_asked_is_no_longer_sampled(self):
+        state, actions = self.after(request(100), sample(101, stopped=90, quiet=90), stall=30, idle=60)
+        self.assertEqual((state.why, state.hung, actions[1:]), (rank.REQUEST, None, [[]]))
+
+    def test_any_sequence_ends_once_and_keeps_the_first_reason(self):
+        kinds = [request, lambda now: request(now, exited=True), lambda now: sample(now, quiet=61), lambda now: sample(now, stopped=31),
+                 lambda now: rank.Exit(0), lambda now: rank.Exit(-9), lambda now: rank.Group(now, True), rank.Tick]
+        limits = rank.Limits(10, 60, 30)
+        for sequence in itertools.product(kinds, repeat=4):
+            state, whys, asked = rank.Running(None), [], 0
+            for now, kind in enumerate(sequence):
+                before = state
+                state, actions = rank.decide(state, kind(now), limits)
+                whys += [state.why] if hasattr(state, "why") else []
+                asked += actions.count((rank.TERMINATE,))
+                if isinstance(before, rank.Ended):
+                    self.assertEqual((state, actions), (before, []))
+            self.assertLessEqual(len(set(whys)), 1)
+            self.assertLessEqual(asked, 1)
+            # whatever came before, it has an end
+            for observation in (request(50), rank.Tick(100), rank.Exit(1), rank.Group(100, True)):
+                state = rank.decide(state, observation, limits)[0]
+            self.assertIsInstance(state, rank.Ended)
+
+    def test_the_answer_to_the_launcher(self):
+        for code, by_reaper, lost, expected in ((0, False, False, (0, 0)), (3, False, False, (3, 0)), (-15, False, False, (143, 0)),
+                                                (-15, True, False, (143, 30)), (0, True, False, (0, 30)), (-15, True, True, (0, 0)),
+                                                (3, False, True, (0, 0))):
+            self.assertEqual(rank.answer(code, by_reaper, lost, 10), expected)
+
+    def test_a_stopped_program_is_silent_since_its_last_output(self):
+        progress = rank.Progress(100)
+        self.assertEqual((progress.stopped_for(105), max(progress.quiet)), (0, 0))
+        for now in (101, 102):
+            progress.note_stopped(True, now)
+        self.assertEqual(progress.stopped_for(105), 4)
+        progress.last_output = 103
+        self.assertEqual(progress.stopped_for(105), 2)
+        progress.note_stopped(False, 106)
+        self.assertEqual(progress.stopped_for(107), 0)
+        # the wait of the last samples, of which the output that follows a failure is one
+        progress.note_idle(104, 110)
+        progress.last_output = 110
+        progress.note_idle(104, 111)
+        self.assertEqual((progress.quiet[-1], max(progress.quiet)), (1, 6))
+        progress.note_idle(111, 112)
+        progress.note_idle(111, 113)
+        self.assertEqual(max(progress.quiet), 2)
+
+
+OUTCOME = {"started": 2, "exits": [{}, {}], "hung": [], "lost": [], "silent": [], "silence": {}}
+TERMINATED, ENGINE = [signal.SIGTERM], [job.BY_ENGINE]
+
+
+def attempt(signals=(), code=None, failed=(), changed=False, missing=""):
+    return job.Attempt(list(signals), code, list(failed), changed, missing)
+
+
+def reaped(now=100, signals=(), code=None, failed=(), pause=2, **outcome):
+    return job.Reaped(now, list(signals), code, list(failed), dict(OUTCOME, **outcome), 2, pause)
+
+
+def present(now, ranks, signals=(), silent=()):
+    return job.Present(now, list(signals), ranks, list(silent))
+
+
+class Job(unittest.TestCase):
+    def after(self, *observations, **limits):
+        """The state after these observations, and the names of all actions."""
+        elastic = job.Elastic(2, 600) if limits.get("elastic") else None
+        limits = job.Limits(30, 2, limits.get("restarts", 0), elastic)
+        state, names = job.Running(0), []
+        for observation in observations:
+            state, actions = job.decide(state, observation, limits)
+            names += [action[0] for action in actions]
+        return state, names
+
+    def end(self, *observations, **limits):
+        """Whether the job counts as stopped, and the result."""
+        state = self.after(*observations, **limits)[0]
+        self.assertIsInstance(state, job.Ended)
+        return state.stopped, state.result["launcher"], state.result.get("fault")
+
+    def test_an_attempt_goes_on_until_something_ends_it(self):
+        self.assertEqual(self.after(attempt(), attempt()), (job.Running(0), []))
+        for ends, expected in (
+            ({"code": 0}, (False, 0, None)), ({"code": 3}, (False, 3, None)), ({"failed": [7, 9]}, (False, 7, None)),
+            ({"signals": TERMINATED}, (True, None, None)), ({"signals": ENGINE}, (False, 1, job.ENGINE_FAULT)),
+            ({"missing": "1 of 2 on b"}, (False, 1, "1 of 2 on b")),
+        ):
+            self.assertEqual(self.after(attempt(), attempt(**ends))[1], [job.END_ATTEMPT], ends)
+            ended = reaped(code=ends.get("code", 143), failed=ends.get("failed", ()))
+            self.assertEqual(self.end(attempt(), attempt(**ends), ended), expected)
+            self.assertEqual("fault" in self.after(attempt(**ends), ended)[0].result, expected[2] is not None)
+
+    def test_the_first_of_two_reasons_counts(self):
+        for ends, expected in (
+            # the launcher's own end is none that was requested
+            (attempt(TERMINATED, code=0), (False, 0, None)), (attempt(ENGINE, code=5), (False, 5, None)),
+            (attempt(missing="on b", code=0), (False, 0, None)), (attempt(TERMINATED, missing="on b"), (False, 1, "on b")),
+            (attempt(TERMINATED, failed=[7]), (True, None, None)), (attempt(ENGINE, failed=[7]), (False, 1, job.ENGINE_FAULT)),
+            (attempt(TERMINATED + ENGINE), (True, None, None)), (attempt(ENGINE + TERMINATED), (False, 1, job.ENGINE_FAULT)),
+        ):
+            self.assertEqual(self.end(ends, reaped(code=ends.code, failed=ends.failed)), expected, ends)
+        # a rank that fails while the attempt ends explains more than its launcher
+        self.assertEqual(self.end(attempt(code=1), reaped(code=1, failed=[9])), (False, 9, None))
+        self.assertEqual(self.end(attempt(TERMINATED), reaped(TERMINATED, code=1, failed=[9])), (True, None, None))
+
+    def test_the_grace_period(self):
+        limits = job.Limits(30, 2, 0, None)
+        for signals, changed, seconds in (([], False, 2), (TERMINATED, False, 30), (ENGINE, False, 2), ([], True, 30), (ENGINE, True, 30),
+                                          (TERMINATED * 2, False, 0), (ENGINE + TERMINATED, True, 0)):
+            self.assertEqual(job.grace_period(signals, changed, limits), seconds)
+        self.assertEqual(job.grace_period([], False, limits._replace(grace=1)), 1)
+
+    def test_a_failed_job_is_restarted_as_often_as_requested(self):
+        failure = [attempt(failed=[7]), reaped(100, failed=[7])]
+        waits = failure + [job.Tick(101.9)]
+        pausing, actions = self.after(*waits, restarts=1)
+        self.assertEqual((pausing.failures, pausing.until, actions), (1, 102, [job.END_ATTEMPT, job.RECORD_ATTEMPT]))
+        again = waits + [job.Tick(102), job.Tick(103)]
+        state, actions = self.after(*again, restarts=1)
+        self.assertEqual((state, actions[2:]), (job.Running(1), [job.CHOOSE_NODES, job.START]))
+        self.assertEqual(self.end(*again + failure, restarts=1), (False, 7, None))
+        # what was kept for another attempt is removed, as far as that was still possible
+        self.assertEqual(self.after(*again + failure, restarts=1)[1][4:], [job.END_ATTEMPT])
+        succeeded = again + [attempt(code=0), reaped(code=0)]
+        self.assertEqual(self.after(*succeeded, restarts=2)[1][4:], [job.END_ATTEMPT, job.CLEAN])
+        self.assertEqual(self.end(*succeeded, restarts=2), (False, 0, None))
+
+    def test_missing_ranks_are_a_failure_of_the_attempt(self):
+        state, actions = self.after(attempt(missing="on b"), reaped(), restarts=1)
+        self.assertEqual((state.result["fault"], actions[1:]), ("on b", [job.RECORD_ATTEMPT]))
+        # the next one ends without
+        ends = job.Tick(102), job.Tick(102), attempt(code=0), reaped(code=0)
+        self.assertEqual(self.end(attempt(missing="on b"), reaped(), *ends, restarts=1), (False, 0, None))
+
+    def test_a_launcher_that_ends_with_0_has_not_succeeded_if_a_rank_has_no_exit(self):
+        for outcome in ({"exits": [{}]}, {"exits": []}):
+            self.assertIsInstance(self.after(attempt(code=0), reaped(code=0, **outcome), restarts=1)[0], job.Pausing)
+        self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None), "it may not be restarted")
+
+    def test_a_job_that_was_asked_to_end_is_not_restarted(self):
+        for limits in ({"restarts": 3}, {"elastic": True}):
+            for ends in (attempt(TERMINATED), attempt(TERMINATED, failed=[7]), attempt(TERMINATED, changed=True)):
+                self.assertEqual(self.end(ends, reaped(TERMINATED, failed=ends.failed), **limits), (True, None, None))
+                self.assertEqual(self.after(ends, reaped(TERMINATED, failed=ends.failed), **limits)[1], [job.END_ATTEMPT])
+
+    def test_a_stop_between_two_attempts(self):
+        failure = [attempt(missing="on b"), reaped(100, silent=["b"])]
+        pausing = failure + [job.Tick(101)]
+        chosen = pausing + [job.Tick(102)]
+        for before in (failure, pausing, chosen):
+            state, actions = self.after(*before + [job.Request(TERMINATED)], restarts=1)
+            self.assertEqual((state.stopped, actions[-1]), (True, job.CLEAN))
+            self.assertNotIn(job.START, actions)
+            self.assertNotIn("fault", state.result)
+            self.assertEqual(len(state.result["exits"]), 2)
+            # the last attempt did not end the job
+            state = self.after(*before + [job.Request(ENGINE)], restarts=1)[0]
+            self.assertEqual((state.stopped, state.result["fault"], state.result["exits"]), (False, job.ENGINE_FAULT, []))
+            self.assertEqual(state.result["silent"], [])
+        # requested while the ranks ended
+        state = self.after(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), job.Request(TERMINATED), restarts=1)[0]
+        self.assertTrue(state.stopped)
+
+    def test_a_node_that_leaves_or_joins_restarts_an_elastic_job(self):
+        change = [attempt(changed=True), reaped(100, code=143)]
+        state, actions = self.after(*change + [present(101, 2)], elastic=True)
+        self.assertEqual((type(state), actions), (job.Starting, [job.END_ATTEMPT, job.RECORD_CHANGE]))
+        # no failure, however often it happens
+        state, actions = self.after(*(change + [present(101, 2), job.Tick(101)]) * 3, elastic=True)
+        self.assertEqual((state, actions), (job.Running(0), [job.END_ATTEMPT, job.RECORD_CHANGE, job.START] * 3))
+        # a rank failed because the node was lost, before it was known to be
+        for ends in (attempt(failed=[1]), attempt(code=1), attempt(failed=[1], changed=True)):
+            state = self.after(ends, reaped(code=1, failed=ends.failed, silent=["b"]), elastic=True)[0]
+            self.assertIsInstance(state, job.Regrouping)
+
+    def test_a_failure_of_an_elastic_job_needs_a_restart(self):
+        failure = [attempt(failed=[7]), reaped(100, failed=[7])]
+        self.assertEqual(self.end(*failure, elastic=True), (False, 7, None))
+        self.assertEqual(self.after(*failure, elastic=True)[1], [job.END_ATTEMPT, job.CLEAN])
+        self.assertIsInstance(self.after(*failure, elastic=True, restarts=1)[0], job.Pausing)
+        self.assertEqual(self.end(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), elastic=True)[0], True)
+        self.assertEqual(self.end(attempt(code=0), reaped(code=0), elastic=True), (False, 0, None))
+
+    def test_an_elastic_job_waits_for_enough_ranks(self):
+        change = [attempt(changed=True), reaped(100, code=143, silence={"b": "refused"})]
+        waiting = change + [present(101, 1), present(300, 1), present(700, 1)]
+        state, actions = self.after(*waiting, elastic=True)
+        self.assertEqual((type(state), state.waits, actions), (job.Regrouping, True, [job.END_ATTEMPT, job.RECORD_CHANGE]))
+        self.assertEqual(self.after(*waiting + [present(700, 2), job.Tick(700)], elastic=True)[1][2:], [job.RECORD_CHANGE, job.START])
+        state, actions = self.after(*waiting + [present(700.1, 1, silent=["b"])], elastic=True)
+        self.assertEqual((state.stopped, state.result["launcher"], state.result["silent"]), (False, 1, ["b"]))
+        self.assertEqual((state.result["fault"], state.result["exits"]), ("it had fewer than 2 ranks for 600 s", []))
+        self.assertEqual(actions[-1], job.CLEAN)
+        # each record says why, and for how long the job waits
+        regrouping, limits = self.after(*change, elastic=True)[0], job.Limits(30, 2, 0, job.Elastic(2, 600))
+        for ranks, seconds in ((1, 600), (2, 0)):
+            actions = job.decide(regrouping, present(101, ranks), limits)[1]
+            self.assertEqual(actions, [(job.RECORD_CHANGE, {"b": "refused"}, seconds)])
+        # too few from the first query on, and no time to wait
+        self.assertEqual(self.after(*change + [present(701, 1)], elastic=True)[1][1:], [job.RECORD_CHANGE, job.CLEAN])
+
+    def test_a_stop_while_an_elastic_job_chooses_its_nodes(self):
+        change = [attempt(changed=True), reaped(100, code=143)]
+        for before in (change, change + [present(101, 1)], change + [present(101, 2)]):
+            self.assertEqual(self.end(*before + [job.Request(TERMINATED)], elastic=True), (True, None, None))
+            self.assertEqual(self.end(*before + [job.Request(ENGINE)], elastic=True)[::2], (False, job.ENGINE_FAULT))
+        # it was requested during the last query
+        self.assertEqual(self.end(*change + [present(701, 1, TERMINATED)], elastic=True), (True, 1, None))
+
+    def test_every_state_has_an_end_and_one_way_to_a_start(self):
+        states = {state for state, _ in job.RULES}
+        self.assertEqual(states, {job.Running, job.Ending, job.Pausing, job.Regrouping, job.Starting})
+        starts = [rule for rule in job.RULES if job.RULES[rule] is job.start]
+        self.assertEqual(starts, [(job.Starting, job.Tick)])
+
+
+if __name__ == "__main__":
+    unittest.main()
