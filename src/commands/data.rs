@@ -115,7 +115,7 @@ fn check_separate(nodes: &[ObservedNode]) -> Result<(), Error> {
             let names: BTreeSet<&str> = shared.with.iter().map(String::as_str).chain([node.name()]).collect();
             let names: Vec<&str> = names.into_iter().collect();
             let message = format!("{} is one directory on {}", shared.path, nodeset::fold(&names));
-            return Err(Error::check(message, format!("one of them is enough: hvdctl --on {} data …", node.name())));
+            return Err(Error::check(message, "write to it by other means: jobs on all of these nodes may read it"));
         }
     }
     Ok(())
@@ -243,8 +243,11 @@ pub async fn remove(options: &DataRm, context: &Context) -> Result<Outcome, Erro
         session.progress.done(node);
         Ok(NodeEntry::new(node, true, DataRmNode { changed, left }))
     };
-    let nodes = session.cancellation.run(async { Ok(nodes.then(events, remove).await) }).await?;
+    session.cancellation.check()?;
+    // a node that removes files is waited for
+    let nodes = nodes.then(events, remove).await;
     session.progress.failed(&nodes.failed);
+    session.cancellation.check()?;
     let has_changed = |node: &NodeEntry<DataRmNode>| node.result.as_ref().is_some_and(|result| result.changed);
     if nodes.failed.is_empty() && !nodes.ok.iter().any(has_changed) {
         let message =

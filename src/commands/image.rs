@@ -231,10 +231,10 @@ async fn origin(
                 return of_receiver(receiver).map(Some).ok_or_else(|| missing(&format!("not on {node}")));
             }
             let only = context.target.only([node.clone()]);
-            found(image, &context.fleet.all(&only, &context.events).await?)
-                .await?
-                .map(Some)
-                .ok_or_else(|| missing(&format!("not on {node}")))
+            let found = found(image, &context.fleet.all(&only, &context.events).await?).await?;
+            // it is not locked, so that no relay is started there
+            let found = found.map(|origin| Some(Origin { member: None, ..origin }));
+            found.ok_or_else(|| missing(&format!("not on {node}")))
         }
         SourceChoice::Anywhere => {
             let having: Vec<_> =

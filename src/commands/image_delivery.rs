@@ -3,13 +3,15 @@
 use super::context::Context;
 use super::output::{ImagePushNode, NodeEntry};
 use crate::cluster::nodes::{Member, NodeResults, for_each_node};
-use crate::error::Error;
-use crate::image::push::{Push, Receiver};
+use crate::error::{Error, Kind, NodeError};
+use crate::image::push::{Push, Receiver, free_space};
+use crate::image::relay::crew::Relay;
 use crate::image::relay::formation::{Chain, Plan};
 use crate::image::source::Source;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use futures_util::FutureExt;
+use tokio::sync::OnceCell;
 
 /// An engine that has the image.
 pub(super) struct Origin {
@@ -28,13 +30,12 @@ pub(super) struct Delivery<'a> {
     pub context: &'a Context,
 }
 
-/// From where nodes receive the image.
-struct Ways<'a> {
-    chain: Option<Chain<'a>>,
+/// The image for nodes that receive it from this process: taken here when the first of them needs it, if only a node has it.
+struct Direct<'a> {
     /// What the relays pass on.
     relayed: &'a Push<'a>,
-    /// What nodes without a relay get.
-    direct: &'a Push<'a>,
+    source: &'a OnceCell<Result<Source, String>>,
+    push: OnceCell<Push<'a>>,
 }
 
 impl Delivery<'_> {
@@ -90,25 +91,28 @@ impl Delivery<'_> {
         };
         let (mut chain, exported) = plan.start(here.as_ref()).boxed().await.unzip();
         let source = match exported.flatten().or(here) {
-            Some(source) => source,
-            None => self.spool().boxed().await?,
+            Some(source) => Ok(source),
+            None => self.spool().boxed().await,
         };
-        let relayed = self.begin(&source).await?;
+        let begun = match &source {
+            Ok(source) => self.begin(source).await,
+            Err(error) => Err(Error::Local(error.to_string())),
+        };
+        let relayed = match begun {
+            Ok(push) => push,
+            Err(error) => {
+                if let Some(chain) = chain {
+                    chain.end(&[]).boxed().await;
+                }
+                return Err(source.err().unwrap_or(error));
+            }
+        };
         if let Some(chain) = &mut chain {
             chain.link(&relayed).boxed().await;
         }
-        // a node without a relay gets nothing from the node that has the image
-        let has_relay = |receiver: &Receiver| chain.as_ref().is_some_and(|chain| chain.of(receiver.name()).is_some());
-        let spooled = match source.is_here() || lacking.iter().all(has_relay) {
-            true => None,
-            false => Some(self.spool().boxed().await?),
-        };
-        let direct = match &spooled {
-            Some(source) => Some(self.begin(source).await?),
-            None => None,
-        };
-        let direct = direct.as_ref().unwrap_or(&relayed);
-        let given = self.give(lacking.clone(), Ways { chain, relayed: &relayed, direct }).boxed().await;
+        let spooled = OnceCell::new();
+        let direct = Direct { relayed: &relayed, source: &spooled, push: OnceCell::new() };
+        let given = self.give(lacking.clone(), chain, &direct).boxed().await;
         results.ok.extend(given.ok);
         results.failed.extend(given.failed);
         results.ok.sort_by_key(|entry| order.iter().position(|name| *name == entry.node));
@@ -116,21 +120,21 @@ impl Delivery<'_> {
     }
 
     /// Gives nodes the image, all at once.
-    async fn give(&self, lacking: Vec<Receiver>, ways: Ways<'_>) -> NodeResults<NodeEntry<ImagePushNode>> {
-        let Delivery { image, context: Context { target, events, session, .. }, .. } = self;
-        let Ways { chain, relayed, direct } = ways;
+    async fn give<'s>(
+        &'s self,
+        lacking: Vec<Receiver>,
+        chain: Option<Chain<'_>>,
+        direct: &Direct<'s>,
+    ) -> NodeResults<NodeEntry<ImagePushNode>> {
+        let Delivery { image, context: Context { events, session, .. }, .. } = self;
         let give = async |receiver: Receiver| {
             let relay = chain.as_ref().and_then(|chain| chain.of(receiver.name()));
-            let push = if relay.is_some() { relayed } else { direct };
             // the others go on without a node that is lost
             let sent = tokio::select! {
                 biased;
                 lost = session.cancellation.lost_on(receiver.name()) => Err(lost),
-                sent = push.deliver(&receiver, relay).boxed() => sent,
+                sent = self.give_one(&receiver, relay, direct).boxed() => sent,
             }?;
-            if relay.is_none() {
-                receiver.remove_relay(&target.cluster().name).await?;
-            }
             session.progress.record(receiver.name(), format!("pushed {image}"));
             session.progress.done(receiver.name());
             events.done(receiver.name(), format!("has {image}"));
@@ -140,10 +144,45 @@ impl Delivery<'_> {
         if let Some(chain) = chain {
             let (own, received) = chain.sums();
             events.note(format!("{} sent by this machine, {} received by relays", human(own), human(received)));
-            let done: Vec<&str> = given.ok.iter().map(|entry| entry.node.as_str()).collect();
-            chain.end(&done).boxed().await;
+            // where the disk is full, what was received is in the way
+            let resumed = given.failed.iter().filter(|error| error.kind != Kind::NoSpace);
+            let resumed: Vec<&str> = resumed.map(|error| error.node.as_str()).collect();
+            chain.end(&resumed).boxed().await;
         }
         given
+    }
+
+    /// Gives one node the image, by its relay if it has one, and otherwise, or if that fails, from this process.
+    async fn give_one<'s>(
+        &'s self,
+        receiver: &Receiver,
+        relay: Option<&Relay>,
+        direct: &Direct<'s>,
+    ) -> Result<u64, NodeError> {
+        let Context { target, events, .. } = self.context;
+        if let Some(relay) = relay {
+            let error = match direct.relayed.deliver_by(relay, receiver).boxed().await {
+                Err(error) if error.kind != Kind::NoSpace && receiver.member.transport.is_connected().await => error,
+                result => return result,
+            };
+            events.note(format!("{error}\n  {} receives the image from this machine", receiver.name()));
+        } else {
+            receiver.remove_relay(&target.cluster().name).await?;
+        }
+        self.direct(receiver, direct).await?.deliver(receiver).boxed().await
+    }
+
+    /// Returns what gives a node the image from this process.
+    async fn direct<'p, 's>(&'s self, receiver: &Receiver, direct: &'p Direct<'s>) -> Result<&'p Push<'s>, NodeError> {
+        if direct.relayed.source().is_here() {
+            return Ok(direct.relayed);
+        }
+        // a node that is gone needs nothing
+        free_space(&receiver.member).await?;
+        let failed = |cause: &str| NodeError::failed(receiver.name(), &format!("push the image {}", self.image), cause);
+        let spool = async || self.spool().boxed().await.map_err(|error| error.to_string());
+        let source = direct.source.get_or_init(spool).await.as_ref().map_err(|cause| failed(cause))?;
+        direct.push.get_or_try_init(|| self.begin(source)).await.map_err(|error| failed(&error.to_string()))
     }
 
     /// Leaves nodes that have the image as they are, except for what a push that was stopped has left there.

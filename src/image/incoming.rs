@@ -130,7 +130,8 @@ impl Writer {
     /// # Errors
     /// If they cannot be written, or there are more than the blob has.
     pub async fn write(&mut self, bytes: Vec<u8>) -> io::Result<()> {
-        let (file, offset, mut hasher) = (Arc::clone(&self.blob.file), self.offset, std::mem::take(&mut self.hasher));
+        // what has failed may be continued: the hash of what is there stays
+        let (file, offset, mut hasher) = (Arc::clone(&self.blob.file), self.offset, self.hasher.clone());
         let count = bytes.len() as u64;
         if count > self.blob.length - offset {
             return Err(io::Error::other("there are more bytes than the blob has"));

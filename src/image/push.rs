@@ -179,39 +179,39 @@ impl<'a> Push<'a> {
         self.source
     }
 
-    /// Gives a node the image, from its relay if it has one. Returns how many bytes of it were sent there.
+    fn step(&self, receiver: &Receiver) -> impl Drop + use<> {
+        self.events.begin(receiver.name(), Step::transfer(format!("pulling {}", self.image)))
+    }
+
+    /// Gives a node the image from its relay. Returns how many bytes of it were sent there.
+    ///
+    /// # Errors
+    /// As [`Push::deliver`]; also if the relay ends, or has no source.
+    pub async fn deliver_by(&self, relay: &Relay, receiver: &Receiver) -> Result<u64, NodeError> {
+        self.check_platform(receiver)?;
+        self.check_space(receiver).await?;
+        let _step = self.step(receiver);
+        let reference = relay.reference(&self.source.contents().manifest);
+        let received = tokio::select! {
+            received = self.receive(receiver, &reference, || relay.received() > 0).boxed() => received,
+            cause = relay.lost() => Err(self.failed(receiver, format!("the relay has ended: {cause}"))),
+        };
+        let removed = receiver.engine.remove_name(&reference).await;
+        received?;
+        removed?;
+        Ok(relay.count().await)
+    }
+
+    /// Gives a node the image from this process. Returns how many bytes of it were sent there.
     ///
     /// # Errors
     /// If the image is for another platform, the node has too little space, no port of it may lead here, its engine does not pull, or
     /// it then has another image.
-    pub async fn deliver(&self, receiver: &Receiver, relay: Option<&Relay>) -> Result<u64, NodeError> {
+    pub async fn deliver(&self, receiver: &Receiver) -> Result<u64, NodeError> {
         self.check_platform(receiver)?;
         self.check_space(receiver).await?;
-        let step = || self.events.begin(receiver.name(), Step::transfer(format!("pulling {}", self.image)));
-        if let Some(relay) = relay {
-            let _step = step();
-            let reference = relay.reference(&self.source.contents().manifest);
-            let lost = tokio::select! {
-                received = self.receive(receiver, &reference, || relay.received() > 0).boxed() => Ok(received),
-                cause = relay.lost() => Err(cause),
-            };
-            let removed = receiver.engine.remove_name(&reference).await;
-            match lost {
-                Ok(received) => {
-                    received?;
-                    removed?;
-                    return Ok(relay.count().await);
-                }
-                Err(cause) if self.source.is_here() => {
-                    let name = receiver.name();
-                    self.events
-                        .note(format!("{name}: the relay has ended: {cause}; {name} receives the rest from here"));
-                }
-                Err(cause) => return Err(self.failed(receiver, format!("the relay has ended: {cause}"))),
-            }
-        }
         let _permit = self.pulling.acquire().await.map_err(|error| self.failed(receiver, error))?;
-        let _step = step();
+        let _step = self.step(receiver);
         let (guest, exposed) = self.admit(receiver).await?;
         let reference = guest.reference(exposed.port);
         let received = self.receive(receiver, &reference, || guest.sent() > 0).boxed().await;

@@ -144,7 +144,8 @@ pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
 
 /// Returns the permission bits.
 pub(super) fn mode(meta: &Metadata) -> u32 {
-    meta.mode() & 0o7777
+    // setuid and setgid would mean another owner on a node
+    meta.mode() & 0o1777
 }
 
 /// Returns whether an error means that a file is not there any more.

@@ -337,7 +337,11 @@ impl Write for Pieces {
 
 /// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put into `unread`.
 fn walk(root: &Path, rules: Option<Arc<IgnoreRules>>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
-    let Some(rules) = rules else { return WalkBuilder::new(root).standard_filters(false).build_parallel() };
+    let Some(rules) = rules else {
+        // what the file system keeps at the top of a disk is root's alone
+        let is_data = |entry: &ignore::DirEntry| entry.depth() != 1 || entry.file_name() != "lost+found";
+        return WalkBuilder::new(root).standard_filters(false).filter_entry(is_data).build_parallel();
+    };
     let is_ignored = move |path: &Path, is_directory| {
         rules.excludes(path, is_directory).unwrap_or_else(|error| {
             unread.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

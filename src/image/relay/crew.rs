@@ -17,8 +17,9 @@ use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
 use crate::runtime::{Image, RootArchive, Runtime};
 use crate::transport::node::{Dialogue, Exposed};
 use hyper::body::Bytes;
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -114,14 +115,29 @@ impl<'a> Crew<'a> {
         let address = network::place(self.inventory, node, &facts(cluster, member).await?).map_err(failed)?.address;
         let socket = engine.socket().filter(|_| has_image);
         let spec = self.spec(member, socket);
-        self.prepare(&engine, &spec).await?;
+        let started = self.start_container(&engine, &spec, address).await;
+        if started.is_err() {
+            let _ = remove(&engine, &cluster.name).await;
+        }
+        started
+    }
+
+    async fn start_container(
+        &self,
+        engine: &Runtime,
+        spec: &ContainerSpec,
+        address: IpAddr,
+    ) -> Result<Relay, NodeError> {
+        let (node, cluster) = (engine.node().to_owned(), &self.inventory.cluster.name);
+        let failed = |cause: String| NodeError::failed(&node, "start a relay", cause);
+        self.prepare(engine, spec).await?;
         let process = engine.start_attached(&spec.name, "start a relay").await?;
         let line = Arc::new(Mutex::new(Dialogue::new(process)));
         let random = token().map_err(|error| failed(error.to_string()))?;
-        let repository = temporary_repository(&cluster.name, &random);
+        let repository = temporary_repository(cluster, &random);
         let listen = Request::Listen {
             address,
-            cluster: cluster.name.clone(),
+            cluster: cluster.clone(),
             repository: repository.clone(),
             authorization: self.authorization.clone(),
         };
@@ -137,8 +153,8 @@ impl<'a> Crew<'a> {
             }
         }
         let (sender, heard) = watch::channel(Heard::default());
-        let asking = tokio::spawn(watch_over(Arc::clone(&line), sender, node.name.clone(), self.events.clone()));
-        let node = node.name.clone();
+        let asking = tokio::spawn(watch_over(Arc::clone(&line), sender, node.clone(), self.events.clone()));
+        let engine = engine.clone();
         Ok(Relay { node, engine, repository, own, peers, line, heard, asking, operator: None })
     }
 
@@ -347,12 +363,15 @@ async fn ask(line: &Mutex<Dialogue>, request: &Request) -> Result<Answer, String
 
 /// Asks a relay how far it is, again and again: it ends if it hears nothing.
 async fn watch_over(line: Arc<Mutex<Dialogue>>, heard: watch::Sender<Heard>, node: String, events: Events) {
+    let mut reported = BTreeSet::new();
     const { assert!(PERIOD.as_secs() + ANSWER_LIMIT.as_secs() < MAX_SILENCE.as_secs()) };
     loop {
         sleep(PERIOD).await;
         match ask(&line, &Request::Status).await {
             Ok(Answer::Status(report)) => {
-                report.troubles.iter().for_each(|trouble| events.note(format!("{node}: relay: {trouble}")));
+                for trouble in report.troubles.iter().filter(|trouble| reported.insert((*trouble).clone())) {
+                    events.note(format!("{node}: relay: {trouble}"));
+                }
                 heard.send_modify(|heard| {
                     let image = report.image.clone().or(heard.report.image.take());
                     heard.report = Report { image, ..report };

@@ -94,6 +94,8 @@ impl Sources {
             match taken {
                 Ok(()) if !is_wrong => return Ok(()),
                 Ok(()) => self.report(format!("{} sent other bytes than {}", source.name, blob.digest())),
+                // no other source helps
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
                 Err(error) => self.report(format!("{}: {error}", source.name)),
             }
             fruitless = if writer.offset() > before { 0 } else { fruitless + 1 };

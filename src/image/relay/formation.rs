@@ -58,6 +58,8 @@ impl<'a> Plan<'a> {
     pub async fn start(self, source: Option<&Source>) -> Option<(Chain<'a>, Option<Source>)> {
         let Plan { receivers, events, .. } = self;
         let unusable = |cause: String| events.note(format!("the image goes through this machine: {cause}"));
+        // elsewhere no engine runs this program
+        package::platform()?;
         let relay = package::size().map_err(|error| unusable(error.to_string())).ok()?;
         let missing = |receiver: &Receiver| self.missing(source, receiver);
         let most = receivers.iter().map(missing).max()?;
@@ -88,14 +90,20 @@ impl<'a> Plan<'a> {
 
     async fn start_at(&self, crew: &Crew<'a>, receiver: &Receiver, missing: u64) -> Result<Relay, NodeError> {
         // as they are received by the relay, by the engine, and unpacked
-        check_space(&receiver.member, missing.saturating_mul(3)).await?;
+        let needed = missing.saturating_mul(3);
+        if check_space(&receiver.member, needed).await.is_err() {
+            // an earlier relay may take it
+            receiver.remove_relay(&self.inventory.cluster.name).await?;
+            check_space(&receiver.member, needed).await?;
+        }
         crew.start(&receiver.member, false).await
     }
 
     async fn start_origin(&self, crew: &Crew<'a>) -> Option<Relay> {
         let (member, image) = self.origin?;
         let started = async {
-            check_space(member, image.size).await?;
+            // an engine writes the archive to a file of its own first
+            check_space(member, image.size.saturating_mul(2)).await?;
             crew.start(member, true).await
         };
         started.await.map_err(|error| self.without_origin(&error)).ok()
@@ -171,12 +179,12 @@ impl Chain<'_> {
         (sum(Relay::from_operator), sum(Relay::received))
     }
 
-    /// Ends the relays, and removes those of these nodes; the others keep what they have received for the next push.
-    pub async fn end(mut self, done: &[&str]) {
+    /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.
+    pub async fn end(mut self, kept: &[&str]) {
         if let Some(origin) = self.origin.take() {
             let _ = timeout(REMOVE_LIMIT, self.crew.end(origin)).await;
         }
-        self.remove(|relay| !done.contains(&relay.node())).await;
+        self.remove(|relay| kept.contains(&relay.node())).await;
     }
 
     async fn remove(&mut self, is_kept: impl Fn(&Relay) -> bool) {

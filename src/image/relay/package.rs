@@ -91,7 +91,7 @@ pub fn root(libraries: &[PathBuf]) -> io::Result<Vec<u8>> {
 fn libraries(executable: &Path) -> io::Result<Vec<PathBuf>> {
     let mut ldd = Command::new("ldd");
     let listed = match ldd.arg(executable).env("LC_ALL", "C").stdin(Stdio::null()).output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !names_linker(executable)? => return Ok(Vec::new()),
         listed => listed?,
     };
     let (printed, errors) = (String::from_utf8_lossy(&listed.stdout), String::from_utf8_lossy(&listed.stderr));
@@ -102,6 +102,13 @@ fn libraries(executable: &Path) -> io::Result<Vec<PathBuf>> {
         return Err(io::Error::other(format!("ldd: {}", errors.trim())));
     }
     loaded(&printed).map_err(io::Error::other)
+}
+
+/// Returns whether an executable names the linker that loads its libraries. That is in its first bytes.
+fn names_linker(executable: &Path) -> io::Result<bool> {
+    let mut first = Vec::new();
+    File::open(executable)?.take(4096).read_to_end(&mut first)?;
+    Ok(first.windows(4).any(|part| part == b"/ld-"))
 }
 
 fn is_static(printed: &str, errors: &str) -> bool {
@@ -157,5 +164,6 @@ mod tests {
         assert_eq!(loaded("\tlibx.so => not found\n").unwrap_err(), "ldd does not find libx.so");
         assert!(is_static("\tstatically linked\n", "") && is_static("", "\tnot a dynamic executable\n"));
         assert!(!is_static(printed, ""));
+        assert!(names_linker(Path::new("/bin/sh")).unwrap() && !names_linker(Path::new("/etc/passwd")).unwrap());
     }
 }

@@ -4,7 +4,8 @@ use crate::node::gpus::GpuRequest;
 use crate::paths::{DATA, WORKSPACE};
 use crate::runtime::spec::{ContainerSpec, Role};
 use bollard::models::{
-    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
+    ResourcesUlimits,
 };
 
 /// Returns the request that creates a container.
@@ -59,6 +60,11 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             // no container of an ended job stays, even if no hvdctl is connected
             auto_remove: Some(container.job.is_some() || *role == Role::Shell),
             device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
+            // what a relay says is for hvdctl alone
+            log_config: (*role == Role::Relay)
+                .then(|| HostConfigLogConfig { typ: Some("none".into()), ..HostConfigLogConfig::default() }),
+            // SELinux lets no other container use the engine's socket
+            security_opt: (*role == Role::Relay && !spec.extra_mounts.is_empty()).then(|| vec!["label=disable".into()]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
