@@ -156,13 +156,15 @@ fn a_push_that_is_cut_off_or_forbidden_leaves_nothing() {
         let is_clean = || left_by_pushes("node2").is_empty();
         assert!(eventually(s(20), is_clean), "{}", left_by_pushes("node2"));
     }
-    on("node2", "echo 'AllowTcpForwarding no' >/etc/ssh/sshd_config.d/00-test.conf && pkill -HUP -o -x sshd");
+    // it starts itself again, and listens a moment later
+    let reload = "pkill -HUP -o -x sshd; sleep 0.5; until ss -Hltn 'sport = :22' | grep -q .; do sleep 0.1; done";
+    on("node2", &format!("echo 'AllowTcpForwarding no' >/etc/ssh/sshd_config.d/00-test.conf; {reload}"));
     let _allowed = Restore(|| {
-        node_sh("node2", "rm -f /etc/ssh/sshd_config.d/00-test.conf; pkill -HUP -o -x sshd", &[]);
+        node_sh("node2", &format!("rm -f /etc/ssh/sshd_config.d/00-test.conf; {reload}"), &[]);
     });
     let done = lab.hvdctl(&["image", "push", PUSHED]).code(3).says(&["node1: unchanged\n"]);
     done.complains(&["node2: cannot forward a port", "/etc/ssh/sshd_config.d/00-test.conf:1:AllowTcpForwarding no"]);
-    on("node2", "rm /etc/ssh/sshd_config.d/00-test.conf && pkill -HUP -o -x sshd");
+    on("node2", &format!("rm /etc/ssh/sshd_config.d/00-test.conf; {reload}"));
     lab.hvdctl(&["image", "push", PUSHED]).code(0).says(&["node2: pushed"]);
     assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
     assert_eq!(NODES.map(left_by_pushes), ["", ""]);
