@@ -3,8 +3,9 @@
 use super::frames::{Frame, Kind, Parser};
 use super::node_log::{NodeLog, PIECE};
 use crate::cluster::nodes::{all, for_each_node, now};
-use crate::error::Error;
+use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
+use crate::text::units::human;
 use crate::transport::node::Process;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -31,20 +32,28 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The longest time between two such attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What comes from the follower of the log with this index.
-type News = (usize, What);
+/// What comes from the log with this index.
+type Update = (usize, Chunk);
 
-enum What {
+enum Chunk {
     /// The bytes that follow in the log.
     Bytes(Vec<u8>),
     /// A warning about the connection to its node.
-    Silence(String),
+    Warning(String),
     /// The connection is lost.
     Lost,
 }
 
-/// The log with this index on a node that was lost and has answered again, its new follower, and the clock's skew.
-type Again = (usize, NodeLog, Process, f64);
+/// The log with this index on a node that was lost and has answered again.
+struct Reconnected {
+    i: usize,
+    log: NodeLog,
+    /// The new follower.
+    process: Process,
+    skew: f64,
+    /// Where it begins.
+    offset: u64,
+}
 
 /// The log of one node.
 struct FollowedLog {
@@ -54,7 +63,7 @@ struct FollowedLog {
     parser: Parser,
     /// Whether any data has arrived.
     heard: bool,
-    /// How often the connection was lost.
+    /// How often the connection was lost since data arrived.
     losses: u32,
 }
 
@@ -64,11 +73,11 @@ pub(super) struct Follow<'a> {
     logs: Vec<FollowedLog>,
     /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to do.
     exit_by: Option<Instant>,
-    sender: Sender<News>,
-    receiver: Receiver<News>,
+    sender: Sender<Update>,
+    receiver: Receiver<Update>,
     tasks: JoinSet<()>,
     /// The attempts to follow logs again whose connections were lost.
-    attempts: FuturesUnordered<Pin<Box<dyn Future<Output = Again> + Send>>>,
+    attempts: FuturesUnordered<Pin<Box<dyn Future<Output = Reconnected> + Send>>>,
 }
 
 impl<'a> Follow<'a> {
@@ -94,28 +103,34 @@ impl<'a> Follow<'a> {
 
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of ours.
     pub(super) async fn next(&mut self, take: &mut impl FnMut(&str, f64, Frame)) {
-        let news = tokio::select! {
-            Some(news) = self.receiver.recv() => news,
-            Some((i, log, process, skew)) = self.attempts.next() => {
-                self.warn(i, "its log is followed again");
-                (self.logs[i].log, self.logs[i].skew) = (log, skew);
-                self.tasks.spawn(forward(i, process, self.sender.clone()));
-                return;
-            }
+        let (i, chunk) = tokio::select! {
+            Some(update) = self.receiver.recv() => update,
+            Some(reconnected) = self.attempts.next() => return self.resume(reconnected),
         };
-        match news {
-            (i, What::Bytes(bytes)) => self.push(i, &bytes, take),
-            (i, What::Silence(warning)) => self.warn(i, &warning),
-            (i, What::Lost) => {
+        match chunk {
+            Chunk::Bytes(bytes) => self.push(i, &bytes, take),
+            Chunk::Warning(warning) => self.warn(i, &warning),
+            Chunk::Lost => {
                 self.warn(i, "lost the connection that follows its log; it is read on when the node answers again, or the job ends");
                 let FollowedLog { log, parser, losses, .. } = &mut self.logs[i];
                 let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(*losses));
-                *losses += 1;
-                *parser = Parser::at(parser.offset());
-                self.attempts.push(Box::pin(again(i, log.clone(), parser.offset(), pause)));
+                *losses = losses.saturating_add(1);
+                let again = reconnect(i, log.clone(), parser.offset(), pause, self.sender.clone());
+                self.attempts.push(Box::pin(again));
             }
         }
         self.events.throttle().await;
+    }
+
+    fn resume(&mut self, Reconnected { i, log, process, skew, offset }: Reconnected) {
+        self.warn(i, "its log is followed again");
+        let followed = &mut self.logs[i];
+        let gone = followed.parser.offset().saturating_sub(offset);
+        (followed.log, followed.skew, followed.parser) = (log, skew, Parser::at(offset));
+        if gone > 0 {
+            self.warn(i, &format!("the last {} of its log were not on its disk yet, and are gone there", human(gone)));
+        }
+        self.tasks.spawn(forward(i, process, self.sender.clone()));
     }
 
     fn warn(&self, i: usize, warning: &str) {
@@ -123,8 +138,8 @@ impl<'a> Follow<'a> {
     }
 
     fn push(&mut self, i: usize, bytes: &[u8], take: &mut impl FnMut(&str, f64, Frame)) {
-        let FollowedLog { log, skew, parser, heard, .. } = &mut self.logs[i];
-        *heard = true;
+        let FollowedLog { log, skew, parser, heard, losses } = &mut self.logs[i];
+        (*heard, *losses) = (true, 0);
         for frame in parser.push(bytes) {
             if frame.kind == Kind::Over {
                 self.exit_by = Some(Instant::now() + EXIT_GRACE);
@@ -148,8 +163,8 @@ impl<'a> Follow<'a> {
     pub(super) async fn drain(&mut self, silent: &[String], take: &mut impl FnMut(&str, f64, Frame)) {
         self.tasks.shutdown().await;
         self.attempts.clear();
-        while let Ok((i, news)) = self.receiver.try_recv() {
-            if let What::Bytes(bytes) = news {
+        while let Ok((i, chunk)) = self.receiver.try_recv() {
+            if let Chunk::Bytes(bytes) = chunk {
                 self.push(i, &bytes, take);
                 self.events.throttle().await;
             }
@@ -186,44 +201,56 @@ pub(super) async fn at(time: Option<Instant>) {
 }
 
 /// Forwards the bytes of a follower until it ends, and reports when its node stops answering or answers again.
-async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
+async fn forward(i: usize, mut process: Process, sender: Sender<Update>) {
     let (mut buffer, mut pulse) = (vec![0; PIECE], [0; 64]);
     let (mut is_silent, mut has_pulse) = (false, true);
     loop {
-        let news = tokio::select! {
+        let chunk = tokio::select! {
             // the time is checked last: data that arrived while the terminal blocked counts
             biased;
             read = process.stdout.read(&mut buffer) => match read {
-                Ok(bytes @ 1..) => What::Bytes(buffer[..bytes].to_vec()),
-                _ => What::Lost,
+                Ok(bytes @ 1..) => Chunk::Bytes(buffer[..bytes].to_vec()),
+                _ => Chunk::Lost,
             },
             beat = process.stderr.read(&mut pulse), if has_pulse => {
                 has_pulse = matches!(beat, Ok(1..));
                 if !has_pulse || !std::mem::take(&mut is_silent) {
                     continue;
                 }
-                What::Silence("the node answers again".to_owned())
+                Chunk::Warning("the node answers again".to_owned())
             }
             () = sleep(SILENCE), if has_pulse && !is_silent => {
                 is_silent = true;
-                What::Silence(format!("no answer for {} s", SILENCE.as_secs()))
+                Chunk::Warning(format!("no answer for {} s", SILENCE.as_secs()))
             }
         };
-        let is_over = matches!(news, What::Lost);
-        if sender.send((i, news)).await.is_err() || is_over {
+        let is_over = matches!(chunk, Chunk::Lost);
+        if sender.send((i, chunk)).await.is_err() || is_over {
             return;
         }
     }
 }
 
-/// Follows a log again from an offset on, as soon as its node answers.
-async fn again(i: usize, mut log: NodeLog, offset: u64, mut pause: Duration) -> Again {
+/// Follows a log again from an offset on, as soon as its node answers; from its end if a node that lost power has less of it. Sends why
+/// the node cannot be reached, as often as that changes.
+async fn reconnect(i: usize, mut log: NodeLog, offset: u64, pause: Duration, sender: Sender<Update>) -> Reconnected {
+    let (mut pause, mut reported) = (pause, String::new());
     loop {
         sleep(pause).await;
-        if log.reconnect().await.is_ok()
-            && let Ok((process, skew)) = log.follow(offset).await
-        {
-            return (i, log, process, skew);
+        let connecting = async {
+            log.reconnect().await?;
+            let offset = offset.min(log.extent(None).await?.size);
+            let (process, skew) = log.follow(Parser::at(offset).offset()).await?;
+            Ok::<_, NodeError>((process, skew, offset))
+        };
+        match connecting.await {
+            Ok((process, skew, offset)) => return Reconnected { i, log, process, skew, offset },
+            Err(error) if error.message != reported => {
+                reported.clone_from(&error.message);
+                let _ =
+                    sender.send((i, Chunk::Warning(format!("cannot {}: {}", error.operation, error.message)))).await;
+            }
+            Err(_) => {}
         }
         pause = LONGEST_PAUSE.min(pause * 2);
     }

@@ -82,7 +82,8 @@ impl NodeLog {
         Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id)
     }
 
-    async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
+    /// Returns how much of it is there.
+    pub(super) async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
         let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();

@@ -1,6 +1,7 @@
 # Follows a job's log on this node from a byte on, until standard input ends. Variables: jobs_dir, id, offset, pulse (seconds).
 # The first line is the node's clock; a dot on standard error every few seconds shows that the node is alive. Exits when standard
 # input closes, which happens when hvdctl exits.
+[ -e "$jobs_dir/$id/log" ] || { echo "the log of the job is gone" >&2; exit 1; }
 exec 3<&0
 date +%s.%N
 # exits when tail does, whose messages would count as a sign of life
