@@ -30,7 +30,7 @@ use std::time::Duration;
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
 const INSIDE: &str = include_str!("../scripts/inside.py");
 
-/// How long a worker may take to list its versions; a launcher may have to load every framework for that.
+/// How long a worker may take to list its versions; more than the limits within `inside.py` and what the launchers append to it.
 const INSIDE_LIMIT: Duration = Duration::from_secs(240);
 
 /// What was found.

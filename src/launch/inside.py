@@ -2,7 +2,6 @@
 import shutil
 import subprocess
 
-
 MPIRUN_LIMIT = 60  # seconds
 
 
@@ -13,7 +12,7 @@ def mpirun():
         return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
     except subprocess.TimeoutExpired:
         unread("launchers", "mpirun --version does not end within %d s" % MPIRUN_LIMIT)
-        return None
+        return "version unknown"
     except Exception:
         return None
 

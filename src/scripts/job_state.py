@@ -122,7 +122,7 @@ def stop(state, observed, _limits):
     result = {name: value for name, value in state.result.items() if name != "fault"}
     if fault:
         # the last attempt did not end the job; its result is in attempts.json
-        result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
+        result.update(launcher=1, fault=fault, exits=[], hung=[], silent=[], silence={})
     return Ended(result, not fault), [(CLEAN,)]
 
 

@@ -8,20 +8,20 @@ import importlib, sys
 extension = importlib.import_module("horovod." + sys.argv[1])
 print(*(name for name in sys.argv[2:] if getattr(extension, name + "_built")()))
 """
-IMPORT_LIMIT = 120  # seconds
+IMPORT_LIMIT = 120  # seconds for all of them
 OPERATIONS = {"nccl": "NCCL", "ddl": "DDL", "ccl": "CCL", "mpi": "MPI", "gloo": "Gloo"}
 
 
-def built(framework):
+def built(framework, deadline):
     """Returns what Horovod's extension for a framework was built with; None if it cannot be imported."""
     if not directory(framework):
         return None
     try:
         argv = [sys.executable, "-c", BUILT, framework] + list(OPERATIONS)
-        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=IMPORT_LIMIT, check=True).stdout
+        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=max(1, deadline - time.monotonic()), check=True).stdout
         return answer.decode(errors="replace").splitlines()[-1].split()
     except subprocess.TimeoutExpired:
-        unread("build", "the import of horovod.%s does not end within %d s" % (framework, IMPORT_LIMIT))
+        unread("build", "the import of horovod.%s does not end in time" % framework)
         return None
     except subprocess.CalledProcessError as error:
         # for example because memory was short
@@ -35,7 +35,9 @@ def built(framework):
 def build():
     """Returns what `horovodrun --check-build` shows, which imports each framework up to six times (horovod/runner/launch.py, check_build);
     here each is imported once."""
-    extensions = [("TensorFlow", built("tensorflow")), ("PyTorch", built("torch")), ("MXNet", built("mxnet"))]
+    deadline = time.monotonic() + IMPORT_LIMIT
+    modules = [("TensorFlow", "tensorflow"), ("PyTorch", "torch"), ("MXNet", "mxnet")]
+    extensions = [(name, built(module, deadline)) for name, module in modules]
     frameworks = [name for name, operations in extensions if operations is not None]
     known = next((operations for _, operations in extensions if operations is not None), [])
     operations = [name for operation, name in OPERATIONS.items() if operation in known]
