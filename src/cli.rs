@@ -16,7 +16,7 @@ pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use data::{Data, DataPush, DataRm};
-pub use description::{Description, Exit, Locks, Nodes, Output, SignalPolicy};
+pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalPolicy};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};

@@ -58,7 +58,7 @@ const PURE: [&str; 35] = [
     "image/dockerfile.rs",
     "image/manifest.rs",
     "image/names.rs",
-    "image/relay/chain.rs",
+    "image/relay/order.rs",
     "image/relay/protocol.rs",
     "image/status.rs",
     "job/record.rs",

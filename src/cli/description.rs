@@ -7,20 +7,20 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// Whose exit code hvdctl has.
-    pub exit: Exit,
+    pub exit: ExitCode,
     /// What it writes to standard output.
-    pub output: Output,
+    pub output: OutputForm,
     /// What the first signal does.
     pub signal: SignalPolicy,
     /// The locks that it takes; `None` for a command that takes none.
     pub locks: Option<Locks>,
     /// The nodes that it works on.
-    pub nodes: Nodes,
+    pub nodes: NodeUse,
 }
 
 /// Whose exit code hvdctl has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitCode {
     /// Its own (docs/cli.md, "Exit codes").
     Own,
     /// That of a program, with codes above 124 for failures of hvdctl's own.
@@ -29,7 +29,7 @@ pub enum Exit {
 
 /// What a command writes to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
+pub enum OutputForm {
     /// Its result, once.
     Result,
     /// Ranks' output as it comes, with `--json` as one line per event.
@@ -49,7 +49,7 @@ pub enum SignalPolicy {
 
 /// The nodes that a command works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nodes {
+pub enum NodeUse {
     /// None.
     None,
     /// Those of an inventory, which has to be there.
@@ -75,11 +75,11 @@ impl Locks {
 
 /// A command that shows what it reads.
 const READS: Description = Description {
-    exit: Exit::Own,
-    output: Output::Result,
+    exit: ExitCode::Own,
+    output: OutputForm::Result,
     signal: SignalPolicy::Exit,
     locks: None,
-    nodes: Nodes::OrThisMachine,
+    nodes: NodeUse::OrThisMachine,
 };
 
 /// A command that changes nodes in steps.
@@ -93,8 +93,8 @@ fn measures(purpose: &str, waiting: Waiting) -> Description {
 }
 
 /// A command that shows the output of a job.
-fn shows_job(exit: Exit, locks: Option<Locks>) -> Description {
-    Description { exit, output: Output::Lines, signal: SignalPolicy::LeaveToJob, locks, ..READS }
+fn shows_job(exit: ExitCode, locks: Option<Locks>) -> Description {
+    Description { exit, output: OutputForm::Lines, signal: SignalPolicy::LeaveToJob, locks, ..READS }
 }
 
 impl Command {
@@ -102,9 +102,9 @@ impl Command {
     pub fn description(&self) -> Description {
         match self {
             Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema => {
-                Description { nodes: Nodes::None, ..READS }
+                Description { nodes: NodeUse::None, ..READS }
             }
-            Command::Keys(keys) => Description { nodes: Nodes::OfInventory, ..keys.description() },
+            Command::Keys(keys) => Description { nodes: NodeUse::OfInventory, ..keys.description() },
             Command::Up(options) => changes("hvdctl up", options.waiting),
             Command::Down(options) => changes("hvdctl down", options.waiting),
             Command::Doctor(options) if options.fix => changes("hvdctl doctor --fix", options.waiting),
@@ -112,20 +112,20 @@ impl Command {
             Command::Data(data) => data.description(),
             Command::Verify(options) => measures("hvdctl verify", options.waiting),
             Command::Bench(options) => {
-                Description { nodes: Nodes::OfInventory, ..measures("hvdctl bench", options.waiting) }
+                Description { nodes: NodeUse::OfInventory, ..measures("hvdctl bench", options.waiting) }
             }
             Command::Train(options) => {
                 let purpose = format!("hvdctl train {}", options.project.display());
-                shows_job(Exit::Program, Locks::of(purpose, options.waiting))
+                shows_job(ExitCode::Program, Locks::of(purpose, options.waiting))
             }
             Command::Run(options) => {
                 let purpose = format!("hvdctl run {}", options.command[0]);
-                shows_job(Exit::Program, Locks::of(purpose, options.waiting))
+                shows_job(ExitCode::Program, Locks::of(purpose, options.waiting))
             }
-            Command::Attach(_) => shows_job(Exit::Program, None),
-            Command::Logs(_) => shows_job(Exit::Own, None),
-            Command::Exec(_) | Command::Shell(_) => Description { exit: Exit::Program, ..READS },
-            Command::Disconnect => Description { nodes: Nodes::OfInventory, ..READS },
+            Command::Attach(_) => shows_job(ExitCode::Program, None),
+            Command::Logs(_) => shows_job(ExitCode::Own, None),
+            Command::Exec(_) | Command::Shell(_) => Description { exit: ExitCode::Program, ..READS },
+            Command::Disconnect => Description { nodes: NodeUse::OfInventory, ..READS },
             // its marks, what stop ends and what prune removes need no lock
             Command::Drain(_) | Command::Stop(_) => READS,
             Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS,

@@ -13,7 +13,7 @@ use crate::job::capacity::check_unallocated;
 use crate::paths::DATA;
 use crate::render::table::table;
 use crate::runtime::spec::data_obstacle;
-use crate::sync::data::{self, Data, DataState, Listed, NodeData, Pushed};
+use crate::sync::data::{self, Data, DataOnNode, DataState, NodeData, PushSummary};
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
 use crate::text::nodeset::{self, printable};
@@ -57,7 +57,7 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
         let pushed = NodeData { cluster, transport: &member.transport, name }.push(data, &state, events).await?;
         session.progress.done(node);
         events.done(node, format!("has {name}"));
-        let Pushed { sent: files, bytes: sent, resumed, removed } = pushed;
+        let PushSummary { sent: files, bytes: sent, resumed, removed } = pushed;
         Ok(NodeEntry::new(node, true, DataPushNode { changed: !state.is_same, files, sent, resumed, removed }))
     };
     let nodes = cancellation.run(async { Ok(compared.then(events, push).await) }).await?;
@@ -164,10 +164,10 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     Ok(status_outcome(&ok, &failed))
 }
 
-pub(super) fn status_outcome(nodes: &[(String, Vec<Listed>)], failed: &[NodeError]) -> Outcome {
-    let of = |listed: &[Listed], name: &str| listed.iter().find(|data| data.name == name).cloned();
+pub(super) fn status_outcome(nodes: &[(String, Vec<DataOnNode>)], failed: &[NodeError]) -> Outcome {
+    let of = |listed: &[DataOnNode], name: &str| listed.iter().find(|data| data.name == name).cloned();
     let names: BTreeSet<&str> = nodes.iter().flat_map(|(_, data)| data).map(|data| data.name.as_str()).collect();
-    let content = |data: &Option<Listed>| {
+    let content = |data: &Option<DataOnNode>| {
         data.as_ref().filter(|data| data.state == "complete").and_then(|data| data.hash.clone())
     };
     // the content that most nodes have
@@ -181,7 +181,7 @@ pub(super) fn status_outcome(nodes: &[(String, Vec<Listed>)], failed: &[NodeErro
     let (mut rows, mut odd) = (Vec::new(), BTreeSet::new());
     for name in &names {
         let common = common(name);
-        let is_odd = |listed: &[Listed]| common.is_none() || content(&of(listed, name)) != common;
+        let is_odd = |listed: &[DataOnNode]| common.is_none() || content(&of(listed, name)) != common;
         odd.extend(nodes.iter().filter(|(_, listed)| is_odd(listed)).map(|(node, _)| node.as_str()));
         let alike = nodes.iter().map(|(node, listed)| (row(of(listed, name).as_ref()), node.as_str()));
         for (cells, nodes) in nodeset::alike(alike) {
@@ -198,25 +198,20 @@ pub(super) fn status_outcome(nodes: &[(String, Vec<Listed>)], failed: &[NodeErro
     if !odd.is_empty() {
         text.push_str("hint: hvdctl data push DIR gives all nodes the same data\n");
     }
-    let entry = |(node, listed): &(String, Vec<Listed>)| {
-        let data = listed.iter().cloned().map(|Listed { name, state, hash, files, size, age, origin }| DataEntry {
-            name,
-            state,
-            hash,
-            files,
-            size,
-            age_s: age,
-            origin,
-        });
-        NodeEntry::new(node, !odd.contains(node.as_str()), DataStatusNode { data: data.collect() })
-    };
+    let entry =
+        |(node, listed): &(String, Vec<DataOnNode>)| {
+            let data = listed.iter().cloned().map(|DataOnNode { name, state, hash, files, size, age, origin }| {
+                DataEntry { name, state, hash, files, size, age_s: age, origin }
+            });
+            NodeEntry::new(node, !odd.contains(node.as_str()), DataStatusNode { data: data.collect() })
+        };
     let entries = nodes.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
     Outcome::new(Verdict::of_check(odd.is_empty(), nodes.len(), failed), text, Nodes { nodes: entries })
 }
 
 /// Returns the cells of data on a node.
-fn row(data: Option<&Listed>) -> Vec<String> {
-    let Some(Listed { state, hash: Some(hash), files, size, age: seconds, .. }) = data else {
+fn row(data: Option<&DataOnNode>) -> Vec<String> {
+    let Some(DataOnNode { state, hash: Some(hash), files, size, age: seconds, .. }) = data else {
         return vec![data.map_or("missing", |data| &data.state).to_owned()];
     };
     let content = hash.chars().take(12).collect();
@@ -237,7 +232,7 @@ pub async fn remove(options: &DataRm, context: &Context) -> Result<Outcome, Erro
     let remove = async |observed: ObservedNode| {
         let (node, member) = (observed.name(), observed.member.clone());
         let removing = NodeData { cluster, transport: &member.transport, name }.remove();
-        let data::Removed { is_changed: changed, is_left: left } =
+        let data::Removal { is_changed: changed, is_left: left } =
             events.step(node, Step::write("removing the data"), removing).await?;
         session.progress.record(node, format!("removed {name}"));
         session.progress.done(node);

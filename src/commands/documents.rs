@@ -15,7 +15,7 @@ use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
-use crate::cli::{self, Exit, Format};
+use crate::cli::{self, ExitCode, Format};
 use crate::cluster::exec::CommandOutput;
 use crate::cluster::nodes::NodeResults;
 use crate::doctor::Fixed;
@@ -40,7 +40,7 @@ use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::runtime::Image;
 use crate::secret::Secret;
-use crate::sync::data::Listed;
+use crate::sync::data::DataOnNode;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
@@ -62,7 +62,7 @@ fn full(node: &str) -> NodeError {
 }
 
 fn failure(error: &Error) -> Value {
-    Outcome::failure(error, Exit::Own, cli::Output::Result).document
+    Outcome::failure(error, ExitCode::Own, cli::OutputForm::Result).document
 }
 
 fn pair() -> PublicKey {
@@ -236,7 +236,7 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);
     all.push(("data-push", data::pushed("imagenet", nodes, &[refused("node4")]).document));
-    let listed = |state: &str, hash: Option<&str>| Listed {
+    let listed = |state: &str, hash: Option<&str>| DataOnNode {
         name: "imagenet".into(),
         state: state.into(),
         hash: hash.map(str::to_owned),
@@ -429,7 +429,8 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-end/exit", ended(ran(State::Failed, 7, Some(by_itself.clone())), None)));
     all.push((
         "train-end/error",
-        Outcome::failure(&Error::Unreachable(vec![refused("node2")]), Exit::Program, cli::Output::Lines).document,
+        Outcome::failure(&Error::Unreachable(vec![refused("node2")]), ExitCode::Program, cli::OutputForm::Lines)
+            .document,
     ));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
     let launcher = [NodeCommand {

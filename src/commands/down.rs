@@ -7,7 +7,7 @@ use crate::cli::Down;
 use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts};
 use crate::error::{Error, NodeError};
 use crate::event::Step;
-use crate::image::relay::crew;
+use crate::image::relay::deployment;
 use crate::keys::push;
 use crate::node::facts::Facts;
 use crate::transport::node::Script;
@@ -75,8 +75,8 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
             removed.push(name);
         }
     }
-    if crew::is_left(&runtime.containers, &cluster.name) {
-        crew::remove(&runtime.engine, &cluster.name).await?;
+    if deployment::is_left(&runtime.containers, &cluster.name) {
+        deployment::remove(&runtime.engine, &cluster.name).await?;
     }
     if let Some(facts) = facts.as_ref().filter(|_| !is_cancelled()) {
         purge(context, member, facts).await?;

@@ -2,7 +2,7 @@
 
 use super::target::target;
 use super::{Outcome, limits, run};
-use crate::cli::{Cli, Command, Description, Exit, Global, Output, SignalPolicy};
+use crate::cli::{Cli, Command, Description, ExitCode, Global, OutputForm, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
@@ -52,7 +52,7 @@ pub fn execute(cli: Cli) -> u8 {
         Err(error) if outcome.code == 0 => {
             let error = Error::from(error);
             render::error(&error.to_string());
-            error.exit_code(exit == Exit::Program)
+            error.exit_code(exit == ExitCode::Program)
         }
         _ => outcome.code,
     }
@@ -83,7 +83,7 @@ fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome,
         quiet: global.quiet,
         verbose: global.verbose,
         has_rows,
-        streams_output: description.output == Output::Lines,
+        streams_output: description.output == OutputForm::Lines,
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     let result = runtime.block_on(async {

@@ -123,7 +123,7 @@ pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outco
             return Ok(outcome(image.clone(), false));
         }
         let recipe = Recipe { setup: Setup::default(), dockerfile: None };
-        let Ensured { image, is_new, .. } =
+        let ProjectImage { image, is_new, .. } =
             ensure(&context.target.cluster().name, &recipe, options.timeout, context).await?;
         context.events.note(format!("use it in the inventory: image = \"{image}\" and pull = \"peers\" in [cluster]"));
         return Ok(outcome(image, is_new));
@@ -137,7 +137,7 @@ pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outco
         )
     })?;
     let name = root.file_name().unwrap_or_default().to_string_lossy();
-    let Ensured { image, is_new, .. } = ensure(&name, &recipe, options.timeout, context).await?;
+    let ProjectImage { image, is_new, .. } = ensure(&name, &recipe, options.timeout, context).await?;
     Ok(outcome(image, is_new))
 }
 
@@ -158,7 +158,7 @@ pub(super) async fn use_image(root: &Path, name: &str, dry_run: bool, context: &
         context.events.note("the image of the project's setup is built first where it is missing");
         return Ok(());
     }
-    let Ensured { image, env_files, .. } = ensure(name, &recipe, STEP_LIMIT, context).await?;
+    let ProjectImage { image, env_files, .. } = ensure(name, &recipe, STEP_LIMIT, context).await?;
     context.env_files = env_files;
     let cluster = &mut context.target.inventory.cluster;
     (cluster.image, cluster.pull) = (image, Pull::Never);
@@ -166,7 +166,7 @@ pub(super) async fn use_image(root: &Path, name: &str, dry_run: bool, context: &
 }
 
 /// An image that all selected nodes have.
-struct Ensured {
+struct ProjectImage {
     /// Its name.
     image: String,
     /// Whether anything was done.
@@ -175,9 +175,9 @@ struct Ensured {
     env_files: EnvFiles,
 }
 
-impl Ensured {
-    fn found(image: String) -> Ensured {
-        Ensured { image, is_new: false, env_files: EnvFiles::new() }
+impl ProjectImage {
+    fn found(image: String) -> ProjectImage {
+        ProjectImage { image, is_new: false, env_files: EnvFiles::new() }
     }
 }
 
@@ -186,7 +186,7 @@ impl Ensured {
 ///
 /// # Errors
 /// The cluster's image is missing, a step failed, or a node could not get the image.
-async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context) -> Result<Ensured, Error> {
+async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context) -> Result<ProjectImage, Error> {
     let Context { fleet, events, session, .. } = context;
     let target = context.target.with_launcher();
     let asked = async {
@@ -198,7 +198,7 @@ async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context)
         Ok(are_same(&contents(&members, &image, events).await?).then_some(image))
     };
     if let Some(image) = session.cancellation.run(asked).await? {
-        return Ok(Ensured::found(image));
+        return Ok(ProjectImage::found(image));
     }
     // another command may have built it meanwhile
     let nodes = context.observe_all(&target, true, events).await?;
@@ -214,7 +214,7 @@ async fn provide(
     limit: Duration,
     nodes: Vec<ObservedNode>,
     context: &Context,
-) -> Result<Ensured, Error> {
+) -> Result<ProjectImage, Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<ObservedNode> = nodes.into_iter().filter(|node| node.facts.drained.is_none()).collect();
     let Some(first) = nodes.first() else {
@@ -231,7 +231,7 @@ async fn provide(
         Ok((image, found))
     };
     let (image, found) = session.cancellation.run(asked).await?;
-    let mut ensured = Ensured::found(image);
+    let mut ensured = ProjectImage::found(image);
     if are_same(&found) {
         return Ok(ensured);
     }

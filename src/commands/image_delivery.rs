@@ -5,8 +5,8 @@ use super::output::{ImagePushNode, NodeEntry};
 use crate::cluster::nodes::{Member, NodeResults, for_each_node};
 use crate::error::{Error, Kind, NodeError};
 use crate::image::push::{Push, Receiver, free_space};
-use crate::image::relay::crew::Relay;
-use crate::image::relay::formation::{Chain, Plan};
+use crate::image::relay::chain::{Chain, ChainPlan};
+use crate::image::relay::deployment::Relay;
 use crate::image::source::Source;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
@@ -31,7 +31,7 @@ pub(super) struct Delivery<'a> {
 }
 
 /// The image for nodes that receive it from this process: taken here when the first of them needs it, if only a node has it.
-struct Direct<'a> {
+struct DirectPush<'a> {
     /// What the relays pass on.
     relayed: &'a Push<'a>,
     source: &'a OnceCell<Result<Source, String>>,
@@ -81,7 +81,7 @@ impl Delivery<'_> {
             (None, Some(Origin { member: None, .. })) => Some(self.spool().boxed().await?),
             (file, _) => file,
         };
-        let plan = Plan {
+        let plan = ChainPlan {
             inventory: &target.inventory,
             image,
             content: content.as_deref().unwrap_or_default(),
@@ -111,7 +111,7 @@ impl Delivery<'_> {
             chain.link(&relayed).boxed().await;
         }
         let spooled = OnceCell::new();
-        let direct = Direct { relayed: &relayed, source: &spooled, push: OnceCell::new() };
+        let direct = DirectPush { relayed: &relayed, source: &spooled, push: OnceCell::new() };
         let given = self.give(lacking.clone(), chain, &direct).boxed().await;
         results.ok.extend(given.ok);
         results.failed.extend(given.failed);
@@ -124,7 +124,7 @@ impl Delivery<'_> {
         &'s self,
         lacking: Vec<Receiver>,
         chain: Option<Chain<'_>>,
-        direct: &Direct<'s>,
+        direct: &DirectPush<'s>,
     ) -> NodeResults<NodeEntry<ImagePushNode>> {
         let Delivery { image, context: Context { events, session, .. }, .. } = self;
         let give = async |receiver: Receiver| {
@@ -157,7 +157,7 @@ impl Delivery<'_> {
         &'s self,
         receiver: &Receiver,
         relay: Option<&Relay>,
-        direct: &Direct<'s>,
+        direct: &DirectPush<'s>,
     ) -> Result<u64, NodeError> {
         let Context { target, events, .. } = self.context;
         if let Some(relay) = relay {
@@ -173,7 +173,11 @@ impl Delivery<'_> {
     }
 
     /// Returns what gives a node the image from this process.
-    async fn direct<'p, 's>(&'s self, receiver: &Receiver, direct: &'p Direct<'s>) -> Result<&'p Push<'s>, NodeError> {
+    async fn direct<'p, 's>(
+        &'s self,
+        receiver: &Receiver,
+        direct: &'p DirectPush<'s>,
+    ) -> Result<&'p Push<'s>, NodeError> {
         if direct.relayed.source().is_here() {
             return Ok(direct.relayed);
         }

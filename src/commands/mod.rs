@@ -39,7 +39,7 @@ mod up;
 mod verify;
 
 use crate::cli::{
-    Command, Data, Description, Exit, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, Output, SignalPolicy,
+    Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::fleet::Fleet;
@@ -105,8 +105,8 @@ impl Outcome {
     }
 
     /// The outcome of a command that ended without a result.
-    pub fn failure(error: &Error, exit: Exit, output: Output) -> Outcome {
-        let details = Failure::new(error, exit == Exit::Program, output == Output::Lines);
+    pub fn failure(error: &Error, exit: ExitCode, output: OutputForm) -> Outcome {
+        let details = Failure::new(error, exit == ExitCode::Program, output == OutputForm::Lines);
         let (code, errors) = (details.code, vec![details.error.clone()]);
         Outcome { code, text: String::new(), document: output::value(&Document { ok: false, details }), errors }
     }

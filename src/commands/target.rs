@@ -1,6 +1,6 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
-use crate::cli::{Global, Nodes};
+use crate::cli::{Global, NodeUse};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Target, host_name};
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
 ///
 /// # Errors
 /// A wrong inventory or selection; no inventory for a command that needs one.
-pub async fn target(global: &Global, nodes: Nodes, events: &Events) -> Result<(Target, Fleet), Error> {
+pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<(Target, Fleet), Error> {
     let sudo = Arc::new(Sudo::new(global.ask_sudo_pass, !global.yes, events).await?);
     if let Some(file) = inventory_file(global) {
         if global.image.is_some() {
@@ -29,7 +29,7 @@ pub async fn target(global: &Global, nodes: Nodes, events: &Events) -> Result<(T
         let target = Target::new(Inventory::load(&file)?, global.on.as_deref())?;
         return Ok((target, Fleet::over_ssh(global.strict, sudo, events)));
     }
-    if nodes == Nodes::OfInventory {
+    if nodes == NodeUse::OfInventory {
         return Err(Error::usage("there is no inventory", "write one with hvdctl init, or name one with -i"));
     }
     let name = Some(host_name()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost".into());

@@ -9,7 +9,7 @@ use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{NodeResults, Target, host_names};
 use crate::error::{Error, NodeError};
-use crate::image::relay::crew;
+use crate::image::relay::deployment;
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
@@ -54,8 +54,8 @@ async fn remove_relays(plans: Plans, context: &Context) -> Result<Plans, Error> 
     let Context { target, events, session, .. } = context;
     let cluster = &target.cluster().name;
     let remove = async |plan: WorkerPlan| {
-        if crew::is_left(&plan.observed.runtime.containers, cluster) {
-            crew::remove(&plan.observed.runtime.engine, cluster).await?;
+        if deployment::is_left(&plan.observed.runtime.containers, cluster) {
+            deployment::remove(&plan.observed.runtime.engine, cluster).await?;
         }
         Ok(plan)
     };

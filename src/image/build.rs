@@ -111,6 +111,12 @@ impl Build<'_> {
         let (mut what, mut last) = ("sending the context".to_owned(), LastLines::default());
         let mut step = begin(&what);
         let take = |line: &str| {
+            if line.starts_with("# Executing") && line.contains("build trigger") {
+                events.warn(format!(
+                    "{}: the base image has ONBUILD instructions, which get only the files that the Dockerfile itself copies",
+                    observed.name()
+                ));
+            }
             last.take(line, self.shows_output.then_some(events));
             let Some(begun) = instruction(line) else { return false };
             (what, last) = (begun, LastLines::default());

@@ -2,7 +2,7 @@
 
 use super::names::{is_relay, is_temporary, repository_and_tag};
 use super::registry::{Guest, Registry};
-use super::relay::crew::{self, Relay};
+use super::relay::deployment::{self, Relay};
 use super::source::Source;
 use crate::cluster::nodes::Member;
 use crate::error::{Kind, NodeError};
@@ -60,7 +60,7 @@ impl Receiver {
         let is_version = |name: &String| repository_and_tag(name).map(|(repository, _)| repository) == repository;
         let mut known: BTreeSet<String> = own.iter().flat_map(|image| image.layers.clone()).collect();
         let mut versions = 0;
-        let mut has_relay = crew::is_left(&engine.containers().await?, cluster);
+        let mut has_relay = deployment::is_left(&engine.containers().await?, cluster);
         for listed in engine.images().await? {
             for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
                 engine.remove_name(name).await?;
@@ -117,7 +117,7 @@ impl Receiver {
     /// # Errors
     /// With the engine's message.
     pub async fn remove_relay(&self, cluster: &str) -> Result<(), NodeError> {
-        if self.has_relay { crew::remove(&self.engine, cluster).await } else { Ok(()) }
+        if self.has_relay { deployment::remove(&self.engine, cluster).await } else { Ok(()) }
     }
 
     /// Removes what a push that was stopped has left on the node, as far as that takes no time; the next push removes the rest.
@@ -194,7 +194,7 @@ impl<'a> Push<'a> {
         let reference = relay.reference(&self.source.contents().manifest);
         let received = tokio::select! {
             received = self.receive(receiver, &reference, || relay.received() > 0).boxed() => received,
-            cause = relay.lost() => Err(self.failed(receiver, format!("the relay has ended: {cause}"))),
+            cause = relay.useless() => Err(self.failed(receiver, cause)),
         };
         let removed = receiver.engine.remove_name(&reference).await;
         received?;

@@ -31,7 +31,7 @@ pub struct Source {
 
 /// What of an image a relay that has it reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Described {
+pub struct ImageDescription {
     image: SavedImage,
     layers: Vec<Description>,
 }
@@ -103,13 +103,13 @@ impl Source {
     }
 
     /// An image that a relay has.
-    pub fn from_relay(Described { image, layers }: Described) -> Source {
+    pub fn from_relay(ImageDescription { image, layers }: ImageDescription) -> Source {
         Source { image, layers, file: None }
     }
 
     /// Returns what [`Source::from_relay`] takes.
-    pub fn described(&self) -> Described {
-        Described { image: self.image.clone(), layers: self.layers.clone() }
+    pub fn description(&self) -> ImageDescription {
+        ImageDescription { image: self.image.clone(), layers: self.layers.clone() }
     }
 
     /// Returns whether its layers are on this machine.

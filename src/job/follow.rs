@@ -44,6 +44,16 @@ enum Chunk {
     Lost,
 }
 
+/// The log with this index on a node that was lost.
+struct LostLog {
+    i: usize,
+    log: NodeLog,
+    /// Where it is to be followed again.
+    offset: u64,
+    /// The time before the first attempt.
+    pause: Duration,
+}
+
 /// The log with this index on a node that was lost and has answered again.
 struct Reconnected {
     i: usize,
@@ -115,8 +125,8 @@ impl<'a> Follow<'a> {
                 let FollowedLog { log, parser, losses, .. } = &mut self.logs[i];
                 let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(*losses));
                 *losses = losses.saturating_add(1);
-                let again = reconnect(i, log.clone(), parser.offset(), pause, self.sender.clone());
-                self.attempts.push(Box::pin(again));
+                let lost = LostLog { i, log: log.clone(), offset: parser.offset(), pause };
+                self.attempts.push(Box::pin(reconnect(lost, self.sender.clone())));
             }
         }
         self.events.throttle().await;
@@ -233,8 +243,9 @@ async fn forward(i: usize, mut process: Process, sender: Sender<Update>) {
 
 /// Follows a log again from an offset on, as soon as its node answers; from its end if a node that lost power has less of it. Sends why
 /// the node cannot be reached, as often as that changes.
-async fn reconnect(i: usize, mut log: NodeLog, offset: u64, pause: Duration, sender: Sender<Update>) -> Reconnected {
-    let (mut pause, mut reported) = (pause, String::new());
+async fn reconnect(lost: LostLog, sender: Sender<Update>) -> Reconnected {
+    let LostLog { i, mut log, offset, mut pause } = lost;
+    let mut reported = String::new();
     loop {
         sleep(pause).await;
         let connecting = async {

@@ -59,7 +59,7 @@ pub struct Login {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Config {
-    auths: BTreeMap<String, Stored>,
+    auths: BTreeMap<String, StoredLogin>,
     creds_store: Option<String>,
     cred_helpers: BTreeMap<String, String>,
 }
@@ -67,7 +67,7 @@ struct Config {
 /// A login in `config.json`, which is empty where a program keeps it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Stored {
+struct StoredLogin {
     auth: String,
     username: String,
     password: String,
@@ -179,7 +179,7 @@ async fn find(directory: &Path, path: &OsStr, registry: &str) -> Result<Option<C
     })
 }
 
-impl Stored {
+impl StoredLogin {
     /// Returns what is stored; an error if it cannot be decoded.
     fn credentials(&self) -> Result<Option<Credentials>, ()> {
         let secret = |text: &str| Secret::plain(text);

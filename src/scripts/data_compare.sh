@@ -1,7 +1,8 @@
 # Follows upload_common.sh and data_lock.sh. Three more arguments: tree (hash of the manifest), origin, shared (not empty: the origin
-# there does not matter). Ends earlier pushes that are still under way here. Prints what the node has of the data, in records ended by NUL that sync/data.rs reads. Jobs
-# only read data: what is in .NAME@CLUSTER and in NAME, and named by the manifest `shipped`, is hvdctl's. `tree`, the hash of `shipped`,
-# is there if the files are complete. `stage/t` has what arrived of a push that was interrupted.
+# there does not matter). Lets no earlier push that is still under way here put anything into place. Prints what the node has of the
+# data, in records ended by NUL that sync/data.rs reads. Jobs only read data: what is in .NAME@CLUSTER and in NAME, and named by the
+# manifest `shipped`, is hvdctl's. `tree`, the hash of `shipped`, is there if the files are complete. `stage/t` has what arrived of a
+# push that was interrupted.
 tree=$4 origin=$5 shared=$6
 
 # prints modes and hashes of the regular files among the names that a command prints (NUL)
@@ -42,7 +43,8 @@ if [ -z "$shared" ] && [ -s "$known/origin" ] && [ "$(cat "$known/origin")" != "
 fi
 if [ -d "$name" ]; then
   record present
-  if [ -f "$known/tree" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
+  if [ -f "$known/tree" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] &&
+    stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
     record same
     exit 0
   fi

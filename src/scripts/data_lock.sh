@@ -3,7 +3,8 @@
 
 # waits until no other script puts these data into place or removes them, and keeps others waiting until the end
 lock() {
-  exec 9<"$known" && flock -w 30 9 && return
-  echo "another command still changes these data on the node" >&2
+  exec 9<"$known" || exit
+  flock -w 30 9 && return
+  [ $? = 1 ] && echo "another command still changes these data on the node" >&2
   exit 1
 }

@@ -1,6 +1,6 @@
 # Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, gpus.sh, marked.sh and killed.sh.
-# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not mistaken
-# for "nothing found".
+# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
+# mistaken for "nothing found".
 
 # prints a file; one that is removed meanwhile is empty
 contents() { cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }

@@ -103,12 +103,12 @@ pub struct ChangeSet<'a> {
     /// The files that arrived in an interrupted push.
     kept: Vec<&'a str>,
     /// What is done.
-    pub summary: Pushed,
+    pub summary: PushSummary,
 }
 
 /// What a push has done on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pushed {
+pub struct PushSummary {
     /// Number of files and links sent.
     pub sent: usize,
     /// Their bytes.
@@ -121,7 +121,7 @@ pub struct Pushed {
 
 /// Data that a node has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct DataOnNode {
     /// The name.
     pub name: String,
     /// `complete`, `incomplete`, `changed` or `removed`; the last two by others than hvdctl.
@@ -140,7 +140,7 @@ pub struct Listed {
 
 /// What is left where data were removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Removed {
+pub struct Removal {
     /// Whether there was anything to remove.
     pub is_changed: bool,
     /// Whether others have files in the directory, which stay.
@@ -169,7 +169,7 @@ impl<'a> ChangeSet<'a> {
         let missing = manifest.missing(&state.present);
         let (sent, kept) = manifest.without_staged(&missing, &state.staged);
         let files = manifest.select(&sent).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. }));
-        let summary = Pushed {
+        let summary = PushSummary {
             sent: files.clone().count(),
             bytes: files.map(|(_, entry)| entry.size()).sum(),
             resumed: kept.len(),
@@ -236,10 +236,10 @@ impl NodeData<'_> {
     ///
     /// # Errors
     /// If the node cannot store the files or ends up with others. What has arrived stays for the next push.
-    pub async fn push(self, data: &Data, state: &DataState, events: &Events) -> Result<Pushed, NodeError> {
+    pub async fn push(self, data: &Data, state: &DataState, events: &Events) -> Result<PushSummary, NodeError> {
         let (transport, ProjectFiles { manifest, hash, .. }) = (self.transport, &data.files);
         if state.is_same {
-            return Ok(Pushed::default());
+            return Ok(PushSummary::default());
         }
         let ChangeSet { sent, kept, summary } = ChangeSet::new(manifest, state);
         let operation = format!("push the data {}", self.name);
@@ -271,11 +271,11 @@ impl NodeData<'_> {
     ///
     /// # Errors
     /// If a file cannot be removed; the next attempt continues.
-    pub async fn remove(self) -> Result<Removed, NodeError> {
+    pub async fn remove(self) -> Result<Removal, NodeError> {
         let operation = format!("remove the data {}", self.name);
         let output = run(self.transport, &self.argv(REMOVE, &[]), &[], &operation, MANY).await?.stdout;
         let has = |word: &str| output.split(|byte| *byte == 0).any(|record| record == word.as_bytes());
-        Ok(Removed { is_changed: has("removed"), is_left: has("left") })
+        Ok(Removal { is_changed: has("removed"), is_left: has("left") })
     }
 
     /// Gives an error whose cause is known its kind and a hint.
@@ -306,18 +306,18 @@ impl NodeData<'_> {
 ///
 /// # Errors
 /// If the script fails.
-pub async fn list(cluster: &Cluster, transport: &Transport) -> Result<Vec<Listed>, NodeError> {
+pub async fn list(cluster: &Cluster, transport: &Transport) -> Result<Vec<DataOnNode>, NodeError> {
     let argv = NodeData { cluster, transport, name: "" };
     let output = run(transport, &argv.argv(LIST, &[]), &[], "list the data", MANY).await?.stdout;
-    Ok(String::from_utf8_lossy(&output).split('\0').filter_map(Listed::parse).collect())
+    Ok(String::from_utf8_lossy(&output).split('\0').filter_map(DataOnNode::parse).collect())
 }
 
-impl Listed {
+impl DataOnNode {
     /// Reads a record of `data_list.sh`.
-    fn parse(record: &str) -> Option<Listed> {
+    fn parse(record: &str) -> Option<DataOnNode> {
         let fields: Vec<&str> = record.splitn(7, ' ').collect();
         let [name, state, hash, files, size, age, origin] = fields[..] else { return None };
-        Some(Listed {
+        Some(DataOnNode {
             name: name.into(),
             state: state.into(),
             hash: (hash != "-").then(|| hash.into()),

@@ -1,84 +1,201 @@
-//! Whether relays pay, and who receives from whom.
+//! Forms the relays of a push to a chain. Nodes without a relay receive from this process, and a note says why.
 
+use super::deployment::{Deployment, Relay};
+use super::order::{Offer, pays};
+use super::package;
+use crate::cluster::nodes::{Member, for_each_node};
+use crate::error::NodeError;
+use crate::event::Events;
+use crate::image::push::{Push, Receiver, free_space};
+use crate::image::source::Source;
+use crate::inventory::Inventory;
+use crate::runtime::Image;
+use crate::text::units::human;
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// What a push would send.
-#[derive(Debug, Clone, Copy)]
-pub struct Offer {
-    /// The nodes that lack the image.
-    pub receivers: u64,
-    /// The most bytes that one of them lacks.
-    pub missing: u64,
-    /// The bytes of the whole image, if a node has it.
-    pub on_node: Option<u64>,
-    /// The bytes of a relay.
-    pub relay: u64,
+/// The longest time that a cancelled push takes to remove the relay that had the image.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A push that may use relays.
+#[derive(Clone, Copy)]
+pub struct ChainPlan<'a> {
+    /// The cluster.
+    pub inventory: &'a Inventory,
+    /// The image's name.
+    pub image: &'a str,
+    /// Its content.
+    pub content: &'a str,
+    /// The nodes that lack it.
+    pub receivers: &'a [Receiver],
+    /// The node that has it, and the image there.
+    pub origin: Option<(&'a Member, &'a Image)>,
+    /// Where progress is shown.
+    pub events: &'a Events,
 }
 
-/// Returns whether relays save more bytes on the operator's link than they take.
-pub fn pays(offer: Offer) -> bool {
-    let Offer { receivers, missing, on_node, relay } = offer;
-    let (saved, relays) = match on_node {
-        // without relays the operator receives all of it, and sends it to each
-        Some(all) => (all.saturating_add(missing.saturating_mul(receivers)), receivers + 1),
-        None => (missing.saturating_mul(receivers.saturating_sub(1)), receivers),
-    };
-    receivers > 0 && saved > relay.saturating_mul(relays)
+/// The relays of a push.
+pub struct Chain<'a> {
+    deployment: Deployment<'a>,
+    plan: ChainPlan<'a>,
+    /// Those of the receivers: each receives from the ones before it.
+    relays: Vec<Relay>,
+    /// That of the node that has the image.
+    origin: Option<Relay>,
 }
 
-/// How many of the relays before a node in the chain may be its sources.
-const PREDECESSORS: usize = 3;
-
-/// Returns the positions of the relays from which the one at `position` receives, the best first. What the chain begins with comes
-/// behind them. No relay receives from a later one: two could wait for each other.
-pub fn predecessors(position: usize) -> Vec<usize> {
-    (0..position).rev().take(PREDECESSORS).collect()
-}
-
-/// The longest time without a byte of a source for the first relay of a chain, and how much longer each next one waits: the relay before
-/// it shall choose another source first.
-const STALL: Duration = Duration::from_secs(15);
-const STALL_MORE: Duration = Duration::from_secs(3);
-const MAX_STALL: Duration = Duration::from_secs(120);
-
-/// Returns the longest time without a byte of a source for the relay at a position.
-pub fn stall_limit(position: usize) -> Duration {
-    let more = STALL_MORE.saturating_mul(u32::try_from(position).unwrap_or(u32::MAX));
-    STALL.saturating_add(more).min(MAX_STALL)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn relays_are_used_where_they_save_bytes() {
-        let offer = |receivers, missing, on_node| Offer { receivers, missing, on_node, relay: 10 };
-        for (offer, expected) in [
-            (offer(1, 1000, None), false),
-            (offer(2, 1000, None), true),
-            (offer(2, 20, None), false),
-            (offer(2, 21, None), true),
-            (offer(8, 11, None), false),
-            (offer(8, 12, None), true),
-            (offer(1, 1000, Some(1000)), true),
-            (offer(1, 1, Some(19)), false),
-            (offer(1, 1, Some(20)), true),
-            (offer(0, 1000, Some(1000)), false),
-            (offer(0, 0, None), false),
-            (offer(u64::MAX, u64::MAX, None), false),
-        ] {
-            assert_eq!(pays(offer), expected, "{offer:?}");
+impl<'a> ChainPlan<'a> {
+    /// Returns how many bytes a receiver lacks, about.
+    fn missing(&self, source: Option<&Source>, receiver: &Receiver) -> u64 {
+        match (source, self.origin) {
+            (Some(source), _) => receiver.missing_of(source),
+            (None, Some((_, image))) => receiver.missing_bytes(image),
+            (None, None) => 0,
         }
     }
 
-    #[test]
-    fn a_relay_receives_from_those_before_it_and_waits_longer_than_they() {
-        assert_eq!([0, 1, 2, 7].map(predecessors), [vec![], vec![0], vec![1, 0], vec![6, 5, 4]]);
-        for position in 0..100 {
-            assert!(predecessors(position).iter().all(|source| *source < position));
-            let (own, next) = (stall_limit(position), stall_limit(position + 1));
-            assert!(own < next || next == MAX_STALL, "{position}: {own:?} {next:?}");
+    /// Starts relays if they save bytes. If a node has the image, its relay reads it there; else `source` is the image on this machine.
+    pub async fn start(self, source: Option<&Source>) -> Option<(Chain<'a>, Option<Source>)> {
+        let ChainPlan { receivers, events, .. } = self;
+        let unusable = |cause: String| events.note(format!("the image goes through this machine: {cause}"));
+        // elsewhere no engine runs this program
+        package::platform()?;
+        let relay = package::size().map_err(|error| unusable(error.to_string())).ok()?;
+        let missing = |receiver: &Receiver| self.missing(source, receiver);
+        let most = receivers.iter().map(missing).max()?;
+        let on_node = self.origin.map(|(_, image)| image.size);
+        if !pays(Offer { receivers: receivers.len() as u64, missing: most, on_node, relay }) {
+            return None;
         }
+        let deployment = Deployment::new(self.inventory, self.content, events).await;
+        let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
+        // the engines of the other nodes get the relay from the first one
+        let origin = self.start_origin(&deployment).await;
+        let (first, others) = receivers.split_at(usize::from(origin.is_none()));
+        let start = async |receiver: Receiver| self.start_at(&deployment, &receiver, missing(&receiver)).await;
+        let mut started = for_each_node(first.to_vec(), start).await;
+        let others = async { for_each_node(others.to_vec(), start).await };
+        let (others, origin) = tokio::join!(others, self.export(&deployment, origin));
+        started.extend(others);
+        let mut relays = Vec::new();
+        for result in started {
+            match result {
+                Ok(relay) => relays.push(relay),
+                Err(error) => events.note(format!("{error}\n  {} receives the image from this machine", error.node)),
+            }
+        }
+        let (origin, exported) = origin.unzip();
+        Some((Chain { deployment, plan: self, relays, origin }, exported))
+    }
+
+    async fn start_at(
+        &self,
+        deployment: &Deployment<'a>,
+        receiver: &Receiver,
+        missing: u64,
+    ) -> Result<Relay, NodeError> {
+        // as they are received by the relay, by the engine, and unpacked
+        let needed = missing.saturating_mul(3);
+        if check_space(&receiver.member, needed).await.is_err() {
+            // an earlier relay may take it
+            receiver.remove_relay(&self.inventory.cluster.name).await?;
+            check_space(&receiver.member, needed).await?;
+        }
+        deployment.start(&receiver.member, false).await
+    }
+
+    async fn start_origin(&self, deployment: &Deployment<'a>) -> Option<Relay> {
+        let (member, image) = self.origin?;
+        let started = async {
+            // an engine writes the archive to a file of its own first
+            check_space(member, image.size.saturating_mul(2)).await?;
+            deployment.start(member, true).await
+        };
+        started.await.map_err(|error| self.without_origin(&error)).ok()
+    }
+
+    async fn export(&self, deployment: &Deployment<'a>, origin: Option<Relay>) -> Option<(Relay, Source)> {
+        let (relay, (_, image)) = origin.zip(self.origin)?;
+        match deployment.export(&relay, image, self.image).await {
+            Ok(source) => Some((relay, source)),
+            Err(error) => {
+                self.without_origin(&error);
+                let _ = deployment.end(relay).await;
+                None
+            }
+        }
+    }
+
+    fn without_origin(&self, error: &NodeError) {
+        self.events.note(format!("{error}\n  the image goes through this machine"));
+    }
+}
+
+async fn check_space(member: &Member, needed: u64) -> Result<(), NodeError> {
+    let (free, directory) = free_space(member).await?;
+    if free >= needed {
+        return Ok(());
+    }
+    let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+    Err(NodeError::failed(&member.node.name, "start a relay", cause))
+}
+
+impl Chain<'_> {
+    /// Tells the relays from where they receive. Those that have no source end.
+    pub async fn link(&mut self, push: &Push<'_>) {
+        let ChainPlan { receivers, events, .. } = self.plan;
+        let source = push.source();
+        if source.is_here() {
+            let admit = async |relay: Relay| {
+                let receiver = receivers.iter().find(|receiver| receiver.name() == relay.node());
+                let admitted = match receiver {
+                    Some(receiver) => Some(push.admit(receiver).await),
+                    None => None,
+                };
+                (relay, admitted)
+            };
+            let admitted = for_each_node(std::mem::take(&mut self.relays), admit).await;
+            for (mut relay, admitted) in admitted {
+                match admitted {
+                    Some(Ok((guest, exposed))) => relay.connect(guest, exposed),
+                    Some(Err(error)) => events.note(format!("{error}\n  it receives only from other nodes")),
+                    None => {}
+                }
+                self.relays.push(relay);
+            }
+            self.relays.sort_by_key(|relay| !relay.is_connected());
+            if self.relays.first().is_some_and(|first| !first.is_connected()) {
+                self.remove(|_| false).await;
+            }
+        }
+        let failed = self.deployment.link(&self.relays, self.origin.as_ref(), source).await;
+        failed.iter().for_each(|error| events.note(error.to_string()));
+        self.remove(|relay| failed.iter().all(|error| error.node != relay.node())).await;
+    }
+
+    /// Returns the relay of a node.
+    pub fn of(&self, node: &str) -> Option<&Relay> {
+        self.relays.iter().find(|relay| relay.node() == node)
+    }
+
+    /// Returns how many bytes this process sent to the relays, and how many these received.
+    pub fn sums(&self) -> (u64, u64) {
+        let sum = |of: fn(&Relay) -> u64| self.relays.iter().map(of).sum();
+        (sum(Relay::from_operator), sum(Relay::received))
+    }
+
+    /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.
+    pub async fn end(mut self, kept: &[&str]) {
+        if let Some(origin) = self.origin.take() {
+            let _ = timeout(REMOVE_LIMIT, self.deployment.end(origin)).await;
+        }
+        self.remove(|relay| kept.contains(&relay.node())).await;
+    }
+
+    async fn remove(&mut self, is_kept: impl Fn(&Relay) -> bool) {
+        let (kept, removed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.relays).into_iter().partition(is_kept);
+        self.relays = kept;
+        let ended = for_each_node(removed, async |relay| self.deployment.end(relay).await).await;
+        ended.into_iter().filter_map(Result::err).for_each(|error| self.plan.events.note(error.to_string()));
     }
 }

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -37,7 +37,9 @@ pub struct Sources {
     /// The position of the one that is used: those before it have failed.
     current: AtomicUsize,
     received: AtomicU64,
-    troubles: Mutex<Vec<String>>,
+    /// Whether all have failed before anything was received.
+    are_closed: AtomicBool,
+    failures: Mutex<Vec<String>>,
 }
 
 impl Sources {
@@ -51,15 +53,20 @@ impl Sources {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Takes what has failed since the last call.
-    pub fn troubles(&self) -> Vec<String> {
-        std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns whether none of them has sent anything when a blob was asked for.
+    pub fn are_closed(&self) -> bool {
+        self.are_closed.load(Ordering::Relaxed)
     }
 
-    fn report(&self, trouble: String) {
-        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
-        if !troubles.contains(&trouble) {
-            troubles.push(trouble);
+    /// Takes what has failed since the last call.
+    pub fn failures(&self) -> Vec<String> {
+        std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn report(&self, failure: String) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if !failures.contains(&failure) {
+            failures.push(failure);
         }
     }
 
@@ -71,6 +78,7 @@ impl Sources {
                 Ok(()) => return,
                 Err(error) => {
                     self.report(format!("{}: {error}", blob.digest()));
+                    self.are_closed.fetch_or(self.received() == 0, Ordering::Relaxed);
                     blob.fail();
                 }
             }
@@ -79,12 +87,12 @@ impl Sources {
 
     async fn receive(&self, blob: &Arc<Incoming>) -> io::Result<()> {
         let mut writer = blob.writer().await?;
-        let mut fruitless = 0;
+        let mut attempts = 0;
         while !(writer.is_full() && writer.verify()?) {
-            if fruitless >= ROUNDS * self.all.len() {
+            if attempts >= ROUNDS * self.all.len() {
                 return Err(io::Error::other("no source has sent it"));
             }
-            if fruitless > 0 && fruitless % self.all.len() == 0 {
+            if attempts > 0 && attempts % self.all.len() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
             let (current, before) = (self.current.load(Ordering::Relaxed), writer.offset());
@@ -98,7 +106,7 @@ impl Sources {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
                 Err(error) => self.report(format!("{}: {error}", source.name)),
             }
-            fruitless = if writer.offset() > before { 0 } else { fruitless + 1 };
+            attempts = if writer.offset() > before { 0 } else { attempts + 1 };
             // another blob may have left it already
             let next = (current + 1) % self.all.len();
             let _ = self.current.compare_exchange(current, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::fetch::{Sources, part};
 use super::package::root;
-use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request};
+use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request};
 use crate::image::incoming::Incoming;
 use crate::image::names::sha256;
 use crate::image::registry::{Contents, Guest, Payload, Registry, Stored};
@@ -34,7 +34,7 @@ const MAX_REQUEST: u64 = 64 << 20;
 
 /// A relay. What it does ends when it is dropped.
 #[derive(Default)]
-struct Relay {
+struct RelayProcess {
     spool: PathBuf,
     /// Where it listens, until it has something to serve.
     listening: Option<Listening>,
@@ -63,7 +63,7 @@ pub async fn run(
     mut output: impl AsyncWrite + Unpin,
     spool: &Path,
 ) -> io::Result<()> {
-    let mut relay = Relay { spool: spool.to_owned(), ..Relay::default() };
+    let mut relay = RelayProcess { spool: spool.to_owned(), ..RelayProcess::default() };
     loop {
         let mut line = String::new();
         let mut limited = tokio::io::AsyncReadExt::take(&mut input, MAX_REQUEST);
@@ -84,16 +84,16 @@ pub async fn run(
     }
 }
 
-impl Relay {
+impl RelayProcess {
     async fn answer(&mut self, request: Request) -> io::Result<Answer> {
         match request {
             Request::Listen { address, cluster, repository, authorization } => {
-                let own = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0)).await?;
+                let engine = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0)).await?;
                 let peers = TcpListener::bind((address, 0)).await?;
-                let ports = (own.local_addr()?.port(), peers.local_addr()?.port());
-                let sockets = vec![own, peers];
+                let ports = (engine.local_addr()?.port(), peers.local_addr()?.port());
+                let sockets = vec![engine, peers];
                 self.listening = Some(Listening { sockets, cluster, repository, authorization });
-                Ok(Answer::Listening { own: ports.0, peers: ports.1 })
+                Ok(Answer::Listening { engine: ports.0, peers: ports.1 })
             }
             Request::OfferPackage { address, libraries } => self.offer_package(address, libraries).await,
             Request::Export { socket, image } => {
@@ -155,13 +155,14 @@ impl Relay {
             image = Some(match exported {
                 Ok(source) => {
                     self.serve(source.contents())?;
-                    Exported::Image(source.described())
+                    ExportResult::Image(source.description())
                 }
-                Err(error) => Exported::Failed { cause: error.to_string() },
+                Err(error) => ExportResult::Failed { cause: error.to_string() },
             });
         }
         let (received, exported) = (self.sources.received(), self.exported.load(Ordering::Relaxed));
-        Ok(Report { received, exported, troubles: self.sources.troubles(), image })
+        let (is_cut_off, failures) = (self.sources.are_closed(), self.sources.failures());
+        Ok(Report { received, is_cut_off, exported, failures, image })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What hvdctl and a relay say to each other, a line each: every request has one answer.
 
 use crate::image::manifest::Description;
-use crate::image::source::Described;
+use crate::image::source::ImageDescription;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ pub enum Answer {
     /// It listens on these ports.
     Listening {
         /// For the engine.
-        own: u16,
+        engine: u16,
         /// For other relays.
         peers: u16,
     },
@@ -101,20 +101,22 @@ pub enum Answer {
 pub struct Report {
     /// The bytes that it has received from other machines.
     pub received: u64,
+    /// Whether no source has sent anything when a blob was asked for.
+    pub is_cut_off: bool,
     /// The bytes that the node's engine has exported.
     pub exported: u64,
     /// Sources that failed since the last report, each with the cause.
-    pub troubles: Vec<String>,
+    pub failures: Vec<String>,
     /// What the export has led to, once after its end.
-    pub image: Option<Exported>,
+    pub image: Option<ExportResult>,
 }
 
 /// What an export has led to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Exported {
+pub enum ExportResult {
     /// The image.
-    Image(Described),
+    Image(ImageDescription),
     /// Why there is none.
     Failed {
         /// The cause.

@@ -44,7 +44,7 @@ impl Talk {
             authorization: TOKEN.into(),
         };
         match talk.ask(&listen).await {
-            Answer::Listening { own, peers } => (talk.own, talk.peers) = (own, peers),
+            Answer::Listening { engine, peers } => (talk.own, talk.peers) = (engine, peers),
             other => panic!("{other:?}"),
         }
         talk
@@ -169,7 +169,7 @@ async fn a_chain_receives_each_layer_once() {
     let sum: usize = all.iter().map(|layer| layer.len()).sum();
     for relay in &mut chain {
         let report = relay.report().await;
-        assert_eq!((report.received, report.troubles), (sum as u64, Vec::new()));
+        assert_eq!((report.received, report.failures), (sum as u64, Vec::new()));
     }
     // what was not asked for is not received
     let dir = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ async fn it_serves_while_it_receives_but_not_the_last_byte() {
     relay.serve(&[&layer], vec![wrong]).await;
     let pulled = relay.pull(&layer).await;
     assert!(pulled.len() < layer.len(), "an engine would take it for complete");
-    assert!(relay.report().await.troubles.iter().any(|text| text.starts_with("wrong sent other bytes than sha256:")));
+    assert!(relay.report().await.failures.iter().any(|text| text.starts_with("wrong sent other bytes than sha256:")));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn another_source_continues_where_one_has_failed() {
         let listener = TcpListener::bind((HERE, 0)).await.unwrap();
         source("closed", listener.local_addr().unwrap())
     };
-    for (bad, trouble, again) in [
+    for (bad, failure, again) in [
         (closed, "closed: ", 0),
         (stub("missing", "404 Not Found\r\ncontent-length: 0".into(), Vec::new()).await, "missing: it answered 404", 0),
         (stub("stalls", length.clone(), layer[..1_500_000].to_vec()).await, "stalls: no byte within 1 s", 0),
@@ -231,10 +231,10 @@ async fn another_source_continues_where_one_has_failed() {
             assert_ne!(pulled, layer);
             pulled = relay.pull(&layer).await;
         }
-        assert_eq!(pulled, layer, "{trouble}");
+        assert_eq!(pulled, layer, "{failure}");
         let report = relay.report().await;
-        assert_eq!(report.received, (layer.len() + again) as u64, "{trouble}");
-        assert!(report.troubles.iter().any(|text| text.starts_with(trouble)), "{:?}", report.troubles);
+        assert_eq!(report.received, (layer.len() + again) as u64, "{failure}");
+        assert!(report.failures.iter().any(|text| text.starts_with(failure)), "{:?}", report.failures);
     }
 }
 
@@ -293,7 +293,8 @@ async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
     let none = layer(8, 10);
     relay.serve(&[&none], Vec::new()).await;
     assert!(relay.pull(&none).await.is_empty());
-    assert!(relay.report().await.troubles[0].ends_with("no source has sent it"));
+    let report = relay.report().await;
+    assert!(report.is_cut_off && report.failures[0].ends_with("no source has sent it"), "{report:?}");
     let digest = "sha256:../../etc/passwd".to_owned();
     let layers = vec![Description { digest, length: 1 }];
     let (manifest, config) = (String::new(), String::new());

@@ -102,7 +102,7 @@ impl Bench {
     fn listed(&self) -> Vec<(String, u64, u64)> {
         let output = self.runs(LIST, &[], b"");
         let text = String::from_utf8(output).unwrap();
-        text.split('\0').filter_map(Listed::parse).map(|data| (data.state, data.files, data.size)).collect()
+        text.split('\0').filter_map(DataOnNode::parse).map(|data| (data.state, data.files, data.size)).collect()
     }
 
     fn break_tool(&self, tool: &str, arguments: &str, message: &str) {

@@ -1,8 +1,8 @@
 //! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and removes them.
 
-use super::chain::{predecessors, stall_limit};
+use super::order::{predecessors, stall_limit};
 use super::package::{self, ARGUMENT, PROGRAM, Package};
-use super::protocol::{Answer, Exported, MAX_SILENCE, Report, Request, Upstream};
+use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request, Upstream};
 use crate::cluster::nodes::{Member, facts};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
@@ -40,7 +40,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// What all relays of a push have in common.
-pub struct Crew<'a> {
+pub struct Deployment<'a> {
     inventory: &'a Inventory,
     /// The content of the image that is pushed: a container of another one has nothing of use.
     content: &'a str,
@@ -61,18 +61,18 @@ pub struct Relay {
     node: String,
     engine: Runtime,
     repository: String,
-    own: u16,
+    engine_port: u16,
     peers: SocketAddr,
-    line: Arc<Mutex<Dialogue>>,
-    heard: watch::Receiver<Heard>,
+    dialogue: Arc<Mutex<Dialogue>>,
+    status: watch::Receiver<RelayStatus>,
     asking: JoinHandle<()>,
     /// What leads from the node to this process.
     operator: Option<(Guest, Exposed)>,
 }
 
-/// What was heard of a relay.
+/// What is known of a relay.
 #[derive(Debug, Clone, Default)]
-struct Heard {
+struct RelayStatus {
     report: Report,
     /// Why it answers no more.
     lost: Option<String>,
@@ -85,19 +85,19 @@ impl Drop for Relay {
     }
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Deployment<'a> {
     /// Prepares relays for a push.
     ///
     /// # Errors
     /// If no engine runs this program, or it cannot be read.
-    pub async fn new(inventory: &'a Inventory, content: &'a str, events: &'a Events) -> io::Result<Crew<'a>> {
+    pub async fn new(inventory: &'a Inventory, content: &'a str, events: &'a Events) -> io::Result<Deployment<'a>> {
         let platform = package::platform().ok_or_else(|| io::Error::other("no engine runs this hvdctl"))?;
         let Package { libraries, archive, digest: layer } =
             tokio::task::spawn_blocking(Package::make).await.map_err(io::Error::other)??;
         let image = format!("{}:{}", relay_repository(&inventory.cluster.name), &layer[7..19]);
         let authorization = format!("Bearer {}", token()?);
         let (archive, url) = (archive.into(), OnceLock::new());
-        Ok(Crew { inventory, content, platform, archive, libraries, layer, image, url, authorization, events })
+        Ok(Deployment { inventory, content, platform, archive, libraries, layer, image, url, authorization, events })
     }
 
     /// Starts the relay of a node. With `has_image` it can export that of the node's engine.
@@ -132,7 +132,7 @@ impl<'a> Crew<'a> {
         let failed = |cause: String| NodeError::failed(&node, "start a relay", cause);
         self.prepare(engine, spec).await?;
         let process = engine.start_attached(&spec.name, "start a relay").await?;
-        let line = Arc::new(Mutex::new(Dialogue::new(process)));
+        let dialogue = Arc::new(Mutex::new(Dialogue::new(process)));
         let random = token().map_err(|error| failed(error.to_string()))?;
         let repository = temporary_repository(cluster, &random);
         let listen = Request::Listen {
@@ -141,21 +141,21 @@ impl<'a> Crew<'a> {
             repository: repository.clone(),
             authorization: self.authorization.clone(),
         };
-        let (own, peers) = match ask(&line, &listen).await.map_err(failed)? {
-            Answer::Listening { own, peers } => (own, SocketAddr::new(address, peers)),
+        let (engine_port, peers) = match ask(&dialogue, &listen).await.map_err(failed)? {
+            Answer::Listening { engine, peers } => (engine, SocketAddr::new(address, peers)),
             other => return Err(failed(format!("it answered {other:?}"))),
         };
         if self.url.get().is_none() {
             let offer = Request::OfferPackage { address, libraries: self.libraries.clone() };
             // without it every engine gets the image from here
-            if let Ok(Answer::Offered { url }) = ask(&line, &offer).await {
+            if let Ok(Answer::Offered { url }) = ask(&dialogue, &offer).await {
                 let _ = self.url.set(url);
             }
         }
-        let (sender, heard) = watch::channel(Heard::default());
-        let asking = tokio::spawn(watch_over(Arc::clone(&line), sender, node.clone(), self.events.clone()));
+        let (sender, status) = watch::channel(RelayStatus::default());
+        let asking = tokio::spawn(poll_status(Arc::clone(&dialogue), sender, node.clone(), self.events.clone()));
         let engine = engine.clone();
-        Ok(Relay { node, engine, repository, own, peers, line, heard, asking, operator: None })
+        Ok(Relay { node, engine, repository, engine_port, peers, dialogue, status, asking, operator: None })
     }
 
     fn spec(&self, member: &Member, socket: Option<String>) -> ContainerSpec {
@@ -226,24 +226,25 @@ impl<'a> Crew<'a> {
     pub async fn export(&self, relay: &Relay, image: &Image, name: &str) -> Result<Source, NodeError> {
         let failed = |cause: String| NodeError::failed(&relay.node, &format!("export the image {name}"), cause);
         let request = Request::Export { socket: SOCKET.into(), image: name.to_owned() };
-        ask(&relay.line, &request).await.map_err(failed)?;
+        ask(&relay.dialogue, &request).await.map_err(failed)?;
         let mut transfer = TransferProgress::new(&relay.node, self.events);
-        let mut heard = relay.heard.clone();
+        let mut status = relay.status.clone();
         loop {
-            let before = heard.borrow_and_update().clone();
+            let before = status.borrow_and_update().clone();
             if let Some(cause) = before.lost {
                 return Err(failed(cause));
             }
             match before.report.image {
-                Some(Exported::Image(described)) => return Ok(Source::from_relay(described)),
-                Some(Exported::Failed { cause }) => return Err(failed(cause)),
+                Some(ExportResult::Image(described)) => return Ok(Source::from_relay(described)),
+                Some(ExportResult::Failed { cause }) => return Err(failed(cause)),
                 None => {}
             }
             let done = before.report.exported;
             transfer.report(&format!("exporting {name}"), done, image.size.max(done));
-            let is_new = |now: &Heard| now.report.exported > done || now.report.image.is_some() || now.lost.is_some();
+            let is_new =
+                |now: &RelayStatus| now.report.exported > done || now.report.image.is_some() || now.lost.is_some();
             let late = |_| failed(format!("no progress for {} s", EXPORT_SILENCE.as_secs()));
-            timeout(EXPORT_SILENCE, heard.wait_for(is_new)).await.map_err(late)?.map_err(|e| failed(e.to_string()))?;
+            timeout(EXPORT_SILENCE, status.wait_for(is_new)).await.map_err(late)?.map_err(|e| failed(e.to_string()))?;
         }
     }
 
@@ -303,17 +304,17 @@ impl Relay {
 
     /// Returns the name under which its node's engine pulls the image with this manifest.
     pub fn reference(&self, manifest: &[u8]) -> String {
-        format!("127.0.0.1:{}/{}@{}", self.own, self.repository, sha256(manifest))
+        format!("127.0.0.1:{}/{}@{}", self.engine_port, self.repository, sha256(manifest))
     }
 
     /// Returns the bytes that it has received, as it last reported.
     pub fn received(&self) -> u64 {
-        self.heard.borrow().report.received
+        self.status.borrow().report.received
     }
 
     /// Asks it how many bytes it has received.
     pub async fn count(&self) -> u64 {
-        match ask(&self.line, &Request::Status).await {
+        match ask(&self.dialogue, &Request::Status).await {
             Ok(Answer::Status(report)) => report.received,
             _ => self.received(),
         }
@@ -324,11 +325,14 @@ impl Relay {
         self.operator.as_ref().map_or(0, |(guest, _)| guest.sent())
     }
 
-    /// Waits until it answers no more, and returns why.
-    pub async fn lost(&self) -> String {
-        let mut heard = self.heard.clone();
-        let lost = heard.wait_for(|heard| heard.lost.is_some()).await;
-        lost.ok().and_then(|heard| heard.lost.clone()).unwrap_or_default()
+    /// Waits until it is of no use, and returns why: it has ended, or has no source.
+    pub async fn useless(&self) -> String {
+        let mut status = self.status.clone();
+        let is_useless = |status: &RelayStatus| status.lost.is_some() || status.report.is_cut_off;
+        match status.wait_for(is_useless).await.ok().map(|status| status.lost.clone()) {
+            Some(None) => "no node sends its relay anything".to_owned(),
+            ended => format!("its relay has ended: {}", ended.flatten().unwrap_or_default()),
+        }
     }
 
     async fn serve(
@@ -341,19 +345,19 @@ impl Relay {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
         let (manifest, config, layers) = (text(manifest)?, text(&source.image.config)?, source.layers.clone());
         let request = Request::Serve { manifest, config, layers, upstreams, stall_s: stall.as_secs() };
-        ask(&self.line, &request).await.map(drop)
+        ask(&self.dialogue, &request).await.map(drop)
     }
 }
 
 /// Sends a request to a relay.
-async fn ask(line: &Mutex<Dialogue>, request: &Request) -> Result<Answer, String> {
+async fn ask(dialogue: &Mutex<Dialogue>, request: &Request) -> Result<Answer, String> {
     let request = serde_json::to_string(request).map_err(|error| error.to_string())?;
     let mut answer = String::new();
     let take = |line: &str| {
         line.clone_into(&mut answer);
         true
     };
-    line.lock().await.ask(&request, ANSWER_LIMIT, take).await?;
+    dialogue.lock().await.ask(&request, ANSWER_LIMIT, take).await?;
     match serde_json::from_str(&answer) {
         Ok(Answer::Failed { cause }) => Err(cause),
         Ok(answer) => Ok(answer),
@@ -362,24 +366,24 @@ async fn ask(line: &Mutex<Dialogue>, request: &Request) -> Result<Answer, String
 }
 
 /// Asks a relay how far it is, again and again: it ends if it hears nothing.
-async fn watch_over(line: Arc<Mutex<Dialogue>>, heard: watch::Sender<Heard>, node: String, events: Events) {
+async fn poll_status(dialogue: Arc<Mutex<Dialogue>>, status: watch::Sender<RelayStatus>, node: String, events: Events) {
     let mut reported = BTreeSet::new();
     const { assert!(PERIOD.as_secs() + ANSWER_LIMIT.as_secs() < MAX_SILENCE.as_secs()) };
     loop {
         sleep(PERIOD).await;
-        match ask(&line, &Request::Status).await {
+        match ask(&dialogue, &Request::Status).await {
             Ok(Answer::Status(report)) => {
-                for trouble in report.troubles.iter().filter(|trouble| reported.insert((*trouble).clone())) {
-                    events.note(format!("{node}: relay: {trouble}"));
+                for failure in report.failures.iter().filter(|failure| reported.insert((*failure).clone())) {
+                    events.note(format!("{node}: relay: {failure}"));
                 }
-                heard.send_modify(|heard| {
-                    let image = report.image.clone().or(heard.report.image.take());
-                    heard.report = Report { image, ..report };
+                status.send_modify(|status| {
+                    let image = report.image.clone().or(status.report.image.take());
+                    status.report = Report { image, ..report };
                 });
             }
             Ok(_) => {}
             Err(cause) => {
-                heard.send_modify(|heard| heard.lost = Some(cause));
+                status.send_modify(|status| status.lost = Some(cause));
                 return;
             }
         }
