@@ -143,7 +143,7 @@ impl Delivery<'_> {
         let given = NodeResults { ok: lacking, failed: Vec::new() }.then(events, give).await;
         if let Some(chain) = chain {
             let (own, received) = chain.sums();
-            events.note(format!("{} sent by this machine, {} received by relays", human(own), human(received)));
+            events.note(format!("relays received {}, of which this machine sent {}", human(received), human(own)));
             // where the disk is full, what was received is in the way
             let resumed = given.failed.iter().filter(|error| error.kind != Kind::NoSpace);
             let resumed: Vec<&str> = resumed.map(|error| error.node.as_str()).collect();
