@@ -165,9 +165,9 @@ fn name(view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
 /// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own.
 pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: FailedLogins| {
-        let message = format!("cannot log in to {} on port {port}: {}", row.to, row.reason);
+        let message = format!("cannot log in to {} on port {port}: {}", nodeset::fold(&row.to), row.reason);
         let why = "the launcher starts ranks over these logins, and hangs if one of them does";
-        Finding::of_nodes(Error, "login", row.sources, message).explain(why, hint(&row.reason, port))
+        Finding::of_nodes(Error, "login", row.from, message).explain(why, hint(&row.reason, port))
     };
     matrix.rows().into_iter().map(finding).collect()
 }
@@ -176,8 +176,8 @@ pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
 pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
     let firewall = open.map_or(String::new(), |port| format!("a firewall allows port {port} but not the others; "));
     let finding = |row: FailedLogins| {
-        let message = format!("cannot reach {} on random high ports: {}", row.to, row.reason);
-        Finding::of_nodes(Error, "ports", row.sources, message).explain(
+        let message = format!("cannot reach {} on random high ports: {}", nodeset::fold(&row.to), row.reason);
+        Finding::of_nodes(Error, "ports", row.from, message).explain(
             format!("{firewall}ranks connect on random ports above 1023, and hang without a message if they cannot"),
             "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)",
         )

@@ -16,101 +16,12 @@ pub use details::{Details, GpuUser, Versions, versions};
 
 use crate::cluster::nodes::{Member, RuntimeState};
 use crate::inventory::{Inventory, Node};
+pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
-use crate::text::nodeset;
 use crate::worker::ready::Answer;
-use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
-use std::fmt;
-
-/// How much a finding matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// A job would fail or hang.
-    Error,
-    /// A job may fail, or be slow.
-    Warning,
-    /// Worth knowing.
-    Note,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        })
-    }
-}
-
-/// A fix that `doctor --fix` applies. It changes nothing but what hvdctl created.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fix {
-    /// Remove a container of this cluster.
-    RemoveContainer {
-        /// Its name, for people.
-        name: String,
-        /// Its id.
-        id: String,
-    },
-    /// End what is left of the job of this id.
-    EndJob(String),
-    /// Push the keys to all nodes.
-    PushKeys,
-}
-
-/// A finding: what is wrong with one or more nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Finding {
-    /// How much it matters.
-    pub severity: Severity,
-    /// The name of the check.
-    pub check: &'static str,
-    /// The nodes that have it.
-    pub nodes: Vec<String>,
-    /// What was found.
-    pub message: String,
-    /// Why it matters.
-    pub why: String,
-    /// How to fix it; empty if there is nothing to do.
-    pub hint: String,
-    /// What `doctor --fix` does about it, and on which node.
-    #[serde(rename = "fixable", serialize_with = "is_some")]
-    #[schemars(with = "bool", description = "Whether `doctor --fix` fixes it.")]
-    pub fixes: Vec<(String, Fix)>,
-}
-
-fn is_some<S: Serializer>(fixes: &[(String, Fix)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bool(!fixes.is_empty())
-}
-
-impl Finding {
-    /// A finding about one node.
-    pub fn new(severity: Severity, check: &'static str, node: &str, message: impl Into<String>) -> Finding {
-        Finding::of_nodes(severity, check, vec![node.to_owned()], message.into())
-    }
-
-    /// A finding about several nodes.
-    fn of_nodes(severity: Severity, check: &'static str, nodes: Vec<String>, message: String) -> Finding {
-        Finding { severity, check, nodes, message, why: String::new(), hint: String::new(), fixes: Vec::new() }
-    }
-
-    /// Adds why it matters and how to fix it.
-    #[must_use]
-    pub fn explain(self, why: impl Into<String>, hint: impl Into<String>) -> Finding {
-        Finding { why: why.into(), hint: hint.into(), ..self }
-    }
-
-    /// Adds what `doctor --fix` does about it on its nodes.
-    fn fix(self, fix: Fix) -> Finding {
-        Finding { fixes: self.nodes.iter().map(|node| (node.clone(), fix.clone())).collect(), ..self }
-    }
-}
 
 /// The observed state of one node.
 #[derive(Debug, Clone)]
@@ -215,17 +126,4 @@ pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
     }
     folded.sort_by_key(|finding| finding.severity);
     folded
-}
-
-impl fmt::Display for Finding {
-    /// Without the severity, which a renderer may colour.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", nodeset::fold(&self.nodes), self.message)?;
-        for (title, text) in [("why", &self.why), ("hint", &self.hint)] {
-            if !text.is_empty() {
-                write!(f, "\n  {title}: {text}")?;
-            }
-        }
-        Ok(())
-    }
 }

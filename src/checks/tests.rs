@@ -7,6 +7,7 @@ use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
+use crate::text::nodeset;
 use std::collections::BTreeMap;
 
 /// A node as the tests change it.

@@ -248,7 +248,7 @@ fn details(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, comp
         verdict: sentence(measured, verdict, ranks, compared),
         nodes: measured.nodes.iter().chain(&of_job).map(node).collect(),
         collectives: ranks.map(|ranks| ranks.answers.collectives.clone()),
-        estimate: ranks.and_then(|ranks| ranks.estimate.clone()),
+        estimate: ranks.and_then(|ranks| ranks.estimate.as_ref()).map(Into::into),
         directions: measured.directions.iter().map(direction).collect(),
         notes: verdict
             .notes

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::job::capacity::{check_unallocated, drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
-use crate::keys::reachability::Matrix;
+use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
@@ -253,7 +253,10 @@ impl Context {
 /// Formats the failed logins between workers.
 pub fn login_table(matrix: &Matrix) -> String {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
-    let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
+    let cells = |FailedLogins { from, to, reason, pairs }: FailedLogins| {
+        vec![nodeset::fold(&from), nodeset::fold(&to), reason, pairs.to_string()]
+    };
+    let rows = matrix.rows().into_iter().map(cells);
     table(&["FROM", "TO", "REASON", "PAIRS"], absent.chain(rows))
 }
 

@@ -5,7 +5,7 @@ pub(super) mod documented;
 
 use super::output::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
-    ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode,
+    ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, image_pull,
@@ -29,24 +29,27 @@ use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
 use crate::job::restart::{Change, Departure, Membership, Ranks};
-use crate::keys::files::{Changes, KeyFault, KeyReport, NodeKeys, PublicKey, Put};
+use crate::keys::files::{Changes, KeyFault, KeyReport, NodeKeys, PublicKey, Put, WrongMode};
 use crate::keys::push::{GenerateResult, PushResult, RotationResult};
 use crate::keys::reachability::{AbsentNode, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
+use crate::model::collective::{Dtype, Estimate, ModelEstimate};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
+use crate::node::gpus::Gpu;
 use crate::runtime::Image;
 use crate::secret::Secret;
 use crate::sync::data::DataOnNode;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
+use crate::worker::plan::WorkerStatus;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 fn refused(node: &str) -> NodeError {
     NodeError::unreachable(
@@ -83,7 +86,11 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("keys-generate", keys::generated(generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
-    let changes = Changes { puts: vec![put("authorized_keys"), put("known_hosts")], ..Changes::default() };
+    let changes = Changes {
+        puts: vec![put("authorized_keys"), put("known_hosts")],
+        removes: names(&["id_rsa"]),
+        repairs: vec![WrongMode { file: None, mode: "755".into(), owner: "0:0".into() }],
+    };
     let pushed = vec![
         PushResult { node: "node1".into(), changes: Changes::default() },
         PushResult { node: "node2".into(), changes },
@@ -122,15 +129,17 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("keys-status", keys::checked(&good, &matrix, &[]).document));
 
     let fault = |text: &str| KeyFault { text: text.into(), hint: "hvdctl keys push" };
+    let wrong_mode = WrongMode { file: Some("authorized_keys".into()), mode: "644".into(), owner: "0:0".into() };
     let wrong = NodeKeys {
         unexpected: names(&["id_rsa"]),
         fingerprint: None,
         further: 1,
-        modes: names(&["authorized_keys 644"]),
+        modes: vec![wrong_mode],
+
         agreed: None,
         pinned: false,
         faults: vec![fault("node2: authorized_keys does not let the master's key in")],
-        warnings: names(&["node2: another cluster's key is in the same directory: blue"]),
+        warnings: names(&["id_rsa is kept: it is the key of the cluster blue"]),
         ..row("node2", false)
     };
     let bad = KeyReport { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
@@ -142,8 +151,16 @@ fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {
 }
 
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
-    let steps = names(&["remove hworker (image)", "start hworker"]);
-    let up = |node: &str, operations: Vec<String>| {
+    let container = || "hworker".to_owned();
+    let steps = vec![
+        UpOperation::EndJob { job: "20261121-120304-k7qd".into() },
+        UpOperation::Pull { image: "team/app:2".into() },
+        UpOperation::Remove { container: container(), reasons: names(&["image"]) },
+        UpOperation::Create { container: container() },
+        UpOperation::Start { container: container() },
+        UpOperation::Unpause { container: container() },
+    ];
+    let up = |node: &str, operations: Vec<UpOperation>| {
         let summary = "recreate hworker (image)".into();
         NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
@@ -203,20 +220,22 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
 
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
-        engine: "27.1.0".into(),
-        worker: "up",
+        engine: Some("27.1.0".into()),
+        worker: Some(WorkerStatus::Up),
         differs: Vec::new(),
-        image: "ab71e42e11ba".into(),
-        gpus: "4".into(),
+        image: Some("sha256:ab71e42e11ba".into()),
+        gpus: Some(vec![Gpu { name: "NVIDIA H200".into(), uuid: "GPU-4f1e".into(), ..Gpu::default() }]),
         nvidia_smi: None,
         slots: 4,
-        job: job.map(str::to_owned),
+        jobs: job.into_iter().map(str::to_owned).collect(),
         idle: Vec::new(),
         drained: None,
     };
-    let none = || "–".to_owned();
-    let broken = NodeStatus { engine: none(), worker: "–", image: none(), ..row("node3", None) };
-    let older = NodeStatus { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
+    let smi = Some("Failed to initialize NVML".to_owned());
+    let broken =
+        NodeStatus { engine: None, worker: None, image: None, gpus: None, nvidia_smi: smi, ..row("node3", None) };
+    let older =
+        NodeStatus { worker: Some(WorkerStatus::Differs), differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
     let older = NodeStatus { drained: Some(mark), ..older };
@@ -314,7 +333,10 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
         let compared = bench::Compared { baseline: Some(baseline.clone()), ..bench::Compared::default() };
         all.push((name, bench::outcome(String::new(), measured, &verdict, ranks, &compared).document));
     };
-    let good = bench::ranks::tests::ranks(2, &[]);
+    let seconds = Duration::from_secs_f64;
+    let estimate = Estimate { nodes: 2, wire: seconds(0.5), computing: Some(seconds(1.0)) };
+    let mut good = bench::ranks::tests::ranks(2, &[]);
+    good.estimate = Some(ModelEstimate { params: 124_000_000, dtype: Dtype::Float16, estimate });
     add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&good));
     let slow = |from, to| match (from, to) {
         (0, 1) => Err("no answer within 3 s"),

@@ -40,7 +40,10 @@ pub(super) fn pushed(NodeResults { ok, failed }: NodeResults<PushResult>) -> Out
     for PushResult { node, changes } in &ok {
         let what = if changes.is_empty() { "unchanged".to_owned() } else { changes.to_string() };
         text.push_str(&format!("{node}: {what}\n"));
-        nodes.push(NodeEntry::new(node, true, KeysPushNode { changed: !changes.is_empty(), what }));
+        let written = changes.puts.iter().map(|put| put.name.clone()).collect();
+        let (removed, repaired) = (changes.removes.clone(), changes.repairs.clone());
+        let details = KeysPushNode { changed: !changes.is_empty(), written, removed, repaired };
+        nodes.push(NodeEntry::new(node, true, details));
     }
     if failed.is_empty() && ok.iter().all(|node| node.changes.is_empty()) {
         text.push_str("nothing to do: the keys on all nodes are correct\n");
@@ -160,7 +163,8 @@ pub(super) fn checked(report: &KeyReport, matrix: &Matrix, failed: &[NodeError])
     for KeyFault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
         text.push_str(&format!("{fault}\n  hint: {hint}\n"));
     }
-    text.extend(report.rows.iter().flat_map(|row| &row.warnings).map(|warning| format!("warning: {warning}\n")));
+    let warnings = report.rows.iter().flat_map(|row| row.warnings.iter().map(|warning| (&row.node, warning)));
+    text.extend(warnings.map(|(node, warning)| format!("warning: {node}: {warning}\n")));
     let all_reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     if !all_reached {
         text.push_str(&format!("failed logins:\n{}", login_table(matrix)));
@@ -176,12 +180,13 @@ fn cells(row: &NodeKeys, matrix: &Matrix) -> Vec<String> {
     let keys: Vec<String> = row.key.iter().map(|key| key.kind().to_string()).chain(unexpected).collect();
     let more = if row.further > 0 { format!(" +{}", row.further) } else { String::new() };
     let (reached, tried) = matrix.reached(&row.node);
+    let modes: Vec<String> = row.modes.iter().map(ToString::to_string).collect();
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     vec![
         with_role(&row.node, row.master),
         cell((!keys.is_empty()).then(|| keys.join(", "))),
         cell(row.fingerprint.as_ref().map(|fingerprint| format!("{fingerprint}{more}"))),
-        if row.modes.is_empty() { "ok".to_owned() } else { row.modes.join(", ") },
+        if modes.is_empty() { "ok".to_owned() } else { modes.join(", ") },
         row.agreed.map_or("?".to_owned(), yes),
         yes(row.pinned),
         cell((tried > 0).then(|| format!("{reached} of {tried}"))),

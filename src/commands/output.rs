@@ -10,16 +10,18 @@ use crate::job::in_worker::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::State;
-use crate::keys::files::{KeyFault, NodeKeys};
+use crate::keys::files::{KeyFault, NodeKeys, WrongMode};
 use crate::keys::reachability::{AbsentNode, FailedLogins, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
+use crate::model::collective::{Dtype, ModelEstimate};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
 use crate::text::argument::ProgramArgument;
+use crate::worker::plan::{Operation, WorkerStatus};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -232,8 +234,12 @@ pub struct FoundMachine {
 pub struct KeysPushNode {
     /// Whether anything was written.
     pub changed: bool,
-    /// What was written, or `unchanged`.
-    pub what: String,
+    /// The files that were written.
+    pub written: Vec<String>,
+    /// The files that were removed.
+    pub removed: Vec<String>,
+    /// The files and directories with a wrong owner or mode, as they were before.
+    pub repaired: Vec<WrongMode>,
 }
 
 /// `keys status`.
@@ -270,7 +276,7 @@ pub struct Logins {
     pub ok: bool,
     /// Nodes whose worker is not running.
     pub absent: Vec<AbsentNode>,
-    /// The failures by reason, with nodes folded as for `--on`.
+    /// The failures by reason.
     pub failed: Vec<FailedLogins>,
     /// Every login that was tried.
     pub pairs: Vec<Login>,
@@ -288,22 +294,22 @@ impl From<&Matrix> for Logins {
 pub struct NodeStatus {
     /// Whether it is the master.
     pub master: bool,
-    /// The version of the engine; `–` if it does not answer.
-    pub engine: String,
-    /// The state of the worker, as in the column WORKER in [cli.md](cli.md#status).
-    pub worker: &'static str,
+    /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too.
+    pub engine: Option<String>,
+    /// The status of the worker, as in the column WORKER in [cli.md](cli.md#status).
+    pub worker: Option<WorkerStatus>,
     /// How a worker that `up` would replace differs.
     pub differs: Vec<String>,
-    /// The start of the image's id, or `missing`.
-    pub image: String,
-    /// How many GPUs and MIG devices it has, as text; `unknown` if `nvidia-smi` failed.
-    pub gpus: String,
+    /// The id of the cluster's image on the node; null if the node does not have it.
+    pub image: Option<String>,
+    /// Its GPUs; null if `nvidia-smi` failed.
+    pub gpus: Option<Vec<Gpu>>,
     /// The message of an `nvidia-smi` that failed, or null.
     pub nvidia_smi: Option<String>,
     /// Its slots.
     pub slots: u32,
-    /// The ids of the jobs that have their launcher or ranks on the node, separated by commas; null if there are none.
-    pub job: Option<String>,
+    /// The ids of the jobs that have their launcher or ranks on the node.
+    pub jobs: Vec<String>,
     /// The ranks of these jobs on the node that have made no progress for `stall_warning_s`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleRank>,
@@ -421,11 +427,61 @@ pub struct DataRmNode {
 pub struct UpNode {
     /// Whether there are operations.
     pub changed: bool,
-    /// The operations in order.
-    pub operations: Vec<String>,
+    /// The operations in order. A container that is recreated is removed and created.
+    pub operations: Vec<UpOperation>,
     /// The same as one line.
     #[serde(skip)]
     pub summary: String,
+}
+
+/// An operation of `up`.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "operation", rename_all = "snake_case")]
+pub enum UpOperation {
+    /// End a job (`--force`).
+    EndJob {
+        /// Its id.
+        job: String,
+    },
+    /// Pull the image.
+    Pull {
+        /// Its name.
+        image: String,
+    },
+    /// Remove a container.
+    Remove {
+        /// Its name.
+        container: String,
+        /// Why: in what it differs from the desired one, or what is wrong with it.
+        reasons: Vec<String>,
+    },
+    /// Create a container and start it.
+    Create {
+        /// Its name.
+        container: String,
+    },
+    /// Start a container that has exited.
+    Start {
+        /// Its name.
+        container: String,
+    },
+    /// Unpause a container.
+    Unpause {
+        /// Its name.
+        container: String,
+    },
+}
+
+impl From<&Operation> for UpOperation {
+    fn from(operation: &Operation) -> UpOperation {
+        match operation.clone() {
+            Operation::Pull { image } => UpOperation::Pull { image },
+            Operation::Remove { name, reasons, .. } => UpOperation::Remove { container: name, reasons },
+            Operation::Create(desired) => UpOperation::Create { container: desired.name },
+            Operation::Start { name } => UpOperation::Start { container: name },
+            Operation::Unpause { name } => UpOperation::Unpause { container: name },
+        }
+    }
 }
 
 /// What `down` did on a node.
@@ -494,8 +550,8 @@ pub struct Bench {
     pub directions: Vec<BenchDirection>,
     /// What the ranks of a job measured; null if they did not.
     pub collectives: Option<bench::collectives::Collectives>,
-    /// What a step of the model of `--params` costs, as a sentence; null without the option.
-    pub estimate: Option<String>,
+    /// What a step of the model of `--params` costs; null without the option, or if nothing that is like it was measured.
+    pub estimate: Option<BenchEstimate>,
     /// What differs from the output of an earlier benchmark; null without `--baseline`.
     pub baseline: Option<bench::baseline::Comparison>,
 }
@@ -509,6 +565,37 @@ pub struct BenchFinding {
     pub nodes: Vec<String>,
     /// `out`: what the first of these nodes sends; `in`: what it receives; or `both`.
     pub direction: bench::Way,
+}
+
+/// What a training step of a model costs, from the allreduce whose size is nearest to that of its gradients.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BenchEstimate {
+    /// The number of parameters.
+    pub params: u64,
+    /// The type of the gradients.
+    pub dtype: Dtype,
+    /// The seconds in which the gradients of one step are exchanged.
+    pub exchange_s: f64,
+    /// How many times as fast as one node the cluster is if nothing is computed during the exchange; null without `--step`.
+    pub speedup: Option<f64>,
+    /// The same if as much as possible is computed meanwhile.
+    pub speedup_overlapped: Option<f64>,
+    /// The same as text.
+    pub text: String,
+}
+
+impl From<&ModelEstimate> for BenchEstimate {
+    fn from(model: &ModelEstimate) -> BenchEstimate {
+        let (speedup, speedup_overlapped) = model.estimate.speedup(1).unzip();
+        BenchEstimate {
+            params: model.params,
+            dtype: model.dtype,
+            exchange_s: model.estimate.wire.as_secs_f64(),
+            speedup,
+            speedup_overlapped,
+            text: model.to_string(),
+        }
+    }
 }
 
 /// What `bench` knows of a node.

@@ -36,14 +36,14 @@ fn entry(
     let failure = network::gpu_failure(&member.node, &facts);
     let mut status = NodeStatus {
         master: member.node.master,
-        engine: "–".into(),
-        worker: "–",
+        engine: None,
+        worker: None,
         differs: Vec::new(),
-        image: "–".into(),
-        gpus: failure.map_or_else(|| Device::of(&facts.gpus).len().to_string(), |_| "unknown".into()),
+        image: None,
+        gpus: failure.is_none().then(|| facts.gpus.clone()),
         nvidia_smi: failure.map(str::to_owned),
         slots: network::slots(&member.node, &facts),
-        job: plan::running_jobs(&cluster.name, &facts, &[]),
+        jobs: plan::running_jobs(&cluster.name, &facts, &[]),
         idle: idle_ranks(&name, &facts),
         drained: facts.drained.clone(),
     };
@@ -51,12 +51,9 @@ fn entry(
         Ok(runtime) => runtime,
         Err(error) => return NodeEntry { error: Some(error), ..NodeEntry::reached(&name, false, status) },
     };
-    status.engine = runtime.engine.version.clone();
-    status.job = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
-    status.image = runtime
-        .image
-        .as_ref()
-        .map_or("missing".into(), |image| image.id.trim_start_matches("sha256:").chars().take(12).collect());
+    status.engine = Some(runtime.engine.version.clone());
+    status.jobs = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
+    status.image = runtime.image.as_ref().map(|image| image.id.clone());
     let observed = ObservedNode { member, facts, runtime };
     let planned = match status.nvidia_smi {
         // what the worker should have is not known, and `up` does not change it
@@ -64,7 +61,8 @@ fn entry(
         None => apply::desired(inventory, &observed).and_then(|desired| apply::plan(cluster, &observed, &desired)),
     };
     let containers = &observed.runtime.containers;
-    (status.worker, status.differs) = plan::worker_status(cluster, containers, planned.as_deref().ok());
+    let (worker, differs) = plan::worker_status(cluster, containers, planned.as_deref().ok());
+    (status.worker, status.differs) = (Some(worker), differs);
     NodeEntry::reached(&name, true, status)
 }
 
@@ -81,7 +79,13 @@ fn idle_ranks(node: &str, facts: &Facts) -> Vec<IdleRank> {
 /// Formats the jobs of a node, with their ranks there that make no progress.
 fn jobs(status: &NodeStatus) -> String {
     let idle = idle_rank::summary(&status.idle, now()).map_or_else(String::new, |idle| format!(" ({idle})"));
-    cell(status.job.as_ref()) + &idle
+    cell((!status.jobs.is_empty()).then(|| status.jobs.join(", "))) + &idle
+}
+
+/// Formats the start of the image's id, as `docker images` does.
+fn image(status: &NodeStatus) -> String {
+    let short = |id: &String| id.trim_start_matches("sha256:").chars().take(12).collect();
+    cell(status.engine.as_ref().map(|_| status.image.as_ref().map_or("missing".to_owned(), short)))
 }
 
 pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<NodeError>) -> Outcome {
@@ -93,10 +97,10 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             if status.differs.is_empty() { String::new() } else { format!(" ({})", status.differs.join(", ")) };
         vec![
             with_role(node, status.master),
-            status.engine.clone(),
-            format!("{}{differs}", status.worker),
-            status.image.clone(),
-            status.gpus.clone(),
+            cell(status.engine.as_ref()),
+            cell(status.worker) + &differs,
+            image(status),
+            status.gpus.as_ref().map_or("unknown".to_owned(), |gpus| Device::of(gpus).len().to_string()),
             status.slots.to_string(),
             jobs(status),
         ]

@@ -4,7 +4,7 @@
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
 use super::image_pull::pull;
-use super::output::{NodeEntry, UpNode};
+use super::output::{NodeEntry, UpNode, UpOperation};
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{NodeResults, Target, host_names};
@@ -163,7 +163,9 @@ fn stop_if_asked(plans: &Plans, context: &Context) -> Result<(), Error> {
 }
 
 fn entry(plan: &WorkerPlan) -> NodeEntry<UpNode> {
-    let (operations, summary) = (plan.steps(), plan.summary());
+    let ends = plan.end_jobs.iter().map(|job| UpOperation::EndJob { job: job.clone() });
+    let operations: Vec<_> = ends.chain(plan.operations().iter().map(UpOperation::from)).collect();
+    let summary = plan.summary();
     NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
 }
 

@@ -46,15 +46,21 @@ pub type StoredJobs = BTreeMap<String, JobFiles>;
 pub struct Job {
     /// Its id.
     pub id: String,
-    /// Its own name, else that of the project or program; empty if it is not known.
+    /// Its own name, else that of the project or program; in JSON null if it is not known.
+    #[serde(serialize_with = "null_if_default")]
+    #[schemars(with = "Option<String>")]
     pub name: String,
     /// The name of its project on the nodes; null if its program is in the image.
     pub project: Option<String>,
-    /// Who started it, `user@host`; empty if that is not known.
+    /// Who started it, `user@host`; in JSON null if that is not known.
+    #[serde(serialize_with = "null_if_default")]
+    #[schemars(with = "Option<String>")]
     pub operator: String,
     /// Its state; null if the node of the launcher was not asked or did not answer.
     pub state: Option<State>,
-    /// The number of ranks; 0 if the record cannot be read.
+    /// The number of ranks; in JSON null if the record cannot be read.
+    #[serde(serialize_with = "null_if_default")]
+    #[schemars(with = "Option<u32>")]
     pub ranks: u32,
     /// Which rank runs where; the launcher is on the first node.
     pub placement: Placement,
@@ -117,6 +123,11 @@ pub struct Job {
 
 fn rfc3339<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&stamp(*seconds))
+}
+
+/// Serializes a value that is empty or 0 as null.
+fn null_if_default<T: Default + PartialEq + Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    Some(value).filter(|value| **value != T::default()).serialize(to)
 }
 
 fn rfc3339_option<S: Serializer>(seconds: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {

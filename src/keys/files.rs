@@ -21,6 +21,8 @@ pub use report::{KeyFault, KeyReport, NodeKeys, report};
 
 use crate::node::facts::Facts;
 use crate::secret::Secret;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt;
 
 /// The workers' pinned host keys.
@@ -45,8 +47,25 @@ pub struct Changes {
     pub puts: Vec<Put>,
     /// Files to be removed.
     pub removes: Vec<String>,
-    /// Files with a wrong owner or mode, with both; the push repairs them.
-    pub repairs: Vec<String>,
+    /// Files with a wrong owner or mode; the push repairs them.
+    pub repairs: Vec<WrongMode>,
+}
+
+/// A file of a key directory, or the directory itself, with a wrong owner or mode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct WrongMode {
+    /// The name of the file; null for the directory.
+    pub file: Option<String>,
+    /// Its mode in octal digits.
+    pub mode: String,
+    /// The numbers of its user and its group, `0:0` for root.
+    pub owner: String,
+}
+
+impl fmt::Display for WrongMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} {})", self.file.as_deref().unwrap_or("the directory"), self.mode, self.owner)
+    }
 }
 
 impl Changes {
@@ -59,7 +78,8 @@ impl Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let written: Vec<String> = self.puts.iter().map(|put| put.name.clone()).collect();
-        let parts = [("wrote", &written), ("removed", &self.removes), ("repaired", &self.repairs)];
+        let repaired = self.repairs.iter().map(ToString::to_string).collect();
+        let parts = [("wrote", &written), ("removed", &self.removes), ("repaired", &repaired)];
         let parts = parts.iter().filter(|(_, names)| !names.is_empty());
         let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", names.join(", "))).collect();
         f.write_str(&parts.join("; "))

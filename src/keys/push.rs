@@ -98,8 +98,10 @@ impl Distribution<'_> {
                 "the cluster's pair is {kind}, but the inventory has another key_type: `{command}` changes it"
             ));
         }
-        let warnings = nodes.iter().flat_map(|(member, facts)| warnings(self.inventory, &member.node, facts));
-        warnings.for_each(|warning| self.events.warn(warning));
+        for (member, facts) in &nodes {
+            let warnings = warnings(self.inventory, &member.node, facts).into_iter();
+            warnings.for_each(|warning| self.events.warn(format!("{}: {warning}", member.node.name)));
+        }
         let pushed = self.distribute(nodes, keys).await?;
         failed.extend(pushed.failed);
         Ok(NodeResults { ok: pushed.ok, failed })

@@ -166,6 +166,23 @@ pub struct Estimate {
     pub computing: Option<Duration>,
 }
 
+/// An [`Estimate`] for a model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModelEstimate {
+    /// The number of parameters.
+    pub params: u64,
+    /// The type of the gradients.
+    pub dtype: Dtype,
+    /// What a step costs.
+    pub estimate: Estimate,
+}
+
+impl fmt::Display for ModelEstimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} parameters in {}: {}", self.params, self.dtype, self.estimate.sentence())
+    }
+}
+
 impl Estimate {
     /// Estimates the exchange of a model's gradients from the measured bus bandwidth of allreduce, in 10⁹ bytes a second. `None` if that
     /// is 0.

@@ -2,6 +2,7 @@
 
 pub mod allocation;
 pub mod collective;
+pub mod finding;
 pub mod format;
 pub mod idle_rank;
 pub mod job_state;

@@ -183,21 +183,14 @@ impl WorkerPlan {
         self.observed.name()
     }
 
-    /// Formats all steps, one text for each operation.
-    pub fn steps(&self) -> Vec<String> {
-        self.job_ends().chain(self.operations().iter().map(ToString::to_string)).collect()
-    }
-
-    /// Formats all steps as one line.
+    /// Formats the ends of jobs and all operations as one line.
     pub fn summary(&self) -> String {
-        plan::summarize(&self.job_ends().chain(plan::describe(&self.operations())).collect::<Vec<_>>())
+        let ends = self.end_jobs.iter().map(|job| format!("end the job {job}"));
+        plan::summarize(&ends.chain(plan::describe(&self.operations())).collect::<Vec<_>>())
     }
 
-    fn job_ends(&self) -> impl Iterator<Item = String> {
-        self.end_jobs.iter().map(|job| format!("end the job {job}"))
-    }
-
-    fn operations(&self) -> Vec<Operation> {
+    /// Returns all operations, executed or not, in order.
+    pub fn operations(&self) -> Vec<Operation> {
         [&self.done[..], &self.left].concat()
     }
 

@@ -14,6 +14,8 @@ use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{
     ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role, is_setup_image,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -67,6 +69,37 @@ impl fmt::Display for Operation {
 
 fn with_workspace(desired: &ContainerSpec) -> String {
     desired.workspace.as_ref().map(|workspace| format!(" with {workspace}")).unwrap_or_default()
+}
+
+/// The status of a node's worker, as the column WORKER of `status` shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerStatus {
+    /// It runs as the inventory describes it.
+    Up,
+    /// It differs from the desired one, or cannot be compared with it.
+    Differs,
+    /// It has exited.
+    Stopped,
+    /// It is paused.
+    Paused,
+    /// There is no container of its name.
+    None,
+    /// Another container has its name.
+    Foreign,
+}
+
+impl fmt::Display for WorkerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WorkerStatus::Up => "up",
+            WorkerStatus::Differs => "differs",
+            WorkerStatus::Stopped => "stopped",
+            WorkerStatus::Paused => "paused",
+            WorkerStatus::None => "none",
+            WorkerStatus::Foreign => "foreign",
+        })
+    }
 }
 
 /// Formats a node's operations, one text each. Removing and creating the same container reads `recreate`.
@@ -220,36 +253,38 @@ fn differences(desired: &ContainerSpec, image_id: &str, container: &ContainerSum
     reasons
 }
 
-/// Returns the status of a node's worker as `docs/cli.md` lists them, and in what it differs from the desired one. `planned`: what
+/// Returns the status of a node's worker, and in what it differs from the desired one. `planned`: what
 /// [`worker`] and the others plan for the node; `None` if it cannot have a worker at all.
 pub fn worker_status(
     cluster: &Cluster,
     containers: &[ContainerSummary],
     planned: Option<&[Operation]>,
-) -> (&'static str, Vec<String>) {
-    let Some(worker) = containers.iter().find(|c| c.name == cluster.worker) else { return ("none", Vec::new()) };
+) -> (WorkerStatus, Vec<String>) {
+    let Some(worker) = containers.iter().find(|c| c.name == cluster.worker) else {
+        return (WorkerStatus::None, Vec::new());
+    };
     if ForeignContainer::of(worker, &cluster.name).is_some() {
-        return ("foreign", Vec::new());
+        return (WorkerStatus::Foreign, Vec::new());
     }
     let differs = planned.into_iter().flatten().find_map(|operation| match operation {
         Operation::Remove { id, reasons, .. } if *id == worker.id => Some(reasons.clone()),
         _ => None,
     });
     match (worker.state, differs) {
-        (ContainerState::Running, None) if planned.is_some() => ("up", Vec::new()),
-        (ContainerState::Exited, None) => ("stopped", Vec::new()),
-        (ContainerState::Paused, None) => ("paused", Vec::new()),
-        (_, differs) => ("differs", differs.unwrap_or_default()),
+        (ContainerState::Running, None) if planned.is_some() => (WorkerStatus::Up, Vec::new()),
+        (ContainerState::Exited, None) => (WorkerStatus::Stopped, Vec::new()),
+        (ContainerState::Paused, None) => (WorkerStatus::Paused, Vec::new()),
+        (_, differs) => (WorkerStatus::Differs, differs.unwrap_or_default()),
     }
 }
 
-/// Returns the jobs that have their launcher or ranks on a node, separated by commas.
-pub fn running_jobs(cluster: &str, facts: &Facts, containers: &[ContainerSummary]) -> Option<String> {
+/// Returns the ids of the jobs that have their launcher or ranks on a node, sorted.
+pub fn running_jobs(cluster: &str, facts: &Facts, containers: &[ContainerSummary]) -> Vec<String> {
     let masters = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
     let launched = masters.map(|c| c.job().unwrap_or("unknown"));
     let has_ranks = |job: &&String| facts.ranks.iter().any(|rank| rank.job == **job && !rank.killed);
     let jobs: BTreeSet<&str> = launched.chain(facts.open_jobs.iter().filter(has_ranks).map(String::as_str)).collect();
-    (!jobs.is_empty()).then(|| Vec::from_iter(jobs).join(", "))
+    jobs.into_iter().map(str::to_owned).collect()
 }
 
 /// Returns the removal of shells' containers that were created and never started, because the command that created them was killed; one

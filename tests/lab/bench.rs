@@ -88,7 +88,10 @@ fn the_collectives_of_a_job_and_a_rank_whose_sums_are_wrong() {
     }
     let speeds = document["collectives"]["speeds"].as_array().unwrap();
     assert_eq!(speeds.iter().map(|speed| &speed["node"]).collect::<Vec<_>>(), ["node1", "node2"]);
-    assert!(document["estimate"].as_str().unwrap().contains("a step on the wire, 1.1 s of computing"), "{document:#}");
+    assert!(
+        document["estimate"]["text"].as_str().unwrap().contains("a step on the wire, 1.1 s of computing"),
+        "{document:#}"
+    );
     no_job_is_left();
 
     let library = put_wrong_sum("node2");

@@ -399,7 +399,7 @@ fn the_state_of_every_nodes_keys() {
     on("node2", &format!("{ssh} rm authorized_keys"));
     let status = lab.hvdctl(&["keys", "status"]).code(1);
     status.says(&["failed logins:", "node1", "0 of 1", "Permission denied (publickey)"]);
-    assert_eq!(document(1)["logins"]["failed"][0]["to"], "node2");
+    assert_eq!(document(1)["logins"]["failed"][0]["to"][0], "node2");
     lab.hvdctl(&["keys", "push"]).code(0);
     lab.hvdctl(&["down"]).code(0);
 

@@ -2,7 +2,7 @@
 
 use crate::pool::power;
 use crate::state::{IMAGE, Lab, Restore, on};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The cells of a node's row.
 fn row<'a>(text: &'a str, node: &str) -> Vec<&'a str> {
@@ -38,7 +38,7 @@ fn the_state_of_every_node() {
     assert_eq!(up["ok"], true);
     for (i, node) in up["nodes"].as_array().unwrap().iter().enumerate() {
         assert_eq!((&node["node"], &node["reachable"]), (&format!("node{}", i + 1).into(), &true.into()));
-        assert_eq!((&node["worker"], &node["master"], &node["job"]), (&"up".into(), &(i == 0).into(), &Value::Null));
+        assert_eq!((&node["worker"], &node["master"], &node["jobs"]), (&"up".into(), &(i == 0).into(), &json!([])));
     }
 
     on("node1", "docker stop -t 1 hworker");

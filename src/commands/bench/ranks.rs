@@ -13,7 +13,7 @@ use crate::job::in_worker::check_modules;
 use crate::job::request::JobOptions;
 use crate::launch;
 use crate::launch::placement::{Placement, Share};
-use crate::model::collective::{Collective, Dtype, Estimate, format_size};
+use crate::model::collective::{Collective, Dtype, Estimate, ModelEstimate, format_size};
 use crate::render::table::{cell, table};
 use crate::text::units::count;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub struct Ranks {
     /// Why the job failed, or a rank did not finish.
     pub failure: Option<String>,
     /// What a step of the model of `--params` costs.
-    pub estimate: Option<String>,
+    pub estimate: Option<ModelEstimate>,
     /// The ranks whose devices are slow.
     pub stragglers: Vec<Straggler>,
 }
@@ -124,7 +124,7 @@ fn node_name(share: &Share) -> String {
 
 /// Returns what a step of a model costs, from the allreduce with arrays that are nearest to the gradients in size, and in their type if
 /// that was measured.
-fn estimate(measured: &Collectives, nodes: usize, params: u64, options: &cli::Bench) -> Option<String> {
+fn estimate(measured: &Collectives, nodes: usize, params: u64, options: &cli::Bench) -> Option<ModelEstimate> {
     let bytes = params.saturating_mul(options.dtype.bytes());
     // how many times as large or small, in eighths: arrays of different types are not exactly of one size
     let distance = |exchange: &&Exchange| {
@@ -133,9 +133,8 @@ fn estimate(measured: &Collectives, nodes: usize, params: u64, options: &cli::Be
     };
     let allreduces = measured.exchanges.iter().filter(|exchange| exchange.collective == Collective::AllReduce);
     let nearest = allreduces.min_by_key(distance)?;
-    let estimate =
-        Estimate::new(nodes, measured.ranks as usize, bytes, nearest.bus_bandwidth, options.step)?.sentence();
-    Some(format!("{params} parameters in {}: {estimate}", options.dtype))
+    let estimate = Estimate::new(nodes, measured.ranks as usize, bytes, nearest.bus_bandwidth, options.step)?;
+    Some(ModelEstimate { params, dtype: options.dtype, estimate })
 }
 
 impl Ranks {
@@ -365,7 +364,7 @@ pub(in super::super) mod tests {
                 _ => 0.1,
             };
         }
-        let of = |params, line: &str| estimate(&measured, 2, params, &options(line)).unwrap();
+        let of = |params, line: &str| estimate(&measured, 2, params, &options(line)).unwrap().to_string();
         // 1 MB in all types
         let half = of(500_000, "hvdctl bench --params 500K --dtype fp16");
         assert_eq!(half, "500000 parameters in float16: 2 ms a step on the wire");

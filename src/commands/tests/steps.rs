@@ -203,10 +203,10 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
     hvdctl(&nodes, "drain node2").await.code(0).says(&words);
     // no launcher of them is on the node
     let document = hvdctl(&nodes, "status --json").await.code(0).document();
-    assert_eq!(document["nodes"][1]["job"], "run-1, run-2, run-3", "{document}");
+    assert_eq!(document["nodes"][1]["jobs"], serde_json::json!(["run-1", "run-2", "run-3"]), "{document}");
     nodes.edit("node2", |state| state.facts = jobs.replace("7 - lab -", "7 - lab killed"));
     let document = hvdctl(&nodes, "status --json").await.code(0).document();
-    assert_eq!(document["nodes"][1]["job"], Value::Null, "{document}");
+    assert_eq!(document["nodes"][1]["jobs"], serde_json::json!([]), "{document}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use super::lines::{
     pinned_names, without_ours,
 };
 use super::pair::{Keyring, Pair};
-use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, Put, is_ours, mode, text};
+use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, Put, WrongMode, is_ours, mode, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::node::network;
@@ -130,10 +130,15 @@ impl<'a> Desired<'a> {
 
         let changed: Vec<&String> = puts.iter().map(|put| &put.name).chain(&removes).collect();
         let kept = facts.key_files.iter().filter(|(name, _)| self.governs(node, name) && !changed.contains(name));
-        let kept = kept.map(|(name, file)| (name.as_str(), file, mode(name)));
-        let wrong = facts.key_dir.iter().map(|dir| ("the directory", dir, "700")).chain(kept);
+        let kept = kept.map(|(name, file)| (Some(name.clone()), file, mode(name)));
+        let wrong = facts.key_dir.iter().map(|dir| (None, dir, "700")).chain(kept);
         let wrong = wrong.filter(|(_, file, mode)| file.mode != *mode || file.owner != "0:0");
-        let repairs = wrong.map(|(name, file, _)| format!("{name} ({} {})", file.mode, file.owner)).collect();
+        let repairs = wrong.map(|(name, found, _)| WrongMode {
+            file: name,
+            mode: found.mode.clone(),
+            owner: found.owner.clone(),
+        });
+        let repairs = repairs.collect();
         Changes { puts, removes, repairs }
     }
 
@@ -183,13 +188,12 @@ fn others<'a>(facts: &'a Facts, cluster: &str) -> Vec<(&'static str, &'a str)> {
 
 /// Returns what a person should know about a node's directory although a push does not change it.
 pub fn warnings(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String> {
-    let name = &node.name;
     let others = others(facts, &inventory.cluster.name).into_iter().map(|(file, owner)| {
-        format!("{name}: {file} is kept: it is the key of the cluster {owner}, which uses the same directory")
+        format!("{file} is kept: it is the key of the cluster {owner}, which uses the same directory")
     });
     let unplaced = network::place(inventory, node, facts).err().filter(|_| node.master).map(|why| {
         format!(
-            "{name}: the workers accept the cluster's key from any address, because that of the master is not known \
+            "the workers accept the cluster's key from any address, because that of the master is not known \
              ({why}): set `address` for it"
         )
     });

@@ -3,7 +3,7 @@
 use super::directory::{Desired, Keys, warnings};
 use super::pair::{Keyring, our_keys};
 use super::public::{PublicKey, describe};
-use super::{AUTHORIZED_KEYS, KNOWN_HOSTS, text};
+use super::{AUTHORIZED_KEYS, KNOWN_HOSTS, WrongMode, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::text::nodeset;
@@ -37,8 +37,8 @@ pub struct NodeKeys {
     pub fingerprint: Option<String>,
     /// How many more of the cluster's keys it accepts.
     pub further: usize,
-    /// Files and directories with a wrong owner or mode, with both.
-    pub modes: Vec<String>,
+    /// Files and directories with a wrong owner or mode.
+    pub modes: Vec<WrongMode>,
     /// Whether it accepts exactly the master's key, with the right restrictions; null if the master was not observed.
     pub agreed: Option<bool>,
     /// Whether every node pins the host key that this one has.
@@ -92,7 +92,8 @@ pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> KeyReport {
         let faults = [
             master.and_then(pair_fault),
             list(&unexpected).map(|keys| format!("{name} has a private key that {why}: {keys}")),
-            list(&changes.repairs).map(|files| format!("wrong mode or owner on {name}: {files}")),
+            list(&changes.repairs.iter().map(ToString::to_string).collect::<Vec<_>>())
+                .map(|files| format!("wrong mode or owner on {name}: {files}")),
             disagreement.map(|how| format!("{name} {how}")),
             unpinned.clone(),
             desired.pins_others(facts).then(|| format!("{name} still pins nodes that the inventory does not have")),

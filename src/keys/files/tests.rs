@@ -125,7 +125,7 @@ fn without_the_masters_address_the_key_is_not_tied_to_any() {
     assert_eq!(text(&nodes[1], AUTHORIZED_KEYS), format!("restrict {NEW}\n"));
     // which is a warning, and not a fault that a push repairs
     assert_eq!(faults(&inventory, &nodes), [""; 0]);
-    let words = "node1: the workers accept the cluster's key from any address, because that of the master is not known \
+    let words = "the workers accept the cluster's key from any address, because that of the master is not known \
                  (the address at which ssh reached the node is unknown): set `address` for it";
     let report = report(&inventory, &observed(&inventory, &nodes));
     assert_eq!(report.rows.into_iter().map(|row| row.warnings).collect::<Vec<_>>(), [vec![words.to_owned()], vec![]]);
@@ -153,7 +153,7 @@ fn another_clusters_key_in_a_shared_directory_stays() {
         assert_eq!(faults(&inventory, &nodes), [""; 0], "{state:?}");
         assert_eq!(
             warnings(&inventory, &inventory.nodes[1], &nodes[1]),
-            ["node2: id_ed25519 is kept: it is the key of the cluster other, which uses the same directory"]
+            ["id_ed25519 is kept: it is the key of the cluster other, which uses the same directory"]
         );
         let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
         assert!(push(&inventory, &mut nodes, keys).iter().all(Changes::is_empty), "{state:?}");

@@ -152,13 +152,13 @@ fn a_worker_in_any_state_can_be_brought_up() {
     let Inventory { mut cluster, .. } = Inventory::local("here", "image");
     cluster.name = "lab".into();
     let states = [
-        (ContainerState::Running, "unchanged", "up"),
-        (ContainerState::Exited, "start hworker again (stopped)", "stopped"),
-        (ContainerState::Paused, "unpause hworker", "paused"),
-        (ContainerState::Created, "recreate hworker (never started)", "differs"),
-        (ContainerState::Restarting, "recreate hworker (restarting)", "differs"),
-        (ContainerState::Removing, "recreate hworker (half removed)", "differs"),
-        (ContainerState::Dead, "recreate hworker (dead)", "differs"),
+        (ContainerState::Running, "unchanged", WorkerStatus::Up),
+        (ContainerState::Exited, "start hworker again (stopped)", WorkerStatus::Stopped),
+        (ContainerState::Paused, "unpause hworker", WorkerStatus::Paused),
+        (ContainerState::Created, "recreate hworker (never started)", WorkerStatus::Differs),
+        (ContainerState::Restarting, "recreate hworker (restarting)", WorkerStatus::Differs),
+        (ContainerState::Removing, "recreate hworker (half removed)", WorkerStatus::Differs),
+        (ContainerState::Dead, "recreate hworker (dead)", WorkerStatus::Differs),
     ];
     for (state, steps, status) in states {
         let there = [summary(&want, "img", state)];
@@ -171,17 +171,23 @@ fn a_worker_in_any_state_can_be_brought_up() {
         [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), reasons: vec!["its job has ended".into()] }];
     assert_eq!(
         worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], Some(&concurrent)),
-        ("up", vec![])
+        (WorkerStatus::Up, vec![])
     );
-    assert_eq!(worker_status(&cluster, &[], None), ("none", vec![]));
+    assert_eq!(worker_status(&cluster, &[], None), (WorkerStatus::None, vec![]));
     // without an image or a place nothing is planned
-    assert_eq!(worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
-    assert_eq!(worker_status(&cluster, &[summary(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
+    assert_eq!(
+        worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], None),
+        (WorkerStatus::Differs, vec![])
+    );
+    assert_eq!(
+        worker_status(&cluster, &[summary(&want, "img", ContainerState::Exited)], None),
+        (WorkerStatus::Stopped, vec![])
+    );
     let other = [summary(&desired(22, true, None), "img", ContainerState::Exited)];
     let operations = worker(&want, "img", &other).unwrap();
-    assert_eq!(worker_status(&cluster, &other, Some(&operations)), ("differs", vec!["port".to_owned()]));
+    assert_eq!(worker_status(&cluster, &other, Some(&operations)), (WorkerStatus::Differs, vec!["port".to_owned()]));
     cluster.name = "another".into();
-    assert_eq!(worker_status(&cluster, &other, None).0, "foreign");
+    assert_eq!(worker_status(&cluster, &other, None).0, WorkerStatus::Foreign);
 }
 
 #[test]
