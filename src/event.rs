@@ -1,10 +1,18 @@
 //! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects the two.
 
+mod message;
+mod phase;
+
+pub use message::Message;
+pub use phase::Phase;
+
 use crate::error::NodeError;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::State;
+use crate::model::restart::Restart;
+use crate::text::units::{count, human};
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
@@ -66,13 +74,57 @@ pub enum Stream {
     Stderr,
 }
 
-/// A line of `train`, `run`, `attach` and `logs`, except the last.
-// the variants without `skip` are the lines of --json; docs/json.md is generated from their comments
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(tag = "event", rename_all = "lowercase")]
-#[schemars(rename = "Line")]
+/// What was done on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Completion {
+    /// The project was compared, and what differed was uploaded.
+    Uploaded {
+        /// The number of files that were sent.
+        files: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// The number of files that were removed.
+        removed: usize,
+    },
+    /// Outputs of a job were fetched.
+    Fetched {
+        /// The number of files.
+        files: usize,
+    },
+    /// Something else, e.g. `has IMAGE`.
+    Text(String),
+}
+
+impl fmt::Display for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Completion::Uploaded { files: 0, removed: 0, .. } => f.write_str("project unchanged"),
+            Completion::Uploaded { files, bytes, removed } => {
+                write!(f, "uploaded {}, {}", count(*files, "file"), human(*bytes))?;
+                if *removed > 0 { write!(f, "; removed {}", count(*removed, "file")) } else { Ok(()) }
+            }
+            Completion::Fetched { files } => write!(f, "fetched {}", count(*files, "file")),
+            Completion::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<String> for Completion {
+    fn from(text: String) -> Completion {
+        Completion::Text(text)
+    }
+}
+
+impl From<&str> for Completion {
+    fn from(text: &str) -> Completion {
+        Completion::Text(text.to_owned())
+    }
+}
+
+/// What happens in a command. Renderers format it; the lines of `--json` are [`Line`](crate::render::json::Line)s.
+#[derive(Debug)]
 pub enum Event {
-    /// A line of a rank.
+    /// A rank has written a line.
     Output {
         /// The rank.
         rank: u32,
@@ -80,9 +132,7 @@ pub enum Event {
         node: String,
         /// The stream.
         stream: Stream,
-        /// The line; bytes that are not UTF-8 are replaced by U+FFFD.
-        #[serde(serialize_with = "lossy")]
-        #[schemars(with = "String")]
+        /// The line, without its newline.
         line: Vec<u8>,
     },
     /// The state of the job has changed.
@@ -93,56 +143,52 @@ pub enum Event {
         state: State,
     },
     /// A node is ready.
-    #[serde(rename = "node")]
     Done {
         /// The node.
         node: String,
         /// What was done.
-        #[serde(rename = "done")]
-        what: String,
+        what: Completion,
     },
     /// A node has failed. The error is reported again at the end.
-    #[serde(rename = "node")]
     Failed {
         /// The node.
         node: String,
         /// What failed.
         error: NodeError,
     },
-    /// The job is restarted (`--restarts`); `jobs` has the result of each attempt.
+    /// The job is restarted.
     Restart {
-        /// The reason, as text.
-        text: String,
+        /// When, in seconds since the epoch, if that is not now.
+        time: Option<f64>,
+        /// Why, and how it continues.
+        restart: Restart,
     },
     /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that they wait.
     Idle {
-        /// These ranks.
+        /// These ranks; at least one.
         ranks: Vec<IdleRank>,
-        /// The same as text.
-        text: String,
+        /// The job's id, as long as it runs.
+        job: Option<String>,
+        /// When that is reported, in seconds since the epoch.
+        time: f64,
     },
     /// Ranks make progress again.
     Resumed {
-        /// These ranks, with what they did before.
+        /// These ranks, with what they did before; at least one.
         ranks: Vec<IdleRank>,
         /// The seconds without progress, of the one that waited the longest.
         seconds: u64,
-        /// The same as text.
-        text: String,
     },
-    /// A line of the launcher, with `-vv` only.
+    /// The launcher has written a line.
     Launcher {
         /// The line.
         line: String,
     },
     /// The selected nodes in the inventory's order.
-    #[serde(skip)]
     Nodes(Vec<String>),
-    /// A phase of the command begins, e.g. `comparing`.
-    #[serde(skip)]
-    Phase(String),
+    /// A phase of the command begins.
+    Phase(Phase),
     /// A node begins a step; several may be in progress on one node.
-    #[serde(skip)]
     StepStarted {
         /// The node.
         node: String,
@@ -150,7 +196,6 @@ pub enum Event {
         step: Step,
     },
     /// A step has ended, successfully or not.
-    #[serde(skip)]
     StepEnded {
         /// The node.
         node: String,
@@ -158,7 +203,6 @@ pub enum Event {
         step: Step,
     },
     /// The progress of a transfer.
-    #[serde(skip)]
     Transfer {
         /// The node.
         node: String,
@@ -172,13 +216,10 @@ pub enum Event {
         rate: u64,
     },
     /// A message that is no warning.
-    #[serde(skip)]
-    Note(String),
+    Note(Message),
     /// A warning.
-    #[serde(skip)]
-    Warning(String),
+    Warning(Message),
     /// The terminal is needed for a question; see [`Events::suspend`].
-    #[serde(skip)]
     Suspend {
         /// Where to report that the rows are cleared.
         cleared: oneshot::Sender<()>,
@@ -192,10 +233,6 @@ impl Event {
     pub fn failed(error: NodeError) -> Event {
         Event::Failed { node: error.node.clone(), error }
     }
-}
-
-fn lossy<S: Serializer>(line: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&String::from_utf8_lossy(line))
 }
 
 /// Number of pending events above which readers of node output pause.
@@ -304,12 +341,12 @@ impl Events {
     }
 
     /// Sends [`Event::Phase`].
-    pub fn phase(&self, name: impl Into<String>) {
-        self.send(Event::Phase(name.into()));
+    pub fn phase(&self, phase: Phase) {
+        self.send(Event::Phase(phase));
     }
 
     /// Sends [`Event::Done`].
-    pub fn done(&self, node: &str, what: impl Into<String>) {
+    pub fn done(&self, node: &str, what: impl Into<Completion>) {
         self.send(Event::Done { node: node.into(), what: what.into() });
     }
 
@@ -327,13 +364,13 @@ impl Events {
     }
 
     /// Sends [`Event::Warning`].
-    pub fn warn(&self, warning: impl fmt::Display) {
-        self.send(Event::Warning(warning.to_string()));
+    pub fn warn(&self, message: impl Into<Message>) {
+        self.send(Event::Warning(message.into()));
     }
 
     /// Sends [`Event::Note`].
-    pub fn note(&self, text: impl Into<String>) {
-        self.send(Event::Note(text.into()));
+    pub fn note(&self, message: impl Into<Message>) {
+        self.send(Event::Note(message.into()));
     }
 }
 

@@ -8,11 +8,10 @@ mod program;
 use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, evidence, schedule};
 use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::running_worker;
-use crate::text::units::count;
 pub use past::Past;
 use program::{Program, Request};
 use std::hash::{BuildHasher, RandomState};
@@ -67,11 +66,11 @@ pub async fn measure(
         // each round may take its time and be repeated, and a program that is left behind ends after that
         rounds: u32::try_from(rounds.len() * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
     };
-    events.phase("starting the measurement in the workers");
+    events.phase(Phase::StartingMeasurement);
     let started = for_each_node(places, async |place: Place<'_>| Program::start(&request, &place, events).await);
     let mut programs = all(events, started.await)?;
 
-    events.phase("measuring processors");
+    events.phase(Phase::MeasuringProcessors);
     let shown = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
         let _step = events.begin(program.name(), Step::read("measuring its processor"));
         program.evidence().await
@@ -82,7 +81,7 @@ pub async fn measure(
         measure_busy(&mut programs, &mut measured.nodes, events).await;
     }
     for (index, round) in rounds.iter().enumerate() {
-        events.phase(format!("measuring connections, round {} of {}", index + 1, rounds.len()));
+        events.phase(Phase::MeasuringConnections { round: index + 1, rounds: rounds.len() });
         measured.directions.extend(measure_round(&mut programs, round, &measured.nodes, events).await);
     }
     for _ in 0..blame::AGAIN {
@@ -90,7 +89,7 @@ pub async fn measure(
         if suspects.is_empty() {
             break;
         }
-        events.phase(format!("measuring {} again", count(suspects.len(), "connection")));
+        events.phase(Phase::MeasuringAgain { connections: suspects.len() });
         for round in schedule::again(&suspects) {
             measured.directions.extend(measure_round(&mut programs, &round, &measured.nodes, events).await);
         }

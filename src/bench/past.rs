@@ -2,7 +2,7 @@
 
 use crate::checks::bench::past::{self, LARGEST, Sent, Unreadable};
 use crate::cluster::nodes::{ObservedNode, for_each_node};
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::transport::node::Script;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Past {
                 .with("cluster", &cluster.name)
                 // one more than there may be
                 .with("most", &(LARGEST + 2).to_string());
-            let unknown = |why: &str| events.note(format!("{}: no earlier benchmarks: {why}", node.name()));
+            let unknown = |why: &str| events.note(Message::of(node.name(), format!("no earlier benchmarks: {why}")));
             let text = match node.member.transport.script(&script, "read its earlier benchmarks").await {
                 Ok(text) => text,
                 Err(error) => {

@@ -7,7 +7,7 @@ use super::output::{DataEntry, DataPushNode, DataRmNode, DataStatusNode, NodeEnt
 use crate::cli::{DataPush, DataRm};
 use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, NodeError, Verdict};
-use crate::event::Step;
+use crate::event::{Phase, Step};
 use crate::inventory::NAME;
 use crate::job::capacity::check_unallocated;
 use crate::paths::DATA;
@@ -31,7 +31,7 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     let name = &name_of(options.name.as_deref(), &root)?;
     check_mounts(target)?;
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
-    events.phase("reading");
+    events.phase(Phase::Reading);
     let data = &cancellation.run(read(root, options.name.is_some())).await?;
     data.notes(name).into_iter().for_each(|note| events.note(note));
     let nodes = context.observe_each(context.lock_each(nodes).await?).await?;

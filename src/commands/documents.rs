@@ -20,7 +20,7 @@ use crate::cluster::exec::CommandOutput;
 use crate::cluster::nodes::NodeResults;
 use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
-use crate::event::{Event, Stream};
+use crate::event::{Completion, Event, Stream};
 use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::fetch::FetchReport;
@@ -28,7 +28,7 @@ use crate::job::in_worker::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
-use crate::job::restart::{Change, Departure, Membership, Ranks};
+use crate::job::restart::{Change, Departure, Membership, Ranks, Restart};
 use crate::keys::files::{Changes, KeyFault, KeyReport, NodeKeys, PublicKey, Put, WrongMode};
 use crate::keys::push::{GenerateResult, PushResult, RotationResult};
 use crate::keys::reachability::{AbsentNode, Login, Matrix};
@@ -40,6 +40,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
+use crate::render::json::Line;
 use crate::runtime::Image;
 use crate::secret::Secret;
 use crate::sync::data::DataOnNode;
@@ -395,22 +396,44 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
 #[expect(clippy::too_many_lines, reason = "one example of each document of a job, with all fields")]
 fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&event);
+    let line = |event: Event| output::value(&Line::of(&event).expect("a line"));
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
-    all.push(("train-node", line(Event::Done { node: "node1".into(), what: "uploaded 3 files, 12.0 KiB".into() })));
+    let uploaded = Completion::Uploaded { files: 3, bytes: 12 << 10, removed: 0 };
+    let fetched_two = Completion::Fetched { files: 2 };
+    all.push(("train-node/fetched", line(Event::Done { node: "node1".into(), what: fetched_two })));
+    all.push(("train-node", line(Event::Done { node: "node1".into(), what: uploaded })));
     all.push(("train-node/failed", line(Event::failed(full("node2")))));
     let output =
         Event::Output { rank: 1, node: "node2".into(), stream: Stream::Stdout, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
-    all.push((
-        "train-restart",
-        line(Event::Restart { text: "rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into() }),
-    ));
-    let text =
-        "rank 1 on node1 has made no progress since 12:03 UTC: waiting in flock for a lock on /data/cache".into();
-    all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], text })));
-    let text = "rank 1 on node1 makes progress again, after 31m05s without".into();
-    all.push(("train-resumed", line(Event::Resumed { ranks: vec![idle_rank()], seconds: 1865, text })));
+    let restart = |time, restart| line(Event::Restart { time, restart });
+    let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
+    let root_cause = Some(RootCause { rank: 3, node: "node2".into(), how });
+    let failed = |root_cause, fault: Option<&str>, launcher| Restart::Failed {
+        root_cause,
+        fault: fault.map(str::to_owned),
+        launcher,
+        attempt: 2,
+        attempts: 4,
+        pause: 2,
+    };
+    all.push(("train-restart", restart(None, failed(root_cause, None, Some(137)))));
+    let fault = failed(None, Some("not all ranks started within 60 s"), None);
+    all.push(("train-restart/fault", restart(Some(1_795_262_584.0), fault)));
+    let change = Change {
+        time: 1_795_262_580.0,
+        left: vec![Departure { node: "node2".into(), reason: "no answer".into() }],
+        joined: names(&["node3"]),
+        ranks: 3,
+        wanted: 4,
+        waits: 0,
+    };
+    all.push(("train-restart/membership", restart(None, Restart::Membership { change })));
+    all.push(("train-restart/without", restart(None, Restart::Without { gone: names(&["node2"]), ranks: 2 })));
+    all.push(("train-restart/other", restart(None, Restart::Other { logged: "of another version".into() })));
+    let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);
+    all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], job, time })));
+    all.push(("train-resumed", line(Event::Resumed { ranks: vec![idle_rank()], seconds: 1865 })));
     all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };

@@ -7,7 +7,7 @@ use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::error::Error;
-use crate::event::Events;
+use crate::event::{Events, Message};
 use crate::image::relay::package::SPOOL;
 use crate::image::relay::process;
 use crate::render;
@@ -159,7 +159,7 @@ pub async fn run_until_signalled(
                     "exited without waiting: a step may be half done; run the same command again to continue",
                 ),
                 SignalPolicy::LeaveToJob => {
-                    events.note("exited without waiting; the job may still be running\n  hint: hvdctl jobs");
+                    events.note(Message::from("exited without waiting; the job may still be running").hint("hvdctl jobs"));
                 }
             }
             Err(Error::Signal(number))

@@ -8,7 +8,7 @@ use super::output::{ImageBuild, ImagePruneNode, NodeEntry};
 use crate::cli;
 use crate::cluster::nodes::{Member, NodeResults, ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Phase};
 use crate::image::build::{Build, ProjectDockerfile, remove_containers};
 use crate::image::dockerfile::Dockerfile;
 use crate::image::setup::Setup;
@@ -238,7 +238,7 @@ async fn provide(
     let owner = match found.iter().position(Option::is_some) {
         Some(owner) => owner,
         None => {
-            events.phase(format!("building {}", ensured.image));
+            events.phase(Phase::BuildingImage { image: ensured.image.clone() });
             let env = environment(&first.member.node, &mut ensured.env_files)?;
             build_on(first, recipe, &ensured.image, env, limit, context).await?;
             0

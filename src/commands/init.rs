@@ -7,7 +7,7 @@ use crate::cli::{Global, Init};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::error::{Error, NodeError, Verdict};
-use crate::event::Events;
+use crate::event::{Events, Message};
 use crate::init::ansible;
 use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
@@ -191,10 +191,10 @@ async fn ask(
 fn warn(entries: &[Entry], events: &Events) {
     for entry in entries {
         if let Some(other) = &entry.same_as {
-            events.warn(format!("{}: skipped, because it is the same machine as {other}", entry.name));
+            events.warn(Message::of(&entry.name, format!("skipped, because it is the same machine as {other}")));
         } else if let Some(probe) = entry.probe() {
             for (what, hint) in probe.concerns() {
-                events.warn(format!("{}: {what}\n  hint: {hint}", entry.name));
+                events.warn(Message::of(&entry.name, what).hint(hint));
             }
         }
     }

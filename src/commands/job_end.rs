@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::output::{self, Document, End, JobEnd};
 use crate::error::{Error, Verdict};
-use crate::event::Events;
+use crate::event::{Events, Message};
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{RootCause, State};
 use crate::job::watch::tail;
@@ -44,9 +44,8 @@ pub fn with_verdict(
 fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Result<(), Error> {
     if !job.silent.is_empty() {
         let nodes = nodeset::fold(&job.silent);
-        events.warn(format!(
-            "no answer from {nodes} at the end of the job: ranks may still run there\n  hint: hvdctl doctor --fix"
-        ));
+        let message = format!("no answer from {nodes} at the end of the job: ranks may still run there");
+        events.warn(Message::from(message).hint("hvdctl doctor --fix"));
     }
     if let Some(root_cause) = &job.root_cause {
         events.warn(root_cause_message(job, root_cause, launcher));
@@ -73,7 +72,7 @@ fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Res
 }
 
 /// Formats the root cause with the last lines of that rank, unless these were just shown.
-fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launcher) -> String {
+fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launcher) -> Message {
     let mut text = format!("{root_cause}; job {} failed", job.id);
     if !job.just_shown && !job.last_lines.is_empty() {
         let lines = if job.last_lines.len() == 1 { "line" } else { "lines" };
@@ -81,7 +80,9 @@ fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launc
         let bracket = format!("[{} {}]", root_cause.rank, root_cause.node);
         text.extend(job.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
     }
-    let hint = root_cause.hint(launcher).or_else(|| launcher.hint_on_output(&job.last_lines));
-    text.extend(hint.map(|hint| format!("\n  hint: {hint}")));
-    text
+    let message = Message::from(text);
+    match root_cause.hint(launcher).or_else(|| launcher.hint_on_output(&job.last_lines)) {
+        Some(hint) => message.hint(hint),
+        None => message,
+    }
 }

@@ -21,6 +21,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::Target;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
+use crate::render::json::Line;
 use crate::transport::node::TransportKind;
 use crate::transport::node::scripted::Nodes;
 use crate::transport::privileges::process;
@@ -127,9 +128,8 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     drop(events);
     let (mut err, mut ranks) = (String::new(), String::new());
     while let Ok(event) = receiver.receive(Duration::ZERO) {
-        // those that are no lines of --json cannot be written
-        if let Ok(line) = serde_json::to_string(&event) {
-            documented::hold(&words, &line);
+        if let Some(line) = Line::of(&event) {
+            documented::hold(&words, &serde_json::to_string(&line).unwrap());
         }
         match event {
             Event::Note(text) => err.push_str(&format!("{text}\n")),

@@ -6,6 +6,7 @@ use super::output::{self, Document, DryRun, End};
 use super::{Context, Outcome, job_end, job_start};
 use crate::cli;
 use crate::error::{Error, Verdict};
+use crate::event::Message;
 use crate::job::fetch;
 use crate::job::in_worker::{NodeCores, cores};
 use crate::job::plan::JobPlan;
@@ -106,7 +107,7 @@ async fn launch(
     }
     let ended = job_start::start(&plan, context, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
-            events.note("the outputs were not fetched\n  hint: hvdctl fetch");
+            events.note(Message::from("the outputs were not fetched").hint("hvdctl fetch"));
         }
     })?;
     if running.detach && ended.state == State::Running {
@@ -137,7 +138,8 @@ async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> O
         }
         Err(error) => {
             let directory = quote::readable(&directory.display().to_string());
-            events.warn(format!("cannot fetch the outputs: {error}\n  hint: hvdctl fetch {id} -o {directory}"));
+            let message = Message::from(format!("cannot fetch the outputs: {error}"));
+            events.warn(message.hint(format!("hvdctl fetch {id} -o {directory}")));
             None
         }
     }

@@ -10,7 +10,7 @@ use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::{ObservedNode, all};
 use crate::error::{Error, Verdict};
-use crate::event::Events;
+use crate::event::{Events, Phase};
 use crate::inventory::{Controller, Node};
 use crate::job::plan::JobPlan;
 use crate::job::request::{JobOptions, Program};
@@ -113,7 +113,7 @@ async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error
     let Context { target, events, session, .. } = context;
     // what these rules find explains more than a failed login
     all(events, plan.preflight().failed.into_iter().map(Err::<(), _>).collect())?;
-    events.phase("logging in from worker to worker");
+    events.phase(Phase::LoggingIn);
     let observed: Vec<ObservedNode> = plan.hosts.iter().map(|host| host.observed.clone()).collect();
     session.cancellation.run(logins::check(&target.inventory, &observed, events)).await
 }

@@ -8,7 +8,7 @@ use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, Tar
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
 use crate::job::record::{starting, unreadable};
@@ -90,7 +90,7 @@ impl NodeState {
 /// When the operator's own machine is at fault.
 pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<Examination, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
-    events.phase("observing the nodes");
+    events.phase(Phase::Observing);
     let NodeResults { ok: members, failed } = fleet.members(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).collect();
@@ -106,7 +106,7 @@ pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<
     }
     find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
 
-    events.phase("examining the nodes");
+    events.phase(Phase::Examining);
     let closer = for_each_node(nodes.iter().collect(), async |node| {
         let in_worker = node.worker(inventory).is_some();
         let step = if in_worker { "importing the frameworks in the worker" } else { "examining" };
@@ -212,7 +212,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     if nodes.len() < 2 {
         return Ok(Vec::new());
     }
-    events.phase("testing connections");
+    events.phase(Phase::TestingConnections);
     let workers: Vec<ObservedNode> = nodes.iter().filter_map(NodeState::observed).collect();
     let logins = logins::check(inventory, &workers, events);
     let (logins, (ports, mut found)) = tokio::join!(logins, ports::check(inventory, nodes, events));

@@ -3,7 +3,7 @@
 use super::setup::{Setup, cleaning};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::{Kind, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::node::network;
 use crate::runtime::spec::{ContainerSpec, Role};
@@ -112,9 +112,9 @@ impl Build<'_> {
         let mut step = begin(&what);
         let take = |line: &str| {
             if line.starts_with("# Executing") && line.contains("build trigger") {
-                events.warn(format!(
-                    "{}: the base image has ONBUILD instructions, which get only the files that the Dockerfile itself copies",
-                    observed.name()
+                events.warn(Message::of(
+                    observed.name(),
+                    "the base image has ONBUILD instructions, which get only the files that the Dockerfile itself copies",
                 ));
             }
             last.take(line, self.shows_output.then_some(events));

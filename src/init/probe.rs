@@ -3,7 +3,7 @@
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Target, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Phase, Step};
 use crate::init::draft::Probe;
 use crate::transport::node::{RunAs, Script};
 
@@ -25,7 +25,7 @@ pub async fn all(
     images: &[&str],
     events: &Events,
 ) -> Result<Vec<Result<Probe, NodeError>>, Error> {
-    events.phase("probing");
+    events.phase(Phase::Probing);
     let script = Script::new(PROBE).with("images", &images.join(" "));
     let members = fleet.connect(target, RunAs::Login, events).await?;
     Ok(for_each_node(members, async |member| {

@@ -8,7 +8,7 @@ use super::request::ResourceRequest;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Message};
 use crate::inventory::Cluster;
 use crate::job::record::{Record, UnreadableRecord, open_jobs};
 use crate::launch::placement::{MapBy, Placement, place};
@@ -67,10 +67,10 @@ pub async fn drop_ended_jobs(
     unreadable.retain(|job| !known.contains(job) && !served.contains(job) && !unasked.is_empty());
     for job in &unreadable {
         let unasked = nodeset::fold(&unasked);
-        events.warn(format!(
-            "job {job} counts as running: its record cannot be read, and {unasked} did not answer whether it has a container of it\n  \
-             hint: hvdctl stop {job} ends it"
-        ));
+        let message = format!(
+            "job {job} counts as running: its record cannot be read, and {unasked} did not answer whether it has a container of it"
+        );
+        events.warn(Message::from(message).hint(format!("hvdctl stop {job} ends it")));
     }
     for observed in nodes {
         let is_known = |(job, record): (&str, Result<Record, UnreadableRecord>)| {

@@ -3,7 +3,7 @@
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Cluster;
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
@@ -11,7 +11,6 @@ use crate::sync::NodeProject;
 use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
-use crate::text::units::count;
 use anyhow::Context as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,7 +68,7 @@ pub async fn fetch(
     };
     let members = jobs.nodes_of(job)?.members;
     let mut failed = not_asked(jobs, job, &members);
-    events.phase("comparing");
+    events.phase(Phase::Comparing);
     let (outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);
     let items = plan(&outputs)
@@ -78,7 +77,7 @@ pub async fn fetch(
     if !force {
         check_conflicts(&existing, directory)?;
     }
-    events.phase("fetching");
+    events.phase(Phase::Fetching);
     let (same, wanted): (Vec<_>, Vec<_>) = existing.iter().partition(|(_, existing)| *existing == Existing::Identical);
     same.iter().try_for_each(|(item, _)| into.record(item))?;
     let wanted = wanted.into_iter().map(|(item, _)| item.clone()).collect();
@@ -172,7 +171,7 @@ async fn download_all(
         for_each_node(work.collect(), async |(member, directory, items): (&Member, String, Vec<Download>)| {
             let (placed, errors) = download(&member.transport, &directory, items, into, events).await;
             if errors.is_empty() {
-                events.done(&member.node.name, format!("fetched {}", count(placed.len(), "file")));
+                events.done(&member.node.name, Completion::Fetched { files: placed.len() });
             }
             errors.iter().for_each(|error| events.failed(error));
             (placed, errors)

@@ -4,7 +4,7 @@ use super::frames::{Frame, Kind, Parser};
 use super::node_log::{NodeLog, PIECE};
 use crate::cluster::nodes::{all, for_each_node, now};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Events, Message};
 use crate::text::units::human;
 use crate::transport::node::Process;
 use futures_util::StreamExt as _;
@@ -144,7 +144,7 @@ impl<'a> Follow<'a> {
     }
 
     fn warn(&self, i: usize, warning: &str) {
-        self.events.send(Event::Warning(format!("{}: {warning}", self.logs[i].log.node())));
+        self.events.warn(Message::of(self.logs[i].log.node(), warning));
     }
 
     fn push(&mut self, i: usize, bytes: &[u8], take: &mut impl FnMut(&str, f64, Frame)) {

@@ -4,8 +4,7 @@
 //! and records how each rank ended, so that the launcher's own output and exit code (always 1 under Gloo) need not be trusted.
 
 use super::record::HungRank;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+pub use crate::model::root_cause::Idle;
 
 /// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,18 +49,6 @@ pub enum Kind {
     Restart(String),
     /// The job supervisor has recorded the result and is about to exit.
     Over,
-}
-
-/// What a rank without progress does, as its supervisor observes it from outside (`activity.py`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Idle {
-    /// Its own threads sleep.
-    Blocked,
-    /// The kernel keeps it waiting, for a file system or a device (state D).
-    Kernel,
-    /// It waits for other ranks in a collective operation.
-    Waiting,
 }
 
 /// One frame.

@@ -11,7 +11,7 @@ use super::record::{Record, open_records, stored};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::nodes::{self, ObservedNode, engine, for_each_node};
 use crate::error::{Error, Kind, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Message, Phase};
 use crate::inventory::Inventory;
 use crate::launch::description::LaunchHost;
 use crate::launch::env_file::{self, EnvFiles};
@@ -67,11 +67,11 @@ pub async fn add_nodes(
         let id = &extension.record.id;
         if let Some(image) = &extension.own_image {
             let names: Vec<&str> = extension.added.iter().map(|(node, _)| node.name()).collect();
-            events.note(format!(
-                "{} cannot join job {id}, which has an image of its own ({image})\n  hint: to use all nodes, hvdctl stop {id} and start it \
-                 again; it continues from its checkpoint if it writes any",
-                nodeset::fold(&names)
-            ));
+            let names = nodeset::fold(&names);
+            let message = format!("{names} cannot join job {id}, which has an image of its own ({image})");
+            events.note(Message::from(message).hint(format!(
+                "to use all nodes, hvdctl stop {id} and start it again; it continues from its checkpoint if it writes any"
+            )));
             continue;
         }
         if dry_run {
@@ -82,7 +82,7 @@ pub async fn add_nodes(
         if cancellation.check().is_err() {
             return;
         }
-        events.phase(format!("adding nodes to job {id}"));
+        events.phase(Phase::AddingNodes { job: id.clone() });
         match extension.carry_out(events).await {
             Ok(joined) => joined.iter().for_each(|node| events.note(format!("{node} joins job {id}"))),
             Err(error) => extension.warn(error, events),

@@ -7,18 +7,20 @@ use super::manage::JobList;
 use super::monitor::Monitor;
 use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
 use super::record::lost_output;
-use super::restart::Restart;
+use super::restart;
 use super::waits::Waits;
 use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Stream};
-use crate::text::units::stamp;
+use crate::event::{Event, Events, Message, Stream};
 use futures_util::future::join_all;
 use regex::bytes::Regex;
 use std::collections::VecDeque;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
+
+/// The next step where the disk of a node was full.
+pub(super) const PRUNE: &str = "hvdctl jobs prune removes old logs";
 
 /// Number of bytes that are read first from the end of a log for `--tail`. If they contain too few lines, eight times
 /// as many are read.
@@ -76,7 +78,7 @@ pub async fn logs(
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     if let Some(lost) = lost_output(&job.lost) {
-        events.send(Event::Warning(format!("{lost}\n  hint: hvdctl jobs prune removes old logs")));
+        events.warn(Message::from(lost).hint(PRUNE));
     }
     if !wanted.follow || job.is_over() {
         return Ok(monitor);
@@ -203,9 +205,9 @@ impl LogView<'_> {
         }
         self.waits.record(node, &frame, frame.time, frame.time);
         match frame.kind {
-            Kind::Restart(event) => {
-                let text = format!("{}: {}", stamp(frame.time), Restart::message(&event));
-                self.events.send(Event::Restart { text });
+            Kind::Restart(logged) => {
+                let (time, restart) = (Some(frame.time), restart::read(&logged));
+                self.events.send(Event::Restart { time, restart });
             }
             _ => report_output(node, frame, self.events),
         }
@@ -274,12 +276,13 @@ mod tests {
         let shown: Vec<String> = std::iter::from_fn(|| receiver.receive(std::time::Duration::ZERO).ok())
             .map(|event| match event {
                 Event::Output { line, .. } => String::from_utf8(line).unwrap(),
-                Event::Idle { text, .. } => text,
+                Event::Idle { ranks, job: None, .. } => {
+                    format!("idle {:?}", ranks.iter().map(|idle| idle.rank).collect::<Vec<_>>())
+                }
                 other => panic!("{other:?}"),
             })
             .collect();
-        let idle = "ranks 0-1 on node1 have made no progress since 1970-01-01 00:00 UTC: sleeping";
-        assert_eq!(shown, ["a", idle, "b"]);
+        assert_eq!(shown, ["a", "idle [0, 1]", "b"]);
     }
 
     #[tokio::test]

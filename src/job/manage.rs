@@ -6,7 +6,7 @@ use super::record::{JobResult, State};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, now};
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
@@ -143,7 +143,7 @@ impl JobList<'_> {
 /// When the node of the launcher does not answer, or not in time.
 pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(State, Vec<String>), Error> {
     let nodes = list.nodes_of(job)?;
-    events.phase(format!("stopping the job {}", job.id));
+    events.phase(Phase::StoppingJob { job: job.id.clone() });
     let (engine, container) = nodes.launcher().await?;
     stop_supervisor(list.cluster, &engine, &container).await?;
     let mut silent = nodes.clean_up(events).await;

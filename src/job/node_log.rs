@@ -4,7 +4,7 @@ use super::cleanup::JobNodes;
 use super::frames::{Frame, Parser};
 use crate::cluster::nodes::{Member, all, for_each_node, now};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Events, Message};
 use crate::text::units::human;
 use crate::transport::node::{Process, Script};
 use std::io;
@@ -60,7 +60,7 @@ pub(super) async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Eve
 pub(super) fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
     for (log, extent) in logs.iter().zip(extents).filter(|(_, extent)| extent.start > 0) {
         let gone = human(extent.start);
-        events.send(Event::Warning(format!("{}: the first {gone} of its log were discarded (--log-max)", log.node())));
+        events.warn(Message::of(log.node(), format!("the first {gone} of its log were discarded (--log-max)")));
     }
 }
 

@@ -4,7 +4,7 @@ use super::capacity::allocations;
 use super::plan::{HostAssignment, JobPlan};
 use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, Kind, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::facts::Facts;
 use crate::node::names::HostNames;
@@ -13,7 +13,6 @@ use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
 use crate::sync::upload::{Project, Uploaded, Workspace};
-use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan::{interrupted_builds, orphaned_shells};
 use anyhow::Context as _;
@@ -40,13 +39,13 @@ type Placed = (Option<Workspace>, Option<Uploaded>);
 pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspaces, Error> {
     let hosts = plan.hosts.iter().map(|host| (&host.observed, Some(host)));
     let nodes: Vec<Host<'_>> = hosts.chain(plan.others.iter().map(|observed| (observed, None))).collect();
-    events.phase("preparing");
+    events.phase(Phase::Preparing);
     let uploads = Uploads { plan, events, created: Mutex::default() };
     let placed = uploads.to_all(&nodes).await?;
     let placed = nodes.into_iter().zip(placed).collect();
     let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
         start_container(plan, host, place.as_ref(), events).await?;
-        events.done(host.0.name(), summarize(uploaded.as_ref()));
+        events.done(host.0.name(), completion(uploaded.as_ref()));
         Ok(place.map(|place| (host.0.name().to_owned(), place)))
     };
     Ok(all(events, for_each_node(placed, started).await)?.into_iter().flatten().collect())
@@ -177,14 +176,12 @@ async fn start_container(
     Ok(())
 }
 
-/// Formats what an upload did.
-fn summarize(uploaded: Option<&Uploaded>) -> String {
+/// Returns what an upload did; a program in the image has none.
+fn completion(uploaded: Option<&Uploaded>) -> Completion {
     match uploaded {
         None => "ready".into(),
-        Some(Uploaded { sent: 0, removed: 0, .. }) => "project unchanged".into(),
-        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", count(*sent, "file"), human(*bytes)),
         Some(Uploaded { sent, bytes, removed }) => {
-            format!("uploaded {}, {}; removed {}", count(*sent, "file"), human(*bytes), count(*removed, "file"))
+            Completion::Uploaded { files: *sent, bytes: *bytes, removed: *removed }
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Phase};
 use crate::job::frames::Frame;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -20,7 +20,6 @@ use crate::job::record::{JobResult, State};
 use crate::launch;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
-use crate::text::units::count;
 use std::time::SystemTime;
 use tokio::sync::watch::Receiver;
 
@@ -74,7 +73,7 @@ async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follo
     let workspaces = prepare(plan, events).await?;
     let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.len()], events).await?;
     let ranks = plan.placement.ranks();
-    events.phase(format!("starting {}", count(ranks as usize, "rank")));
+    events.phase(Phase::StartingRanks { ranks });
     check_workspaces(plan, &workspaces, events).await?;
     Ok((follow, workspaces))
 }

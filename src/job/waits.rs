@@ -3,10 +3,8 @@
 
 use super::frames::{Frame, Kind};
 use crate::event::Event;
-use crate::model::idle_rank::{IdleRank, descriptions, since, with_nodes};
-use crate::text::units::span;
+use crate::model::idle_rank::IdleRank;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// Seconds for which reports are collected at least.
 const SHORTEST: f64 = 1.0;
@@ -73,36 +71,13 @@ impl Waits {
         let idle: Vec<IdleRank> = self.waiting.values_mut().filter_map(new).collect();
         let mut events = Vec::new();
         if let Some(seconds) = times.into_iter().max() {
-            let text = resumption(&resumed, seconds);
-            events.push(Event::Resumed { ranks: resumed, seconds, text });
+            events.push(Event::Resumed { ranks: resumed, seconds });
         }
-        if let Some(text) = warning(&idle, job, now) {
-            events.push(Event::Idle { ranks: idle, text });
+        if !idle.is_empty() {
+            events.push(Event::Idle { ranks: idle, job: job.map(str::to_owned), time: now });
         }
         events
     }
-}
-
-/// Formats the warning about ranks that make no progress; `None` without ranks.
-fn warning(idle: &[IdleRank], job: Option<&str>, now: f64) -> Option<String> {
-    let (named, since, what) = (with_nodes(idle), since(idle, now)?, descriptions(idle));
-    let has = if idle.len() == 1 { "has" } else { "have" };
-    let does = match &what[..] {
-        [_] => format!(" {}", idle.first()?.does),
-        _ => what.iter().map(|text| format!("\n    {text}")).collect(),
-    };
-    let hint = job.map_or_else(String::new, |job| {
-        format!(
-            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; one that is started with --stall-timeout ends by itself"
-        )
-    });
-    Some(format!("{named} {has} made no progress {since}:{does}{hint}"))
-}
-
-/// Formats the message about ranks that make progress again.
-fn resumption(resumed: &[IdleRank], seconds: u64) -> String {
-    let makes = if resumed.len() == 1 { "makes" } else { "make" };
-    format!("{} {makes} progress again, after {} without", with_nodes(resumed), span(Duration::from_secs(seconds)))
 }
 
 #[cfg(test)]
@@ -122,13 +97,18 @@ mod tests {
         Kind::Waits { seconds, does: does.into() }
     }
 
-    fn texts(waits: &mut Waits, at: f64) -> Vec<String> {
-        let text = |event| match event {
-            Event::Idle { text, .. } => text.split_once("\n  hint: if the wait is not intended").unwrap().0.to_owned(),
-            Event::Resumed { text, .. } => text,
+    /// The events that are due, in short: `idle 0,1 since 100` or `resumed 0,1 after 195`, since in seconds after the start.
+    fn reported(waits: &mut Waits, at: f64) -> Vec<String> {
+        let ranks = |ranks: &[IdleRank]| ranks.iter().map(|idle| idle.rank.to_string()).collect::<Vec<_>>().join(",");
+        let short = |event| match event {
+            Event::Idle { ranks: idle, job, time } => {
+                assert_eq!((job.as_deref(), time), (Some("j1"), START + at));
+                format!("idle {} since {}", ranks(&idle), idle[0].since - START)
+            }
+            Event::Resumed { ranks: resumed, seconds } => format!("resumed {} after {seconds}", ranks(&resumed)),
             other => panic!("{other:?}"),
         };
-        waits.take(Some("j1"), START + at).into_iter().map(text).collect()
+        waits.take(Some("j1"), START + at).into_iter().map(short).collect()
     }
 
     #[test]
@@ -136,39 +116,29 @@ mod tests {
         let mut waits = Waits::default();
         record(&mut waits, 3, 100.0, waiting(100, "sleeping in clock_nanosleep"));
         assert_eq!(waits.due(), Some(START + 102.0));
-        let said = texts(&mut waits, 102.0);
-        assert_eq!(said, ["rank 3 on node2 has made no progress since 12:03 UTC: sleeping in clock_nanosleep"]);
-        assert_eq!((waits.due(), texts(&mut waits, 103.0)), (None, Vec::new()));
+        assert_eq!(reported(&mut waits, 102.0), ["idle 3 since 0"]);
+        assert_eq!((waits.due(), reported(&mut waits, 103.0)), (None, Vec::new()));
         record(&mut waits, 3, 200.0, Kind::Resumed(195));
-        assert_eq!(texts(&mut waits, 202.0), ["rank 3 on node2 makes progress again, after 3m15s without"]);
+        assert_eq!(reported(&mut waits, 202.0), ["resumed 3 after 195"]);
         // again, and the rank ends meanwhile
         record(&mut waits, 3, 400.0, waiting(100, "sleeping"));
-        assert_eq!(texts(&mut waits, 402.0).len(), 1);
+        assert_eq!(reported(&mut waits, 402.0), ["idle 3 since 300"]);
         record(&mut waits, 3, 410.0, Kind::Exited { code: 0, signal: None, asked: false, oom: false });
         record(&mut waits, 3, 411.0, Kind::Resumed(111));
-        assert_eq!((waits.due(), texts(&mut waits, 412.0)), (None, Vec::new()));
+        assert_eq!((waits.due(), reported(&mut waits, 412.0)), (None, Vec::new()));
     }
 
     #[test]
-    fn ranks_that_wait_together_are_one_message() {
+    fn ranks_that_wait_together_are_one_event() {
         let mut waits = Waits::default();
         for rank in (0..8).rev() {
-            let does =
-                if rank == 5 { "sleeping in clock_nanosleep" } else { "waiting in futex for a lock or another thread" };
-            record(&mut waits, rank, 1800.0 + f64::from(rank), waiting(1800, does));
+            record(&mut waits, rank, 1800.0 + f64::from(rank), waiting(1800, "sleeping"));
         }
         assert_eq!(waits.due(), Some(START + 1843.0));
-        let said = texts(&mut waits, 1843.0);
-        let expected = "ranks 0-7 on node[1-4] have made no progress since 12:03 UTC:
-    rank 5 on node3: sleeping in clock_nanosleep
-    ranks 0-4,6-7 on node[1-4]: waiting in futex for a lock or another thread";
-        assert_eq!(said, [expected]);
+        assert_eq!(reported(&mut waits, 1843.0), ["idle 0,1,2,3,4,5,6,7 since 0"]);
         record(&mut waits, 8, 1900.0, waiting(1800, "sleeping"));
         (0..8).for_each(|rank| record(&mut waits, rank, 1901.0, Kind::Resumed(1901 - u64::from(rank))));
-        let said = texts(&mut waits, 1937.0);
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert_eq!(said[0], "ranks 0-7 on node[1-4] make progress again, after 31m41s without");
-        assert!(said[1].starts_with("rank 8 on node5 has made no progress"), "{said:?}");
+        assert_eq!(reported(&mut waits, 1937.0), ["resumed 0,1,2,3,4,5,6,7 after 1901", "idle 8 since 100"]);
     }
 
     #[test]
@@ -183,8 +153,9 @@ mod tests {
         assert_eq!(read(0, 1800.0, waiting(1800, "sleeping")), Some(START + 9001.0), "its end may follow");
         read(0, 2000.0, Kind::Resumed(2000));
         read(1, 2000.0, waiting(1800, "sleeping"));
-        let event = waits.take(None, START + 9001.0).pop();
-        let Some(Event::Idle { text, .. }) = event else { panic!("{event:?}") };
-        assert_eq!(text, "rank 1 on node1 has made no progress since 12:06 UTC: sleeping", "no hint for an ended job");
+        let events = waits.take(None, START + 9001.0);
+        let [Event::Idle { ranks, job: None, .. }] = &events[..] else { panic!("{events:?}") };
+        let idle = IdleRank { rank: 1, node: "node1".into(), since: START + 200.0, does: "sleeping".into() };
+        assert_eq!(ranks[..], [idle]);
     }
 }

@@ -4,17 +4,17 @@
 use super::cleanup::{JobNodes, stop_limit, unrecorded};
 use super::follow::{Follow, at, instant};
 use super::frames::{Frame, Kind};
-use super::logs::report_output;
+use super::logs::{PRUNE, report_output};
 use super::monitor::Monitor;
 use super::outcome::{JobOutcome, with_observed};
 use super::record::{JobResult, lost_output};
 use super::request::WatchOptions;
-use super::restart::Restart;
+use super::restart;
 use super::supervision::{Action, End, Input, Supervision};
 use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
 use crate::runtime::Runtime;
@@ -117,7 +117,9 @@ impl Watch<'_> {
         match frame.kind {
             Kind::Stdout(_) | Kind::Stderr(_) if self.options.output => report_output(node, frame, self.events),
             Kind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
-            Kind::Restart(event) => self.events.send(Event::Restart { text: Restart::message(&event) }),
+            Kind::Restart(logged) => {
+                self.events.send(Event::Restart { time: None, restart: restart::read(&logged) });
+            }
             Kind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
                 self.events.warn(self.launcher.isolation_warning(seconds));
             }
@@ -152,7 +154,7 @@ impl Watch<'_> {
         let result = self.job.result(&instead).await.map_err(|error| self.disconnected(error))?;
         self.events.send(Event::Job { id: self.job.id.to_owned(), state: result.state() });
         if let Some(lost) = lost_output(&result.lost) {
-            self.events.warn(format!("{lost}\n  hint: hvdctl jobs prune removes old logs"));
+            self.events.warn(Message::from(lost).hint(PRUNE));
         }
         match (end, timed_out) {
             (End::Signal(number), _) => {

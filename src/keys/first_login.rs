@@ -3,7 +3,7 @@
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, Target, unreached};
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::Node;
 use crate::terminal;
 use crate::transport::node::{RunAs, Script};
@@ -50,7 +50,7 @@ pub async fn install(target: &Target, fleet: &Fleet, events: &Events) -> Result<
         match install_key(&control, &node, cluster.connect_timeout, events).await {
             Ok(()) => match log_in(&target.only([node.name.clone()]), fleet).await?.pop() {
                 Some(Err(error)) => failed.push(error.hint(STILL_REFUSED)),
-                _ => events.note(format!("{}: your key is installed", node.name)),
+                _ => events.note(Message::of(&node.name, "your key is installed")),
             },
             Err(error) => failed.push(error),
         }

@@ -8,3 +8,5 @@ pub mod idle_rank;
 pub mod job_state;
 pub mod launcher;
 pub mod lease;
+pub mod restart;
+pub mod root_cause;

@@ -75,7 +75,7 @@ impl Board {
             Event::Nodes(names) => names.iter().for_each(|name| {
                 self.node(name, now);
             }),
-            Event::Phase(name) => self.phase = Some((clean(name), now)),
+            Event::Phase(phase) => self.phase = Some((clean(&phase.to_string()), now)),
             Event::StepStarted { node, step } => {
                 let node = self.node(node, now);
                 node.steps.push(step.clone());
@@ -88,7 +88,7 @@ impl Board {
                 let text = progress(*done, *total, *rate) + &left;
                 self.node(node, now).set(State::Busy, what, Some(Transfer { done: *done, total: *total, text }), now);
             }
-            Event::Done { node, what } => self.node(node, now).set(State::Done, what, None, now),
+            Event::Done { node, what } => self.node(node, now).set(State::Done, &what.to_string(), None, now),
             Event::Failed { node, error } => self.node(node, now).set(State::Failed, &reason(error), None, now),
             _ => {}
         }

@@ -5,14 +5,18 @@
 mod board;
 pub mod colours;
 pub mod heat_map;
+pub mod json;
+mod messages;
 mod plain;
 pub mod plot;
 mod rows;
 pub mod table;
+#[cfg(test)]
+mod tests;
 
 use crate::event::{Event, Receiver, Stream};
 use crate::text::units::human;
-use crate::text::visible::{visible, visible_lines};
+use crate::text::visible::visible_lines;
 use console::style;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -51,29 +55,10 @@ trait Renderer {
     fn finish(&mut self) {}
 }
 
-/// Writes a line per event of a job to standard output. Other commands write only their result, so nothing of them but messages.
-struct Json(Options);
-
-impl Renderer for Json {
-    fn show(&mut self, event: Event, _now: Instant) {
-        match event {
-            Event::Warning(text) => err(&format!("warning: {text}")),
-            Event::Note(text) if !self.0.quiet => err(&text),
-            // events that are not part of a job's record do not serialize
-            event if self.0.streams_output => {
-                if let Ok(line) = serde_json::to_string(&event) {
-                    out(&format!("{line}\n"));
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing else.
 pub fn run(events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
-        Box::new(Json(options))
+        Box::new(json::Json(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet && options.has_rows {
         Box::new(rows::Rows::stderr(options))
     } else {
@@ -148,18 +133,6 @@ fn printable(text: &str) -> Cow<'_, str> {
     if is_raw() { text.into() } else { visible_lines(text).into() }
 }
 
-/// Returns the line of an event that is a message, with colours for standard error.
-fn message(event: &Event) -> Option<String> {
-    match event {
-        Event::Note(text) | Event::Resumed { text, .. } => Some(text.clone()),
-        Event::Warning(text) | Event::Restart { text } | Event::Idle { text, .. } => {
-            Some(format!("{} {text}", style("warning:").yellow().bold().for_stderr()))
-        }
-        Event::Launcher { line } => Some(format!("{} {line}", style("[launcher]").dim().for_stderr())),
-        _ => None,
-    }
-}
-
 /// Formats the progress of a transfer: `1.0 GiB of 3.0 GiB, 5.0 MiB/s`.
 fn progress(done: u64, total: u64, rate: u64) -> String {
     let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
@@ -171,25 +144,11 @@ pub fn error(text: &str) {
     err(&format!("{} {text}", style("error:").red().bold().for_stderr()));
 }
 
-/// A line of a rank: `[RANK NODE] text`, byte for byte after the bracket unless it goes to a terminal. Each rank has a colour.
+/// Writes a line of a rank.
 fn output_line(rank: u32, node: &str, stream: Stream, line: &[u8]) {
-    let bracket = style(format!("[{rank} {node}]")).color256(COLOURS[rank as usize % COLOURS.len()]);
-    let (bracket, terminal) = match stream {
-        Stream::Stdout => (bracket.for_stdout(), io::stdout().is_terminal()),
-        Stream::Stderr => (bracket.for_stderr(), io::stderr().is_terminal()),
-    };
-    let mut whole = format!("{bracket} ").into_bytes();
-    if terminal && !is_raw() {
-        whole.extend(visible(line));
-    } else {
-        whole.extend_from_slice(line);
-    }
-    whole.push(b'\n');
+    let whole = messages::rank_line(rank, node, stream, line);
     match stream {
         Stream::Stdout => keep_error(io::stdout().lock().write_all(&whole)),
         Stream::Stderr => drop(io::stderr().lock().write_all(&whole)),
     }
 }
-
-/// Colours of the 256 that are readable on dark and light backgrounds.
-const COLOURS: [u8; 8] = [33, 166, 64, 127, 37, 160, 136, 98];

@@ -1,6 +1,7 @@
 //! Lines without movement, for pipes, files and CI: the time in UTC, as in the nodes' logs, and the node.
 
-use super::{Options, Renderer, err, message, output_line, progress};
+use super::messages::message;
+use super::{Options, Renderer, err, output_line, progress};
 use crate::event::{Event, Step, StepKind};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +23,7 @@ impl Plain {
     }
 
     /// Returns an event's line without the time, or `None` if it has none or it is too early for one.
-    fn text(&mut self, event: &Event, now: Instant) -> Option<String> {
+    pub(super) fn text(&mut self, event: &Event, now: Instant) -> Option<String> {
         let verbose = self.options.verbose > 0;
         match event {
             Event::Warning(_) | Event::Restart { .. } | Event::Idle { .. } | Event::Launcher { .. } => message(event),
@@ -37,7 +38,7 @@ impl Plain {
             Event::Done { node, what } => Some(format!("{node}: {what}")),
             // the cause is reported at the end
             Event::Failed { node, error } => Some(format!("{node}: cannot {}", error.operation)),
-            Event::Phase(name) if verbose => Some(name.clone()),
+            Event::Phase(phase) if verbose => Some(phase.to_string()),
             Event::Job { id, state } if verbose => Some(format!("job {id}: {state}")),
             event => message(event),
         }
@@ -74,6 +75,8 @@ fn clock(time: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::error::NodeError;
+    use crate::event::Phase;
+    use crate::model::idle_rank::IdleRank;
 
     fn plain(quiet: bool, verbose: u8) -> Plain {
         Plain::new(Options { json: false, quiet, verbose, has_rows: false, streams_output: false })
@@ -115,7 +118,7 @@ mod tests {
         assert_eq!(
             (
                 text_of(Event::StepEnded { node: "a".into(), step: Step::OBSERVING }),
-                text_of(Event::Phase("comparing".into()))
+                text_of(Event::Phase(Phase::Comparing))
             ),
             (None, None)
         );
@@ -129,8 +132,10 @@ mod tests {
         assert_eq!(text_of(Event::Note("x".into())), None);
         assert_eq!(text_of(transfer("a", "pulling x", 1)), None);
         assert_eq!(text_of(Event::Warning("x".into())).unwrap(), "warning: x");
-        assert_eq!(text_of(Event::Idle { ranks: Vec::new(), text: "y".into() }).unwrap(), "warning: y");
-        assert_eq!(text_of(Event::Resumed { ranks: Vec::new(), seconds: 9, text: "z".into() }), None);
+        let ranks = || vec![IdleRank { rank: 1, node: "a".into(), since: 0.0, does: "sleeping".into() }];
+        let idle = text_of(Event::Idle { ranks: ranks(), job: None, time: 60.0 }).unwrap();
+        assert_eq!(idle, "warning: rank 1 on a has made no progress since 00:00 UTC: sleeping");
+        assert_eq!(text_of(Event::Resumed { ranks: ranks(), seconds: 9 }), None);
     }
 
     #[test]

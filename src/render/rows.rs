@@ -2,8 +2,9 @@
 //! count of the others.
 
 use super::board::{Board, Row, State, Transfer};
-use super::{INTERVAL, Options, Renderer, message, output_line, printable};
-use crate::event::{Event, Stream};
+use super::messages::message;
+use super::{INTERVAL, Options, Renderer, output_line, printable};
+use crate::event::{Event, Phase, Stream};
 use crate::model::job_state;
 use crate::text::nodeset;
 use console::{Term, style};
@@ -85,6 +86,13 @@ impl Rows {
         }
     }
 
+    /// Returns a renderer on a terminal in memory, which has both streams.
+    #[cfg(test)]
+    pub(super) fn on(terminal: &super::tests::terminal::Terminal, options: Options) -> Rows {
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        Rows::new(target, Box::new(terminal.clone()), true, options)
+    }
+
     fn draw(&mut self, now: Instant) {
         let (height, width) = (self.term.height(), self.term.width());
         if self.drawn.is_some_and(|before| width < before) {
@@ -136,7 +144,7 @@ impl Rows {
     fn leave_to_ranks(&mut self, now: Instant) {
         if let Some(id) = self.job.take() {
             self.settle();
-            self.board.update(&Event::Phase(format!("job {id} is running")), now);
+            self.board.update(&Event::Phase(Phase::RunningJob { job: id }), now);
         }
     }
 

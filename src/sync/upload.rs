@@ -2,7 +2,7 @@
 //! it has the same files. A job that is running keeps the files it was started with.
 
 use crate::error::{Kind, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::paths::WORKSPACE;
 use crate::runtime::progress::TransferProgress;
@@ -176,7 +176,8 @@ impl NodeProject<'_> {
     fn warn_of_unmerged(&self, output: &[u8], events: &Events) {
         let (node, name) = (self.transport.node(), self.name);
         for cause in String::from_utf8_lossy(output).split('\0').filter_map(|record| record.strip_prefix("kept ")) {
-            events.warn(format!("{node}: cannot merge the outputs of a job into project {name}: {cause}"));
+            let text = format!("cannot merge the outputs of a job into project {name}: {cause}");
+            events.warn(Message::of(node, text));
         }
     }
 }

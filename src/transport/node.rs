@@ -13,7 +13,7 @@ mod script;
 pub(crate) mod scripted;
 
 use crate::error::{Kind, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Message};
 use crate::inventory::{Cluster, Node};
 use crate::text::failure::is_from_runtime;
 use crate::trace;
@@ -123,7 +123,7 @@ impl Transport {
         };
         let login = transport.find_access(cluster, sudo, events).await?;
         if let Some(noise) = transport.noise.get() {
-            events.note(format!("{}: {}", self.node, prelude::note(noise, &login.shell)));
+            events.note(Message::of(&self.node, prelude::note(noise, &login.shell)));
         }
         Ok(transport)
     }

@@ -9,7 +9,7 @@ mod masters;
 mod settings;
 
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Message};
 use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
@@ -542,9 +542,10 @@ async fn kept_directory(cluster: &Cluster, events: &Events) -> Option<Directory>
             directory.clean().await;
             return Some(directory);
         }
-        Some(Err(why)) => events.warn(format!(
-            "connections end with this command: {why}\n  hint: remove it, or set `connection_idle_s = 0` in the inventory"
-        )),
+        Some(Err(why)) => events.warn(
+            Message::from(format!("connections end with this command: {why}"))
+                .hint("remove it, or set `connection_idle_s = 0` in the inventory"),
+        ),
         None => {}
     }
     masters::remove_stale_directories(Path::new(TMP));

@@ -3,7 +3,7 @@
 use crate::cluster::nodes::{ObservedNode, check_gpus, place};
 use crate::cluster::session::ProgressLog;
 use crate::error::{Error, Kind, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::names::HostNames;
 use crate::node::network;
@@ -273,7 +273,7 @@ pub async fn ensure(
     };
     let operations = plan::recreate(worker, desired, LOST_GPUS);
     check_worker_unused(cluster, observed, &operations)?;
-    events.warn(format!("{}: {} was {lost}; it is recreated", observed.name(), desired.name));
+    events.warn(Message::of(observed.name(), format!("{} was {lost}; it is recreated", desired.name)));
     apply(inventory, observed, &operations, events).await?;
     match prepare(cluster, observed, &desired.name, names).await? {
         Some(lost) => Err(ready::error(observed, &desired.name, &lost)),

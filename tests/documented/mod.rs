@@ -3,8 +3,8 @@
 use clap::{Command, CommandFactory};
 use hvdctl::cli::Cli;
 use hvdctl::commands::output::{self, *};
-use hvdctl::event::Event;
 use hvdctl::keys::push::GenerateResult;
+use hvdctl::render::json::Line;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
@@ -202,6 +202,6 @@ pub fn schema() -> Value {
         "lock-status": Nodes<LockStatusNode>,
         "lock-release": Nodes<LockReleaseNode>,
     }
-    documents.insert("line".to_owned(), output::value(&generator.subschema_for::<Event>()));
+    documents.insert("line".to_owned(), output::value(&generator.subschema_for::<Line<'_>>()));
     json!({ "documents": documents, "$defs": generator.take_definitions(true) })
 }

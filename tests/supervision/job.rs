@@ -3,7 +3,7 @@
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
 use hvdctl::job::frames::{Frame, Kind, Parser};
 use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State, stored};
-use hvdctl::job::restart::Restart;
+use hvdctl::job::restart;
 use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
@@ -463,7 +463,7 @@ impl End {
     /// What the job supervisor wrote about starting the job again.
     pub fn restarts(&self) -> Vec<String> {
         let text = |frame: &Frame| match &frame.kind {
-            Kind::Restart(event) => Some(Restart::message(event)),
+            Kind::Restart(event) => Some(restart::read(event).to_string()),
             _ => None,
         };
         self.frames.iter().filter_map(text).collect()

@@ -169,7 +169,7 @@ impl Chain<'_> {
             }
         }
         let failed = self.deployment.link(&self.relays, self.origin.as_ref(), source).await;
-        failed.iter().for_each(|error| events.note(error.to_string()));
+        failed.iter().for_each(|error| events.note(error));
         self.remove(|relay| failed.iter().all(|error| error.node != relay.node())).await;
     }
 
@@ -196,6 +196,6 @@ impl Chain<'_> {
         let (kept, removed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.relays).into_iter().partition(is_kept);
         self.relays = kept;
         let ended = for_each_node(removed, async |relay| self.deployment.end(relay).await).await;
-        ended.into_iter().filter_map(Result::err).for_each(|error| self.plan.events.note(error.to_string()));
+        ended.into_iter().filter_map(Result::err).for_each(|error| self.plan.events.note(error));
     }
 }

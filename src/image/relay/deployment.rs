@@ -5,7 +5,7 @@ use super::package::{self, ARGUMENT, PROGRAM, Package};
 use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request, Upstream};
 use crate::cluster::nodes::{Member, facts};
 use crate::error::NodeError;
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::image::names::{is_relay, relay_repository, sha256, temporary_repository};
 use crate::image::registry::{Guest, PEERS, token};
 use crate::image::source::Source;
@@ -374,7 +374,7 @@ async fn poll_status(dialogue: Arc<Mutex<Dialogue>>, status: watch::Sender<Relay
         match ask(&dialogue, &Request::Status).await {
             Ok(Answer::Status(report)) => {
                 for failure in report.failures.iter().filter(|failure| reported.insert((*failure).clone())) {
-                    events.note(format!("{node}: relay: {failure}"));
+                    events.note(Message::of(&node, format!("relay: {failure}")));
                 }
                 status.send_modify(|status| {
                     let image = report.image.clone().or(status.report.image.take());

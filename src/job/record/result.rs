@@ -1,15 +1,15 @@
 //! How a job ended, and the root cause if it failed.
 
 use super::{State, stored};
-use crate::job::frames::Idle;
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
+use crate::model::root_cause::Idle;
+pub use crate::model::root_cause::{FailureKind, RootCause};
 use crate::text::nodeset;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// A failed attempt, after which the job was started again; `JOBS/ID/attempts.json` on the launcher's node has all of
 /// them.
@@ -173,87 +173,7 @@ impl From<&RankExit> for FailureKind {
 /// Replaces the tensors in messages if they are not known.
 const OPERATION: &str = "a collective operation";
 
-/// The root cause of a job's failure.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct RootCause {
-    /// The global rank.
-    pub rank: u32,
-    /// The node it ran on.
-    pub node: String,
-    /// What happened to it.
-    #[serde(flatten)]
-    pub how: FailureKind,
-}
-
-/// What happened to the rank by which a job failed.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[serde(tag = "how", rename_all = "lowercase")]
-pub enum FailureKind {
-    /// Its program ended with another exit code than 0, or too early.
-    #[serde(rename = "ended")]
-    Exited {
-        /// Exit code, 128 + N for signal N.
-        code: i32,
-        /// The signal that ended it, if one did.
-        signal: Option<i32>,
-        /// Whether the kernel killed a process of its container because memory ran out.
-        oom: bool,
-    },
-    /// It kept the others waiting, or made no progress.
-    Hung {
-        /// For how many seconds.
-        seconds: u64,
-        /// The tensors that the others waited for, as named by Horovod.
-        tensors: Option<String>,
-        /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
-        idle: Option<Idle>,
-    },
-    /// It is gone; how it ended is unknown.
-    Gone {
-        /// The error of its node's worker, which did not answer.
-        error: Option<String>,
-    },
-}
-
-impl fmt::Display for RootCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} on {} {}", self.rank, self.node, self.description())
-    }
-}
-
 impl RootCause {
-    /// Describes what happened.
-    fn description(&self) -> String {
-        use FailureKind::{Exited, Gone, Hung};
-        match &self.how {
-            Exited { code: 0, .. } => "ended with exit code 0 while the others waited for it".into(),
-            Exited { signal: Some(9), oom: true, .. } => "ran out of memory: the kernel killed it (signal 9)".into(),
-            Exited { code, oom: true, .. } => format!(
-                "ended with exit code {code} after the kernel killed one of its processes because memory ran out"
-            ),
-            Exited { code: code @ (126 | 127), .. } => format!("ended with exit code {code} (could not be started)"),
-            Exited { signal: Some(signal), .. } => format!("was killed by signal {signal}"),
-            Exited { code, .. } => format!("ended with exit code {code}"),
-            Hung { seconds, idle: Some(Idle::Blocked), .. } => {
-                format!("hung: it was idle and wrote nothing for {seconds} s")
-            }
-            Hung { seconds, idle: Some(Idle::Kernel), .. } => {
-                format!("hung: the kernel kept it waiting for {seconds} s (state D)")
-            }
-            Hung { seconds, idle: Some(Idle::Waiting), .. } => {
-                format!("hung: all ranks waited {seconds} s for one another, in different collective operations")
-            }
-            Hung { seconds, tensors: Some(tensors), .. } => {
-                format!("hung: the others waited {seconds} s for it in {tensors}")
-            }
-            Hung { seconds, tensors: None, idle: None } => {
-                format!("hung: it was stopped, and silent, for {seconds} s")
-            }
-            Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
-            Gone { error: None } => "is gone; how it ended is unknown".into(),
-        }
-    }
-
     /// Returns a hint, unless the cause is in the program's own output. `launcher` is that of the job.
     pub fn hint(&self, launcher: &Launcher) -> Option<String> {
         use FailureKind::{Exited, Gone, Hung};

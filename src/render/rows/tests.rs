@@ -1,110 +1,21 @@
 use super::*;
 use crate::error::NodeError;
 use crate::event::Step;
-use std::fmt;
-use std::sync::{Arc, Mutex};
-
-/// A terminal in memory.
-#[derive(Clone)]
-struct Fake(Arc<Mutex<vt100::Parser>>);
-
-impl Fake {
-    fn new(rows: u16, columns: u16) -> Fake {
-        Fake(Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 1000))))
-    }
-
-    /// Its lines, without empty ones at the end. The spinner's signs are one.
-    fn lines(&self) -> Vec<String> {
-        let parser = self.0.lock().unwrap();
-        let (_, columns) = parser.screen().size();
-        let still = |c: char| if ('\u{2800}'..='\u{28ff}').contains(&c) { '*' } else { c };
-        let mut lines: Vec<String> =
-            parser.screen().rows(0, columns).map(|line| line.trim_end().chars().map(still).collect()).collect();
-        while lines.last().is_some_and(String::is_empty) {
-            lines.pop();
-        }
-        lines
-    }
-
-    fn resize(&self, rows: u16, columns: u16) {
-        self.0.lock().unwrap().screen_mut().set_size(rows, columns);
-    }
-
-    /// How many lines have left the screen at its top.
-    fn scrolled(&self) -> usize {
-        let mut parser = self.0.lock().unwrap();
-        parser.screen_mut().set_scrollback(usize::MAX);
-        let lines = parser.screen().scrollback();
-        parser.screen_mut().set_scrollback(0);
-        lines
-    }
-}
-
-impl Fake {
-    fn write(&self, text: &str) -> io::Result<()> {
-        self.0.lock().unwrap().process(text.as_bytes());
-        Ok(())
-    }
-
-    fn move_cursor(&self, n: usize, direction: char) -> io::Result<()> {
-        if n > 0 { self.write(&format!("\x1b[{n}{direction}")) } else { Ok(()) }
-    }
-}
-
-impl fmt::Debug for Fake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fake")
-    }
-}
-
-impl TermLike for Fake {
-    fn width(&self) -> u16 {
-        self.0.lock().unwrap().screen().size().1
-    }
-    fn height(&self) -> u16 {
-        self.0.lock().unwrap().screen().size().0
-    }
-    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        self.move_cursor(n, 'A')
-    }
-    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        self.move_cursor(n, 'B')
-    }
-    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
-        self.move_cursor(n, 'C')
-    }
-    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
-        self.move_cursor(n, 'D')
-    }
-    fn write_line(&self, s: &str) -> io::Result<()> {
-        self.write(&format!("{}\r\n", s.replace('\n', "\r\n")))
-    }
-    fn write_str(&self, s: &str) -> io::Result<()> {
-        self.write(s)
-    }
-    fn clear_line(&self) -> io::Result<()> {
-        self.write("\r\x1b[2K")
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::render::tests::terminal::Terminal;
 
 /// The renderer under test, and the test's own time.
 struct Shown {
     rows: Rows,
-    terminal: Fake,
+    terminal: Terminal,
     now: Instant,
 }
 
 impl Shown {
-    fn on(terminal: &Fake, streams_output: bool) -> Shown {
+    fn on(terminal: &Terminal, streams_output: bool) -> Shown {
         console::set_colors_enabled(false);
         console::set_colors_enabled_stderr(false);
         let options = Options { json: false, quiet: false, verbose: 0, has_rows: true, streams_output };
-        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
-        let rows = Rows::new(target, Box::new(terminal.clone()), true, options);
-        Shown { rows, terminal: terminal.clone(), now: Instant::now() }
+        Shown { rows: Rows::on(terminal, options), terminal: terminal.clone(), now: Instant::now() }
     }
 
     fn show(&mut self, event: Event) {
@@ -140,7 +51,7 @@ fn nodes(n: usize) -> Vec<String> {
 
 #[test]
 fn every_node_has_a_row_that_says_what_it_is_at() {
-    let terminal = Fake::new(12, 70);
+    let terminal = Terminal::new(12, 70);
     let mut rows = Shown::on(&terminal, false);
     rows.show(Event::Nodes(["node1", "node2", "node3", "node4"].map(str::to_owned).to_vec()));
     rows.show(busy("node1", "connecting"));
@@ -168,12 +79,12 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
     for step in ["connecting", "starting hworker", "starting hworker"] {
         rows.show(ended("node1", step));
     }
-    rows.show(Event::Phase("examining".into()));
+    rows.show(Event::Phase(Phase::Comparing));
     assert_eq!(
         rows.drawn(),
         [
             "a note",
-            "* examining  0s",
+            "* comparing  0s",
             "· node1     0s  waiting",
             "✔ node2     7s  unchanged",
             "✘ node3  1m12s  cannot start hworker: no space",
@@ -186,7 +97,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
 
 #[test]
 fn what_was_done_stays_above_what_the_ranks_write() {
-    let terminal = Fake::new(12, 60);
+    let terminal = Terminal::new(12, 60);
     let mut rows = Shown::on(&terminal, true);
     rows.show(Event::Nodes(nodes(3)));
     rows.show(Event::Job { id: "x".into(), state: job_state::State::Starting });
@@ -212,7 +123,7 @@ fn what_was_done_stays_above_what_the_ranks_write() {
 
 #[test]
 fn a_transfer_has_a_bar_with_bytes_rate_and_time_left() {
-    let terminal = Fake::new(10, 80);
+    let terminal = Terminal::new(10, 80);
     let mut rows = Shown::on(&terminal, false);
     let pulling = |gib: u64, image: &str| Event::Transfer {
         node: "node1".into(),
@@ -237,7 +148,7 @@ fn a_transfer_has_a_bar_with_bytes_rate_and_time_left() {
 
 #[test]
 fn a_step_that_ends_leaves_the_others_of_its_node() {
-    let terminal = Fake::new(10, 80);
+    let terminal = Terminal::new(10, 80);
     let mut rows = Shown::on(&terminal, false);
     let uploading = Step::transfer("uploading 3 files, 4.0 MiB".into());
     rows.show(Event::StepStarted { node: "node1".into(), step: uploading.clone() });
@@ -255,7 +166,7 @@ fn a_step_that_ends_leaves_the_others_of_its_node() {
 
 #[test]
 fn two_hundred_nodes_on_twenty_lines() {
-    let terminal = Fake::new(20, 70);
+    let terminal = Terminal::new(20, 70);
     let mut rows = Shown::on(&terminal, false);
     let all = nodes(200);
     rows.show(Event::Nodes(all.clone()));
@@ -299,7 +210,7 @@ fn two_hundred_nodes_on_twenty_lines() {
 
 #[test]
 fn rows_follow_the_terminals_size() {
-    let terminal = Fake::new(10, 60);
+    let terminal = Terminal::new(10, 60);
     let mut rows = Shown::on(&terminal, false);
     let all = nodes(30);
     for node in &all {
@@ -330,7 +241,7 @@ fn wrapped_rows_take_more_lines() {
 
 #[test]
 fn words_that_would_move_the_cursor_do_not() {
-    let terminal = Fake::new(10, 60);
+    let terminal = Terminal::new(10, 60);
     let mut rows = Shown::on(&terminal, false);
     rows.show(busy("node1", "a\r\x1b[31mb\x1b[2J\nc"));
     assert_eq!(rows.drawn(), ["* node1     0s  a b c"]);
@@ -338,7 +249,7 @@ fn words_that_would_move_the_cursor_do_not() {
 
 #[test]
 fn a_question_finds_the_terminal_empty_and_the_rows_come_back() {
-    let terminal = Fake::new(10, 60);
+    let terminal = Terminal::new(10, 60);
     let mut rows = Shown::on(&terminal, false);
     rows.show(busy("node1", "connecting"));
     rows.rows.tick(rows.now);

@@ -3,7 +3,7 @@
 use super::script::Script;
 use super::{Channel, Output, RunAs, Transport};
 use crate::error::{Kind, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Message};
 use crate::inventory::Cluster;
 use crate::secret::Secret;
 use crate::text::failure::{self, Docker, Sudo as Refusal};
@@ -43,7 +43,7 @@ impl Transport {
         self.access.engine = login.engine(root);
         self.engine_fault = login.engine_fault();
         if let Some(warning) = login.warning() {
-            events.warn(format!("{}: {warning}", self.node));
+            events.warn(Message::of(&self.node, warning));
         }
         self.access.image = cluster.image.clone();
         self.access.cluster = cluster.name.clone();

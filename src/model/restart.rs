@@ -1,0 +1,109 @@
+//! Restarts of a job after a failure.
+
+use super::root_cause::RootCause;
+use crate::text::units::count;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why a job is started again, and how it continues.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "reason", rename_all = "lowercase")]
+pub enum Restart {
+    /// An attempt failed, and another one follows.
+    Failed {
+        /// The root cause, if a rank caused the failure.
+        root_cause: Option<RootCause>,
+        /// What else ended the attempt.
+        fault: Option<String>,
+        /// The exit code of the launcher; null if it did not exit by itself.
+        launcher: Option<i64>,
+        /// The number of the attempt that follows, from 2 on.
+        attempt: u32,
+        /// How many there may be.
+        attempts: u32,
+        /// Seconds until then.
+        pause: u64,
+    },
+    /// Nodes left an elastic job or joined it.
+    Membership {
+        /// What has changed.
+        change: Change,
+    },
+    /// Nodes did not answer, so the next attempt does without them.
+    Without {
+        /// These nodes.
+        gone: Vec<String>,
+        /// The ranks on the others.
+        ranks: u32,
+    },
+    /// The job supervisor of another version of hvdctl gave another reason.
+    Other {
+        /// The reason as it was logged.
+        logged: String,
+    },
+}
+
+impl fmt::Display for Restart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Restart::Failed { root_cause, fault, launcher, attempt, attempts, pause } => {
+                match (root_cause, fault, launcher) {
+                    (Some(cause), ..) => write!(f, "{cause}")?,
+                    (None, Some(fault), _) => f.write_str(fault)?,
+                    (None, None, Some(code)) => write!(f, "the launcher exited with code {code}")?,
+                    (None, None, None) => f.write_str("the launcher did not exit by itself")?,
+                }
+                write!(f, "; attempt {attempt} of {attempts} begins in {pause} s")
+            }
+            Restart::Membership { change } => change.fmt(f),
+            Restart::Without { gone, ranks } => {
+                let left = count(*ranks as usize, "rank");
+                write!(f, "{} did not answer: {left} on the other nodes", gone.join(", "))
+            }
+            Restart::Other { logged } => f.write_str(logged),
+        }
+    }
+}
+
+/// A change of the nodes of an elastic job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// When, in seconds since the epoch by the clock of the launcher's node.
+    #[serde(default)]
+    pub time: f64,
+    /// The nodes that left.
+    pub left: Vec<Departure>,
+    /// The nodes that joined.
+    pub joined: Vec<String>,
+    /// The number of ranks after the change.
+    pub ranks: u32,
+    /// The number of ranks with all nodes.
+    pub wanted: u32,
+    /// Seconds for which the job waits for other nodes, because it has too few ranks; 0: it continues.
+    pub waits: u64,
+}
+
+/// A node that left an elastic job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Departure {
+    /// The node.
+    pub node: String,
+    /// Why it left: the error of the connection to it, or `no answer`.
+    pub reason: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Departure { node, reason } in &self.left {
+            write!(f, "{node} left ({reason}); ")?;
+        }
+        for node in &self.joined {
+            write!(f, "{node} joined; ")?;
+        }
+        match self.waits {
+            0 => write!(f, "the job continues with {} of {} ranks", self.ranks, self.wanted),
+            seconds => write!(f, "the job has {} of {} ranks and waits {seconds} s for more", self.ranks, self.wanted),
+        }
+    }
+}

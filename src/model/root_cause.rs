@@ -1,0 +1,99 @@
+//! The root cause of a job's failure: the rank by which it failed, and how. `job/record/result.rs` finds it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a rank without progress does, as its supervisor observes it from outside (`activity.py`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Its own threads sleep.
+    Blocked,
+    /// The kernel keeps it waiting, for a file system or a device (state D).
+    Kernel,
+    /// It waits for other ranks in a collective operation.
+    Waiting,
+}
+
+/// The root cause of a job's failure.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RootCause {
+    /// The global rank.
+    pub rank: u32,
+    /// The node it ran on.
+    pub node: String,
+    /// What happened to it.
+    #[serde(flatten)]
+    pub how: FailureKind,
+}
+
+/// What happened to the rank by which a job failed.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "how", rename_all = "lowercase")]
+pub enum FailureKind {
+    /// Its program ended with another exit code than 0, or too early.
+    #[serde(rename = "ended")]
+    Exited {
+        /// Exit code, 128 + N for signal N.
+        code: i32,
+        /// The signal that ended it, if one did.
+        signal: Option<i32>,
+        /// Whether the kernel killed a process of its container because memory ran out.
+        oom: bool,
+    },
+    /// It kept the others waiting, or made no progress.
+    Hung {
+        /// For how many seconds.
+        seconds: u64,
+        /// The tensors that the others waited for, as named by Horovod.
+        tensors: Option<String>,
+        /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
+        idle: Option<Idle>,
+    },
+    /// It is gone; how it ended is unknown.
+    Gone {
+        /// The error of its node's worker, which did not answer.
+        error: Option<String>,
+    },
+}
+
+impl fmt::Display for RootCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} on {} {}", self.rank, self.node, self.description())
+    }
+}
+
+impl RootCause {
+    /// Describes what happened.
+    fn description(&self) -> String {
+        use FailureKind::{Exited, Gone, Hung};
+        match &self.how {
+            Exited { code: 0, .. } => "ended with exit code 0 while the others waited for it".into(),
+            Exited { signal: Some(9), oom: true, .. } => "ran out of memory: the kernel killed it (signal 9)".into(),
+            Exited { code, oom: true, .. } => format!(
+                "ended with exit code {code} after the kernel killed one of its processes because memory ran out"
+            ),
+            Exited { code: code @ (126 | 127), .. } => format!("ended with exit code {code} (could not be started)"),
+            Exited { signal: Some(signal), .. } => format!("was killed by signal {signal}"),
+            Exited { code, .. } => format!("ended with exit code {code}"),
+            Hung { seconds, idle: Some(Idle::Blocked), .. } => {
+                format!("hung: it was idle and wrote nothing for {seconds} s")
+            }
+            Hung { seconds, idle: Some(Idle::Kernel), .. } => {
+                format!("hung: the kernel kept it waiting for {seconds} s (state D)")
+            }
+            Hung { seconds, idle: Some(Idle::Waiting), .. } => {
+                format!("hung: all ranks waited {seconds} s for one another, in different collective operations")
+            }
+            Hung { seconds, tensors: Some(tensors), .. } => {
+                format!("hung: the others waited {seconds} s for it in {tensors}")
+            }
+            Hung { seconds, tensors: None, idle: None } => {
+                format!("hung: it was stopped, and silent, for {seconds} s")
+            }
+            Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
+            Gone { error: None } => "is gone; how it ended is unknown".into(),
+        }
+    }
+}

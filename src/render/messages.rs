@@ -1,0 +1,108 @@
+//! The texts of events, for rows, plain lines and the field `text` of JSON lines.
+
+use super::is_raw;
+use crate::event::{Event, Stream};
+use crate::model::idle_rank::{IdleRank, descriptions, since, with_nodes};
+use crate::text::units::{span, stamp};
+use crate::text::visible::visible;
+use console::style;
+use std::fmt::Display;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// Colours of the 256 that are readable on dark and light backgrounds.
+const COLOURS: [u8; 8] = [33, 166, 64, 127, 37, 160, 136, 98];
+
+/// Returns the line of an event that is a message, with colours for standard error.
+pub fn message(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Note(message) => message.to_string(),
+        Event::Warning(message) => warning(message),
+        Event::Restart { time, restart } => {
+            let time = time.map_or_else(String::new, |time| format!("{}: ", stamp(time)));
+            warning(format!("{time}{restart}"))
+        }
+        Event::Idle { ranks, job, time } => warning(idle(ranks, job.as_deref(), *time)),
+        Event::Resumed { ranks, seconds } => resumed(ranks, *seconds),
+        Event::Launcher { line } => format!("{} {line}", style("[launcher]").dim().for_stderr()),
+        _ => return None,
+    })
+}
+
+/// Returns a line of a rank, `[RANK NODE] text`: byte for byte after the bracket unless it goes to a terminal. Each rank has a colour.
+pub fn rank_line(rank: u32, node: &str, stream: Stream, line: &[u8]) -> Vec<u8> {
+    let bracket = style(format!("[{rank} {node}]")).color256(COLOURS[rank as usize % COLOURS.len()]);
+    let (bracket, terminal) = match stream {
+        Stream::Stdout => (bracket.for_stdout(), io::stdout().is_terminal()),
+        Stream::Stderr => (bracket.for_stderr(), io::stderr().is_terminal()),
+    };
+    let mut whole = format!("{bracket} ").into_bytes();
+    if terminal && !is_raw() {
+        whole.extend(visible(line));
+    } else {
+        whole.extend_from_slice(line);
+    }
+    whole.push(b'\n');
+    whole
+}
+
+fn warning(text: impl Display) -> String {
+    format!("{} {text}", style("warning:").yellow().bold().for_stderr())
+}
+
+/// Formats the warning about ranks that make no progress. `job`: the job's id, as long as it runs; `now` in seconds since the epoch.
+pub fn idle(ranks: &[IdleRank], job: Option<&str>, now: f64) -> String {
+    let has = if ranks.len() == 1 { "has" } else { "have" };
+    let since = since(ranks, now).unwrap_or_default();
+    let what = descriptions(ranks);
+    let does = match (&what[..], ranks) {
+        ([_], [rank, ..]) => format!(" {}", rank.does),
+        _ => what.iter().map(|text| format!("\n    {text}")).collect(),
+    };
+    let hint = job.map_or_else(String::new, |job| {
+        format!(
+            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; one that is started with --stall-timeout ends by itself"
+        )
+    });
+    format!("{} {has} made no progress {since}:{does}{hint}", with_nodes(ranks))
+}
+
+/// Formats the message about ranks that make progress again. `seconds`: the longest time without.
+pub fn resumed(ranks: &[IdleRank], seconds: u64) -> String {
+    let makes = if ranks.len() == 1 { "makes" } else { "make" };
+    format!("{} {makes} progress again, after {} without", with_nodes(ranks), span(Duration::from_secs(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-21T12:03:04Z.
+    const START: f64 = 1_795_262_584.0;
+
+    fn rank(rank: u32, does: &str) -> IdleRank {
+        IdleRank { rank, node: format!("node{}", rank / 2 + 1), since: START, does: does.into() }
+    }
+
+    #[test]
+    fn one_rank_is_one_line() {
+        let ranks = [rank(3, "sleeping in clock_nanosleep")];
+        let text = "rank 3 on node2 has made no progress since 12:03 UTC: sleeping in clock_nanosleep";
+        assert_eq!(idle(&ranks, None, START + 102.0), text);
+        let with_hint = idle(&ranks, Some("j1"), START + 102.0);
+        assert!(with_hint.starts_with(&format!("{text}\n  hint: if the wait is not intended, hvdctl stop j1 ends")));
+        assert_eq!(resumed(&ranks, 195), "rank 3 on node2 makes progress again, after 3m15s without");
+    }
+
+    #[test]
+    fn ranks_that_wait_together_are_one_message() {
+        let other = |n: u32| rank(n, "waiting in futex for a lock or another thread");
+        let ranks: Vec<IdleRank> =
+            (0..8).map(|n| if n == 5 { rank(n, "sleeping in clock_nanosleep") } else { other(n) }).collect();
+        let expected = "ranks 0-7 on node[1-4] have made no progress since 12:03 UTC:
+    rank 5 on node3: sleeping in clock_nanosleep
+    ranks 0-4,6-7 on node[1-4]: waiting in futex for a lock or another thread";
+        assert_eq!(idle(&ranks, None, START + 1843.0), expected);
+        assert_eq!(resumed(&ranks, 1901), "ranks 0-7 on node[1-4] make progress again, after 31m41s without");
+    }
+}
