@@ -6,8 +6,8 @@ use super::output::{DrainNode, NodeEntry};
 use crate::cli::Drain;
 use crate::cluster::nodes::{Member, NodeResults, Target, facts, now, operator};
 use crate::error::{Error, NodeError};
-use crate::job::record::{Record, open_jobs};
 use crate::node::facts::{Drained, Facts};
+use crate::record::{Record, open_jobs};
 use crate::transport::node::Script;
 
 const DRAIN: &str = include_str!("../scripts/drain.sh");

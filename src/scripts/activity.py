@@ -28,7 +28,7 @@ MAX_DELAY = 10  # seconds by which a sample may be late; after more, this proces
 GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 GPU_TIME = 20  # seconds that it may take
 
-BLOCKED, KERNEL, WAITING = b"blocked", b"kernel", b"waiting"  # what a rank without progress does; job/frames.rs
+BLOCKED, KERNEL, WAITING = b"blocked", b"kernel", b"waiting"  # what a rank without progress does; record/frames.rs
 
 
 def family(pid):

@@ -1,4 +1,4 @@
-"""A node's log of a job: frames, one a line (job/frames.rs reads them), and the short file `states` next to it."""
+"""A node's log of a job: frames, one a line (record/frames.rs reads them), and the short file `states` next to it."""
 import ctypes
 import os
 import re

@@ -1,9 +1,9 @@
 //! The jobs of a cluster, by the records on its nodes. No state is kept anywhere else, so that every operator sees the same.
 
-use crate::job::record::{
+use super::restart::Membership;
+use super::{
     Attempt, JobResult, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, State, UnreadableRecord, lost_output,
 };
-use crate::job::restart::Membership;
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
 use crate::model::idle_rank::IdleRank;

@@ -1,7 +1,7 @@
 //! The outcome of a watched job.
 
 use super::monitor::Monitor;
-use super::record::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
+use super::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
 use crate::launch::placement::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,7 +72,7 @@ impl JobOutcome {
 
 /// Replaces the recorded exits of the ranks, and the times of their hangs, by the observed ones, whose times are by our clock, if the
 /// exits of all ranks of the last attempt were observed. `ranks` is the number of ranks of the first attempt.
-pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
+pub fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
     let exits = &monitor.exits;
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes
     let recorded_all = result.silent.is_empty() && (result.fault.is_none() || result.launcher.is_some());

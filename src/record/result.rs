@@ -1,7 +1,7 @@
 //! How a job ended, and the root cause if it failed.
 
+use super::frames::Idle;
 use super::{State, stored};
-use crate::job::frames::Idle;
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
 use crate::text::nodeset;

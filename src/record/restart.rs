@@ -1,6 +1,6 @@
 //! Restarts of a job, as the job supervisor logs them.
 
-use super::record::JobResult;
+use super::JobResult;
 use crate::launch::placement::Placement;
 use crate::text::units::count;
 use schemars::JsonSchema;

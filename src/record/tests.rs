@@ -1,9 +1,9 @@
 //! Endings and their causes.
 
+use super::frames::{Frame, Idle, Kind};
+use super::monitor::Monitor;
+use super::restart::Membership;
 use super::*;
-use crate::job::frames::{Frame, Idle, Kind};
-use crate::job::monitor::Monitor;
-use crate::job::restart::Membership;
 use crate::launch::{Launcher, launcher};
 use crate::model::launcher::{Controller, LauncherName};
 
@@ -39,7 +39,7 @@ fn a_record_of_an_earlier_build_is_read() {
 /// A file that an hvdctl stored before files had a number (tests/compat).
 macro_rules! compat {
     ($name:literal) => {
-        include_str!(concat!("../../../tests/compat/", $name))
+        include_str!(concat!("../../tests/compat/", $name))
     };
 }
 

@@ -2,14 +2,13 @@
 //! a dry run prints it, `start.rs` carries it out.
 
 use super::capacity::{allocations, drained, placed};
-use super::cleanup::JobNodes;
-use super::record::stored;
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
+use crate::job::cleanup::JobNodes;
 use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
@@ -19,6 +18,7 @@ use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
+use crate::record::stored;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;

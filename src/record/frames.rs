@@ -3,7 +3,7 @@
 //! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, can be read again from any byte,
 //! and records how each rank ended, so that the launcher's own output and exit code (always 1 under Gloo) need not be trusted.
 
-use super::record::HungRank;
+use super::HungRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,18 @@
-//! The record of a job, its result, and the root cause of a failure.
+//! What is stored of a job, and what follows from it: its record and result, the frames of its logs, the root cause of a failure.
+//!
+//! `frames` are what the programs on the nodes write to a log. `monitor`, `waits` and `outcome` read from them how the ranks are and how
+//! the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here does input or output.
 
+pub mod frames;
+pub mod list;
+pub mod monitor;
+pub mod outcome;
+pub mod restart;
 mod result;
 pub mod stored;
 #[cfg(test)]
 mod tests;
+pub mod waits;
 
 pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
 

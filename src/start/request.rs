@@ -2,6 +2,7 @@
 
 use crate::cluster::nodes::Target;
 use crate::error::Error;
+use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::EnvFiles;
 use crate::launch::placement::{MapBy, RankCount, place};
 use crate::model::launcher::{Bind, Controller, LauncherName};
@@ -75,21 +76,6 @@ impl JobOptions {
     pub fn may_restart(&self) -> bool {
         self.restarts > 0 || self.min_ranks().is_some()
     }
-}
-
-/// How a job is watched.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct WatchOptions {
-    /// Whether the ranks' output is shown.
-    pub output: bool,
-    /// Whether the launcher's own output is shown.
-    pub launcher_output: bool,
-    /// The longest that the job may take, after which it is stopped; `None`: no limit.
-    pub limit: Option<Duration>,
-    /// Whether it is watched only until every rank has started.
-    pub until_started: bool,
-    /// Whether a signal leaves it running. Otherwise a signal stops it, unless it says that the terminal has gone (SIGHUP).
-    pub leave_on_signal: bool,
 }
 
 /// Checks what can be known without asking a node.

@@ -3,18 +3,18 @@
 //! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
 //! that many, and other jobs of that kind may have the rest.
 
-use super::manage::running;
 use super::request::ResourceRequest;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
-use crate::job::record::{Record, UnreadableRecord, open_jobs};
+use crate::job::manage::running;
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::gpus::{Device, GpuRequest};
 use crate::node::network;
+use crate::record::{Record, UnreadableRecord, open_jobs};
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
 use crate::text::units::count;

@@ -1,8 +1,8 @@
 //! The state of a job as its log frames have reported it so far.
 
 use super::frames::{Frame, Kind};
-use super::record::{HungRank, RankExit};
 use super::waits::Waits;
+use super::{HungRank, RankExit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many of the last lines of each rank, and of the launcher, are kept.
@@ -22,7 +22,7 @@ pub struct Monitor {
     /// The ranks that had no connection to another one, and whether that was reported for all of them.
     isolated: (BTreeSet<u32>, bool),
     /// The ranks that make no progress.
-    pub(super) waits: Waits,
+    pub waits: Waits,
     /// The launcher's last lines.
     pub launcher: VecDeque<String>,
     /// The last lines of each rank, numbered among those of all ranks.

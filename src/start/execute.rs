@@ -1,28 +1,23 @@
 //! Launches a job and watches it to its end, for `train`, `run` and `verify`.
 
-use super::follow::Follow;
-use super::manage::JobList;
-use super::monitor::Monitor;
-use super::node_log::{extents, logs, warn_of_gone};
 use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
-use super::request::WatchOptions;
-use super::watch::Watch;
-use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind};
 use crate::event::{Event, Events};
-use crate::job::frames::Frame;
-use crate::job::list::Job;
-use crate::job::outcome::JobOutcome;
-use crate::job::record::{JobResult, State};
+use crate::job::follow::Follow;
+use crate::job::node_log::logs;
+use crate::job::watch::Watch;
 use crate::launch;
+use crate::record::frames::Frame;
+use crate::record::monitor::Monitor;
+use crate::record::outcome::JobOutcome;
+use crate::record::{JobResult, State};
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::count;
 use std::time::SystemTime;
-use tokio::sync::watch::Receiver;
 
 /// Carries out the plan of a job and follows it to its end. Every line of output goes to `events`, every frame to `on_frame`. A signal
 /// stops the job. The locks are released as soon as the launcher is up, which shows by itself that the nodes are allocated.
@@ -105,35 +100,6 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     if job.members.first().is_some_and(|first| first.node.name == launcher && !silent.contains(&first.node.name)) {
         let _ = job.result(&never).await;
     }
-}
-
-/// Watches a running job that any operator started, from its first line on.
-///
-/// # Errors
-/// As of [`start`] after the launch.
-pub async fn attach(
-    list: &JobList<'_>,
-    job: &Job,
-    options: WatchOptions,
-    events: &Events,
-    mut cancel: Receiver<Option<u8>>,
-) -> Result<JobOutcome, Error> {
-    let nodes = list.nodes_of(job)?;
-    let (engine, container) = nodes.launcher().await?;
-    let following = async {
-        let logs = logs(&nodes);
-        let extents = extents(&logs, job.log_max, events).await?;
-        warn_of_gone(&logs, &extents, events);
-        Follow::start(logs, extents.iter().map(|extent| extent.start).collect(), events).await
-    };
-    let follow = tokio::select! {
-        follow = following => follow?,
-        signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
-    };
-    let (placement, on_frame, monitor) = (&job.placement, &mut |_: &str, _: &Frame| {}, Monitor::default());
-    let launcher = job.launch();
-    let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor, launcher };
-    watch.run(follow, &mut cancel).await
 }
 
 /// Returns a unique job id that sorts by time: `20261121-101500-4f2a`.

@@ -4,20 +4,20 @@
 //! the job's directory. Only then does it pass the node to the job supervisor, which uses it in the next attempt.
 
 use super::directory::{self, File};
-use super::manage::{remove_records, running};
 use super::plan::{HostAssignment, add_gpus, endpoint};
 use super::prepare::ensure_worker;
-use super::record::{Record, open_records, stored};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::nodes::{self, ObservedNode, engine, for_each_node};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Inventory;
+use crate::job::manage::{remove_records, running};
 use crate::launch::description::LaunchHost;
 use crate::launch::env_file::{self, EnvFiles};
 use crate::launch::programs;
 use crate::node::names::HostNames;
 use crate::node::network;
+use crate::record::{Record, open_records, stored};
 use crate::secret::Secret;
 use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
