@@ -10,7 +10,7 @@ use crate::node::facts::{Drained, Facts};
 use crate::record::{Record, open_jobs};
 use crate::transport::node::Script;
 
-const DRAIN: &str = include_str!("../scripts/drain.sh");
+const DRAIN: &str = include_str!("../scripts/node/drain.sh");
 
 /// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {

@@ -27,8 +27,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-const DOCTOR: &str = include_str!("../scripts/doctor.sh");
-const INSIDE: &str = include_str!("../scripts/inside.py");
+const DOCTOR: &str = include_str!("../scripts/node/doctor.sh");
+const INSIDE: &str = include_str!("../scripts/worker/inside.py");
 
 /// How long a worker may take to list its versions; more than the limits within `inside.py` and what the launchers append to it.
 const INSIDE_LIMIT: Duration = Duration::from_secs(240);

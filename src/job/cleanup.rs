@@ -14,11 +14,11 @@ use tokio::time::timeout;
 
 /// Ends every process on a node that has the job's id in its environment.
 pub const END: &str = concat!(
-    include_str!("../scripts/marked.sh"),
-    include_str!("../scripts/killed.sh"),
-    include_str!("../scripts/job_end.sh")
+    include_str!("../scripts/node/marked.sh"),
+    include_str!("../scripts/node/killed.sh"),
+    include_str!("../scripts/job/end.sh")
 );
-const RESULT: &str = include_str!("../scripts/job_result.sh");
+const RESULT: &str = include_str!("../scripts/job/result.sh");
 
 /// An operation, for messages.
 const READ_RESULT: &str = "read the result of the job";
@@ -159,7 +159,7 @@ pub async fn end_ranks(cluster: &Cluster, id: &str, member: &Member) -> Result<O
     }))
 }
 
-/// Describes the processes that `job_end.sh` could not end, if there are any.
+/// Describes the processes that `job/end.sh` could not end, if there are any.
 pub fn stuck(output: &str) -> Option<String> {
     let process = |line: &str| {
         let line: String = line.chars().filter(|c| !c.is_control()).collect();

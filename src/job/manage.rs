@@ -12,8 +12,8 @@ use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
 
-const LIST: &str = include_str!("../scripts/jobs_list.sh");
-const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
+const LIST: &str = include_str!("../scripts/job/list.sh");
+const PRUNE: &str = include_str!("../scripts/job/prune.sh");
 
 /// The jobs of a cluster, and the nodes that were asked.
 pub struct JobList<'a> {

@@ -1,4 +1,4 @@
-//! The log that the rank supervisors write on each node (`src/scripts/frames.py`), one frame a line: `TIME RANK KIND TEXT\n`.
+//! The log that the rank supervisors write on each node (`src/scripts/programs/frames.py`), one frame a line: `TIME RANK KIND TEXT\n`.
 //!
 //! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, can be read again from any byte,
 //! and records how each rank ended, so that the launcher's own output and exit code (always 1 under Gloo) need not be trusted.

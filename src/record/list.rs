@@ -149,7 +149,7 @@ impl Job {
     }
 }
 
-/// Adds the output of `jobs_list.sh` on a node. Ignores lines of other files. A file may have several lines.
+/// Adds the output of `job/list.sh` on a node. Ignores lines of other files. A file may have several lines.
 pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
     let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Ranks that make no progress, as their supervisors report them (`src/scripts/waiting.py`): collected for a moment, so that many that
+//! Ranks that make no progress, as their supervisors report them (`src/scripts/programs/waiting.py`): collected for a moment, so that many that
 //! wait at the same time are one message, and reported once for each time that they wait.
 
 use super::frames::{Frame, Kind};

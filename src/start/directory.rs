@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
-const START: &str = include_str!("../scripts/job_start.sh");
+const START: &str = include_str!("../scripts/job/start.sh");
 
-/// The file with the ranks' environment; `job_end.sh` removes it.
+/// The file with the ranks' environment; `job/end.sh` removes it.
 pub(super) const ENVIRONMENT: &str = "env.json";
 
-/// The exit code of `job_start.sh` if another job has the directory.
+/// The exit code of `job/start.sh` if another job has the directory.
 const EXISTS: i32 = 17;
 
 /// A file of the directory: mode, name of less than 100 bytes, and text.
@@ -150,7 +150,7 @@ fn archive(files: &[File<'_>]) -> Zeroizing<String> {
     Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
 }
 
-/// The workers' pinned host keys for the port of the job's own workers; `ssh.sh` finds them there.
+/// The workers' pinned host keys for the port of the job's own workers; `programs/ssh.sh` finds them there.
 fn known_hosts(host: &HostAssignment, from: u16, to: u16) -> String {
     let pinned = host.observed.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
     pinned.replace(&format!("]:{from}"), &format!("]:{to}"))

@@ -11,7 +11,7 @@ use crate::runtime::container::{ContainerSummary, running_worker};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-const FIND_PROGRAM: &str = include_str!("../scripts/launcher_check.sh");
+const FIND_PROGRAM: &str = include_str!("../scripts/worker/launcher_check.sh");
 
 /// Finds the first module that is installed, with the package that it is in, without importing it.
 const FIND_MODULES: &str = "import importlib.util, sys

@@ -31,10 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-const FILES: &str = include_str!("../scripts/job_files.sh");
-const JOIN: &str = include_str!("../scripts/job_join.sh");
+const FILES: &str = include_str!("../scripts/job/files.sh");
+const JOIN: &str = include_str!("../scripts/job/join.sh");
 
-/// How long the job supervisor may take to accept nodes; `job_join.sh` waits 20 s of it.
+/// How long the job supervisor may take to accept nodes; `job/join.sh` waits 20 s of it.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operation, for messages.

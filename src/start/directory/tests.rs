@@ -12,7 +12,8 @@ fn who_was_killed_is_known_by_the_signals_that_are_pending() {
     let directory = tempfile::tempdir().unwrap();
     let status = directory.path().join("status");
     let killed = || {
-        let words = format!("{}\nkilled ..{}", include_str!("../../scripts/killed.sh"), directory.path().display());
+        let words =
+            format!("{}\nkilled ..{}", include_str!("../../scripts/node/killed.sh"), directory.path().display());
         Command::new("sh").args(["-c", &words]).status().unwrap().success()
     };
     assert!(!killed());
