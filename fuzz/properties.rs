@@ -6,9 +6,9 @@
 
 use hvdctl::cluster::nodes::Target;
 use hvdctl::inventory::{Inventory, Node, names};
-use hvdctl::job::frames::Parser;
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
+use hvdctl::record::frames::Parser;
 use hvdctl::text::{nodeset, quote};
 use hvdctl::transport::access::Login;
 use hvdctl::transport::host_key;

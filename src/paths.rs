@@ -10,7 +10,7 @@ pub const DATA: &str = "/data";
 pub const CONTAINER_SSH: &str = "/root/.ssh";
 /// File name of the workers' private host key; the public key has `.pub` appended.
 pub const HOST_KEY: &str = "ssh_host_ed25519_key";
-/// The shell of the sessions of a worker's sshd (`worker_start.sh`), which have the environment of the image.
+/// The shell of the sessions of a worker's sshd (`worker/start.sh`), which have the environment of the image.
 pub const SESSION_SHELL: &str = "/run/hvdctl/sh";
 /// Name of the file with the public keys that may log in to a worker.
 pub const AUTHORIZED_KEYS: &str = "authorized_keys";

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/programs");
 
 /// Runs a script that has the module `activity` and `sample`, which creates a sample of a rank's processes: the ticks of the first
 /// threads, how many of these in the kernel, the times that they went on after a sleep, the ticks of each other thread, bytes and

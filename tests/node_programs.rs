@@ -1,4 +1,4 @@
-//! Unit tests of the node programs (`src/scripts/*.py`) and of those of the ranks (`src/launch/*.py`), with the supported Python
+//! Unit tests of the node programs (`src/scripts/*/*.py`), with the supported Python
 //! interpreters that are in `PATH` or installed by pyenv.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] = &["machine.sh", "gpus.sh", "marked.sh", "killed.sh", "facts.sh"];
+const FACTS: &[&str] = &["node/machine.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {
@@ -183,7 +183,7 @@ fn jobs_are_listed_or_it_fails() {
         ("jobs/j3/env.json", "{}"),
         ("jobs/j3/result.json", "{\n}\n"),
     ]);
-    let list = &["jobs_list.sh"];
+    let list = &["job/list.sh"];
     let listed = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
@@ -214,7 +214,7 @@ fn jobs_are_listed_or_it_fails() {
 fn the_files_of_a_job_are_whole() {
     let machine = Machine::new(&[("jobs/j1/launch.json", "{}"), ("origin", "desk:/p\n")]);
     let variables = format!("id=j1 names='env.json launch.json' origin={}", machine.path("origin").display());
-    let files = &["job_files.sh"];
+    let files = &["job/files.sh"];
     let printed = machine.prints(files, &variables);
     assert_eq!(printed, "launch.json e30=\norigin ZGVzazovcAo=\n");
     for name in ["*launch.json", "*origin"] {
@@ -230,7 +230,7 @@ fn the_files_of_a_job_are_whole() {
 #[test]
 fn an_environment_that_stays_is_a_failure() {
     let machine = Machine::new(&[("jobs/run-7/env.json/x", "")]);
-    let end = &["marked.sh", "killed.sh", "job_end.sh"];
+    let end = &["node/marked.sh", "node/killed.sh", "job/end.sh"];
     let mut rank = Command::new("sleep").arg("600").env("HVDCTL_JOB", "run-7").spawn().unwrap();
     let message = machine.fails(end, "id=run-7 grace=0");
     assert!(message.contains("env.json"), "{message}");
@@ -242,7 +242,7 @@ fn what_doctor_cannot_check_is_reported() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let examine = |machine: &Machine| {
         let variables = format!("worker_pid= docker_root={} addresses= names=", machine.dir.path().display());
-        let text = machine.prints(&["doctor.sh"], &variables);
+        let text = machine.prints(&["node/doctor.sh"], &variables);
         let is_wanted =
             |line: &&str| ["unchecked", "gpu-user", "driver", "disk"].iter().any(|key| line.starts_with(key));
         text.lines().filter(is_wanted).map(str::to_owned).collect::<Vec<_>>()
@@ -273,7 +273,8 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
             Device::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
         )
     };
-    let worker = |machine: &Machine| Answer::parse(&machine.prints(&["gpus.sh", "worker_ready.sh"], "")).nvidia_smi;
+    let worker =
+        |machine: &Machine| Answer::parse(&machine.prints(&["node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi;
     // this machine may have one of its own
     if !["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|place| Path::new(place).join("nvidia-smi").exists()) {
         assert_eq!((node(&machine), worker(&machine)), ((NvidiaSmi::Missing, String::new()), NvidiaSmi::Missing));
@@ -320,7 +321,7 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
 fn a_lease_that_cannot_be_read_is_not_given_back() {
     let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
     let variables = format!("run={} expires=30", machine.path("run").display());
-    let read = &["lease.sh", "lease_read.sh"];
+    let read = &["lease/common.sh", "lease/read.sh"];
     assert!(machine.prints(read, &variables).starts_with("id 1\nrenewed "));
     for tool in ["cat", "stat"] {
         machine.break_tool(tool, "*lab.lease", "Input/output error");
@@ -334,8 +335,8 @@ fn a_lease_that_cannot_be_read_is_not_given_back() {
 #[test]
 fn bandwidths_are_kept_whole_or_not_at_all() {
     let machine = Machine::new(&[]);
-    let read = || machine.prints(&["past_read.sh"], "most=10");
-    let write = |past: &str| machine.run(&["past_write.sh"], &format!("past='{past}'"));
+    let read = || machine.prints(&["bench/past_read.sh"], "most=10");
+    let write = |past: &str| machine.run(&["bench/past_write.sh"], &format!("past='{past}'"));
     assert_eq!(read(), "", "no directory");
     assert!(write("{\"1\":\"it is\"}").status.success());
     assert_eq!(read(), "{\"1\":\"it i", "no more than asked for");
@@ -353,11 +354,11 @@ fn bandwidths_are_kept_whole_or_not_at_all() {
     machine.repair();
     assert_eq!((read().as_str(), names().len()), ("{\"1\":\"it i", 1));
     machine.break_tool("head", "*", "Input/output error");
-    assert_eq!(machine.fails(&["past_read.sh"], "most=10"), "head: Input/output error\n");
+    assert_eq!(machine.fails(&["bench/past_read.sh"], "most=10"), "head: Input/output error\n");
     machine.repair();
     fs::remove_file(machine.path("jobs/.bench@lab")).unwrap();
     fs::create_dir(machine.path("jobs/.bench@lab")).unwrap();
-    assert!(machine.fails(&["past_read.sh"], "most=10").contains("Is a directory"));
+    assert!(machine.fails(&["bench/past_read.sh"], "most=10").contains("Is a directory"));
     assert!(!write("new").status.success());
     assert_eq!(names(), [".bench@lab"]);
 }
@@ -365,7 +366,7 @@ fn bandwidths_are_kept_whole_or_not_at_all() {
 #[test]
 fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
     let machine = Machine::new(&[("jobs/j1/job.json", "old")]);
-    let (join, variables) = (&["job_join.sh"], "id=j1 joining='[]' record=new");
+    let (join, variables) = (&["job/join.sh"], "id=j1 joining='[]' record=new");
     let record = || fs::read_to_string(machine.path("jobs/j1/job.json")).unwrap();
     let taken = "mv joining.json joining.json.taken";
     machine.stub("sleep", taken);
@@ -390,7 +391,7 @@ fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
 #[test]
 fn the_public_half_of_a_key_needs_ssh_keygen() {
     let machine = Machine::new(&[("ssh/id_rsa", "")]);
-    let public = &["public_key.sh"];
+    let public = &["keys/public_key.sh"];
     machine.stub("ssh-keygen", "echo \"$*\"");
     let path = machine.path("ssh/id_rsa").display().to_string();
     assert_eq!(machine.prints(public, "key_name=id_rsa"), format!("-y -f {path}\n"));
@@ -411,7 +412,7 @@ fn the_engine_that_a_login_names_is_found_as_docker_finds_it() {
     let place = |name: &str| machine.path(name).display().to_string();
     let home = format!("unset DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG; HOME='{}'", place("home"));
     let found = |variables: &str| {
-        let text = machine.prints(&["login.sh"], &format!("{home}; {variables}"));
+        let text = machine.prints(&["access/login.sh"], &format!("{home}; {variables}"));
         assert!(!text.contains("secret"), "{text}");
         let is_named = |line: &&str| line.starts_with("named") || line.starts_with("context");
         text.lines().filter(is_named).map(str::to_owned).collect::<Vec<_>>()
@@ -468,7 +469,7 @@ fn the_engine_that_a_login_names_is_found_as_docker_finds_it() {
 fn a_docker_command_of_podman_is_known() {
     let machine = Machine::new(&[]);
     let found = || {
-        let text = machine.prints(&["login.sh"], "unset DOCKER_HOST DOCKER_CONTEXT");
+        let text = machine.prints(&["access/login.sh"], "unset DOCKER_HOST DOCKER_CONTEXT");
         text.lines().filter(|line| line.starts_with("docker-")).map(str::to_owned).collect::<Vec<_>>()
     };
     machine.stub("docker", "exit 1");
@@ -487,7 +488,7 @@ fn the_reason_of_sudo_is_its_refusal() {
     let found = |printed: &str| {
         machine.stub("sudo", &format!("printf '%s\\n' {printed} >&2; exit 1"));
         machine.stub("id", "case $1 in -u) echo 1000 ;; *) echo ana ;; esac");
-        let text = machine.prints(&["login.sh", "access.sh"], "");
+        let text = machine.prints(&["access/login.sh", "access/access.sh"], "");
         text.lines().find(|line| line.starts_with("sudo ")).unwrap().to_owned()
     };
     let noise = "'sudo: unable to resolve host gpu1: Name or service not known'";
@@ -506,7 +507,7 @@ fn the_reason_of_sudo_is_its_refusal() {
 fn an_own_name_that_resolves_nowhere_is_reported() {
     let machine = Machine::new(&[]);
     let unresolved = || {
-        let text = machine.prints(&["doctor.sh"], "worker_pid= docker_root= addresses= names=");
+        let text = machine.prints(&["node/doctor.sh"], "worker_pid= docker_root= addresses= names=");
         text.lines().filter(|line| line.starts_with("unresolved")).map(str::to_owned).collect::<Vec<_>>()
     };
     machine.stub("uname", "echo name-of-nothing.invalid");

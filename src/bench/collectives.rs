@@ -1,8 +1,8 @@
 //! The part of `bench` that the ranks of a job do.
 
 use crate::inventory::{Controller, LauncherName};
-use crate::job::request::Program;
 use crate::launch::{self, BACKENDS, COLLECTIVES};
+use crate::start::request::Program;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -7,8 +7,8 @@ use crate::inventory::Cluster;
 use crate::transport::node::Script;
 use std::collections::BTreeMap;
 
-const READ: &str = include_str!("../scripts/past_read.sh");
-const WRITE: &str = include_str!("../scripts/past_write.sh");
+const READ: &str = include_str!("../scripts/bench/past_read.sh");
+const WRITE: &str = include_str!("../scripts/bench/past_write.sh");
 
 /// What each of some nodes has sent in earlier benchmarks; `None` if its file must stay as it is.
 pub struct Past(Vec<Option<Sent>>);

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-const PROGRAM: &str = include_str!("../scripts/bench_network.py");
+const PROGRAM: &str = include_str!("../scripts/bench/network.py");
 
 /// What fails where a node cannot take part.
 pub(super) const OPERATION: &str = "measure the network";

@@ -1,11 +1,11 @@
-//! The output of `src/scripts/doctor.sh`, parsed.
+//! The output of `src/scripts/node/doctor.sh`, parsed.
 
 use crate::node::facts::{Disk, disk, known, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What is installed in a worker, by `src/scripts/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
+/// What is installed in a worker, by `src/scripts/worker/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
 /// versions, without what is missing. `name:HOST`: the addresses that a host name resolves to there. `unread:KEY`: why a value could
 /// not be read.
 pub type Versions = BTreeMap<String, String>;

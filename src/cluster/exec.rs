@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-const EXEC: &str = include_str!("../scripts/exec.sh");
+const EXEC: &str = include_str!("../scripts/access/exec.sh");
 
 /// How many bytes are kept of each of a node's outputs.
 pub const KEPT: u64 = 1 << 20;

@@ -175,13 +175,13 @@ mod tests {
         let (first, second) = (first.unwrap(), second.unwrap());
         assert!(first.iter().zip(&second).all(|(a, b)| Arc::ptr_eq(&a.transport, &b.transport)));
         fleet.all(&target.only(["node2".to_owned()]), &events).await.unwrap();
-        assert_eq!([nodes.count(CONNECT), nodes.count("access.sh")], [[1, 1], [1, 1]]);
+        assert_eq!([nodes.count(CONNECT), nodes.count("access/access.sh")], [[1, 1], [1, 1]]);
 
         nodes.cut("node2");
         assert!(first[1].runtime().await.is_err());
         let again = fleet.all(&target, &events).await.unwrap();
         assert!(again[1].runtime().await.is_ok());
-        assert_eq!([nodes.count(CONNECT), nodes.count("access.sh")], [[1, 2], [1, 2]]);
+        assert_eq!([nodes.count(CONNECT), nodes.count("access/access.sh")], [[1, 2], [1, 2]]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -189,13 +189,13 @@ mod tests {
         let (nodes, target, fleet, events) = two();
         let login = async || fleet.connect(&target, RunAs::Login, &events).await.unwrap();
         assert!(login().await.iter().all(Result::is_ok));
-        assert_eq!([nodes.count(CONNECT), nodes.count("access.sh")], [[1, 1], [0, 0]]);
-        nodes.fault("node2", "access.sh", Fault::Fails("no".into()));
+        assert_eq!([nodes.count(CONNECT), nodes.count("access/access.sh")], [[1, 1], [0, 0]]);
+        nodes.fault("node2", "access/access.sh", Fault::Fails("no".into()));
         assert_eq!(fleet.members(&target, &events).await.unwrap().failed.len(), 1);
         nodes.repair();
         assert_eq!(fleet.all(&target, &events).await.unwrap().len(), 2);
         assert!(login().await.iter().all(Result::is_ok), "root does for what the login does");
-        assert_eq!([nodes.count(CONNECT), nodes.count("access.sh")], [[1, 1], [1, 2]]);
+        assert_eq!([nodes.count(CONNECT), nodes.count("access/access.sh")], [[1, 1], [1, 2]]);
     }
 
     #[tokio::test(start_paused = true)]

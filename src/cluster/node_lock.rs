@@ -1,4 +1,4 @@
-//! The lease of a node: `lease_hold.sh` runs there for as long as the lease is held. It renews the lease for each line that it reads,
+//! The lease of a node: `lease/hold.sh` runs there for as long as the lease is held. It renews the lease for each line that it reads,
 //! and gives the lease back when its standard input ends, however hvdctl ended.
 
 use crate::error::NodeError;
@@ -10,13 +10,13 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-const HOLD: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_hold.sh"));
-const READ: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_read.sh"));
-const RELEASE: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_release.sh"));
+const HOLD: &str = concat!(include_str!("../scripts/lease/common.sh"), include_str!("../scripts/lease/hold.sh"));
+const READ: &str = concat!(include_str!("../scripts/lease/common.sh"), include_str!("../scripts/lease/read.sh"));
+const RELEASE: &str = concat!(include_str!("../scripts/lease/common.sh"), include_str!("../scripts/lease/release.sh"));
 
 /// The directory that a restart of a node clears.
 const RUN: &str = "/run";
-/// The exit code of `lease_hold.sh` where another command holds the lease.
+/// The exit code of `lease/hold.sh` where another command holds the lease.
 const BUSY: i32 = 3;
 const TAKE: &str = "lock the node";
 /// Time limit for releasing a lease; it expires soon afterwards anyway.
@@ -149,7 +149,7 @@ mod tests {
     use std::path::Path;
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-    /// `lease_hold.sh` in a directory of this machine.
+    /// `lease/hold.sh` in a directory of this machine.
     struct Holder {
         child: Child,
         stdin: Option<ChildStdin>,

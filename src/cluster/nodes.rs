@@ -30,11 +30,11 @@ const OWN_FILES: u64 = 64;
 const FILES_PER_NODE: u64 = 20;
 
 const FACTS: &str = concat!(
-    include_str!("../scripts/machine.sh"),
-    include_str!("../scripts/gpus.sh"),
-    include_str!("../scripts/marked.sh"),
-    include_str!("../scripts/killed.sh"),
-    include_str!("../scripts/facts.sh")
+    include_str!("../scripts/node/machine.sh"),
+    include_str!("../scripts/node/gpus.sh"),
+    include_str!("../scripts/node/marked.sh"),
+    include_str!("../scripts/node/killed.sh"),
+    include_str!("../scripts/node/facts.sh")
 );
 
 /// Which nodes a command is about.

@@ -6,7 +6,7 @@ use crate::node::facts::{Facts, NodeDirectory, SharedDirectory};
 use crate::transport::node::Script;
 use std::hash::{BuildHasher, RandomState};
 
-const SCRIPT: &str = include_str!("../scripts/shared.sh");
+const SCRIPT: &str = include_str!("../scripts/node/shared.sh");
 const OPERATION: &str = "find out which directories nodes share";
 
 /// The file systems that one node alone can mount, as `stat` names them.

@@ -17,13 +17,13 @@ use crate::checks::bench::{
 use crate::cli::{self, Part};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::{Error, Verdict};
-use crate::job::capacity::{check_unallocated, placed};
-use crate::job::in_worker::check_modules;
-use crate::job::request::JobOptions;
 use crate::launch::launcher;
 use crate::render::heat_map::heat_map;
 use crate::render::plot;
 use crate::render::table::{cell, table};
+use crate::start::capacity::{check_unallocated, placed};
+use crate::start::in_worker::check_modules;
+use crate::start::request::JobOptions;
 use crate::text::units::count;
 use csv::csv;
 use files::Files;

@@ -13,7 +13,7 @@ use crate::node::facts::Facts;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
 
-const PURGE: &str = concat!(include_str!("../scripts/keys_lock.sh"), include_str!("../scripts/purge.sh"));
+const PURGE: &str = concat!(include_str!("../scripts/keys/lock.sh"), include_str!("../scripts/node/purge.sh"));
 
 /// A node before anything is removed.
 struct Snapshot {
@@ -131,7 +131,7 @@ mod tests {
     use std::path::Path;
     use std::process::{Command, Output};
 
-    /// Runs `purge.sh` on directories here, with this directory first in `PATH`.
+    /// Runs `node/purge.sh` on directories here, with this directory first in `PATH`.
     fn run_purge(root: &Path, tools: &Path) -> Output {
         let place = |name: &str| root.join(name).display().to_string();
         let script = Script::new(PURGE)

@@ -6,11 +6,11 @@ use super::output::{DrainNode, NodeEntry};
 use crate::cli::Drain;
 use crate::cluster::nodes::{Member, NodeResults, Target, facts, now, operator};
 use crate::error::{Error, NodeError};
-use crate::job::record::{Record, open_jobs};
 use crate::node::facts::{Drained, Facts};
+use crate::record::{Record, open_jobs};
 use crate::transport::node::Script;
 
-const DRAIN: &str = include_str!("../scripts/drain.sh");
+const DRAIN: &str = include_str!("../scripts/node/drain.sh");
 
 /// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {

@@ -5,8 +5,8 @@ use super::{Context, Outcome};
 use crate::cli;
 use crate::error::{Error, Verdict};
 use crate::job::fetch::{FetchReport, default_directory, fetch};
-use crate::job::list::Newest;
 use crate::job::manage;
+use crate::record::list::Newest;
 use crate::sync::outputs::{Download, Output};
 use crate::text::units::human;
 

@@ -4,10 +4,10 @@ use super::Outcome;
 use super::output::{self, Document, End, JobEnd};
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
-use crate::job::outcome::JobOutcome;
-use crate::job::record::{RootCause, State};
 use crate::job::watch::tail;
 use crate::launch::Launcher;
+use crate::record::outcome::JobOutcome;
+use crate::record::{RootCause, State};
 use crate::text::nodeset;
 
 /// Returns the outcome of a job that has ended under this launcher.

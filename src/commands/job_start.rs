@@ -3,15 +3,16 @@
 use super::context::Context;
 use crate::cli::Launching;
 use crate::error::Error;
-use crate::job::frames::Frame;
-use crate::job::in_worker::check_launcher;
-use crate::job::outcome::JobOutcome;
-use crate::job::plan::JobPlan;
-use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
-use crate::job::start;
+use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::EnvFiles;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
+use crate::record::frames::Frame;
+use crate::record::outcome::JobOutcome;
+use crate::start::execute;
+use crate::start::in_worker::check_launcher;
+use crate::start::plan::JobPlan;
+use crate::start::request::{JobOptions, Program, ResourceRequest, check_ranks};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -71,7 +72,7 @@ pub async fn plan(
     };
     // a large project is read while the nodes are observed; the first failure ends both
     let (program, nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
-    let id = if is_dry_run { "ID".to_owned() } else { start::new_id() };
+    let id = if is_dry_run { "ID".to_owned() } else { execute::new_id() };
     let plan = JobPlan::new(target, nodes, program, options, id)?;
     plan.report(events);
     Ok(plan)
@@ -80,7 +81,7 @@ pub async fn plan(
 /// Checks everything that would make a planned job fail, starts it, and follows it to its end. Every frame goes to `on_frame`.
 ///
 /// # Errors
-/// What a check finds, when nothing has been changed; otherwise those of [`start::start`].
+/// What a check finds, when nothing has been changed; otherwise those of [`execute::start`].
 pub async fn start(plan: &JobPlan, context: &Context, on_frame: impl FnMut(&str, &Frame)) -> Result<JobOutcome, Error> {
     let Context { events, session, .. } = context;
     plan.check(events)?;
@@ -88,5 +89,5 @@ pub async fn start(plan: &JobPlan, context: &Context, on_frame: impl FnMut(&str,
     if plan.options.launcher != LauncherName::default() {
         session.cancellation.run(check_launcher(plan)).await?;
     }
-    start::start(plan, session, events, on_frame).await
+    execute::start(plan, session, events, on_frame).await
 }

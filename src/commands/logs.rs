@@ -4,13 +4,13 @@ use super::output::{End, LogsEnd};
 use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
 use crate::error::Error;
-use crate::job::list::Newest;
 use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
-use crate::job::outcome::JobOutcome;
-use crate::job::record::State;
-use crate::job::request::WatchOptions;
-use crate::job::start;
+use crate::job::supervision::WatchOptions;
+use crate::job::watch;
+use crate::record::State;
+use crate::record::list::Newest;
+use crate::record::outcome::JobOutcome;
 
 /// `attach`.
 pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Error> {
@@ -23,7 +23,7 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     if !job.is_over() {
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
-        let ended = start::attach(&jobs, job, options, events, cancellation.signal()).await?;
+        let ended = watch::attach(&jobs, job, options, events, cancellation.signal()).await?;
         return job_end::outcome(ended, None, launcher, events);
     }
     let monitor = read(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;

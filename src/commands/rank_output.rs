@@ -1,9 +1,9 @@
 //! What the ranks of a check write: reports as JSON lines, and everything else.
 
 use crate::event::Events;
-use crate::job::frames::{Frame, Kind};
-use crate::job::outcome::JobOutcome;
 use crate::job::watch::tail;
+use crate::record::frames::{Frame, Kind};
+use crate::record::outcome::JobOutcome;
 use serde::de::DeserializeOwned;
 
 /// How many of the other lines are shown.

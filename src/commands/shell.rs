@@ -12,11 +12,11 @@ use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
 use crate::job::manage;
-use crate::job::plan::check_keys;
 use crate::launch::{ShellRequest, launcher};
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
+use crate::start::plan::check_keys;
 use crate::terminal;
 use crate::text::nodeset;
 use crate::transport::node::Process;
@@ -28,10 +28,10 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-const GUARD: &str = include_str!("../scripts/shell_guard.sh");
-const MASTER: &str = include_str!("../scripts/shell_master.sh");
-const SHELL: &str = include_str!("../scripts/shell.sh");
-const SSH: &str = include_str!("../scripts/ssh.sh");
+const GUARD: &str = include_str!("../scripts/shell/guard.sh");
+const MASTER: &str = include_str!("../scripts/shell/master.sh");
+const SHELL: &str = include_str!("../scripts/shell/shell.sh");
+const SSH: &str = include_str!("../scripts/programs/ssh.sh");
 /// The hostfile in a container of the shell's own, as `MASTER` writes it.
 const HOSTFILE: &str = "/root/hostfile";
 /// The operation, for messages.

@@ -11,7 +11,6 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
-use crate::job::record::{starting, unreadable};
 use crate::keys::logins;
 use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
@@ -19,6 +18,7 @@ use crate::launch;
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::paths::SESSION_SHELL;
+use crate::record::{starting, unreadable};
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
@@ -27,8 +27,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-const DOCTOR: &str = include_str!("../scripts/doctor.sh");
-const INSIDE: &str = include_str!("../scripts/inside.py");
+const DOCTOR: &str = include_str!("../scripts/node/doctor.sh");
+const INSIDE: &str = include_str!("../scripts/worker/inside.py");
 
 /// How long a worker may take to list its versions; more than the limits within `inside.py` and what the launchers append to it.
 const INSIDE_LIMIT: Duration = Duration::from_secs(240);

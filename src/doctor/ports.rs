@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
-const PORTS: &str = include_str!("../scripts/ports.py");
+const PORTS: &str = include_str!("../scripts/node/ports.py");
 
 /// Why a node could not be reached, by its index; `None` if it could.
 type Reasons = BTreeMap<usize, Option<String>>;

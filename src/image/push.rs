@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-const SPACE: &str = include_str!("../scripts/image_space.sh");
-const FORWARDING: &str = include_str!("../scripts/sshd_forwarding.sh");
+const SPACE: &str = include_str!("../scripts/image/space.sh");
+const FORWARDING: &str = include_str!("../scripts/node/sshd_forwarding.sh");
 
 /// How many nodes pull at the same time. They share this machine's uplink: more would all end later, and one that is cut off would
 /// have wasted more.

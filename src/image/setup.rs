@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 pub const DIRECTORY: &str = "/opt/hvdctl/setup";
 
 /// Installs OpenSSH, without which no worker starts, in an image that lacks it.
-const SSH: &str = include_str!("../scripts/setup_ssh.sh");
+const SSH: &str = include_str!("../scripts/image/setup_ssh.sh");
 
 /// The steps that add to an image, and the files that they read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::transport::access::{EngineFault, Login, NO_DOCKER};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
-/// The parsed output of `src/scripts/probe.sh`.
+/// The parsed output of `src/scripts/node/probe.sh`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probe {
     /// The facts of any node.

@@ -8,10 +8,10 @@ use crate::init::draft::Probe;
 use crate::transport::node::{RunAs, Script};
 
 const PROBE: &str = concat!(
-    include_str!("../scripts/machine.sh"),
-    include_str!("../scripts/gpus.sh"),
-    include_str!("../scripts/login.sh"),
-    include_str!("../scripts/probe.sh")
+    include_str!("../scripts/node/machine.sh"),
+    include_str!("../scripts/node/gpus.sh"),
+    include_str!("../scripts/access/login.sh"),
+    include_str!("../scripts/node/probe.sh")
 );
 
 /// Probes every node, all at once, as the login itself. Each comes with what was found or the error, in the

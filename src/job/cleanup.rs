@@ -1,10 +1,10 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
-use super::record::{JobResult, stored};
 use crate::cluster::nodes::{Member, NodeResults, for_each_node, now};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
+use crate::record::{JobResult, stored};
 use crate::runtime::Runtime;
 use crate::runtime::container::launchers;
 use crate::transport::node::Script;
@@ -12,18 +12,19 @@ use crate::worker::apply::WorkerPlan;
 use std::time::Duration;
 use tokio::time::timeout;
 
-pub(super) const END: &str = concat!(
-    include_str!("../scripts/marked.sh"),
-    include_str!("../scripts/killed.sh"),
-    include_str!("../scripts/job_end.sh")
+/// Ends every process on a node that has the job's id in its environment.
+pub const END: &str = concat!(
+    include_str!("../scripts/node/marked.sh"),
+    include_str!("../scripts/node/killed.sh"),
+    include_str!("../scripts/job/end.sh")
 );
-const RESULT: &str = include_str!("../scripts/job_result.sh");
+const RESULT: &str = include_str!("../scripts/job/result.sh");
 
 /// An operation, for messages.
 const READ_RESULT: &str = "read the result of the job";
 
 /// Returns how long a job supervisor may take to stop its job: the ranks' grace period, and the time to end what is left on all nodes.
-pub(super) fn stop_limit(cluster: &Cluster) -> Duration {
+pub fn stop_limit(cluster: &Cluster) -> Duration {
     cluster.stop_grace + Duration::from_secs(30)
 }
 
@@ -31,23 +32,24 @@ pub(super) fn stop_limit(cluster: &Cluster) -> Duration {
 ///
 /// # Errors
 /// When the engine does not answer.
-pub(super) async fn stop_supervisor(cluster: &Cluster, engine: &Runtime, container: &str) -> Result<(), NodeError> {
+pub async fn stop_supervisor(cluster: &Cluster, engine: &Runtime, container: &str) -> Result<(), NodeError> {
     engine.terminate(container).await?;
     timeout(stop_limit(cluster), engine.wait(container)).await.unwrap_or(Ok(None)).map(drop)
 }
 
 /// A job and the nodes that take part in it.
-pub(super) struct JobNodes<'a> {
-    pub(super) cluster: &'a Cluster,
+pub struct JobNodes<'a> {
+    /// Their cluster.
+    pub cluster: &'a Cluster,
     /// The job's id.
-    pub(super) id: &'a str,
+    pub id: &'a str,
     /// The nodes, that of the launcher first.
-    pub(super) members: Vec<Member>,
+    pub members: Vec<Member>,
 }
 
 impl JobNodes<'_> {
     /// Replaces the connections that are lost, as far as their nodes answer.
-    pub(super) async fn reconnect(&mut self) {
+    pub async fn reconnect(&mut self) {
         let again = async |member: Member| match member.transport.is_connected().await {
             true => member,
             false => member.reconnected().await.unwrap_or(member),
@@ -56,7 +58,7 @@ impl JobNodes<'_> {
     }
 
     /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
-    pub(super) async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
+    pub async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
         let engine = self.members[0].runtime().await?;
         // not from the list of jobs: the container may have started while that waited for other nodes
         let containers = engine.containers().await?;
@@ -68,7 +70,7 @@ impl JobNodes<'_> {
 
     /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings. Returns the names of
     /// the nodes that did not answer.
-    pub(super) async fn clean_up(&self, events: &Events) -> Vec<String> {
+    pub async fn clean_up(&self, events: &Events) -> Vec<String> {
         let JobNodes { cluster, id, members } = self;
         let ended = for_each_node(members.iter().enumerate().collect(), async |(i, member): (usize, &Member)| {
             let (ended, removed) =
@@ -89,13 +91,13 @@ impl JobNodes<'_> {
     ///
     /// # Errors
     /// When the launcher's node does not answer.
-    pub(super) async fn result(&self, instead: &JobResult) -> Result<JobResult, NodeError> {
+    pub async fn result(&self, instead: &JobResult) -> Result<JobResult, NodeError> {
         let text = self.stored_result(instead).await?;
         JobResult::read(&text).map_err(|e| NodeError::failed(self.members[0].transport.node(), READ_RESULT, e))
     }
 
     /// Returns the same as it is stored.
-    pub(super) async fn stored_result(&self, instead: &JobResult) -> Result<String, NodeError> {
+    pub async fn stored_result(&self, instead: &JobResult) -> Result<String, NodeError> {
         let transport = &self.members[0].transport;
         let failed = |cause: String| NodeError::failed(transport.node(), "record the result of the job", cause);
         let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", self.id);
@@ -157,8 +159,8 @@ pub async fn end_ranks(cluster: &Cluster, id: &str, member: &Member) -> Result<O
     }))
 }
 
-/// Describes the processes that `job_end.sh` could not end, if there are any.
-pub(super) fn stuck(output: &str) -> Option<String> {
+/// Describes the processes that `job/end.sh` could not end, if there are any.
+pub fn stuck(output: &str) -> Option<String> {
     let process = |line: &str| {
         let line: String = line.chars().filter(|c| !c.is_control()).collect();
         let mut parts = line.splitn(3, ' ');
@@ -172,7 +174,7 @@ pub(super) fn stuck(output: &str) -> Option<String> {
 }
 
 /// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its container, if known.
-pub(super) fn unrecorded(cluster: &Cluster, code: Option<i64>) -> JobResult {
+pub fn unrecorded(cluster: &Cluster, code: Option<i64>) -> JobResult {
     let code = code.map_or_else(String::new, |code| format!(" with code {code}"));
     let fault = Some(format!("{} exited{code} without recording a result", cluster.master));
     JobResult { ended: now(), fault, ..JobResult::default() }

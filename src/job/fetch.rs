@@ -1,12 +1,12 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
+use super::manage::{self, JobList};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Cluster;
-use crate::job::list::{Job, Newest};
-use crate::job::manage::{self, JobList};
+use crate::record::list::{Job, Newest};
 use crate::sync::NodeProject;
 use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};

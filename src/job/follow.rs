@@ -1,10 +1,10 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
-use super::frames::{Frame, Kind, Parser};
 use super::node_log::{NodeLog, PIECE};
 use crate::cluster::nodes::{all, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
+use crate::record::frames::{Frame, Kind, Parser};
 use crate::text::units::human;
 use crate::transport::node::Process;
 use futures_util::StreamExt as _;
@@ -78,7 +78,7 @@ struct FollowedLog {
 }
 
 /// Follows the logs of all nodes.
-pub(super) struct Follow<'a> {
+pub struct Follow<'a> {
     events: &'a Events,
     logs: Vec<FollowedLog>,
     /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to do.
@@ -95,7 +95,7 @@ impl<'a> Follow<'a> {
     ///
     /// # Errors
     /// When a node does not answer.
-    pub(super) async fn start(logs: Vec<NodeLog>, offsets: Vec<u64>, events: &'a Events) -> Result<Follow<'a>, Error> {
+    pub async fn start(logs: Vec<NodeLog>, offsets: Vec<u64>, events: &'a Events) -> Result<Follow<'a>, Error> {
         let started = for_each_node(logs.into_iter().zip(offsets).collect(), async |(log, offset): (NodeLog, u64)| {
             let parser = Parser::at(offset);
             let (process, skew) = log.follow(parser.offset()).await?;
@@ -112,7 +112,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of ours.
-    pub(super) async fn next(&mut self, take: &mut impl FnMut(&str, f64, Frame)) {
+    pub async fn next(&mut self, take: &mut impl FnMut(&str, f64, Frame)) {
         let (i, chunk) = tokio::select! {
             Some(update) = self.receiver.recv() => update,
             Some(reconnected) = self.attempts.next() => return self.resume(reconnected),
@@ -160,17 +160,17 @@ impl<'a> Follow<'a> {
 
     /// Waits until the launcher's container should have ended, some time after the job supervisor has. A rank that waits in the kernel
     /// keeps it from ending.
-    pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
+    pub fn overdue(&self) -> impl Future<Output = ()> + use<> {
         at(self.exit_by)
     }
 
     /// Returns the nodes whose ranks have written nothing yet, not even that they started.
-    pub(super) fn silent(&self) -> Vec<String> {
+    pub fn silent(&self) -> Vec<String> {
         self.logs.iter().filter(|log| !log.heard).map(|log| log.log.node().to_owned()).collect()
     }
 
     /// Ends the followers, then reads what the logs have beyond what came from them, except for those of silent nodes.
-    pub(super) async fn drain(&mut self, silent: &[String], take: &mut impl FnMut(&str, f64, Frame)) {
+    pub async fn drain(&mut self, silent: &[String], take: &mut impl FnMut(&str, f64, Frame)) {
         self.tasks.shutdown().await;
         self.attempts.clear();
         while let Ok((i, chunk)) = self.receiver.try_recv() {
@@ -198,12 +198,12 @@ impl<'a> Follow<'a> {
 }
 
 /// Returns the instant of a time in seconds since the epoch.
-pub(super) fn instant(time: f64) -> Instant {
+pub fn instant(time: f64) -> Instant {
     Instant::now() + Duration::try_from_secs_f64(time - now()).unwrap_or_default()
 }
 
 /// Waits until a time; forever if there is none.
-pub(super) async fn at(time: Option<Instant>) {
+pub async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,

@@ -1,18 +1,18 @@
 //! Shows the output of a job's ranks: selected lines of all logs in the order of time, then new lines as they arrive.
 
 use super::follow::{Follow, at, instant};
-use super::frames::{Frame, Kind};
-use super::list::Job;
 use super::manage::JobList;
-use super::monitor::Monitor;
 use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
-use super::record::lost_output;
-use super::restart;
-use super::waits::Waits;
 use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message, Stream};
+use crate::record::frames::{Frame, Kind};
+use crate::record::list::Job;
+use crate::record::lost_output;
+use crate::record::monitor::Monitor;
+use crate::record::restart;
+use crate::record::waits::Waits;
 use futures_util::future::join_all;
 use regex::bytes::Regex;
 use std::collections::VecDeque;
@@ -231,7 +231,7 @@ impl LogView<'_> {
 }
 
 /// Reports a line of output; passes over other frames.
-pub(super) fn report_output(node: &str, frame: Frame, events: &Events) {
+pub fn report_output(node: &str, frame: Frame, events: &Events) {
     let (stream, line) = match frame.kind {
         Kind::Stdout(line) => (Stream::Stdout, line),
         Kind::Stderr(line) => (Stream::Stderr, line),

@@ -1,24 +1,24 @@
 //! Jobs that any operator started: listed, found, stopped, and their records removed.
 
 use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
-use super::list::{self, Job, Newest, StoredJobs};
-use super::record::{JobResult, State};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
+use crate::record::list::{self, Job, Newest, StoredJobs};
+use crate::record::{JobResult, State};
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
 
-const LIST: &str = include_str!("../scripts/jobs_list.sh");
-const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
+const LIST: &str = include_str!("../scripts/job/list.sh");
+const PRUNE: &str = include_str!("../scripts/job/prune.sh");
 
 /// The jobs of a cluster, and the nodes that were asked.
 pub struct JobList<'a> {
     /// The cluster.
-    pub(super) cluster: &'a Cluster,
+    pub cluster: &'a Cluster,
     /// The jobs, the newest first.
     pub jobs: Vec<Job>,
     /// The nodes that answered.
@@ -67,7 +67,7 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
 }
 
 /// Returns the containers of the cluster's launchers that are up.
-pub(super) fn running<'a>(
+pub fn running<'a>(
     cluster: &'a Cluster,
     containers: &'a [ContainerSummary],
 ) -> impl Iterator<Item = &'a ContainerSummary> {
@@ -107,7 +107,7 @@ impl JobList<'_> {
     ///
     /// # Errors
     /// When that of the launcher did not.
-    pub(super) fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
+    pub fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
         if !job.has_record() {
             let mut members = self.members.clone();
             let place = |member: &Member| job.nodes.iter().position(|node| *node == member.node.name);
@@ -167,7 +167,7 @@ pub async fn prune(list: &JobList<'_>, ids: &[String], events: &Events) -> Vec<R
 }
 
 /// Removes the records and logs of these jobs from a node.
-pub(super) async fn remove_records(cluster: &Cluster, member: &Member, ids: &[String]) -> Result<(), NodeError> {
+pub async fn remove_records(cluster: &Cluster, member: &Member, ids: &[String]) -> Result<(), NodeError> {
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
     member.transport.script(&script, "remove the records of jobs").await.map(drop)

@@ -1,10 +1,10 @@
 //! The log of a job on one node: its size, its frames, and a process that follows it.
 
 use super::cleanup::JobNodes;
-use super::frames::{Frame, Parser};
 use crate::cluster::nodes::{Member, all, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
+use crate::record::frames::{Frame, Parser};
 use crate::text::units::human;
 use crate::transport::node::{Process, Script};
 use std::io;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
-const FOLLOW: &str = include_str!("../scripts/job_follow.sh");
-const READ: &str = include_str!("../scripts/job_read.sh");
-const SIZE: &str = include_str!("../scripts/job_size.sh");
+const FOLLOW: &str = include_str!("../scripts/job/follow.sh");
+const READ: &str = include_str!("../scripts/job/read.sh");
+const SIZE: &str = include_str!("../scripts/job/size.sh");
 
 /// The number of bytes that are read at once.
-pub(super) const PIECE: usize = 64 * 1024;
+pub const PIECE: usize = 64 * 1024;
 
 /// The time between two signs of life of a node's follower.
 const PULSE: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ const OPERATION: &str = "read the job's log";
 
 /// A job's log on one node.
 #[derive(Clone)]
-pub(super) struct NodeLog {
+pub struct NodeLog {
     member: Member,
     jobs_dir: String,
     id: String,
@@ -34,15 +34,15 @@ pub(super) struct NodeLog {
 
 /// How much of a log is there.
 #[derive(Clone, Copy)]
-pub(super) struct Extent {
+pub struct Extent {
     /// The offset of its end.
-    pub(super) size: u64,
+    pub size: u64,
     /// The offset of its first byte that was not given back to the disk (`--log-max`).
-    pub(super) start: u64,
+    pub start: u64,
 }
 
 /// Returns the logs of a job.
-pub(super) fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
+pub fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
     let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
     let log = |member: &Member| NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id: id.to_owned() };
     job.members.iter().map(log).collect()
@@ -52,12 +52,12 @@ pub(super) fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
 ///
 /// # Errors
 /// When a node does not answer.
-pub(super) async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Events) -> Result<Vec<Extent>, Error> {
+pub async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Events) -> Result<Vec<Extent>, Error> {
     all(events, for_each_node(logs.iter().collect(), async |log: &NodeLog| log.extent(log_max).await).await)
 }
 
 /// Warns of each log whose beginning is gone.
-pub(super) fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
+pub fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
     for (log, extent) in logs.iter().zip(extents).filter(|(_, extent)| extent.start > 0) {
         let gone = human(extent.start);
         events.warn(Message::of(log.node(), format!("the first {gone} of its log were discarded (--log-max)")));
@@ -66,12 +66,12 @@ pub(super) fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events
 
 impl NodeLog {
     /// The name of the node.
-    pub(super) fn node(&self) -> &str {
+    pub fn node(&self) -> &str {
         &self.member.node.name
     }
 
     /// Replaces the connection to the node if that is lost.
-    pub(super) async fn reconnect(&mut self) -> Result<(), NodeError> {
+    pub async fn reconnect(&mut self) -> Result<(), NodeError> {
         if !self.member.transport.is_connected().await {
             self.member = self.member.reconnected().await?;
         }
@@ -83,7 +83,7 @@ impl NodeLog {
     }
 
     /// Returns how much of it is there.
-    pub(super) async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
+    pub async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
         let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -96,7 +96,7 @@ impl NodeLog {
     }
 
     /// Reads the frames from `offset` to the end. Returns the offset after the last whole frame.
-    pub(super) async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>)) -> Result<u64, NodeError> {
+    pub async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>)) -> Result<u64, NodeError> {
         let transport = &self.member.transport;
         let mut parser = Parser::at(offset);
         let script = self.script(READ).with("offset", &parser.offset().to_string());
@@ -110,7 +110,7 @@ impl NodeLog {
 
     /// Starts a process that writes the log from `offset` on as it grows. Also returns by how many seconds the node's
     /// clock is ahead of ours.
-    pub(super) async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
+    pub async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
         let (transport, operation) = (&self.member.transport, "follow the job's log");
         let script = self.script(FOLLOW).with("offset", &offset.to_string());
         let script = script.with("pulse", &PULSE.as_secs().to_string());

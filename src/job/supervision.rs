@@ -1,11 +1,26 @@
 //! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no clock, no
 //! process and no node; `watch.rs` performs the actions.
 
-use super::request::WatchOptions;
-use crate::job::record::State;
+use crate::record::State;
+use std::time::Duration;
 
 /// SIGHUP: the terminal has gone.
 const HANGUP: u8 = 1;
+
+/// How a job is watched.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WatchOptions {
+    /// Whether the ranks' output is shown.
+    pub output: bool,
+    /// Whether the launcher's own output is shown.
+    pub launcher_output: bool,
+    /// The longest that the job may take, after which it is stopped; `None`: no limit.
+    pub limit: Option<Duration>,
+    /// Whether it is watched only until every rank has started.
+    pub until_started: bool,
+    /// Whether a signal leaves it running. Otherwise a signal stops it, unless it says that the terminal has gone (SIGHUP).
+    pub leave_on_signal: bool,
+}
 
 /// An event of a job or of the process that watches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,20 +3,22 @@
 
 use super::cleanup::{JobNodes, stop_limit, unrecorded};
 use super::follow::{Follow, at, instant};
-use super::frames::{Frame, Kind};
 use super::logs::{PRUNE, report_output};
-use super::monitor::Monitor;
-use super::outcome::{JobOutcome, with_observed};
-use super::record::{JobResult, lost_output};
-use super::request::WatchOptions;
-use super::restart;
-use super::supervision::{Action, End, Input, Supervision};
+use super::manage::JobList;
+use super::node_log::{extents, logs, warn_of_gone};
+use super::supervision::{Action, End, Input, Supervision, WatchOptions};
 use crate::cancel::signalled;
 use crate::cluster::nodes::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
+use crate::record::frames::{Frame, Kind};
+use crate::record::list::Job;
+use crate::record::monitor::Monitor;
+use crate::record::outcome::{JobOutcome, with_observed};
+use crate::record::restart;
+use crate::record::{JobResult, lost_output};
 use crate::runtime::Runtime;
 use crate::text::nodeset;
 use futures_util::FutureExt as _;
@@ -24,22 +26,55 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// Watches a running job that any operator started, from its first line on.
+///
+/// # Errors
+/// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
+pub async fn attach(
+    list: &JobList<'_>,
+    job: &Job,
+    options: WatchOptions,
+    events: &Events,
+    mut cancel: watch::Receiver<Option<u8>>,
+) -> Result<JobOutcome, Error> {
+    let nodes = list.nodes_of(job)?;
+    let (engine, container) = nodes.launcher().await?;
+    let following = async {
+        let logs = logs(&nodes);
+        let extents = extents(&logs, job.log_max, events).await?;
+        warn_of_gone(&logs, &extents, events);
+        Follow::start(logs, extents.iter().map(|extent| extent.start).collect(), events).await
+    };
+    let follow = tokio::select! {
+        follow = following => follow?,
+        signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
+    };
+    let (placement, on_frame, monitor) = (&job.placement, &mut |_: &str, _: &Frame| {}, Monitor::default());
+    let launcher = job.launch();
+    let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor, launcher };
+    watch.run(follow, &mut cancel).await
+}
+
 /// A job that is being watched.
-pub(super) struct Watch<'a> {
-    pub(super) job: JobNodes<'a>,
-    pub(super) placement: &'a Placement,
+pub struct Watch<'a> {
+    /// The job and its nodes.
+    pub job: JobNodes<'a>,
+    /// Where its ranks run.
+    pub placement: &'a Placement,
     /// The launcher's engine.
-    pub(super) engine: Runtime,
+    pub engine: Runtime,
     /// The launcher's container there.
-    pub(super) container: String,
-    pub(super) options: WatchOptions,
-    pub(super) events: &'a Events,
+    pub container: String,
+    /// How it is watched.
+    pub options: WatchOptions,
+    /// Where progress and output are shown.
+    pub events: &'a Events,
     /// Gets every frame of the logs.
-    pub(super) on_frame: &'a mut dyn FnMut(&str, &Frame),
+    pub on_frame: &'a mut dyn FnMut(&str, &Frame),
     /// What the frames have said so far.
-    pub(super) monitor: Monitor,
+    pub monitor: Monitor,
     /// The job's launcher.
-    pub(super) launcher: &'static Launcher,
+    pub launcher: &'static Launcher,
 }
 
 impl Watch<'_> {
@@ -47,7 +82,7 @@ impl Watch<'_> {
     ///
     /// # Errors
     /// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
-    pub(super) async fn run(
+    pub async fn run(
         mut self,
         mut follow: Follow<'_>,
         cancel: &mut watch::Receiver<Option<u8>>,

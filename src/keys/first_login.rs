@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-const FIRST_LOGIN: &str = include_str!("../scripts/first_login.sh");
+const FIRST_LOGIN: &str = include_str!("../scripts/access/first_login.sh");
 
 /// How long a password may take to be typed; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
 const TYPING: Duration = Duration::from_secs(150);

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-const LOGINS: &str = include_str!("../scripts/logins.sh");
+const LOGINS: &str = include_str!("../scripts/worker/logins.sh");
 
 /// At most this many logins from one node at the same time.
 const AT_ONCE: usize = 16;
@@ -82,7 +82,7 @@ async fn private_key(cluster: &Cluster, master: &ObservedNode, name: &str) -> Re
 /// Logs in from one worker to others.
 async fn log_in(cluster: &Cluster, from: &ObservedNode, key: &Secret, to: &[(&ObservedNode, IpAddr)]) -> Vec<Login> {
     let limit = cluster.connect_timeout.as_secs().max(1);
-    // logins.sh gives each login two seconds more than ssh needs to report a time-out itself
+    // worker/logins.sh gives each login two seconds more than ssh needs to report a time-out itself
     let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
     let targets: String = to.iter().enumerate().map(|(index, (_, address))| format!("{index} {address}\n")).collect();
     let script = Script::new(LOGINS)

@@ -31,11 +31,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use zeroize::Zeroizing;
 
 const PUSH: &str = concat!(
-    include_str!("../scripts/put_file.sh"),
-    include_str!("../scripts/keys_lock.sh"),
-    include_str!("../scripts/keys_push.sh")
+    include_str!("../scripts/keys/put_file.sh"),
+    include_str!("../scripts/keys/lock.sh"),
+    include_str!("../scripts/keys/push.sh")
 );
-const PUBLIC_KEY: &str = include_str!("../scripts/public_key.sh");
+const PUBLIC_KEY: &str = include_str!("../scripts/keys/public_key.sh");
 
 /// What was done on one node.
 #[derive(Debug)]

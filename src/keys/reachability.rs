@@ -131,7 +131,7 @@ pub fn hint(reason: &str, port: u16) -> String {
     }
 }
 
-/// Parses the output of `logins.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages are the end of
+/// Parses the output of `worker/logins.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages are the end of
 /// what ssh wrote, with a tab for each newline.
 pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
     let line = |line: &str| {

@@ -30,15 +30,16 @@ use std::time::Duration;
 
 /// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
 /// arguments are [`Launcher::verify_with`]. It needs [`BACKENDS`].
-pub const VERIFY: &str = include_str!("verify.py");
+pub const VERIFY: &str = include_str!("../scripts/ranks/verify.py");
 /// The program that `bench` runs as every rank: collectives with known results. Its arguments are what is measured, and
 /// [`Launcher::verify_with`]. It needs [`BACKENDS`].
-pub const COLLECTIVES: &str = include_str!("collectives.py");
+pub const COLLECTIVES: &str = include_str!("../scripts/ranks/collectives.py");
 /// How ranks communicate, for [`VERIFY`] and [`COLLECTIVES`].
-pub const BACKENDS: &str = include_str!("backends.py");
+pub const BACKENDS: &str = include_str!("../scripts/ranks/backends.py");
 
-/// Python code that follows `src/scripts/inside.py` and prints the launchers of the image, and what they depend on.
-pub const INSIDE: &str = concat!(include_str!("inside.py"), include_str!("horovodrun/inside.py"));
+/// Python code that follows `src/scripts/worker/inside.py` and prints the launchers of the image, and what they depend on.
+pub const INSIDE: &str =
+    concat!(include_str!("../scripts/worker/launchers.py"), include_str!("../scripts/worker/horovodrun.py"));
 
 /// What [`INSIDE`] prints and has to be the same on all nodes: name and key.
 pub const VERSIONS: [(&str, &str); 3] =

@@ -6,30 +6,30 @@ pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
 pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 
 /// Which cores each rank of a node gets. A dry run asks it too.
-pub const BINDING: &str = include_str!("../scripts/binding.py");
+pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
 /// On every node of a job: mode, name and text.
 pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
-    (0o644, RANK_SUPERVISOR, include_str!("../scripts/rank_supervisor.py")),
-    (0o644, "rank_state.py", include_str!("../scripts/rank_state.py")),
-    (0o644, "frames.py", include_str!("../scripts/frames.py")),
-    (0o644, "processes.py", include_str!("../scripts/processes.py")),
+    (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/rank_supervisor.py")),
+    (0o644, "rank_state.py", include_str!("../scripts/programs/rank_state.py")),
+    (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
+    (0o644, "processes.py", include_str!("../scripts/programs/processes.py")),
     (0o644, "binding.py", BINDING),
-    (0o644, "activity.py", include_str!("../scripts/activity.py")),
-    (0o644, "peers.py", include_str!("../scripts/peers.py")),
-    (0o644, "waiting.py", include_str!("../scripts/waiting.py")),
-    (0o644, "reap.py", include_str!("../scripts/reap.py")),
-    (0o644, "node_launcher.py", include_str!("../scripts/node_launcher.py")),
-    (0o755, "ssh", include_str!("../scripts/ssh.sh")),
+    (0o644, "activity.py", include_str!("../scripts/programs/activity.py")),
+    (0o644, "peers.py", include_str!("../scripts/programs/peers.py")),
+    (0o644, "waiting.py", include_str!("../scripts/programs/waiting.py")),
+    (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),
+    (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),
+    (0o755, "ssh", include_str!("../scripts/programs/ssh.sh")),
 ];
 
 /// On the node of the launcher.
 pub const ON_FIRST_NODE: [(u32, &str, &str); 5] = [
-    (0o644, JOB_SUPERVISOR, include_str!("../scripts/job_supervisor.py")),
-    (0o644, "job_state.py", include_str!("../scripts/job_state.py")),
-    (0o644, "hosts.py", include_str!("../scripts/hosts.py")),
-    (0o644, "membership.py", include_str!("../scripts/membership.py")),
-    (0o644, "workers.py", include_str!("../scripts/workers.py")),
+    (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/job_supervisor.py")),
+    (0o644, "job_state.py", include_str!("../scripts/programs/job_state.py")),
+    (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
+    (0o644, "membership.py", include_str!("../scripts/programs/membership.py")),
+    (0o644, "workers.py", include_str!("../scripts/programs/workers.py")),
 ];
 
 /// Returns the command that starts one of them.

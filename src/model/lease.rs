@@ -52,7 +52,7 @@ impl Lease {
         Duration::from_secs(self.read.saturating_sub(self.since))
     }
 
-    /// Returns whether it has expired, by the rule of `lease.sh`. A clock that was set back does not extend it.
+    /// Returns whether it has expired, by the rule of `lease/common.sh`. A clock that was set back does not extend it.
     pub fn is_expired(&self) -> bool {
         self.read.abs_diff(self.renewed) > LIFETIME.as_secs()
     }

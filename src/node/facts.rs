@@ -1,4 +1,4 @@
-//! Parses what `src/scripts/facts.sh` reports about a node.
+//! Parses what `src/scripts/node/facts.sh` reports about a node.
 
 use crate::node::gpus::{self, Gpu, NvidiaSmi};
 use schemars::JsonSchema;

@@ -90,7 +90,7 @@ pub enum NvidiaSmi {
     Failed(String),
 }
 
-/// Reads the lines of `src/scripts/gpus.sh`. If `nvidia-smi` failed, the GPUs are those that it listed all the same.
+/// Reads the lines of `src/scripts/node/gpus.sh`. If `nvidia-smi` failed, the GPUs are those that it listed all the same.
 pub fn read(text: &str) -> (NvidiaSmi, Vec<Gpu>) {
     let values = |key: &'static str| text.split('\n').filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
     if values("nvidia-smi").next().is_none() {

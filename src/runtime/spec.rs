@@ -314,12 +314,12 @@ fn split_keep_alive(spec: &Value) -> (Option<&str>, Vec<&str>) {
 }
 
 /// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
-const START: &str = include_str!("../scripts/worker_start.sh").trim_ascii_end();
+const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
 
 /// The same for the worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's path and options: where
 /// ranks record their states, and two limits in seconds.
 const START_FOR_JOB: &str =
-    concat!(include_str!("../scripts/worker_idle.sh"), include_str!("../scripts/worker_start.sh"));
+    concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
 
 /// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps its identity when it
 /// is recreated. sshd reads no configuration of the image, which is made for other users and purposes (`AllowUsers`, `ListenAddress`).
@@ -418,7 +418,7 @@ mod tests {
             assert_eq!(own.spec.command[7..], worker.spec.command[4..]);
             assert_eq!(
                 own.spec.command[2].trim_end().strip_suffix(&worker.spec.command[2]),
-                Some(include_str!("../scripts/worker_idle.sh"))
+                Some(include_str!("../scripts/worker/idle.sh"))
             );
         }
     }

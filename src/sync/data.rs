@@ -19,34 +19,34 @@ use crate::transport::node::Transport;
 use std::collections::BTreeMap;
 
 const COMPARE: &str = concat!(
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/data_lock.sh"),
-    include_str!("../scripts/data_compare.sh")
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/data/lock.sh"),
+    include_str!("../scripts/data/compare.sh")
 );
 const STAGE: &str = concat!(
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/data_lock.sh"),
-    include_str!("../scripts/data_stage.sh")
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/data/lock.sh"),
+    include_str!("../scripts/data/stage.sh")
 );
 const APPLY: &str = concat!(
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/data_lock.sh"),
-    include_str!("../scripts/upload_receive.sh"),
-    include_str!("../scripts/data_apply.sh")
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/data/lock.sh"),
+    include_str!("../scripts/upload/receive.sh"),
+    include_str!("../scripts/data/apply.sh")
 );
 const LIST: &str = concat!(
-    include_str!("../scripts/data_exists.sh"),
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/data_list.sh")
+    include_str!("../scripts/data/exists.sh"),
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/data/list.sh")
 );
 const REMOVE: &str = concat!(
-    include_str!("../scripts/data_exists.sh"),
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/data_lock.sh"),
-    include_str!("../scripts/data_remove.sh")
+    include_str!("../scripts/data/exists.sh"),
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/data/lock.sh"),
+    include_str!("../scripts/data/remove.sh")
 );
 
-/// Exit codes of `data_apply.sh`: what arrived differs from what was sent; what is in place does.
+/// Exit codes of `data/apply.sh`: what arrived differs from what was sent; what is in place does.
 const DIFFERENT: i32 = 3;
 const MISPLACED: i32 = 4;
 
@@ -186,7 +186,7 @@ impl<'a> ChangeSet<'a> {
 }
 
 impl NodeData<'_> {
-    /// Returns the argv of a script that begins with `upload_common.sh`. Its standard input is free for the files.
+    /// Returns the argv of a script that begins with `upload/common.sh`. Its standard input is free for the files.
     fn argv<'a>(&'a self, script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["sh", "-c", script, "sh", &self.cluster.data_dir, self.name, &self.cluster.name], arguments].concat()
     }
@@ -313,7 +313,7 @@ pub async fn list(cluster: &Cluster, transport: &Transport) -> Result<Vec<DataOn
 }
 
 impl DataOnNode {
-    /// Reads a record of `data_list.sh`.
+    /// Reads a record of `data/list.sh`.
     fn parse(record: &str) -> Option<DataOnNode> {
         let fields: Vec<&str> = record.splitn(7, ' ').collect();
         let [name, state, hash, files, size, age, origin] = fields[..] else { return None };
@@ -341,7 +341,7 @@ enum Refusal {
 }
 
 impl DataState {
-    /// Reads the records of `data_compare.sh`.
+    /// Reads the records of `data/compare.sh`.
     fn parse(output: &[u8]) -> Result<DataState, Refusal> {
         let mut state = DataState::default();
         let (mut modes, mut staged_modes) = (BTreeMap::new(), BTreeMap::new());

@@ -16,10 +16,10 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-const LIST: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/fetch_list.sh"));
-const HASH: &str = include_str!("../scripts/fetch_hash.sh");
-const COPY: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/project_copy.sh"));
-const SEND: &str = include_str!("../scripts/fetch_send.sh");
+const LIST: &str = concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/fetch/list.sh"));
+const HASH: &str = include_str!("../scripts/fetch/hash.sh");
+const COPY: &str = concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/upload/copy.sh"));
+const SEND: &str = include_str!("../scripts/fetch/send.sh");
 
 /// The operation, for messages.
 const FETCH: &str = "fetch the job's outputs";

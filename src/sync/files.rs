@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The names of the entries' directory, of the manifest and, with a number, of the lists in the tar stream; `upload_apply.sh` expects
+/// The names of the entries' directory, of the manifest and, with a number, of the lists in the tar stream; `upload/apply.sh` expects
 /// them.
 const ENTRIES: &str = "t";
 const MANIFEST: &str = "m";

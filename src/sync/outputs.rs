@@ -61,7 +61,7 @@ pub struct NodeOutputs {
 }
 
 impl NodeOutputs {
-    /// Reads the records of `fetch_list.sh`.
+    /// Reads the records of `fetch/list.sh`.
     pub fn parse(listed: &[u8]) -> NodeOutputs {
         let mut found = NodeOutputs::default();
         let (mut unchanged, mut link) = (BTreeSet::new(), "");
@@ -102,7 +102,7 @@ impl NodeOutputs {
         })
     }
 
-    /// Adds the hashes of `fetch_hash.sh`. Files without one are gone by now; what is as it was uploaded is no output.
+    /// Adds the hashes of `fetch/hash.sh`. Files without one are gone by now; what is as it was uploaded is no output.
     pub fn add_hashes(&mut self, hashed: &[u8]) {
         let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let hashed = String::from_utf8_lossy(hashed);

@@ -16,22 +16,22 @@ use std::path::Path;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
-    include_str!("../scripts/marked.sh"),
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/upload_compare.sh")
+    include_str!("../scripts/node/marked.sh"),
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/upload/compare.sh")
 );
 const APPLY: &str = concat!(
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/upload_receive.sh"),
-    include_str!("../scripts/upload_apply.sh")
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/upload/receive.sh"),
+    include_str!("../scripts/upload/apply.sh")
 );
 const MERGE: &str = concat!(
-    include_str!("../scripts/marked.sh"),
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/upload_merge.sh")
+    include_str!("../scripts/node/marked.sh"),
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/upload/merge.sh")
 );
 
-/// Exit codes of `upload_apply.sh`: what arrived differs from what was sent; what is in place does.
+/// Exit codes of `upload/apply.sh`: what arrived differs from what was sent; what is in place does.
 const DIFFERENT: i32 = 3;
 const MISPLACED: i32 = 4;
 
@@ -233,7 +233,7 @@ enum Refusal {
 }
 
 impl Comparison {
-    /// Reads the records of `upload_compare.sh`.
+    /// Reads the records of `upload/compare.sh`.
     fn parse(output: &[u8]) -> Result<Comparison, Refusal> {
         let mut comparison = Comparison::default();
         let Comparison { workspace, uploaded, is_same } = &mut comparison;

@@ -1,4 +1,4 @@
-//! How root and the Docker Engine can be used on a node: what `login.sh` and `access.sh` report about the login, and what follows from it.
+//! How root and the Docker Engine can be used on a node: what `access/login.sh` and `access/access.sh` report about the login, and what follows from it.
 
 use crate::text::packages::Distribution;
 use std::collections::BTreeSet;
@@ -214,7 +214,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Parses the lines of `access.sh`. What they do not mention is not there.
+    /// Parses the lines of `access/access.sh`. What they do not mention is not there.
     pub fn parse(text: &str) -> Login {
         let mut login = Login::default();
         for line in text.lines() {

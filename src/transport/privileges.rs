@@ -10,26 +10,28 @@ use zeroize::Zeroizing;
 /// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined the streams,
 /// nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands (`set -x`) and a sudo that
 /// repeats what it refuses do not print them.
-pub const BEGIN: &str = include_str!("../scripts/begin.sh");
+pub const BEGIN: &str = include_str!("../scripts/access/begin.sh");
 
-/// The program follows `root_address.sh`, which keeps the address by which ssh reached the node (neither sudo nor a container would
+/// The program follows `access/root_address.sh`, which keeps the address by which ssh reached the node (neither sudo nor a container would
 /// pass it on) and makes sudo's messages English.
-const AS_LOGIN: &str = concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_login.sh"));
+const AS_LOGIN: &str =
+    concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_login.sh"));
 
-const BY_SUDO: &str = concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_sudo.sh"));
+const BY_SUDO: &str =
+    concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_sudo.sh"));
 
 /// The password comes first on standard input, and a line that ends it: should sudo not read it after all (`-k` makes it ask
 /// although it may remember the login), it must not reach the program.
 const WITH_PASSWORD: &str =
-    concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_password.sh"));
+    concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_password.sh"));
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
 /// The program runs on the node's own file system, among its processes and on its network. Arguments before it: image, cluster,
 /// [`process`], DOCKER_HOST (may be empty).
 const IN_CONTAINER: &str =
-    concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_container.sh"));
+    concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_container.sh"));
 
-const DOCKER: &str = include_str!("../scripts/docker.sh");
+const DOCKER: &str = include_str!("../scripts/access/docker.sh");
 
 /// Returns a random text that identifies this process of hvdctl: its helper containers are labelled with it, and the ids of its
 /// leases begin with it.

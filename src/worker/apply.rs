@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-const WAIT_PORT: &str = include_str!("../scripts/wait_port.sh");
+const WAIT_PORT: &str = include_str!("../scripts/node/wait_port.sh");
 
 /// Why a worker is recreated that has lost its GPUs.
 const LOST_GPUS: &str = "lost its GPUs";

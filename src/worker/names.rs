@@ -5,7 +5,7 @@ use crate::error::NodeError;
 use crate::node::names::{HostEntry, HostNames};
 use std::time::Duration;
 
-const HOSTS: &str = include_str!("../scripts/hosts.py");
+const HOSTS: &str = include_str!("../scripts/programs/hosts.py");
 
 /// Writes the nodes' names to a running container on a node.
 ///

@@ -1,4 +1,4 @@
-"""Tests of what `hvdctl bench` and `hvdctl verify` run on the ranks (src/launch/*.py), as processes on this machine that communicate over a
+"""Tests of what `hvdctl bench` and `hvdctl verify` run on the ranks (src/scripts/ranks), as processes on this machine that communicate over a
 stand-in for mpi4py. tests/node_programs.rs runs them with every interpreter that it finds."""
 import json
 import os
@@ -9,7 +9,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = os.path.join(HERE, "..", "..", "src", "launch")
+PROGRAMS = os.path.join(HERE, "..", "..", "src", "scripts", "ranks")
 sys.path.insert(0, PROGRAMS)
 import backends  # noqa: E402
 import collectives  # noqa: E402

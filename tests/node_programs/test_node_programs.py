@@ -19,13 +19,14 @@ TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 SCRIPTS = os.path.join(TESTS, "..", "src", "scripts")
 # the programs take their own directory for that of a job
 JOB = tempfile.mkdtemp()
-for script in os.listdir(SCRIPTS):
+for script in os.listdir(os.path.join(SCRIPTS, "programs")):
     if script.endswith(".py"):
-        shutil.copy(os.path.join(SCRIPTS, script), JOB)
-with open(os.path.join(JOB, "ports.py")) as program:
+        shutil.copy(os.path.join(SCRIPTS, "programs", script), JOB)
+with open(os.path.join(SCRIPTS, "node", "ports.py")) as program:
     PORTS = program.read()
-with open(os.path.join(JOB, "bench_network.py")) as program:
+with open(os.path.join(SCRIPTS, "bench", "network.py")) as program:
     BENCH_NETWORK = program.read()
+shutil.copy(os.path.join(SCRIPTS, "bench", "network.py"), os.path.join(JOB, "bench_network.py"))
 sys.path.insert(0, JOB)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import bench_network  # noqa: E402
@@ -726,7 +727,7 @@ class Image(unittest.TestCase):
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
             program = "NAMES = ['localhost', 'no-such-host.invalid']\n"
-            for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "inside.py")):
+            for part in (os.path.join(SCRIPTS, "worker", part) for part in ("inside.py", "launchers.py")):
                 with open(part) as file:
                     program += file.read()
             said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
@@ -754,7 +755,7 @@ class Image(unittest.TestCase):
                 with open(os.path.join(path, name), "w") as file:
                     file.write(text)
             program = "NAMES = []\n"
-            for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "horovodrun", "inside.py")):
+            for part in (os.path.join(SCRIPTS, "worker", part) for part in ("inside.py", "horovodrun.py")):
                 with open(part) as file:
                     program += file.read().replace("IMPORT_LIMIT = 120", "IMPORT_LIMIT = %d" % limit)
             said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,

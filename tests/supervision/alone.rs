@@ -1,10 +1,10 @@
 //! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory replaces the
 //! other node. The tests provide the launcher and `ssh` themselves.
 
-use hvdctl::job::frames::{Kind, Parser};
-use hvdctl::job::record::{JobResult, State, stored};
 use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
+use hvdctl::record::frames::{Kind, Parser};
+use hvdctl::record::{JobResult, State, stored};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};

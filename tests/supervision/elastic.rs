@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Job, Method, Spec, each_launcher, host};
-use hvdctl::job::record::State;
+use hvdctl::record::State;
 use rustix::process::Signal;
 
 fn elastic(method: Method, min_ranks: u32, program: &str) -> Spec {

@@ -3,11 +3,11 @@
 use crate::cluster::Cluster;
 use crate::job::{Method, Spec, each, each_launcher};
 use hvdctl::inventory::{Controller, LauncherName};
-use hvdctl::job::frames::Kind;
-use hvdctl::job::record::State;
 use hvdctl::launch::launcher;
 use hvdctl::launch::programs::{ON_EVERY_NODE, RANK_SUPERVISOR};
 use hvdctl::node::network::alone;
+use hvdctl::record::State;
+use hvdctl::record::frames::Kind;
 use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,15 +1,15 @@
 //! A job on the two nodes: its files as `job::directory` writes them, its processes, and how it ended.
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
-use hvdctl::job::frames::{Frame, Kind, Parser};
-use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State, stored};
-use hvdctl::job::restart;
 use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
 use hvdctl::model::launcher::{Bind, Controller, LauncherName};
 use hvdctl::node::network::{Endpoint, alone};
+use hvdctl::record::frames::{Frame, Kind, Parser};
+use hvdctl::record::restart;
+use hvdctl::record::{Attempt, JobResult, RankExit, Record, State, stored};
 use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;

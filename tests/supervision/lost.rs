@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Method, Spec, each_launcher};
-use hvdctl::job::record::State;
+use hvdctl::record::State;
 use rustix::process::Signal;
 use std::fs;
 

@@ -2,10 +2,10 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, each, each_launcher};
-use hvdctl::job::frames::Kind;
-use hvdctl::job::record::State;
 use hvdctl::launch::programs::BINDING;
 use hvdctl::model::launcher::Bind;
+use hvdctl::record::State;
+use hvdctl::record::frames::Kind;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 

@@ -53,7 +53,7 @@ async fn what_the_ranks_need_is_found_before_anything_is_measured() {
         ]);
     }
     assert_nothing_measured(&nodes);
-    assert_eq!(nodes.count("job_start.sh"), [0, 0]);
+    assert_eq!(nodes.count("job/start.sh"), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,7 +81,7 @@ async fn workers_that_cannot_measure_are_named_before_anything_is_measured() {
 #[tokio::test(start_paused = true)]
 async fn nodes_in_use_are_refused_and_none_is_locked() {
     let nodes = two_up().await;
-    let before = nodes.count("lease_hold.sh");
+    let before = nodes.count("lease/hold.sh");
     nodes.edit("node2", |state| {
         let worker = state.containers[0].id.clone();
         state.facts = format!("open {JOB} \nrank {JOB} 7 {worker} lab -\n");
@@ -100,13 +100,13 @@ async fn nodes_in_use_are_refused_and_none_is_locked() {
     // when the job has ended, the measurement begins
     let (other, observed) = (nodes.clone(), AtomicUsize::new(0));
     nodes.watch(move |moment| {
-        let is_observed = moment.call == "facts.sh" && moment.node == "node2" && !moment.done;
+        let is_observed = moment.call == "node/facts.sh" && moment.node == "node2" && !moment.done;
         if is_observed && observed.fetch_add(1, Ordering::Relaxed) == 1 {
             other.edit("node2", |state| state.facts.clear());
         }
     });
     hvdctl(&nodes, "bench --wait").await.code(1).complains(&["waiting: node2", "node1: cannot measure the network"]);
-    assert_eq!(nodes.count("lease_hold.sh"), before, "no node was locked");
+    assert_eq!(nodes.count("lease/hold.sh"), before, "no node was locked");
 }
 
 /// Nodes that are up and send this many Mb/s each.
@@ -131,15 +131,15 @@ fn past(nodes: &Nodes, node: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn nodes_keep_what_they_have_sent_and_a_slow_node_does_not_become_normal() {
     let nodes = two_that_send([9400, 9300]).await;
-    let sessions = nodes.count("access.sh");
+    let sessions = nodes.count("access/access.sh");
     for run in 1..=3 {
         hvdctl(&nodes, "bench --only network").await.code(0);
         let kept = vec!["1175000000.0"; run].join(",");
         let expected = format!("{{\"format\":1,\"node\":\"node1\",\"bytes_per_s\":{{\"node2\":[{kept}]}}}}");
         assert_eq!(past(&nodes, "node1"), expected);
     }
-    assert_eq!(nodes.count("past_read.sh"), [3, 3]);
-    assert!(nodes.count("access.sh").iter().zip(sessions).all(|(after, before)| *after <= before + 3));
+    assert_eq!(nodes.count("bench/past_read.sh"), [3, 3]);
+    assert!(nodes.count("access/access.sh").iter().zip(sessions).all(|(after, before)| *after <= before + 3));
 
     // a node that got slower is named for as long as it is
     send(&nodes, [4000, 9300]);
@@ -169,8 +169,8 @@ async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
     assert_eq!(past(&nodes, "node1"), newer, "it stays for the newer one");
     assert!(past(&nodes, "node2").contains("1162500000"));
 
-    nodes.fault("node1", "past_read.sh", Fault::Fails("head: Input/output error".to_owned()));
-    nodes.fault("node2", "past_write.sh", Fault::Fails("No space left on device".to_owned()));
+    nodes.fault("node1", "bench/past_read.sh", Fault::Fails("head: Input/output error".to_owned()));
+    nodes.fault("node2", "bench/past_write.sh", Fault::Fails("No space left on device".to_owned()));
     let done = hvdctl(&nodes, "bench --only network").await;
     done.code(0).complains(&[
         "node1: no earlier benchmarks: head: Input/output error",

@@ -25,7 +25,7 @@ async fn one_allocated() -> Nodes {
 
 /// The whole seconds between the observations of a node.
 fn pauses(nodes: &Nodes, node: &str) -> Vec<u64> {
-    let times = nodes.times(node, "facts.sh");
+    let times = nodes.times(node, "node/facts.sh");
     times.windows(2).map(|pair| (pair[1] - pair[0]) as u64).collect()
 }
 
@@ -35,7 +35,7 @@ async fn a_job_that_waits_keeps_its_connections_and_polls_less_and_less_often() 
     let (other, locked) = (nodes.clone(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&locked);
     nodes.watch(move |moment| {
-        if moment.node != "node1" || moment.call != "facts.sh" || moment.done {
+        if moment.node != "node1" || moment.call != "node/facts.sh" || moment.done {
             return;
         }
         let mut seen = seen.lock().unwrap();
@@ -57,7 +57,7 @@ async fn a_job_that_waits_keeps_its_connections_and_polls_less_and_less_often() 
     assert_eq!(pauses(&nodes, "node1"), [2, 4, 8, 15, 2, 4, 0], "they begin again with the next job");
     assert_eq!(*locked.lock().unwrap(), [2, 0, 0, 0, 0, 0, 0, 2], "the locks are released between polls");
     assert_eq!(nodes.count(CONNECT), [1, 2], "only a connection that was lost is opened again");
-    assert_eq!(nodes.count("access.sh"), [1, 2]);
+    assert_eq!(nodes.count("access/access.sh"), [1, 2]);
     assert_eq!(nodes.count("docker version"), [1, 2]);
 }
 
@@ -91,7 +91,7 @@ async fn a_shell_connects_once() {
     // without a terminal it ends at the last check before its container
     let error = run_on_nodes(command, &mut context).await.unwrap_err().to_string();
     assert!(error.contains("keys are missing or differ on node[1-2]"), "{error}");
-    for call in [CONNECT, "access.sh", "jobs_list.sh", "facts.sh", "docker version"] {
+    for call in [CONNECT, "access/access.sh", "job/list.sh", "node/facts.sh", "docker version"] {
         assert_eq!(nodes.count(call), [1, 1], "{call}");
     }
 }
@@ -105,13 +105,13 @@ async fn each_command_logs_in_and_reads_the_state_once() {
     // a rotation reads again what it has changed
     let others = [("jobs", 0), ("lock status", 0), ("down", 0), ("up", 1), ("keys rotate", 2)];
     for (line, observations) in observing.chain(others) {
-        let before = [CONNECT, "access.sh", "facts.sh", "docker version"].map(|call| nodes.count(call));
+        let before = [CONNECT, "access/access.sh", "node/facts.sh", "docker version"].map(|call| nodes.count(call));
         hvdctl(&nodes, line).await.code(0);
         let new = |before: &[usize], call| nodes.count(call).iter().zip(before).map(|(n, b)| n - b).collect::<Vec<_>>();
         let [connects, access, facts, engines] = &before;
         assert_eq!(new(connects, CONNECT), [1, 1], "logins of {line}");
-        assert_eq!(new(access, "access.sh"), [1, 1], "{line}");
-        assert_eq!(new(facts, "facts.sh"), [observations; 2], "{line}");
+        assert_eq!(new(access, "access/access.sh"), [1, 1], "{line}");
+        assert_eq!(new(facts, "node/facts.sh"), [observations; 2], "{line}");
         assert!(new(engines, "docker version").iter().all(|count| *count <= 1), "{line}");
     }
 }

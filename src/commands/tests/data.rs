@@ -38,7 +38,7 @@ async fn every_node_gets_the_directory_and_workers_mount_it_from_then_on() {
     let spec = nodes.state("node2").containers[0].labels["hvdctl.spec.full"].clone();
     assert!(spec.contains(r#""data":{"source":"/opt/horovod/data","inode":7}"#), "{spec}");
     push(&nodes, "", &path).await.code(0).says(&["node[1-2] (2): unchanged\n"]);
-    assert_eq!(nodes.count("data_apply.sh"), [1, 1]);
+    assert_eq!(nodes.count("data/apply.sh"), [1, 1]);
     // another directory of data changes no worker
     let (_dir, other) = directory("other");
     push(&nodes, "", &other).await.code(0);
@@ -81,7 +81,7 @@ async fn data_that_a_job_may_read_stay_as_they_are() {
     let done = push(&nodes, "", &path).await;
     done.code(1).complains(&["to job run-1", "a job may read the data set, which would change", "--as NAME"]);
     hvdctl(&nodes, "data rm set").await.code(1).complains(&["a job may read the data set"]);
-    assert_eq!((nodes.count("data_apply.sh"), nodes.count("data_remove.sh")), (vec![1, 1], vec![0, 0]));
+    assert_eq!((nodes.count("data/apply.sh"), nodes.count("data/remove.sh")), (vec![1, 1], vec![0, 0]));
     hvdctl(&nodes, &format!("data push {path} --as second")).await.code(0);
     assert_eq!(names(&nodes, "node2"), ["second", "set"]);
 }
@@ -123,12 +123,12 @@ async fn what_prevents_a_push_is_named() {
     nodes.edit("node2", |state| state.free = 1 << 30);
     for (call, words, complaint) in [
         (
-            "data_compare.sh",
+            "data/compare.sh",
             "b2sum: x: Input/output error",
             "node2: cannot compare the data with /opt/horovod/data/set: ",
         ),
-        ("data_apply.sh", "tar: x: Cannot write: No space left on device", "hint: free space below"),
-        ("data_apply.sh", "Killed", "hint: push again: files that have arrived are not sent again"),
+        ("data/apply.sh", "tar: x: Cannot write: No space left on device", "hint: free space below"),
+        ("data/apply.sh", "Killed", "hint: push again: files that have arrived are not sent again"),
     ] {
         nodes.fault("node2", call, Fault::Fails(words.into()));
         push(&nodes, "", &path).await.code(3).says(&["node1: unchanged"]).complains(&[complaint]);
@@ -148,10 +148,10 @@ async fn what_prevents_a_push_is_named() {
 async fn a_signal_ends_a_push_and_the_next_one_continues() {
     let (nodes, (_dir, path)) = (two_up().await, directory("set"));
     let (send, signals) = mpsc::unbounded_channel();
-    nodes.fault("node2", "data_apply.sh", Fault::Silent);
+    nodes.fault("node2", "data/apply.sh", Fault::Silent);
     let sender = std::sync::Mutex::new(Some(send));
     nodes.watch(move |moment| {
-        if moment.call == "data_apply.sh" && moment.node == "node2" {
+        if moment.call == "data/apply.sh" && moment.node == "node2" {
             let _ = sender.lock().unwrap().as_ref().map(|send| send.send(2));
         }
     });

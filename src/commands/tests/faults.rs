@@ -27,11 +27,21 @@ fn cases() -> Vec<Case> {
             4,
             &["node2: cannot log in by ssh as root@node2: Connection refused", "nothing was changed"],
         ),
-        case("access.sh", Fault::Silent, 3, &["node2: cannot check for root access: no answer within 30 s", "hint: "]),
-        case("lease_hold.sh", fails("cannot be written"), 3, &["node2: cannot lock the node: cannot be written"]),
-        case("lease_hold.sh", Fault::Silent, 3, &["node2: cannot lock the node: no answer within 30 s"]),
-        case("facts.sh", fails("sh: no such file"), 3, &["node2: cannot read the node state: sh: no such file"]),
-        case("facts.sh", Fault::Silent, 3, &["node2: cannot read the node state: no answer within 30 s", "hint: "]),
+        case(
+            "access/access.sh",
+            Fault::Silent,
+            3,
+            &["node2: cannot check for root access: no answer within 30 s", "hint: "],
+        ),
+        case("lease/hold.sh", fails("cannot be written"), 3, &["node2: cannot lock the node: cannot be written"]),
+        case("lease/hold.sh", Fault::Silent, 3, &["node2: cannot lock the node: no answer within 30 s"]),
+        case("node/facts.sh", fails("sh: no such file"), 3, &["node2: cannot read the node state: sh: no such file"]),
+        case(
+            "node/facts.sh",
+            Fault::Silent,
+            3,
+            &["node2: cannot read the node state: no answer within 30 s", "hint: "],
+        ),
         case(
             DIAL,
             fails("Cannot connect to the Docker daemon"),
@@ -48,12 +58,12 @@ fn cases() -> Vec<Case> {
         case("docker list", Fault::Silent, 3, &["node2: cannot list the containers: no answer within 30 s"]),
         case("docker image", Fault::Silent, 3, &["node2: cannot inspect the image", "no answer within 30 s"]),
         case(
-            "keys_push.sh",
+            "keys/push.sh",
             fails("No space left on device"),
             3,
             &["node2: cannot write the keys to /opt/horovod/ssh: No space left on device"],
         ),
-        case("keys_push.sh", Fault::Silent, 3, &["node2: cannot write the keys", "no answer within 30 s", SLOW]),
+        case("keys/push.sh", Fault::Silent, 3, &["node2: cannot write the keys", "no answer within 30 s", SLOW]),
         case(
             "docker create",
             fails("no space left on device"),
@@ -69,12 +79,12 @@ fn cases() -> Vec<Case> {
         ),
         case("docker start", Fault::Silent, 3, &["node2: cannot start hworker: no answer within 30 s", SLOW]),
         case(
-            "wait_port.sh",
+            "node/wait_port.sh",
             fails(""),
             3,
             &["node2: cannot reach sshd in hworker on port 12345: nothing listens after 20 s", "hint: hvdctl doctor"],
         ),
-        case("wait_port.sh", Fault::Silent, 3, &["node2: cannot reach sshd in hworker on port 12345", "hint: "]),
+        case("node/wait_port.sh", Fault::Silent, 3, &["node2: cannot reach sshd in hworker on port 12345", "hint: "]),
     ]
 }
 
@@ -111,7 +121,7 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
     for line in ["up", "down", "keys push", "keys rotate", "verify"] {
         hvdctl(&nodes, line).await.code(4).complains(&["error: node2: cannot log in", "nothing was changed"]);
         assert_eq!(nodes.state("node1"), State::new("node1", 1), "{line}");
-        assert_eq!(nodes.calls("node1").last().map(String::as_str), Some("access.sh"), "{line}");
+        assert_eq!(nodes.calls("node1").last().map(String::as_str), Some("access/access.sh"), "{line}");
     }
     hvdctl(&nodes, "run -np 2 -- true").await.code(125).complains(&["error: node2: cannot log in"]);
     let done = hvdctl(&nodes, "up --skip-offline").await;
@@ -130,7 +140,7 @@ async fn a_job_that_cannot_start_does_not_ask_launchers_of_others() {
         "interface":"eth0","grace":1,"stall":0,"idle_margin":30,"ulimits":{}}"#;
     nodes.edit("node1", |state| state.facts = format!("open run-1 {}\n", record.replace('\n', "")));
     let line = "--on node1,node2 run -np 9999 -- true";
-    nodes.fault("node2", "facts.sh", fails("no"));
+    nodes.fault("node2", "node/facts.sh", fails("no"));
     hvdctl(&nodes, line).await.code(125).complains(&["error: node2: cannot read the node state: no"]);
     assert_eq!(nodes.calls("node3"), [""; 0]);
     nodes.repair();
@@ -157,7 +167,7 @@ async fn the_document_of_a_partial_failure_has_both_nodes() {
 async fn keys_push_does_the_nodes_that_do_not_fail() {
     for fault in [fails("No space left on device"), Fault::Silent] {
         let nodes = Nodes::new(&NODES);
-        nodes.fault("node2", "keys_push.sh", fault);
+        nodes.fault("node2", "keys/push.sh", fault);
         let done = hvdctl(&nodes, "keys push").await;
         done.code(3).says(&["node1: wrote "]).complains(&["error: node2: cannot write the keys"]);
         assert_eq!(nodes.state("node2").keys, None);
@@ -170,7 +180,7 @@ async fn keys_push_does_the_nodes_that_do_not_fail() {
     }
     // without the master there is no key to push
     let nodes = Nodes::new(&NODES);
-    nodes.fault("node1", "facts.sh", fails("no"));
+    nodes.fault("node1", "node/facts.sh", fails("no"));
     hvdctl(&nodes, "keys push").await.code(1).complains(&["error: node1: cannot read the node state: no"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
     hvdctl(&nodes, "--on node2 keys push").await.code(2).complains(&["the master node1 is not among"]);
@@ -183,10 +193,10 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
         ("docker list", Fault::Silent),
         ("docker remove hworker", fails("device or resource busy")),
         ("docker remove hworker", Fault::Silent),
-        ("facts.sh", fails("ss: command not found")),
-        ("keys_push.sh", fails("Read-only file system")),
-        ("purge.sh", fails("Read-only file system")),
-        ("purge.sh", Fault::Silent),
+        ("node/facts.sh", fails("ss: command not found")),
+        ("keys/push.sh", fails("Read-only file system")),
+        ("node/purge.sh", fails("Read-only file system")),
+        ("node/purge.sh", Fault::Silent),
     ];
     for (call, fault) in cases {
         let nodes = two_up().await;

@@ -83,16 +83,16 @@ async fn up_recreates_a_worker_that_has_lost_its_gpus() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_cannot_be_asked_is_no_ready_one() {
     let nodes = two_with_gpus().await;
-    nodes.fault("node2", "worker_ready.sh", Fault::Fails("OCI runtime exec failed".into()));
+    nodes.fault("node2", "worker/ready.sh", Fault::Fails("OCI runtime exec failed".into()));
     let done = hvdctl(&nodes, "up").await;
     done.code(3)
         .says(&["node1: unchanged"])
         .complains(&["node2: cannot check the GPUs in hworker: OCI runtime exec failed"]);
     nodes.repair();
-    nodes.fault("node2", "worker_ready.sh", Fault::Silent);
+    nodes.fault("node2", "worker/ready.sh", Fault::Silent);
     hvdctl(&nodes, "up").await.code(3).complains(&["node2: cannot check the GPUs in hworker: no", "within 30 s"]);
     // nothing is asked where there are no GPUs
     let nodes = two_up().await;
     hvdctl(&nodes, "up").await.code(0);
-    assert!(!nodes.calls("node2").iter().any(|call| call == "worker_ready.sh"), "{:?}", nodes.calls("node2"));
+    assert!(!nodes.calls("node2").iter().any(|call| call == "worker/ready.sh"), "{:?}", nodes.calls("node2"));
 }

@@ -181,10 +181,10 @@ async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
 #[tokio::test(start_paused = true)]
 async fn what_fails_on_the_second_node_starts_no_job_and_leaves_none() {
     for (call, words) in [
-        ("job_start.sh", "No space left on device"),
-        ("job_follow.sh", "the process that follows the log did not start"),
-        ("upload_compare.sh", "Read-only file system"),
-        ("upload_apply.sh", "tar: write error"),
+        ("job/start.sh", "No space left on device"),
+        ("job/follow.sh", "the process that follows the log did not start"),
+        ("upload/compare.sh", "Read-only file system"),
+        ("upload/apply.sh", "tar: write error"),
     ] {
         let project = tempfile::tempdir().unwrap();
         std::fs::write(project.path().join("train.py"), "print(1)\n").unwrap();

@@ -56,7 +56,7 @@ async fn who_waits_begins_when_the_lease_is_free() {
     let other = nodes.clone();
     let attempts = std::sync::atomic::AtomicUsize::new(0);
     nodes.watch(move |moment| {
-        let attempt = moment.call == "lease_hold.sh" && moment.node == "node2" && !moment.done;
+        let attempt = moment.call == "lease/hold.sh" && moment.node == "node2" && !moment.done;
         if attempt && attempts.fetch_add(1, Ordering::Relaxed) == 2 {
             for node in NODES {
                 other.edit(node, |state| state.lease = None);
@@ -110,7 +110,7 @@ async fn lost_during(line: &str, call: &'static str, to: Option<&'static str>) -
 #[tokio::test(start_paused = true)]
 async fn a_command_that_loses_a_lease_begins_no_further_step() {
     let words = "error: node2: cannot keep the lock: another command released the lock";
-    let (nodes, done) = lost_during("up", "facts.sh", None).await;
+    let (nodes, done) = lost_during("up", "node/facts.sh", None).await;
     done.code(5).complains(&[words, "node[1-2]: not started", "hint: hvdctl lock status"]);
     for (node, number) in NODES.iter().zip(1..) {
         assert_eq!(nodes.state(node).contents(), State::new(node, number).contents(), "{node}");
@@ -119,7 +119,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
     hvdctl(&nodes, "up").await.code(0);
     assert_up(&nodes, "once more");
 
-    let (nodes, done) = lost_during("up", "keys_push.sh", None).await;
+    let (nodes, done) = lost_during("up", "keys/push.sh", None).await;
     done.code(5).complains(&[words, "node1: incomplete; done so far: wrote"]);
     for node in NODES {
         assert_eq!(nodes.state(node).ps(), [""; 0], "no further change on {node}");
@@ -139,7 +139,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_taken_by_another_command_is_kept() {
-    let (nodes, done) = lost_during("keys push", "facts.sh", Some("bob")).await;
+    let (nodes, done) = lost_during("keys push", "node/facts.sh", Some("bob")).await;
     done.code(5)
         .complains(&["node2: cannot keep the lock: the lock expired and is now held by bob@laptop", "not started"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);

@@ -86,7 +86,7 @@ async fn stop_ends_an_unreadable_job_on_every_node_and_first_its_launcher() {
     hvdctl(&nodes, &format!("stop {ID}")).await.code(0);
     let calls = nodes.calls("node2");
     let at = |call: &str| calls.iter().position(|other| other == call).unwrap_or_else(|| panic!("{call}: {calls:?}"));
-    assert!(at("docker kill hmaster") < at("job_end.sh") && at("job_end.sh") < at("job_result.sh"), "{calls:?}");
+    assert!(at("docker kill hmaster") < at("job/end.sh") && at("job/end.sh") < at("job/result.sh"), "{calls:?}");
     for node in nodes.names() {
         assert_eq!(nodes.state(&node).ps(), ["hworker running"]);
         assert!(!nodes.state(&node).facts.contains(ID));
@@ -208,5 +208,5 @@ async fn a_job_whose_id_another_one_has_leaves_that_alone() {
         .complains(&["error: node1: cannot create the directory of the job", "hint: run the command again"]);
     let ended = |node: &str| nodes.calls(node).iter().filter(|call| call.starts_with("job_end")).count();
     assert_eq!([ended("node1"), ended("node2")], [0, 1], "only what this one created is ended");
-    assert!(!nodes.calls("node1").contains(&"job_result.sh".to_owned()));
+    assert!(!nodes.calls("node1").contains(&"job/result.sh".to_owned()));
 }

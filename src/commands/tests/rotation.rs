@@ -83,7 +83,7 @@ async fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
     for fault in [Fault::Fails("No space left on device".into()), Fault::Silent] {
         let nodes = two_up().await;
         let old = key_in_use(&nodes);
-        nodes.fault("node2", "keys_push.sh", fault);
+        nodes.fault("node2", "keys/push.sh", fault);
         let done = hvdctl(&nodes, "keys rotate").await;
         done.code(3).complains(&["error: node2: cannot write the keys"]);
         done.says(&["the old key is still in use", "run `hvdctl keys rotate` again"]);
@@ -100,8 +100,8 @@ async fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
 #[tokio::test(start_paused = true)]
 async fn a_master_that_fails_at_the_switch_has_a_key_that_is_accepted() {
     for (call, fault) in [
-        ("keys_switch.sh", Fault::Silent),
-        ("keys_stage.sh", Fault::Fails("another hvdctl command is writing the key directory".into())),
+        ("keys/switch.sh", Fault::Silent),
+        ("keys/stage.sh", Fault::Fails("another hvdctl command is writing the key directory".into())),
     ] {
         let nodes = two_up().await;
         let old = key_in_use(&nodes);

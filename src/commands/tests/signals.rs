@@ -12,10 +12,10 @@ const STEPS: [&str; 8] = [
     "docker create",
     "docker remove",
     "docker unpause",
-    "keys_push.sh",
-    "keys_stage.sh",
-    "keys_switch.sh",
-    "purge.sh",
+    "keys/push.sh",
+    "keys/stage.sh",
+    "keys/switch.sh",
+    "node/purge.sh",
 ];
 
 /// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment and when it was; none where the command
@@ -165,9 +165,9 @@ async fn the_current_step_is_finished_and_a_second_signal_leaves_at_once() {
     for twice in [false, true] {
         let nodes = Nodes::new(&NODES);
         let (sender, signals) = mpsc::unbounded_channel();
-        nodes.fault("node2", "keys_push.sh", Fault::Late(Duration::from_secs(20)));
+        nodes.fault("node2", "keys/push.sh", Fault::Late(Duration::from_secs(20)));
         nodes.watch(move |moment| {
-            if moment.call == "keys_push.sh" && moment.node == "node2" && !moment.done {
+            if moment.call == "keys/push.sh" && moment.node == "node2" && !moment.done {
                 (0..=usize::from(twice)).for_each(|_| sender.send(INT).unwrap());
             }
         });
@@ -188,10 +188,10 @@ async fn the_current_step_is_finished_and_a_second_signal_leaves_at_once() {
 async fn a_command_that_changes_nothing_leaves_at_the_first_signal() {
     let nodes = two_up().await;
     let before = NODES.map(|node| nodes.state(node));
-    nodes.fault("node2", "facts.sh", Fault::Silent);
+    nodes.fault("node2", "node/facts.sh", Fault::Silent);
     let (sender, signals) = mpsc::unbounded_channel();
     nodes.watch(move |moment| {
-        if moment.call == "facts.sh" && moment.node == "node2" {
+        if moment.call == "node/facts.sh" && moment.node == "node2" {
             sender.send(15).unwrap();
         }
     });
@@ -233,7 +233,7 @@ async fn nodes_that_were_still_queued_are_not_started() {
     let nodes = Nodes::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let (sender, signals) = mpsc::unbounded_channel();
     nodes.watch(move |moment| {
-        if moment.call == "keys_push.sh" && moment.node == "n01" && !moment.done {
+        if moment.call == "keys/push.sh" && moment.node == "n01" && !moment.done {
             sender.send(INT).unwrap();
         }
     });

@@ -12,7 +12,7 @@ async fn up_starts_both_workers_and_gives_both_leases_back() {
     let first = NODES.map(|node| nodes.state(node));
     for node in NODES {
         let calls = nodes.calls(node);
-        assert_eq!(calls.iter().filter(|call| *call == "lease_hold.sh").count(), 1, "{calls:?}");
+        assert_eq!(calls.iter().filter(|call| *call == "lease/hold.sh").count(), 1, "{calls:?}");
         assert_eq!(calls.iter().filter(|call| call.starts_with("docker create")).count(), 1, "{calls:?}");
     }
     assert_eq!(first.each_ref().map(State::has_private_key), [true, false]);
@@ -227,7 +227,7 @@ async fn a_worker_is_replaced_during_a_job_only_with_force() {
     let calls = nodes.calls("node1");
     let at = |call: &str| calls.iter().position(|other| other == call).unwrap_or_else(|| panic!("{call}: {calls:?}"));
     assert!(
-        at("docker kill hmaster") < at("job_end.sh") && at("job_end.sh") < at("docker remove hworker"),
+        at("docker kill hmaster") < at("job/end.sh") && at("job/end.sh") < at("docker remove hworker"),
         "{calls:?}"
     );
 }

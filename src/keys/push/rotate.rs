@@ -10,14 +10,14 @@ use crate::runtime::spec::private_key_name;
 use crate::transport::node::Script;
 
 pub(super) const STAGE: &str = concat!(
-    include_str!("../../scripts/put_file.sh"),
-    include_str!("../../scripts/keys_lock.sh"),
-    include_str!("../../scripts/keys_stage.sh")
+    include_str!("../../scripts/keys/put_file.sh"),
+    include_str!("../../scripts/keys/lock.sh"),
+    include_str!("../../scripts/keys/stage.sh")
 );
 pub(super) const SWITCH: &str = concat!(
-    include_str!("../../scripts/put_file.sh"),
-    include_str!("../../scripts/keys_lock.sh"),
-    include_str!("../../scripts/keys_switch.sh")
+    include_str!("../../scripts/keys/put_file.sh"),
+    include_str!("../../scripts/keys/lock.sh"),
+    include_str!("../../scripts/keys/switch.sh")
 );
 
 /// How a rotation ended.

@@ -13,11 +13,11 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const FACTS: &str = concat!(
-    include_str!("../../scripts/machine.sh"),
-    include_str!("../../scripts/gpus.sh"),
-    include_str!("../../scripts/marked.sh"),
-    include_str!("../../scripts/killed.sh"),
-    include_str!("../../scripts/facts.sh")
+    include_str!("../../scripts/node/machine.sh"),
+    include_str!("../../scripts/node/gpus.sh"),
+    include_str!("../../scripts/node/marked.sh"),
+    include_str!("../../scripts/node/killed.sh"),
+    include_str!("../../scripts/node/facts.sh")
 );
 const OLD: &str = "ssh-ed25519 OLD hvdctl:lab";
 const NEW: &str = "ssh-rsa NEW hvdctl:lab";

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-/// The marks of `begin.sh`.
+/// The marks of `access/begin.sh`.
 const MARK: &[u8] = b"\nhvdctl-begins\n";
 const MARK_STDERR: &[u8] = b"\nhvdctl-begins-stderr\n";
 

@@ -11,7 +11,8 @@ use crate::transport::access::{EngineFault, Login, RootMethod};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
 use zeroize::Zeroizing;
 
-const ACCESS: &str = concat!(include_str!("../../scripts/login.sh"), include_str!("../../scripts/access.sh"));
+const ACCESS: &str =
+    concat!(include_str!("../../scripts/access/login.sh"), include_str!("../../scripts/access/access.sh"));
 
 impl Transport {
     /// Sets how root and the engine are used from now on, and returns the login. A password is tried where one is needed: once,
@@ -149,20 +150,20 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// Scripts that run in containers or before hvdctl has root, whose programs `access.sh` does not check.
+    /// Scripts that run in containers or before hvdctl has root, whose programs `access/access.sh` does not check.
     const ELSEWHERE: [&str; 12] = [
-        "access.sh",
-        "first_login.sh",
-        "launcher_check.sh",
-        "probe.sh",
-        "public_key.sh",
-        "logins.sh",
-        "setup_ssh.sh",
-        "shell.sh",
-        "shell_guard.sh",
-        "shell_master.sh",
-        "ssh.sh",
-        "worker_idle.sh",
+        "access/access.sh",
+        "access/first_login.sh",
+        "worker/launcher_check.sh",
+        "node/probe.sh",
+        "keys/public_key.sh",
+        "worker/logins.sh",
+        "image/setup_ssh.sh",
+        "shell/shell.sh",
+        "shell/guard.sh",
+        "shell/master.sh",
+        "programs/ssh.sh",
+        "worker/idle.sh",
     ];
 
     /// Programs that a script might use, except those whose names are common words.
@@ -173,7 +174,7 @@ mod tests {
         setsid sha256sum shred shuf sleep sort ss stat strings stty sync sysctl tac tail tar tee timeout touch \
         tr truncate tsort tty umount uname uniq unshare unzip uptime uuidgen wc wget whoami xargs xxd";
 
-    /// The tools that `access.sh` checks.
+    /// The tools that `access/access.sh` checks.
     fn checked() -> Vec<&'static str> {
         let (_, packages) = ACCESS.split_once("packages='\n").unwrap();
         let (packages, _) = packages.split_once("\n'\n").unwrap();
@@ -192,8 +193,9 @@ mod tests {
     fn what_scripts_call_is_checked_and_nothing_else() {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts");
         let mut used = std::collections::BTreeMap::new();
-        for script in fs::read_dir(scripts).unwrap().map(|entry| entry.unwrap().path()) {
-            let name = script.file_name().unwrap().to_str().unwrap().to_owned();
+        let files = |directory: &Path| fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        for script in files(&scripts).flat_map(|directory| files(&directory)) {
+            let name = script.strip_prefix(&scripts).unwrap().to_str().unwrap().to_owned();
             if name.ends_with(".sh") && !ELSEWHERE.contains(&name.as_str()) {
                 used.extend(words(&fs::read_to_string(script).unwrap()).into_iter().map(|word| (word, name.clone())));
             }
@@ -204,7 +206,7 @@ mod tests {
         }
         let unchecked = PROGRAMS.split_whitespace().filter(|program| !checked.contains(program));
         let unchecked: Vec<_> = unchecked.filter(|program| used.contains_key(*program)).collect();
-        assert_eq!(unchecked, [""; 0], "access.sh does not check them");
+        assert_eq!(unchecked, [""; 0], "access/access.sh does not check them");
     }
 
     #[test]

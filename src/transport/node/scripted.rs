@@ -75,15 +75,15 @@ struct Call {
 }
 
 /// The scripts of an upload, which are arguments.
-const COMPARE: &str = include_str!(concat!("../../scripts/", "upload_compare.sh"));
-const APPLY: &str = include_str!(concat!("../../scripts/", "upload_apply.sh"));
+const COMPARE: &str = include_str!(concat!("../../scripts/", "upload/compare.sh"));
+const APPLY: &str = include_str!(concat!("../../scripts/", "upload/apply.sh"));
 /// The scripts of `data`.
 const DATA: [(&str, &str); 5] = [
-    ("data_compare.sh", include_str!(concat!("../../scripts/", "data_compare.sh"))),
-    ("data_stage.sh", include_str!(concat!("../../scripts/", "data_stage.sh"))),
-    ("data_apply.sh", include_str!(concat!("../../scripts/", "data_apply.sh"))),
-    ("data_list.sh", include_str!(concat!("../../scripts/", "data_list.sh"))),
-    ("data_remove.sh", include_str!(concat!("../../scripts/", "data_remove.sh"))),
+    ("data/compare.sh", include_str!(concat!("../../scripts/", "data/compare.sh"))),
+    ("data/stage.sh", include_str!(concat!("../../scripts/", "data/stage.sh"))),
+    ("data/apply.sh", include_str!(concat!("../../scripts/", "data/apply.sh"))),
+    ("data/list.sh", include_str!(concat!("../../scripts/", "data/list.sh"))),
+    ("data/remove.sh", include_str!(concat!("../../scripts/", "data/remove.sh"))),
 ];
 
 type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;

@@ -90,7 +90,7 @@ fn scripts() -> BTreeMap<Vec<String>, String> {
     static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"concat!\(\s*(?:include_str!\("[^"]+\.sh"\),?\s*)+\)|include_str!\("[^"]+\.sh"\)"#).unwrap()
     });
-    static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"([\w.]+\.sh)""#).unwrap());
+    static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"scripts/([\w./]+\.sh)""#).unwrap());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut directories, mut found) = (vec![root.clone()], BTreeMap::new());
     while let Some(directory) = directories.pop() {
@@ -112,8 +112,10 @@ fn scripts() -> BTreeMap<Vec<String>, String> {
 fn scripts_state_exactly_the_variables_that_they_read_and_do_not_set() {
     let scripts = scripts();
     let known: BTreeSet<&str> = scripts.keys().flatten().map(String::as_str).collect();
-    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts")).unwrap() {
-        let name = file.unwrap().file_name().into_string().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts");
+    let files = |directory: &Path| fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    for file in files(&root).flat_map(|directory| files(&directory)) {
+        let name = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
         assert!(!name.ends_with(".sh") || known.contains(name.as_str()), "no source includes {name}");
     }
     let mut faults = Vec::new();

@@ -162,7 +162,7 @@ impl State {
         self.directories.entry(job.to_owned()).or_default()
     }
 
-    /// What `facts.sh` says of its jobs: those that have not ended here, and their ranks.
+    /// What `node/facts.sh` says of its jobs: those that have not ended here, and their ranks.
     pub(super) fn job_facts(&self) -> String {
         let mut text = String::new();
         for (job, directory) in &self.directories {
@@ -179,7 +179,7 @@ impl State {
         text
     }
 
-    /// What `jobs_list.sh` says.
+    /// What `job/list.sh` says.
     pub(super) fn job_list(&self) -> String {
         let mut text = self.jobs.clone();
         for (job, directory) in &self.directories {
@@ -196,7 +196,7 @@ impl State {
         text
     }
 
-    /// `job_start.sh`
+    /// `job/start.sh`
     pub(super) fn start_job(&mut self, script: &str) -> Result<String, (i32, String)> {
         if self.ids_are_taken {
             return Err((17, "another job has the id".into()));
@@ -216,7 +216,7 @@ impl State {
         Ok(String::new())
     }
 
-    /// `job_files.sh`
+    /// `job/files.sh`
     pub(super) fn job_files(&mut self, script: &str) -> Result<String, (i32, String)> {
         let missing = || (1, "No such file or directory".to_owned());
         let directory = self.directories.get(&variable(script, "id")).ok_or_else(missing)?;
@@ -228,7 +228,7 @@ impl State {
         Ok(names.split(' ').filter_map(line).collect())
     }
 
-    /// `job_end.sh`
+    /// `job/end.sh`
     pub(super) fn end_job(&mut self, script: &str) {
         let job = variable(script, "id");
         let rest = self.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
@@ -240,7 +240,7 @@ impl State {
         }
     }
 
-    /// `job_result.sh`
+    /// `job/result.sh`
     pub(super) fn job_result(&mut self, script: &str) -> String {
         let (job, result) = (variable(script, "id"), variable(script, "result"));
         if let Some(directory) = self.directories.get_mut(&job) {
@@ -260,12 +260,12 @@ impl State {
         log.get(offset..).unwrap_or_default().to_owned()
     }
 
-    /// `job_read.sh`
+    /// `job/read.sh`
     pub(super) fn read_log(&self, script: &str) -> String {
         self.log_from(&variable(script, "id"), variable(script, "offset").parse().expect("a number"))
     }
 
-    /// `job_size.sh`
+    /// `job/size.sh`
     pub(super) fn log_size(&self, script: &str) -> String {
         let size = self.log_from(&variable(script, "id"), 0).len();
         format!("{size} {} 512\n", size.div_ceil(512))
@@ -273,7 +273,7 @@ impl State {
 }
 
 impl super::Node {
-    /// `job_follow.sh`: writes a log as it grows until its standard input ends.
+    /// `job/follow.sh`: writes a log as it grows until its standard input ends.
     pub(super) async fn follow_log(&self, script: &str, mut own: Own) -> i32 {
         let job = variable(script, "id");
         let mut offset = variable(script, "offset").parse().expect("a number");
@@ -299,9 +299,9 @@ impl super::Node {
         255
     }
 
-    /// `upload_compare.sh`: the node has all files of the project, or none that is of use.
+    /// `upload/compare.sh`: the node has all files of the project, or none that is of use.
     pub(super) async fn compare_project(&self, name: &str, tree: &str, mut own: Own) -> i32 {
-        if let Some(words) = self.arrives("upload_compare.sh").await {
+        if let Some(words) = self.arrives("upload/compare.sh").await {
             return own.fail(&words).await;
         }
         let had = self.edit(|state| {
@@ -309,7 +309,7 @@ impl super::Node {
             state.projects.entry(name.to_owned()).or_default();
             had
         });
-        self.ends("upload_compare.sh").await;
+        self.ends("upload/compare.sh").await;
         match had {
             None => own.say("new\0").await,
             Some(had) if had == tree => own.say("same\0").await,
@@ -318,14 +318,14 @@ impl super::Node {
         0
     }
 
-    /// `upload_apply.sh`: takes what is sent, and proves it.
+    /// `upload/apply.sh`: takes what is sent, and proves it.
     pub(super) async fn apply_project(&self, name: &str, tree: &str, mut own: Own) -> i32 {
-        if let Some(words) = self.arrives("upload_apply.sh").await {
+        if let Some(words) = self.arrives("upload/apply.sh").await {
             return own.fail(&words).await;
         }
         let _ = own.stdin.read_to_end(&mut Vec::new()).await;
         self.edit(|state| state.projects.insert(name.to_owned(), tree.to_owned()));
-        self.ends("upload_apply.sh").await;
+        self.ends("upload/apply.sh").await;
         own.say(&format!("{tree}  -\n")).await;
         0
     }

@@ -16,39 +16,39 @@ macro_rules! scripts {
 
 /// The scripts that are known, each with its source.
 const SCRIPTS: [(&str, &str); 25] = scripts![
-    "access.sh",
-    "drain.sh",
-    "facts.sh",
-    "image_space.sh",
-    "job_end.sh",
-    "job_files.sh",
-    "job_follow.sh",
-    "job_read.sh",
-    "job_result.sh",
-    "job_size.sh",
-    "job_start.sh",
-    "jobs_list.sh",
-    "jobs_prune.sh",
-    "lease_hold.sh",
-    "lease_read.sh",
-    "lease_release.sh",
-    "keys_push.sh",
-    "keys_stage.sh",
-    "keys_switch.sh",
-    "past_read.sh",
-    "past_write.sh",
-    "wait_port.sh",
-    "purge.sh",
-    "sshd_forwarding.sh",
-    "worker_ready.sh"
+    "access/access.sh",
+    "node/drain.sh",
+    "node/facts.sh",
+    "image/space.sh",
+    "job/end.sh",
+    "job/files.sh",
+    "job/follow.sh",
+    "job/read.sh",
+    "job/result.sh",
+    "job/size.sh",
+    "job/start.sh",
+    "job/list.sh",
+    "job/prune.sh",
+    "lease/hold.sh",
+    "lease/read.sh",
+    "lease/release.sh",
+    "keys/push.sh",
+    "keys/stage.sh",
+    "keys/switch.sh",
+    "bench/past_read.sh",
+    "bench/past_write.sh",
+    "node/wait_port.sh",
+    "node/purge.sh",
+    "node/sshd_forwarding.sh",
+    "worker/ready.sh"
 ];
 
 /// The script that holds the lease.
-const HOLD: &str = "lease_hold.sh";
+const HOLD: &str = "lease/hold.sh";
 /// The script that follows a log.
-const FOLLOW: &str = "job_follow.sh";
+const FOLLOW: &str = "job/follow.sh";
 /// Scripts whose standard input stays open behind them.
-const OPEN: [&str; 3] = [HOLD, FOLLOW, "job_read.sh"];
+const OPEN: [&str; 3] = [HOLD, FOLLOW, "job/read.sh"];
 
 impl Node {
     /// Reads a script to its end and answers it; returns its exit code.
@@ -93,51 +93,51 @@ impl Node {
     async fn effect(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         let now = self.nodes.now();
         match name {
-            "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
-            "job_files.sh" => self.edit(|state| state.job_files(text)),
-            "job_read.sh" => Ok(self.edit(|state| state.read_log(text))),
-            "job_size.sh" => Ok(self.edit(|state| state.log_size(text))),
-            "job_start.sh" => self.edit(|state| state.start_job(text)),
-            "job_result.sh" => Ok(self.edit(|state| state.job_result(text))),
-            "jobs_list.sh" => Ok(self.edit(|state| state.job_list())),
-            "jobs_prune.sh" => {
+            "access/access.sh" => Ok(self.edit(|state| state.access.to_owned())),
+            "job/files.sh" => self.edit(|state| state.job_files(text)),
+            "job/read.sh" => Ok(self.edit(|state| state.read_log(text))),
+            "job/size.sh" => Ok(self.edit(|state| state.log_size(text))),
+            "job/start.sh" => self.edit(|state| state.start_job(text)),
+            "job/result.sh" => Ok(self.edit(|state| state.job_result(text))),
+            "job/list.sh" => Ok(self.edit(|state| state.job_list())),
+            "job/prune.sh" => {
                 let ids = variable(text, "ids");
                 self.edit(|state| state.directories.retain(|job, _| !ids.lines().any(|id| id == job)));
                 Ok(String::new())
             }
-            "job_end.sh" => {
+            "job/end.sh" => {
                 self.edit(|state| state.end_job(text));
                 Ok(String::new())
             }
-            "facts.sh" => Ok(self.edit(|state| state.facts())),
-            "lease_read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
-            "lease_release.sh" => {
+            "node/facts.sh" => Ok(self.edit(|state| state.facts())),
+            "lease/read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
+            "lease/release.sh" => {
                 let id = variable(text, "id");
                 Ok(self.edit(|state| match state.lease.take_if(|lease| lease.id == id) {
                     Some(_) => "released\n".into(),
                     None => String::new(),
                 }))
             }
-            "keys_push.sh" => {
+            "keys/push.sh" => {
                 self.edit(|state| push(state.keys.get_or_insert_default(), text));
                 Ok(String::new())
             }
-            "keys_stage.sh" => Ok(self.edit(|state| stage(state.keys.get_or_insert_default(), text))),
-            "keys_switch.sh" => {
+            "keys/stage.sh" => Ok(self.edit(|state| stage(state.keys.get_or_insert_default(), text))),
+            "keys/switch.sh" => {
                 self.edit(|state| switch(state.keys.get_or_insert_default(), text));
                 Ok(String::new())
             }
-            "wait_port.sh" => {
+            "node/wait_port.sh" => {
                 let listens = || self.edit(|state| state.containers.iter().any(|c| c.state == "running"));
                 if !listens() {
                     sleep(Duration::from_secs(variable(text, "seconds").parse().unwrap_or(0))).await;
                 }
                 if listens() { Ok(String::new()) } else { Err((1, String::new())) }
             }
-            "image_space.sh" => Ok(self.edit(|state| state.free_space(&variable(text, "directories")))),
-            "sshd_forwarding.sh" => Ok(self.edit(|state| state.sshd.clone())),
-            "worker_ready.sh" => Ok(self.edit(|state| state.worker_gpus())),
-            "drain.sh" => {
+            "image/space.sh" => Ok(self.edit(|state| state.free_space(&variable(text, "directories")))),
+            "node/sshd_forwarding.sh" => Ok(self.edit(|state| state.sshd.clone())),
+            "worker/ready.sh" => Ok(self.edit(|state| state.worker_gpus())),
+            "node/drain.sh" => {
                 let mark = variable(text, "mark");
                 self.edit(|state| match mark.as_str() {
                     "" => state.facts.clear(),
@@ -145,10 +145,10 @@ impl Node {
                 });
                 Ok(String::new())
             }
-            "past_read.sh" => Ok(self.edit(|state| state.past.clone())),
+            "bench/past_read.sh" => Ok(self.edit(|state| state.past.clone())),
             // it prints nothing
-            "past_write.sh" => Ok(self.edit(|state| state.keep(variable(text, "past")))),
-            "purge.sh" => {
+            "bench/past_write.sh" => Ok(self.edit(|state| state.keep(variable(text, "past")))),
+            "node/purge.sh" => {
                 // hvdctl has removed the files before, and the directory goes only if it is empty
                 self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));
                 Ok(String::new())
@@ -157,7 +157,7 @@ impl Node {
         }
     }
 
-    /// `lease_hold.sh`: holds the lease until its standard input ends, or another operator has it.
+    /// `lease/hold.sh`: holds the lease until its standard input ends, or another operator has it.
     async fn hold_lease(&self, text: &str, mut own: Own) -> i32 {
         let now = || self.nodes.now();
         let taken = now();

@@ -44,9 +44,9 @@ pub struct State {
     pub keys: Option<BTreeMap<String, KeyFile>>,
     /// The lease, if it is held.
     pub lease: Option<Lease>,
-    /// Further lines of `facts.sh`.
+    /// Further lines of `node/facts.sh`.
     pub facts: String,
-    /// Further lines of `jobs_list.sh`.
+    /// Further lines of `job/list.sh`.
     pub jobs: String,
     /// The directories of jobs by their ids.
     pub directories: BTreeMap<String, Directory>,
@@ -60,7 +60,7 @@ pub struct State {
     pub ids_are_taken: bool,
     /// Whether its containers have lost their GPUs, until one is created.
     pub gpus_are_lost: bool,
-    /// What `access.sh` says.
+    /// What `access/access.sh` says.
     pub access: &'static str,
     /// What every container has written to its log.
     pub log: String,
@@ -125,7 +125,7 @@ impl Lease {
         Lease { id: "0".into(), holder: "bob@laptop".into(), purpose: "hvdctl down".into(), since: now, renewed: now }
     }
 
-    /// What `lease.sh` shows of it.
+    /// What `lease/common.sh` shows of it.
     pub fn shown(&self, now: u64) -> String {
         let Lease { id, holder, purpose, since, renewed } = self;
         format!("id {id}\nholder {holder}\npid 4711\npurpose {purpose}\nsince {since}\nrenewed {renewed}\nnow {now}\n")
@@ -222,7 +222,7 @@ impl State {
         id
     }
 
-    /// What `gpus.sh` says in a container: the same as on the node, unless the GPUs are lost.
+    /// What `node/gpus.sh` says in a container: the same as on the node, unless the GPUs are lost.
     pub fn worker_gpus(&self) -> String {
         if self.gpus_are_lost {
             return "nvidia-smi yes\ngpu Failed to initialize NVML: Unknown Error\ngpu exit 255\nmig exit 255\n".into();
@@ -235,17 +235,17 @@ impl State {
     pub fn answer_data(&mut self, call: &str, name: &str, tree: &str) -> String {
         let has = self.data.as_ref().and_then(|data| data.get(name));
         match call {
-            "data_compare.sh" if has.is_some_and(|has| has == tree) => "present\0same\0".into(),
-            "data_compare.sh" => format!("{}free {}\0", if has.is_some() { "present\0" } else { "" }, self.free),
-            "data_apply.sh" => {
+            "data/compare.sh" if has.is_some_and(|has| has == tree) => "present\0same\0".into(),
+            "data/compare.sh" => format!("{}free {}\0", if has.is_some() { "present\0" } else { "" }, self.free),
+            "data/apply.sh" => {
                 self.data.get_or_insert_default().insert(name.to_owned(), tree.to_owned());
                 format!("{tree}  -\n")
             }
-            "data_list.sh" => {
+            "data/list.sh" => {
                 let record = |(name, tree): (&String, &String)| format!("{name} complete {tree} 2 3000 90 desk:/d\0");
                 self.data.iter().flatten().map(record).collect()
             }
-            "data_remove.sh" => {
+            "data/remove.sh" => {
                 let removed = self.data.as_mut().and_then(|data| data.remove(name));
                 if removed.is_some() { "removed\0".into() } else { String::new() }
             }
@@ -253,12 +253,12 @@ impl State {
         }
     }
 
-    /// What `image_space.sh` says of these directories.
+    /// What `image/space.sh` says of these directories.
     pub fn free_space(&self, directories: &str) -> String {
         directories.lines().map(|directory| format!("{} {directory}\n", self.free)).collect()
     }
 
-    /// What `facts.sh` says.
+    /// What `node/facts.sh` says.
     pub fn facts(&self) -> String {
         // hvdctl compares this clock with its own, which no test can pause
         let clock = clock();

@@ -1,0 +1,234 @@
+//! The log that the rank supervisors write on each node (`src/scripts/programs/frames.py`), one frame a line: `TIME RANK KIND TEXT\n`.
+//!
+//! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, can be read again from any byte,
+//! and records how each rank ended, so that the launcher's own output and exit code (always 1 under Gloo) need not be trusted.
+
+use super::HungRank;
+pub use crate::model::root_cause::Idle;
+
+/// The content of a frame.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A line of the rank's standard output, without its newline.
+    Stdout(Vec<u8>),
+    /// A line of its standard error.
+    Stderr(Vec<u8>),
+    /// The program was started.
+    Started,
+    /// The program ended.
+    Exited {
+        /// Its exit code; 128 + N for signal N.
+        code: i32,
+        /// The signal that ended it, if one did.
+        signal: Option<i32>,
+        /// Whether it had been asked to: another rank had failed, or a signal came.
+        asked: bool,
+        /// Whether the kernel killed a process of its container because memory ran out.
+        oom: bool,
+    },
+    /// A rank hangs, as the launcher's library reports on a rank that waits, or as the rank's own supervisor found.
+    Hung(HungRank),
+    /// The rank had no connection to another one in so many seconds (`peers.py`).
+    Isolated(u64),
+    /// The rank has made no progress for a while; the job continues (`waiting.py`).
+    Waits {
+        /// For how many seconds.
+        seconds: u64,
+        /// What it does, as text.
+        does: String,
+    },
+    /// The rank makes progress again, after so many seconds.
+    Resumed(u64),
+    /// The number of lines of output that a full disk lost.
+    Lost(u64),
+    /// The rank supervisor could not start the program, with the reason. A [`Kind::Exited`] follows.
+    Broken(String),
+    /// A line of the launcher, which has no rank.
+    Launcher(Vec<u8>),
+    /// The job supervisor starts the job again; the event as JSON ([`Restart`](super::restart::Restart)).
+    Restart(String),
+    /// The job supervisor has recorded the result and is about to exit.
+    Over,
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// Seconds since the epoch by the node's clock.
+    pub time: f64,
+    /// The global rank.
+    pub rank: u32,
+    /// What happened.
+    pub kind: Kind,
+}
+
+/// Length limit of a frame: `frames.py` keeps at most 64 KiB of a line and reads 64 KiB at a time. What is longer is
+/// the hole of a log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
+const LONGEST: usize = 144 << 10;
+
+/// Parses the bytes of a log, which come in pieces of any size.
+#[derive(Debug, Default)]
+pub struct Parser {
+    /// The bytes after the last whole line.
+    rest: Vec<u8>,
+    /// The number of bytes of the log before the end of `rest`.
+    read: u64,
+    /// Whether the bytes up to the next line end are no frame.
+    skips: bool,
+}
+
+impl Parser {
+    /// Parses a log from a byte on. Feed it the bytes from [`Parser::offset`] on, one byte earlier, because the text
+    /// before the first line end is the rest of a frame, which could look like one.
+    pub fn at(offset: u64) -> Parser {
+        Parser { read: offset.saturating_sub(1), skips: offset > 0, ..Parser::default() }
+    }
+
+    /// Returns the offset after the last whole line.
+    pub fn offset(&self) -> u64 {
+        self.read - self.rest.len() as u64
+    }
+
+    /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: a full disk or a node that lost power
+    /// cut it off.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
+        let mut searched = self.rest.len();
+        self.read += bytes.len() as u64;
+        self.rest.extend_from_slice(bytes);
+        let mut frames = Vec::new();
+        let mut start = 0;
+        while let Some(end) = self.rest[searched..].iter().position(|b| *b == b'\n') {
+            let line = &self.rest[start..searched + end];
+            if !std::mem::take(&mut self.skips) && line.len() <= LONGEST {
+                frames.extend(parse(line));
+            }
+            (start, searched) = (searched + end + 1, searched + end + 1);
+        }
+        self.rest.drain(..start);
+        if self.rest.len() > LONGEST {
+            self.rest.clear();
+            self.skips = true;
+        }
+        frames
+    }
+}
+
+fn parse(line: &[u8]) -> Option<Frame> {
+    let mut parts = line.splitn(4, |b| *b == b' ');
+    let mut part = || parts.next();
+    let time = std::str::from_utf8(part()?).ok()?.parse().ok()?;
+    let rank = std::str::from_utf8(part()?).ok()?.parse().ok()?;
+    let (kind, bytes) = (part()?, part().unwrap_or_default());
+    let text = || String::from_utf8_lossy(bytes);
+    let kind = match kind {
+        b"o" => Kind::Stdout(bytes.to_vec()),
+        b"e" => Kind::Stderr(bytes.to_vec()),
+        b"l" => Kind::Launcher(bytes.to_vec()),
+        b"s" => Kind::Started,
+        b"x" => {
+            let text = text();
+            let (code, marks) = text.split_once(' ').unwrap_or((&text, ""));
+            let has = |mark| marks.split(' ').any(|word| word == mark);
+            let code = code.parse().ok()?;
+            Kind::Exited { code, signal: has("signal").then_some(code - 128), asked: has("asked"), oom: has("oom") }
+        }
+        b"h" => {
+            let text = text();
+            let mut words = text.splitn(3, ' ');
+            let (rank, seconds) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let tensors = words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned);
+            Kind::Hung(HungRank { rank, seconds, tensors, idle: None, time })
+        }
+        b"i" => {
+            let text = text();
+            let (seconds, idle) = text.split_once(' ')?;
+            let (seconds, idle) = (seconds.parse().ok()?, serde_json::from_value(idle.into()).ok()?);
+            Kind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
+        }
+        b"a" => Kind::Isolated(text().parse().ok()?),
+        b"q" => {
+            let text = text();
+            let (seconds, does) = text.split_once(' ')?;
+            Kind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
+        }
+        b"g" => Kind::Resumed(text().parse().ok()?),
+        b"w" => Kind::Lost(text().parse().ok()?),
+        b"r" => Kind::Restart(text().into_owned()),
+        b"d" => Kind::Over,
+        b"b" => Kind::Broken(text().into_owned()),
+        _ => return None,
+    };
+    Some(Frame { time, rank, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hung(seconds: u64, idle: Option<Idle>, time: f64) -> HungRank {
+        HungRank { rank: 1, seconds, tensors: None, idle, time }
+    }
+
+    #[test]
+    fn frames_survive_any_cut() {
+        let log =
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\n2.7 1 q 90 in a b\n2.8 1 g 95\n2.9 1 q 9\ngarbage\n3 0 o open";
+        let whole = Parser::default().push(log);
+        assert_eq!(whole.len(), 17);
+        assert_eq!(whole[15].kind, Kind::Waits { seconds: 90, does: "in a b".into() });
+        assert_eq!(whole[16].kind, Kind::Resumed(95));
+        assert_eq!(whole[14].kind, Kind::Isolated(60));
+        assert_eq!(whole[13].kind, Kind::Lost(66_131));
+        assert_eq!(whole[12].kind, Kind::Over);
+        assert_eq!(whole[10].kind, Kind::Restart("attempt 2".into()));
+        assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
+        assert_eq!(whole[5].kind, Kind::Exited { code: 143, signal: Some(15), asked: true, oom: false });
+        assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
+        assert_eq!(whole[3].kind, Kind::Stderr(vec![0xff, 0xfe]));
+        assert_eq!(
+            whole[4],
+            Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, signal: None, asked: false, oom: false } }
+        );
+        assert_eq!(
+            whole[6].kind,
+            Kind::Hung(HungRank { tensors: Some("allreduce.a, b".into()), ..hung(5, None, 2.0) })
+        );
+        assert_eq!(whole[7].kind, Kind::Hung(hung(6, None, 2.0)));
+        assert_eq!(whole[11].kind, Kind::Hung(hung(75, Some(Idle::Waiting), 2.3)));
+        assert_eq!(whole[8].kind, Kind::Exited { code: 137, signal: Some(9), asked: false, oom: true });
+        for cut in 0..log.len() {
+            let mut parser = Parser::default();
+            let mut frames = parser.push(&log[..cut]);
+            frames.extend(parser.push(&log[cut..]));
+            assert_eq!(frames, whole, "cut at {cut}");
+            let mut parser = Parser::at(cut as u64);
+            let from = parser.offset() as usize;
+            let after = parser.push(&log[from..]);
+            assert!(
+                whole.ends_with(&after) && parser.offset() as usize == from.max(log.len() - 10),
+                "{cut}: {after:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_hole_in_the_log_takes_no_memory() {
+        let mut parser = Parser::default();
+        for _ in 0..100 {
+            assert!(parser.push(&[0; 1 << 16]).is_empty());
+            assert!(parser.rest.len() <= LONGEST);
+        }
+        assert_eq!(parser.push(b"\0\0ut off\n1.5 0 o line\n").len(), 1);
+        // in the middle of a line, and in one piece
+        let text = [b"1.4 0 o abc".as_slice(), &[0; 256 << 10], b"def\n1.5 0 o line\n"].concat();
+        assert_eq!(Parser::default().push(&text).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            Parser::default().push(&bytes);
+        }
+    }
+}

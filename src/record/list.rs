@@ -1,0 +1,560 @@
+//! The jobs of a cluster, by the records on its nodes. No state is kept anywhere else, so that every operator sees the same.
+
+use super::restart::Membership;
+use super::{
+    Attempt, JobResult, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, State, UnreadableRecord, lost_output,
+};
+use crate::launch::placement::Placement;
+use crate::launch::{self, Launcher};
+use crate::model::idle_rank::IdleRank;
+use crate::model::launcher::{Controller, LauncherName};
+use crate::text::argument::ProgramArgument;
+use crate::text::units::{LAST_SECOND, stamp};
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+/// What the nodes store of a job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobFiles {
+    /// Its record; the same on all nodes but for the node's own share and the nodes that were added later.
+    pub record: Option<Result<Record, UnreadableRecord>>,
+    /// How it ended, or why that cannot be read; on the node of the launcher.
+    pub result: Option<Result<JobResult, String>>,
+    /// Its failed attempts; on the node of the launcher.
+    pub attempts: Vec<Attempt>,
+    /// The nodes that take part in an elastic job; on the node of the launcher.
+    pub membership: Option<Membership>,
+    /// The ranks that have started in the last attempt.
+    pub started: u32,
+    /// Those that make no progress.
+    pub idle: Vec<IdleRank>,
+    /// The container of its launcher, if that is up.
+    pub container: Option<String>,
+    /// The nodes that have its directory, that of the container first.
+    pub nodes: Vec<String>,
+    /// Whether it has not ended on one of them.
+    pub is_open: bool,
+}
+
+/// What the nodes store of jobs, by the job's id.
+pub type StoredJobs = BTreeMap<String, JobFiles>;
+
+/// A job.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Job {
+    /// Its id.
+    pub id: String,
+    /// Its own name, else that of the project or program; in JSON null if it is not known.
+    #[serde(serialize_with = "null_if_default")]
+    #[schemars(with = "Option<String>")]
+    pub name: String,
+    /// The name of its project on the nodes; null if its program is in the image.
+    pub project: Option<String>,
+    /// Who started it, `user@host`; in JSON null if that is not known.
+    #[serde(serialize_with = "null_if_default")]
+    #[schemars(with = "Option<String>")]
+    pub operator: String,
+    /// Its state; null if the node of the launcher was not asked or did not answer.
+    pub state: Option<State>,
+    /// The number of ranks; in JSON null if the record cannot be read.
+    #[serde(serialize_with = "null_if_default")]
+    #[schemars(with = "Option<u32>")]
+    pub ranks: u32,
+    /// Which rank runs where; the launcher is on the first node.
+    pub placement: Placement,
+    /// The launcher, which starts the ranks; null if the record cannot be read.
+    pub launcher: Option<LauncherName>,
+    /// Horovod's controller, if the launcher is `horovodrun`.
+    pub controller: Option<Controller>,
+    /// The program.
+    pub command: Vec<ProgramArgument>,
+    /// How often it may be restarted after a failure.
+    pub restarts: u32,
+    /// The minimum number of ranks of an elastic job.
+    pub min_ranks: Option<u32>,
+    /// The nodes that take part in an elastic job, and how they changed.
+    pub membership: Option<Membership>,
+    /// The failed attempts, after each of which the job was started again.
+    pub attempts: Vec<Attempt>,
+    /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<IdleRank>,
+    /// Its result, as it was recorded.
+    #[serde(skip)]
+    pub result: Option<JobResult>,
+    /// When it was started, in seconds since the epoch; in JSON RFC 3339 in UTC.
+    #[serde(serialize_with = "rfc3339")]
+    #[schemars(with = "String")]
+    pub started: f64,
+    /// When it ended, in the same form.
+    #[serde(serialize_with = "rfc3339_option")]
+    #[schemars(with = "Option<String>")]
+    pub ended: Option<f64>,
+    /// The program's exit code; null before its end, and if it is not known.
+    pub code: Option<i64>,
+    /// The rank that failed first.
+    pub first_failure: Option<RankExit>,
+    /// The root cause: the rank by which it failed, and how.
+    pub root_cause: Option<RootCause>,
+    /// The root cause as text, what else is known of its end, or why its record or result cannot be read.
+    pub reason: Option<String>,
+    /// What else than a rank ended it, or why the job supervisor recorded no result.
+    pub fault: Option<String>,
+    /// Output that a full disk lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostOutput>,
+    /// Whether it is a check of hvdctl's own.
+    #[serde(skip)]
+    pub is_check: bool,
+    /// Bytes that its log may take on each node.
+    #[serde(skip)]
+    pub log_max: Option<u64>,
+    /// The container of its launcher, if that is up.
+    #[serde(skip)]
+    pub container: Option<String>,
+    /// Whether an unreadable job may be running.
+    #[serde(skip)]
+    pub may_run: bool,
+    /// Its nodes; of an unreadable job those that have its directory.
+    pub nodes: Vec<String>,
+}
+
+fn rfc3339<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&stamp(*seconds))
+}
+
+/// Serializes a value that is empty or 0 as null.
+fn null_if_default<T: Default + PartialEq + Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    Some(value).filter(|value| **value != T::default()).serialize(to)
+}
+
+fn rfc3339_option<S: Serializer>(seconds: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    seconds.map(stamp).serialize(serializer)
+}
+
+impl Job {
+    /// Returns whether the job has certainly ended.
+    pub fn is_over(&self) -> bool {
+        match self.state {
+            None | Some(State::Starting | State::Running) => false,
+            Some(State::Unreadable) => !self.may_run,
+            Some(State::Succeeded | State::Failed | State::Stopped | State::Lost) => true,
+        }
+    }
+
+    /// Returns whether its record can be read: only then is it known what it runs and where.
+    pub fn has_record(&self) -> bool {
+        self.launcher.is_some()
+    }
+
+    /// Returns the program that starts its ranks; the default one if its record cannot be read.
+    pub fn launch(&self) -> &'static Launcher {
+        launch::launcher(self.launcher.unwrap_or_default(), self.controller)
+    }
+
+    /// The node of its launcher.
+    pub fn launcher(&self) -> &str {
+        self.placement.launcher()
+    }
+}
+
+/// Adds the output of `job/list.sh` on a node. Ignores lines of other files. A file may have several lines.
+pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
+    let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((path, value)) = line.split_once(':') else { continue };
+        if let Some((id, file)) = path.trim_start_matches("./").split_once('/').filter(|(_, file)| !file.contains('/'))
+        {
+            found.entry((id, file)).or_default().push(value);
+        }
+    }
+    for ((id, file), lines) in found {
+        let files = jobs.entry(id.to_owned()).or_default();
+        let value = lines.join("\n");
+        match file {
+            "job.json" => files.add_record(Record::read(id, &value)),
+            "env.json" => files.is_open = true,
+            "result.json" => files.result = Some(JobResult::read(&value)),
+            "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
+            "members.json" => files.membership = serde_json::from_str(&value).ok(),
+            "states" => files.started += value.trim().parse::<u32>().unwrap_or_default(),
+            _ => match file.strip_prefix("idle.") {
+                Some(rank) => files.idle.extend(IdleRank::parse(node, &format!("{rank} {value}"))),
+                None => continue,
+            },
+        }
+        if files.nodes.last().is_none_or(|last| last != node) {
+            files.nodes.push(node.to_owned());
+        }
+    }
+}
+
+impl JobFiles {
+    /// Keeps the record with the most nodes: it was written when nodes were added to the job. One that can be read goes before one that
+    /// cannot.
+    fn add_record(&mut self, record: Result<Record, UnreadableRecord>) {
+        let nodes = |record: &Record| record.placement.shares.len();
+        let is_better = match (&self.record, &record) {
+            (None, _) | (Some(Err(_)), Ok(_)) => true,
+            (Some(Ok(earlier)), Ok(record)) => nodes(record) > nodes(earlier),
+            (Some(_), Err(_)) => false,
+        };
+        if is_better {
+            self.record = Some(record);
+        }
+    }
+}
+
+/// Returns the cluster's jobs, the newest first. `answered`: the nodes whose files these are. `now` is in seconds since the epoch.
+pub fn jobs(cluster: &str, stored: StoredJobs, answered: &[&str], now: f64) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (id, mut files) in stored {
+        match files.record.take() {
+            Some(Ok(record)) if record.cluster == cluster => jobs.push(job(id, record, files, answered, now)),
+            // it may be this cluster's
+            Some(Err(record)) if record.cluster.as_ref().is_none_or(|other| other == cluster) => {
+                jobs.push(unreadable(id, record, files));
+            }
+            None if files.is_open => jobs.push(unreadable(id, UnreadableRecord::missing(), files)),
+            Some(_) | None => {}
+        }
+    }
+    jobs.sort_by(|a, b| b.started.total_cmp(&a.started).then(b.id.cmp(&a.id)));
+    jobs
+}
+
+/// Returns a job whose record cannot be read. Only its result says how it ended.
+fn unreadable(id: String, record: UnreadableRecord, files: JobFiles) -> Job {
+    let JobFiles { result, attempts, membership, container, nodes, is_open, .. } = files;
+    // a later form may count another unit
+    let created = record.created.filter(|created| (0.0..LAST_SECOND as f64).contains(created));
+    let started = created.or_else(|| begun(&id)).unwrap_or_default();
+    let placeholder = Record {
+        name: record.name.unwrap_or_default(),
+        operator: record.operator.unwrap_or_default(),
+        created: started,
+        ..Record::default()
+    };
+    let may_run = result.is_none() && (is_open || container.is_some());
+    let reason = format!("its record cannot be read: {}", record.reason);
+    let files = JobFiles { result: result.and_then(Result::ok).map(Ok), attempts, membership, ..JobFiles::default() };
+    let job = job(id, placeholder, files, &[], started);
+    let state = job.result.as_ref().map_or(State::Unreadable, JobResult::state);
+    Job { state: Some(state), launcher: None, reason: Some(reason), container, may_run, nodes, is_check: false, ..job }
+}
+
+/// Returns the time in an id of a job, in seconds since the epoch.
+fn begun(id: &str) -> Option<f64> {
+    let digits: String = id.chars().take(15).filter(char::is_ascii_digit).collect();
+    let part = |from: usize, to: usize| digits.get(from..to);
+    let date = format!("{}-{}-{}", part(0, 4)?, part(4, 6)?, part(6, 8)?);
+    let time =
+        humantime::parse_rfc3339(&format!("{date}T{}:{}:{}Z", part(8, 10)?, part(10, 12)?, part(12, 14)?)).ok()?;
+    time.duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs_f64())
+}
+
+fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
+    let JobFiles { result, attempts, membership, started, container, mut idle, .. } = files;
+    let placement = record.placement;
+    let ranks = placement.ranks();
+    let launcher = placement.launcher();
+    let needed = match &membership {
+        Some(membership) => membership.ranks().max(1),
+        None if attempts.is_empty() => ranks,
+        // a restarted job may have lost nodes
+        None => 1,
+    };
+    let unread = result.as_ref().and_then(|result| result.as_ref().err()).cloned();
+    let has_ended = result.is_some();
+    let result = result.and_then(Result::ok);
+    let state = match &result {
+        Some(result) => Some(result.state()),
+        None if has_ended => Some(State::Unreadable),
+        None if container.is_some() && started >= needed => Some(State::Running),
+        None if container.is_some() => Some(State::Starting),
+        None if !answered.contains(&launcher) => None,
+        None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(State::Starting),
+        None => Some(State::Lost),
+    };
+    // a supervisor that was killed leaves its file
+    idle.retain(|_| state == Some(State::Running));
+    idle.sort_by_key(|idle| idle.rank);
+    let reason = match &result {
+        Some(result) => result.reason(&placement).or_else(|| lost_output(&result.lost)),
+        None if state == Some(State::Lost) => {
+            Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
+        }
+        None => unread.map(|reason| format!("its result cannot be read: {reason}")),
+    };
+    Job {
+        is_check: record.cwd.ends_with(&format!("/{id}")),
+        nodes: placement.shares.iter().map(|share| share.node.clone()).collect(),
+        id,
+        name: record.name,
+        operator: record.operator,
+        state,
+        ranks,
+        launcher: Some(record.launcher),
+        controller: record.controller,
+        command: record.command,
+        project: record.project,
+        restarts: record.restarts,
+        min_ranks: record.min_ranks,
+        membership,
+        attempts,
+        idle,
+        started: record.created,
+        ended: result.as_ref().map(|result| result.ended),
+        code: result.as_ref().and_then(JobResult::code),
+        first_failure: result.as_ref().and_then(JobResult::first_failure).cloned(),
+        root_cause: result.as_ref().and_then(|result| result.root_cause(&placement)),
+        reason,
+        fault: result.as_ref().and_then(|result| result.fault.clone()),
+        lost: result.as_ref().map(|result| result.lost.clone()).unwrap_or_default(),
+        log_max: record.log_max,
+        placement,
+        result,
+        container,
+        may_run: false,
+    }
+}
+
+/// Which job is meant if none is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newest {
+    /// The newest.
+    Any,
+    /// The newest that is not a check, as `verify` makes them; else the newest check.
+    Program,
+    /// The newest that has a project.
+    Project,
+}
+
+/// Finds a job by its id, the beginning of its id, or its name (the newest of that name); without any of these the newest of its kind.
+///
+/// # Errors
+/// A message, if there is none, or several begin so.
+pub fn find<'a>(jobs: &'a [Job], name: Option<&str>, newest: Newest) -> Result<&'a Job, String> {
+    let Some(name) = name else {
+        return match newest {
+            Newest::Any => jobs.first(),
+            Newest::Program => jobs.iter().find(|job| !job.is_check).or(jobs.first()),
+            Newest::Project => jobs.iter().find(|job| job.project.is_some()),
+        }
+        .ok_or_else(|| match newest {
+            Newest::Project => "there is no job with a project".to_owned(),
+            Newest::Any | Newest::Program => "there are no jobs".to_owned(),
+        });
+    };
+    if let Some(job) = jobs.iter().find(|job| job.id == name).or(jobs.iter().find(|job| job.name == name)) {
+        return Ok(job);
+    }
+    let matching: Vec<&Job> = jobs.iter().filter(|job| job.id.starts_with(name)).collect();
+    match matching[..] {
+        [job] => Ok(job),
+        [] => Err(format!("there is no job {name}")),
+        _ => {
+            let ids: Vec<&str> = matching.iter().take(5).map(|job| job.id.as_str()).collect();
+            Err(format!("{name} is ambiguous: {} jobs match ({})", matching.len(), ids.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::placement::Share;
+
+    fn record(id: &str, created: f64) -> Record {
+        let share = |node: &str, first| Share { node: node.into(), ranks: 1, first, ..Share::default() };
+        Record {
+            id: id.into(),
+            cluster: "lab".into(),
+            name: "digits".into(),
+            project: Some("digits".into()),
+            operator: "ana@desk".into(),
+            created,
+            placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
+            command: vec!["python".into(), "a:b.py".into()],
+            cwd: "/workspace".into(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_job_has_the_nodes_that_were_added_to_it() {
+        let grown = lines("j1", 1.0, 0);
+        let mut record = record("j1", 1.0);
+        record.placement.shares.pop();
+        let earlier = format!("./j1/job.json:{}\n", serde_json::to_string(&record).unwrap());
+        for nodes in [[("a", &earlier), ("b", &grown)], [("a", &grown), ("b", &earlier)]] {
+            assert_eq!(listed("lab", &nodes, &[], 1.0)[0].nodes, ["a", "b"]);
+        }
+    }
+
+    /// The jobs of a cluster whose nodes have these files, and these launchers that are up.
+    fn listed(cluster: &str, nodes: &[(&str, &String)], launchers: &[&str], now: f64) -> Vec<Job> {
+        let mut stored = StoredJobs::new();
+        nodes.iter().for_each(|(node, text)| add(&mut stored, node, text));
+        for launcher in launchers {
+            stored.entry((*launcher).to_owned()).or_default().container = Some("its id".into());
+        }
+        jobs(cluster, stored, &nodes.iter().map(|(node, _)| *node).collect::<Vec<_>>(), now)
+    }
+
+    fn lines(id: &str, created: f64, started: u32) -> String {
+        let json = serde_json::to_string(&record(id, created)).unwrap();
+        format!("./{id}/job.json:{json}\n./{id}/states:{started}\n")
+    }
+
+    #[test]
+    fn the_state_of_a_job_follows_from_its_records() {
+        let (text, none) = (lines("j1", 1000.0, 1), lines("j1", 1000.0, 0));
+        let both = [("a", &text), ("b", &text)];
+        let state = |nodes: &[(&str, &String)], launchers: &[&str], now| listed("lab", nodes, launchers, now)[0].state;
+        assert_eq!(state(&both, &["j1"], 5000.0), Some(State::Running));
+        assert_eq!(state(&[("a", &text), ("b", &none)], &["j1"], 5000.0), Some(State::Starting));
+        assert_eq!(state(&both, &["other"], 5000.0), Some(State::Lost), "no launcher, no result");
+        assert_eq!(state(&[("a", &none), ("b", &none)], &[], 1010.0), Some(State::Starting), "it is being prepared");
+        assert_eq!(state(&both, &[], 1010.0), Some(State::Lost), "its ranks had started");
+        assert_eq!(
+            listed("lab", &both, &[], 1010.0)[0].reason.as_deref(),
+            Some("its launcher on a is gone, and no result was recorded")
+        );
+        assert_eq!(state(&both[1..], &[], 5000.0), None, "the node that knows is away");
+        assert!(listed("other", &both, &[], 0.0).is_empty(), "another cluster's in the same directory");
+    }
+
+    #[test]
+    fn a_running_job_has_its_ranks_without_progress() {
+        let (text, none) = (lines("j1", 1000.0, 1), lines("j1", 1000.0, 1));
+        let waits =
+            format!("{text}./j1/idle.1:1000 waiting in read for data from /a:b\n./j1/idle.0:\n./j1/idle.x:1 a\n");
+        let idle =
+            |launchers: &[&str]| listed("lab", &[("a", &none), ("b", &waits)], launchers, 5000.0)[0].idle.clone();
+        let does = "waiting in read for data from /a:b".to_owned();
+        assert_eq!(idle(&["j1"]), [IdleRank { rank: 1, node: "b".into(), since: 1000.0, does }]);
+        assert_eq!(idle(&[]), [], "it is over");
+    }
+
+    #[test]
+    fn an_ended_job_has_its_result() {
+        let ending = r#"{"ended": 1060.5, "launcher": 1, "stopped": false, "ranks": 2, "started": 2, "silent": [],
+            "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}"#;
+        let text =
+            format!("{}./j1/result.json:{}\nnoise\n./x/y/z:1\n", lines("j1", 1000.0, 1), ending.replace('\n', ""));
+        let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
+        let job = &jobs[0];
+        assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(State::Failed), Some(7), Some(1060.5), 2));
+        assert_eq!(job.first_failure.as_ref().unwrap().node, "b");
+        assert_eq!(job.reason.as_deref(), Some("rank 1 on b ended with exit code 7"));
+        assert!(job.is_over() && job.launcher() == "a");
+    }
+
+    #[test]
+    fn a_restarted_job_has_its_attempts_and_may_have_lost_ranks() {
+        let attempts = r#"[{"started": 1000.0, "ended": 1060.5, "ranks": 2, "launcher": 1, "silent": ["b"],
+            "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}]"#;
+        let text = format!("{}./j1/attempts.json:{}\n", lines("j1", 1000.0, 1), attempts.replace('\n', ""));
+        let running = &listed("lab", &[("a", &text)], &["j1"], 5000.0)[0];
+        assert_eq!((running.state, running.attempts[0].exits[0].code), (Some(State::Running), 7));
+        let ending = r#"{"ended": 1090.5, "launcher": 0, "stopped": false, "started": 1, "silent": ["b"], "ranks": 1,
+            "exits": [{"rank": 0, "node": "a", "code": 0, "time": 1090.0, "asked": false}]}"#;
+        let text = format!("{text}./j1/result.json:{}\n", ending.replace('\n', ""));
+        assert_eq!(listed("lab", &[("a", &text)], &[], 5000.0)[0].state, Some(State::Succeeded), "with one rank");
+    }
+
+    #[test]
+    fn a_record_that_was_cut_off_hides_no_other() {
+        let text = format!("./j1/job.json:{{\"id\": \"j1\n{}", lines("j2", 1000.0, 0));
+        let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
+        assert_eq!(
+            jobs.iter().map(|job| (job.id.as_str(), job.has_record())).collect::<Vec<_>>(),
+            [("j2", true), ("j1", false)]
+        );
+    }
+
+    #[test]
+    fn a_job_whose_record_cannot_be_read_may_run_until_its_end_is_stored() {
+        let id = "20261121-101500-4f2a";
+        let file = |name: &str, text: &str| format!("./{id}/{name}:{text}\n");
+        let newer = file("job.json", r#"{"format":9,"cluster":"lab","name":"digits","operator":"ana@desk"}"#);
+        let open = format!("{newer}{}", file("env.json", ""));
+        let one = |text: &String, launchers: &[&str]| {
+            let jobs = listed("lab", &[("b", text)], launchers, 5000.0);
+            let [job] = &jobs[..] else { panic!("{jobs:?}") };
+            job.clone()
+        };
+        let job = one(&open, &[]);
+        assert_eq!(
+            (job.state, job.is_over(), job.has_record(), job.launcher),
+            (Some(State::Unreadable), false, false, None)
+        );
+        assert_eq!(
+            (job.name.as_str(), job.operator.as_str(), &job.nodes),
+            ("digits", "ana@desk", &vec!["b".to_owned()])
+        );
+        assert_eq!((stamp(job.started).as_str(), job.ended), ("2026-11-21T10:15:00Z", None));
+        let in_milliseconds = open.replace("\"name\"", "\"created\":1795262584000,\"name\"");
+        assert_eq!(one(&in_milliseconds, &[]).started, job.started);
+        assert_eq!([stamp(1e300), stamp(-1.0)], ["9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z"]);
+        let newer_format = "written by a newer hvdctl (format 9); this one reads up to 1";
+        assert_eq!(job.reason, Some(format!("its record cannot be read: {newer_format}")));
+        assert_eq!(
+            (one(&newer, &[id]).is_over(), one(&newer, &[]).is_over()),
+            (false, true),
+            "its launcher is up; nothing is left"
+        );
+        // no record at all, one of several lines, and one that does not show its cluster
+        assert_eq!(
+            one(&file("env.json", ""), &[]).reason.as_deref(),
+            Some("its record cannot be read: empty or missing")
+        );
+        assert_eq!(one(&(file("job.json", "{") + &file("job.json", "\"format\": 9}")), &[]).reason, job.reason);
+        assert!(listed("other", &[("b", &open)], &[], 5000.0).is_empty(), "another cluster's");
+        // its end
+        let stopped = one(&(open.clone() + &file("result.json", r#"{"ended": 1060.5, "stopped": true}"#)), &[]);
+        assert_eq!((stopped.state, stopped.ended, stopped.is_over()), (Some(State::Stopped), Some(1060.5), true));
+        let ended = one(&(open + &file("result.json", r#"{"format": 9}"#)), &[]);
+        assert_eq!((ended.state, ended.ended, ended.is_over()), (Some(State::Unreadable), None, true));
+        // a record that can be read goes before one that cannot
+        let (good, bad) = (lines("j1", 1000.0, 0), "./j1/job.json:\n".to_owned());
+        for nodes in [[("a", &bad), ("b", &good)], [("a", &good), ("b", &bad)]] {
+            assert_eq!(listed("lab", &nodes, &[], 1010.0)[0].state, Some(State::Starting));
+        }
+        let ended = format!("{good}./j1/result.json:{{\"format\": 9}}\n");
+        let ended = &listed("lab", &[("a", &ended)], &[], 1010.0)[0];
+        assert_eq!((ended.state, ended.is_over(), ended.has_record()), (Some(State::Unreadable), true, true));
+        assert_eq!(ended.reason, Some(format!("its result cannot be read: {newer_format}")));
+    }
+
+    #[test]
+    fn a_job_is_found_by_id_by_its_beginning_and_by_name() {
+        let text =
+            [("20261121-1", 1.0), ("20261121-2", 2.0), ("20261122-1", 3.0)].map(|(id, t)| lines(id, t, 0)).concat();
+        let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
+        let found = |word| find(&jobs, word, Newest::Any).map(|job| job.id.as_str());
+        assert_eq!(found(None), Ok("20261122-1"));
+        assert_eq!(found(Some("20261121-1")), Ok("20261121-1"));
+        assert_eq!(found(Some("20261122")), Ok("20261122-1"));
+        assert_eq!(found(Some("digits")), Ok("20261122-1"));
+        assert_eq!(found(Some("20261121")), Err("20261121 is ambiguous: 2 jobs match (20261121-2, 20261121-1)".into()));
+        assert_eq!(found(Some("x")), Err("there is no job x".into()));
+        assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there are no jobs");
+    }
+
+    #[test]
+    fn the_newest_of_its_kind_is_meant() {
+        let text = ["p", "r", "v"].map(|id| lines(id, 1.0, 0)).concat();
+        let mut jobs = listed("lab", &[("a", &text)], &[], 5000.0);
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.id.clone()));
+        // v is a check, r a program of the image
+        (jobs[0].is_check, jobs[0].project, jobs[1].project) = (true, None, None);
+        let found = |newest| find(&jobs, None, newest).unwrap().id.as_str();
+        assert_eq!([Newest::Any, Newest::Program, Newest::Project].map(found), ["v", "r", "p"]);
+        assert_eq!(find(&jobs[..1], None, Newest::Program).unwrap().id, "v", "there is no other");
+        assert_eq!(find(&jobs[..2], None, Newest::Project).unwrap_err(), "there is no job with a project");
+    }
+}

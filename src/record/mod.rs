@@ -1,0 +1,163 @@
+//! What is stored of a job, and what follows from it: its record and result, the frames of its logs, the root cause of a failure.
+//!
+//! `frames` are what the programs on the nodes write to a log. `monitor`, `waits` and `outcome` read from them how the ranks are and how
+//! the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here does input or output.
+
+pub mod frames;
+pub mod list;
+pub mod monitor;
+pub mod outcome;
+pub mod restart;
+mod result;
+pub mod stored;
+#[cfg(test)]
+mod tests;
+pub mod waits;
+
+pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
+
+use crate::inventory::Ulimit;
+use crate::launch::placement::Placement;
+use crate::launch::{self, Launcher};
+pub use crate::model::job_state::State;
+use crate::model::launcher::{Bind, Controller, LauncherName};
+use crate::node::facts::Facts;
+use crate::text::argument::ProgramArgument;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How many seconds a job without a launcher counts as starting.
+pub const LAUNCH_WINDOW: f64 = 120.0;
+
+/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600), so
+/// that neither the program's arguments nor its environment pass through a launcher or a shell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The job's id: time of its start and a few random letters.
+    pub id: String,
+    /// The cluster it belongs to.
+    pub cluster: String,
+    /// The name that was given to it, else that of the project, the program or the check.
+    pub name: String,
+    /// The project's name on the nodes.
+    pub project: Option<String>,
+    /// How often it may be restarted after a failure. Earlier builds left out 0.
+    #[serde(default)]
+    pub restarts: u32,
+    /// The minimum number of ranks of an elastic job.
+    pub min_ranks: Option<u32>,
+    /// The maximum number of ranks of an elastic job on all nodes of the inventory, which nodes that are added join.
+    pub max_ranks: Option<u32>,
+    /// Who started it, `user@host`.
+    pub operator: String,
+    /// When, in seconds since the epoch by the operator's clock.
+    pub created: f64,
+    /// The launcher, which starts the ranks.
+    pub launcher: LauncherName,
+    /// Horovod's controller, if the launcher is `horovodrun`.
+    pub controller: Option<Controller>,
+    /// Which rank runs where; the launcher runs on the first node.
+    pub placement: Placement,
+    /// The program and its arguments, byte for byte.
+    pub command: Vec<ProgramArgument>,
+    /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    pub bind: Option<Bind>,
+    /// The working directory, as a path in the container.
+    pub cwd: String,
+    /// The number of ranks.
+    pub ranks: u32,
+    /// The port of its workers' sshd.
+    pub port: u16,
+    /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
+    pub interface: String,
+    /// Seconds between SIGTERM and SIGKILL when the job is to end.
+    pub grace: u64,
+    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never, it only reports that.
+    pub stall: u64,
+    /// Seconds beyond that after which a rank that makes no progress ends the job.
+    pub idle_margin: u64,
+    /// Seconds without progress after which a rank is reported; 0: never. Earlier builds had none.
+    #[serde(default)]
+    pub stall_warning: u64,
+    /// Seconds after which a rank without a connection to another one is recorded; 0: never. Earlier builds had none.
+    #[serde(default)]
+    pub isolated_after: u64,
+    /// Bytes that the log may take on each node; the oldest lines go first.
+    pub log_max: Option<u64>,
+    /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.
+    #[serde(default)]
+    pub log_progress: bool,
+    /// The inventory's limits by name: a login by sshd may have changed those of the container.
+    pub ulimits: BTreeMap<String, Ulimit>,
+}
+
+/// A record that cannot be read, and what it shows of the job all the same.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UnreadableRecord {
+    /// Why it cannot be read.
+    pub reason: String,
+    /// The cluster of the job.
+    pub cluster: Option<String>,
+    /// As [`Record::name`].
+    pub name: Option<String>,
+    /// As [`Record::operator`].
+    pub operator: Option<String>,
+    /// As [`Record::created`].
+    pub created: Option<f64>,
+}
+
+impl UnreadableRecord {
+    /// The record of a job that has none.
+    pub fn missing() -> UnreadableRecord {
+        UnreadableRecord { reason: stored::MISSING.into(), ..UnreadableRecord::default() }
+    }
+}
+
+impl Record {
+    /// Reads the record in the directory of the job `id`.
+    ///
+    /// # Errors
+    /// [`UnreadableRecord`] if a newer hvdctl wrote it, a full disk cut it off, or it is another job's.
+    pub fn read(id: &str, text: &str) -> Result<Record, UnreadableRecord> {
+        let reason = match stored::read::<Record>(text) {
+            Ok(record) if record.id == id => return Ok(record),
+            Ok(record) => format!("the record of job {}", record.id),
+            Err(reason) => reason,
+        };
+        let fields: Value = serde_json::from_str(text).unwrap_or_default();
+        let field = |name: &str| fields[name].as_str().map(str::to_owned);
+        let (cluster, name, operator) = (field("cluster"), field("name"), field("operator"));
+        Err(UnreadableRecord { reason, cluster, name, operator, created: fields["created"].as_f64() })
+    }
+
+    /// Returns the launcher, which starts the ranks.
+    pub fn launcher(&self) -> &'static Launcher {
+        launch::launcher(self.launcher, self.controller)
+    }
+}
+
+/// Returns the ids of a node's open jobs, each with its record.
+pub fn open_jobs(facts: &Facts) -> impl Iterator<Item = (&str, Result<Record, UnreadableRecord>)> {
+    let text = |id: &str| facts.open_records.get(id).map_or("", String::as_str);
+    facts.open_jobs.iter().map(move |id| (id.as_str(), Record::read(id, text(id))))
+}
+
+/// Returns the records of a node's open jobs that can be read.
+pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
+    open_jobs(facts).filter_map(|(_, record)| record.ok())
+}
+
+/// Returns a node's open jobs whose records cannot be read, each with the reason.
+pub fn unreadable(facts: &Facts) -> Vec<(String, String)> {
+    open_jobs(facts).filter_map(|(id, record)| Some((id.to_owned(), record.err()?.reason))).collect()
+}
+
+/// The open jobs of a node whose launcher may not be up yet: their record is recent, or cannot be read.
+pub fn starting(facts: &Facts) -> Vec<String> {
+    let is_starting = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+        let begun = record.ok().zip(facts.clock).map(|(record, clock)| clock.high - record.created);
+        begun.is_none_or(|age| age < LAUNCH_WINDOW).then(|| job.to_owned())
+    };
+    open_jobs(facts).filter_map(is_starting).collect()
+}

@@ -1,0 +1,134 @@
+//! The state of a job as its log frames have reported it so far.
+
+use super::frames::{Frame, Kind};
+use super::waits::Waits;
+use super::{HungRank, RankExit};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How many of the last lines of each rank, and of the launcher, are kept.
+const LINES: usize = 20;
+/// How many bytes of each of these lines are kept, so that memory stays bounded.
+const BYTES: usize = 2000;
+
+/// Follows the frames of all nodes of a job.
+#[derive(Debug, Default)]
+pub struct Monitor {
+    /// How many ranks have started their program.
+    pub started: u32,
+    /// The exits of the ranks that have ended.
+    pub exits: Vec<RankExit>,
+    /// The ranks that were reported to hang.
+    pub hung: Vec<HungRank>,
+    /// The ranks that had no connection to another one, and whether that was reported for all of them.
+    isolated: (BTreeSet<u32>, bool),
+    /// The ranks that make no progress.
+    pub waits: Waits,
+    /// The launcher's last lines.
+    pub launcher: VecDeque<String>,
+    /// The last lines of each rank, numbered among those of all ranks.
+    output: BTreeMap<u32, VecDeque<(u64, String)>>,
+    lines: u64,
+}
+
+impl Monitor {
+    /// Records a frame of `node`'s log. `skew` is how many seconds that node's clock is ahead of the operator's.
+    pub fn record(&mut self, node: &str, frame: &Frame, skew: f64) {
+        let (rank, time) = (frame.rank, frame.time - skew);
+        let text = |line: &[u8]| String::from_utf8_lossy(&line[..line.len().min(BYTES)]).into_owned();
+        match &frame.kind {
+            // what a rank did before it was restarted is not how it ended
+            Kind::Started => {
+                self.exits.retain(|exit| exit.rank != rank);
+                self.hung.retain(|hung| hung.rank != rank);
+                self.isolated.0.remove(&rank);
+                self.output.remove(&rank);
+                self.started += 1;
+            }
+            Kind::Exited { code, signal, asked, oom } => self.exits.push(RankExit {
+                rank,
+                node: node.into(),
+                code: *code,
+                signal: *signal,
+                time,
+                asked: *asked,
+                oom: *oom,
+            }),
+            Kind::Isolated(_) => drop(self.isolated.0.insert(rank)),
+            Kind::Hung(hung) => self.hung.push(HungRank { time, ..hung.clone() }),
+            Kind::Stdout(line) | Kind::Stderr(line) => {
+                keep(self.output.entry(rank).or_default(), (self.lines, text(line)));
+                self.lines += 1;
+            }
+            Kind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
+            Kind::Waits { .. } | Kind::Resumed(_) => {}
+            Kind::Broken(_) | Kind::Restart(_) | Kind::Lost(_) | Kind::Over => {}
+        }
+    }
+
+    /// Returns whether none of so many ranks had a connection to another one; true once, as that may be the program's purpose.
+    pub fn are_newly_isolated(&mut self, ranks: u32) -> bool {
+        let (isolated, reported) = &mut self.isolated;
+        isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
+    }
+
+    /// Returns the last lines of a rank.
+    pub fn last_lines(&self, rank: u32) -> Vec<String> {
+        self.output.get(&rank).into_iter().flatten().map(|(_, line)| line.clone()).collect()
+    }
+
+    /// Returns whether these are the last lines of all ranks, in a row: if output is shown, they are what was shown last.
+    pub fn are_last(&self, rank: u32) -> bool {
+        let Some(lines) = self.output.get(&rank) else { return false };
+        lines.iter().rev().map(|(number, _)| *number).eq((0..self.lines).rev().take(lines.len()))
+    }
+}
+
+fn keep<T>(lines: &mut VecDeque<T>, line: T) {
+    if lines.len() == LINES {
+        lines.pop_front();
+    }
+    lines.push_back(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(rank: u32, text: &[u8]) -> Frame {
+        Frame { time: 1.0, rank, kind: Kind::Stderr(text.to_vec()) }
+    }
+
+    #[test]
+    fn ranks_without_connections_are_reported_once_and_only_if_all_are() {
+        let mut monitor = Monitor::default();
+        let mut after = |rank: u32, kind: Kind| {
+            monitor.record("a", &Frame { time: 1.0, rank, kind }, 0.0);
+            monitor.are_newly_isolated(3)
+        };
+        assert!(!after(0, Kind::Isolated(60)) && !after(0, Kind::Isolated(60)) && !after(1, Kind::Isolated(60)));
+        // one that is restarted is looked at again
+        assert!(!after(1, Kind::Started) && !after(2, Kind::Isolated(60)));
+        assert!(after(1, Kind::Isolated(60)));
+        assert!(!after(1, Kind::Started) && !after(1, Kind::Isolated(60)), "it may be on purpose");
+    }
+
+    #[test]
+    fn the_last_lines_of_each_rank_are_kept_and_no_more() {
+        let mut monitor = Monitor::default();
+        for i in 0..50 {
+            monitor.record("a", &line(i % 2, format!("step {i}").as_bytes()), 0.0);
+        }
+        let lines = monitor.last_lines(1);
+        assert_eq!((lines.len(), lines[0].as_str(), lines[19].as_str()), (20, "step 11", "step 49"));
+        assert!(!monitor.are_last(0) && !monitor.are_last(1) && monitor.last_lines(2).is_empty());
+        monitor.record("a", &Frame { time: 1.0, rank: 1, kind: Kind::Started }, 0.0);
+        assert!(monitor.last_lines(1).is_empty() && monitor.last_lines(0).len() == 20);
+        monitor.record("a", &line(2, &[b'x'; 9000]), 0.0);
+        monitor.record("a", &line(2, b"\xff"), 0.0);
+        assert!(monitor.are_last(2), "what a rank wrote in a row at the end");
+        let lines = monitor.last_lines(2);
+        assert_eq!((lines[0].len(), lines[1].as_str()), (BYTES, "\u{fffd}"));
+        (0..20).for_each(|_| monitor.record("a", &line(0, b"the end"), 0.0));
+        assert!(monitor.are_last(0));
+    }
+}

@@ -1,0 +1,117 @@
+//! Restarts of a job, as the job supervisor logs them.
+
+use super::JobResult;
+use crate::launch::placement::Placement;
+pub use crate::model::restart::{Change, Departure, Restart};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A restart as it is logged.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum LoggedRestart {
+    /// An attempt failed, and another one follows.
+    Failed {
+        /// How it ended.
+        failed: Box<JobResult>,
+        /// Its nodes, each with its ranks, in rank order.
+        shares: Vec<Ranks>,
+        /// The number of the attempt that follows, from 2 on.
+        attempt: u32,
+        /// How many there may be.
+        attempts: u32,
+        /// Seconds until then.
+        pause: u64,
+    },
+    /// Nodes left an elastic job or joined it.
+    Membership(Change),
+    /// Nodes did not answer, so the next attempt does without them.
+    Without {
+        /// These nodes.
+        gone: Vec<String>,
+        /// The ranks on the others.
+        ranks: u32,
+    },
+}
+
+/// The nodes of an elastic job; `JOBS/ID/members.json` on the node of the launcher.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Membership {
+    /// The nodes that take part, in rank order.
+    pub members: Vec<Ranks>,
+    /// What has changed since the start.
+    pub changes: Vec<Change>,
+}
+
+impl Membership {
+    /// Returns the current number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.members.iter().map(|member| member.ranks).sum()
+    }
+}
+
+/// The ranks of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ranks {
+    /// The node.
+    pub node: String,
+    /// The number of its ranks.
+    pub ranks: u32,
+}
+
+/// Reads a restart from the text of a log frame.
+pub fn read(text: &str) -> Restart {
+    match serde_json::from_str(text) {
+        Ok(LoggedRestart::Failed { failed, shares, attempt, attempts, pause }) => {
+            let mut placement = Placement::default();
+            shares.iter().for_each(|Ranks { node, ranks }| placement.push(node, *ranks));
+            let JobResult { launcher, .. } = *failed;
+            let failed = JobResult { ranks: placement.ranks(), ..*failed };
+            let root_cause = failed.root_cause(&placement);
+            Restart::Failed { root_cause, fault: failed.fault, launcher, attempt, attempts, pause }
+        }
+        Ok(LoggedRestart::Membership(change)) => Restart::Membership { change },
+        Ok(LoggedRestart::Without { gone, ranks }) => Restart::Without { gone, ranks },
+        Err(_) => Restart::Other { logged: text.to_owned() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> String {
+        read(text).to_string()
+    }
+
+    #[test]
+    fn a_restart_names_the_root_cause() {
+        let exit = r#"{"rank": 1, "node": "c", "code": 7, "signal": null, "time": 2.0, "asked": false, "oom": false}"#;
+        let failed = |exits: &str, launcher: &str, silent: &str| {
+            let result = format!(
+                r#"{{"launcher": {launcher}, "started": 2, "exits": [{exits}], "hung": [], "lost": [], "silent": [{silent}]}}"#
+            );
+            let shares = r#"[{"node": "a", "ranks": 1}, {"node": "c", "ranks": 1}]"#;
+            message(&format!(r#"{{"failed": {result}, "shares": {shares}, "attempt": 2, "attempts": 4, "pause": 1}}"#))
+        };
+        assert_eq!(failed(exit, "7", ""), "rank 1 on c ended with exit code 7; attempt 2 of 4 begins in 1 s");
+        // the node of a rank is that of this attempt, not of the first one
+        let gone = failed("", "1", r#""c""#);
+        assert_eq!(gone, "rank 1 on c is gone; how it ended is unknown; attempt 2 of 4 begins in 1 s");
+        assert_eq!(message(r#"{"gone": ["b", "d"], "ranks": 1}"#), "b, d did not answer: 1 rank on the other nodes");
+        let change = |left: &str, joined: &str, waits: u64| {
+            message(&format!(
+                r#"{{"left": [{left}], "joined": [{joined}], "ranks": 2, "wanted": 3, "waits": {waits}}}"#
+            ))
+        };
+        assert_eq!(
+            change(r#"{"node": "c", "reason": "no answer"}"#, "", 0),
+            "c left (no answer); the job continues with 2 of 3 ranks"
+        );
+        assert_eq!(
+            change(r#"{"node": "c", "reason": "refused"}"#, r#""b""#, 9),
+            "c left (refused); b joined; the job has 2 of 3 ranks and waits 9 s for more"
+        );
+        assert_eq!(message("of another version"), "of another version");
+    }
+}

@@ -1,0 +1,161 @@
+//! Ranks that make no progress, as their supervisors report them (`src/scripts/programs/waiting.py`): collected for a moment, so that many that
+//! wait at the same time are one message, and reported once for each time that they wait.
+
+use super::frames::{Frame, Kind};
+use crate::event::Event;
+use crate::model::idle_rank::IdleRank;
+use std::collections::BTreeMap;
+
+/// Seconds for which reports are collected at least.
+const SHORTEST: f64 = 1.0;
+/// The same at most.
+const LONGEST: f64 = 60.0;
+
+/// A rank that makes no progress, and whether that was reported.
+#[derive(Debug)]
+struct Wait {
+    rank: IdleRank,
+    is_reported: bool,
+    window: f64,
+}
+
+/// Follows which ranks make no progress. All times are in seconds since the epoch by one clock.
+#[derive(Debug, Default)]
+pub struct Waits {
+    waiting: BTreeMap<u32, Wait>,
+    /// The ranks that made progress again, with the seconds without.
+    resumed: BTreeMap<u32, (IdleRank, u64)>,
+    due: Option<f64>,
+}
+
+impl Waits {
+    /// Records a frame of a node's log, which was written at `time` and is read at `now`.
+    pub fn record(&mut self, node: &str, frame: &Frame, time: f64, now: f64) {
+        let rank = frame.rank;
+        match &frame.kind {
+            Kind::Waits { seconds, does } => {
+                let since = time - *seconds as f64;
+                let idle = IdleRank { rank, node: node.to_owned(), since, does: does.clone() };
+                // supervisors sample a hundred times in that time: ranks that wait together are reported that far apart
+                let window = (*seconds as f64 / 50.0).clamp(SHORTEST, LONGEST);
+                self.waiting.insert(rank, Wait { rank: idle, is_reported: false, window });
+                self.set_due(time + window, now);
+            }
+            Kind::Resumed(seconds) => {
+                // what was not reported need not be taken back
+                if let Some(wait) = self.waiting.remove(&rank).filter(|wait| wait.is_reported) {
+                    self.resumed.insert(rank, (wait.rank, *seconds));
+                    self.set_due(time + wait.window, now);
+                }
+            }
+            Kind::Started | Kind::Exited { .. } => drop(self.waiting.remove(&rank)),
+            _ => {}
+        }
+    }
+
+    /// What is read later than it was written waits for what was written at the same time.
+    fn set_due(&mut self, at: f64, now: f64) {
+        self.due = self.due.or(Some(at.max(now + SHORTEST)));
+    }
+
+    /// Returns when there is something to report.
+    pub fn due(&self) -> Option<f64> {
+        self.due
+    }
+
+    /// Returns what is to be reported now. `job`: the job's id, as long as it runs.
+    pub fn take(&mut self, job: Option<&str>, now: f64) -> Vec<Event> {
+        self.due = None;
+        let (resumed, times): (Vec<IdleRank>, Vec<u64>) = std::mem::take(&mut self.resumed).into_values().unzip();
+        let new = |wait: &mut Wait| (!std::mem::replace(&mut wait.is_reported, true)).then(|| wait.rank.clone());
+        let idle: Vec<IdleRank> = self.waiting.values_mut().filter_map(new).collect();
+        let mut events = Vec::new();
+        if let Some(seconds) = times.into_iter().max() {
+            events.push(Event::Resumed { ranks: resumed, seconds });
+        }
+        if !idle.is_empty() {
+            events.push(Event::Idle { ranks: idle, job: job.map(str::to_owned), time: now });
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-21T12:03:04Z.
+    const START: f64 = 1_795_262_584.0;
+
+    /// Records that a rank waits, or that it goes on, so many seconds after the start, and reads it at once.
+    fn record(waits: &mut Waits, rank: u32, at: f64, kind: Kind) {
+        let frame = Frame { time: START + at, rank, kind };
+        waits.record(&format!("node{}", rank / 2 + 1), &frame, frame.time, frame.time);
+    }
+
+    fn waiting(seconds: u64, does: &str) -> Kind {
+        Kind::Waits { seconds, does: does.into() }
+    }
+
+    /// The events that are due, in short: `idle 0,1 since 100` or `resumed 0,1 after 195`, since in seconds after the start.
+    fn reported(waits: &mut Waits, at: f64) -> Vec<String> {
+        let ranks = |ranks: &[IdleRank]| ranks.iter().map(|idle| idle.rank.to_string()).collect::<Vec<_>>().join(",");
+        let short = |event| match event {
+            Event::Idle { ranks: idle, job, time } => {
+                assert_eq!((job.as_deref(), time), (Some("j1"), START + at));
+                format!("idle {} since {}", ranks(&idle), idle[0].since - START)
+            }
+            Event::Resumed { ranks: resumed, seconds } => format!("resumed {} after {seconds}", ranks(&resumed)),
+            other => panic!("{other:?}"),
+        };
+        waits.take(Some("j1"), START + at).into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn a_wait_is_reported_once_and_its_end_too() {
+        let mut waits = Waits::default();
+        record(&mut waits, 3, 100.0, waiting(100, "sleeping in clock_nanosleep"));
+        assert_eq!(waits.due(), Some(START + 102.0));
+        assert_eq!(reported(&mut waits, 102.0), ["idle 3 since 0"]);
+        assert_eq!((waits.due(), reported(&mut waits, 103.0)), (None, Vec::new()));
+        record(&mut waits, 3, 200.0, Kind::Resumed(195));
+        assert_eq!(reported(&mut waits, 202.0), ["resumed 3 after 195"]);
+        // again, and the rank ends meanwhile
+        record(&mut waits, 3, 400.0, waiting(100, "sleeping"));
+        assert_eq!(reported(&mut waits, 402.0), ["idle 3 since 300"]);
+        record(&mut waits, 3, 410.0, Kind::Exited { code: 0, signal: None, asked: false, oom: false });
+        record(&mut waits, 3, 411.0, Kind::Resumed(111));
+        assert_eq!((waits.due(), reported(&mut waits, 412.0)), (None, Vec::new()));
+    }
+
+    #[test]
+    fn ranks_that_wait_together_are_one_event() {
+        let mut waits = Waits::default();
+        for rank in (0..8).rev() {
+            record(&mut waits, rank, 1800.0 + f64::from(rank), waiting(1800, "sleeping"));
+        }
+        assert_eq!(waits.due(), Some(START + 1843.0));
+        assert_eq!(reported(&mut waits, 1843.0), ["idle 0,1,2,3,4,5,6,7 since 0"]);
+        record(&mut waits, 8, 1900.0, waiting(1800, "sleeping"));
+        (0..8).for_each(|rank| record(&mut waits, rank, 1901.0, Kind::Resumed(1901 - u64::from(rank))));
+        assert_eq!(reported(&mut waits, 1937.0), ["resumed 0,1,2,3,4,5,6,7 after 1901", "idle 8 since 100"]);
+    }
+
+    #[test]
+    fn what_is_over_when_it_is_read_is_not_reported() {
+        // a log that `attach` reads from its beginning
+        let mut waits = Waits::default();
+        let mut read = |rank, at: f64, kind| {
+            let frame = Frame { time: START + at, rank, kind };
+            waits.record("node1", &frame, frame.time, START + 9000.0);
+            waits.due()
+        };
+        assert_eq!(read(0, 1800.0, waiting(1800, "sleeping")), Some(START + 9001.0), "its end may follow");
+        read(0, 2000.0, Kind::Resumed(2000));
+        read(1, 2000.0, waiting(1800, "sleeping"));
+        let events = waits.take(None, START + 9001.0);
+        let [Event::Idle { ranks, job: None, .. }] = &events[..] else { panic!("{events:?}") };
+        let idle = IdleRank { rank: 1, node: "node1".into(), since: START + 200.0, does: "sleeping".into() };
+        assert_eq!(ranks[..], [idle]);
+    }
+}

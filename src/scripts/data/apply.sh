@@ -1,0 +1,49 @@
+# Follows upload/common.sh, data/lock.sh and upload/receive.sh. Four more arguments: tree, arrived, placed
+# (hashes, see sync/manifest.rs), origin. New data are renamed into place as a whole. Of data that are there, only changed files are
+# staged, and each is renamed into place: there is never a second copy of all. Without `tree` the data are incomplete. After a failure
+# what has arrived stays, and the next push compares it.
+tree=$4 arrived=$5 expected=$6 origin=$7
+stage=$(pwd)/$known/stage
+
+fail() { # MESSAGE [EXIT-CODE]
+  [ -z "$1" ] || echo "$1" >&2
+  exit "${2:-1}"
+}
+# checks types and modes by their states
+prove() {
+  cut -z -d' ' -f1,6- "$stage/stat" | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
+}
+place_new() {
+  { chmod 755 "$stage/t" && stats "$stage/m" "$stage/t" >"$stage/stat"; } || fail ""
+  prove
+  { mv -f "$stage/m" "$known/shipped" && mv -T "$stage/t" "$name"; } || fail ""
+}
+place_changes() {
+  # both manifests name what is hvdctl's until the new one is proven
+  { sort -zu "$known/shipped" "$stage/m" >"$stage/both" && mv -f "$stage/both" "$known/shipped"; } || fail ""
+  work=$name
+  { remove_old && place; } || fail ""
+  stats "$stage/m" "$work" >"$stage/stat"
+  prove
+  mv -f "$stage/m" "$known/shipped" || fail ""
+}
+
+main() {
+  { mkdir -p "$stage/t" && find "$stage" -mindepth 1 -maxdepth 1 ! -name t -exec rm -rf {} +; } || fail ""
+  { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
+  mark="$$ $(date +%s.%N)"
+  printf '%s\n' "$mark" >"$known/push" || fail ""
+  receive || fail ""
+  has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
+  staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
+  lock
+  [ "$(cat "$known/push")" = "$mark" ] || fail "another push of these data has begun meanwhile"
+  rm -f "$known/tree" "$known/stat" || fail ""
+  if [ -d "$name" ]; then place_changes; else place_new; fi
+  sort -z -o "$stage/stat" "$stage/stat" || fail ""
+  { mv -f "$stage/stat" "$known/stat" && printf '%s\n' "$tree" >"$stage/tree" && mv -f "$stage/tree" "$known/tree"; } || fail ""
+  b2sum -l 256 <"$known/shipped"
+  rm -rf "$stage" "$known/push" || :
+}
+
+main

@@ -1,0 +1,49 @@
+# Prepended to the scripts in lease. Variables: run (the directory that a reboot clears, /run), cluster, expires (seconds).
+# The lease is a file of "KEY VALUE" lines for model/lease.rs; its modification time is the last renewal.
+command -v flock >/dev/null || {
+  echo "flock: not found (util-linux)" >&2
+  exit 127
+}
+file=$cluster.lease
+# a kernel without user namespaces has no such file. With a rootless engine, root is an ordinary user of the node, and may write only in
+# that user's directories
+user=$(awk 'NR == 1 { print $2 }' /proc/self/uid_map 2>/dev/null)
+directory() { # COMMAND: changes to the first of the two directories for which it succeeds
+  for place in "$run/hvdctl" "$run/user/${user:-0}/hvdctl"; do
+    if "$@"; then
+      cd "$place" && return
+    fi
+  done
+  return 1
+}
+writable() { (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ]; }
+has_lease() { [ -f "$place/$file" ]; }
+
+# runs a function under a lock
+alone() (
+  flock -w 10 9 || {
+    echo "the lock on $place is held by another process" >&2
+    exit 1
+  }
+  "$@"
+) 9<.
+
+# tests whether the lease was renewed recently; a clock that was set back does not extend it
+fresh() {
+  [ -f "$file" ] || return 1
+  age=$(($(date +%s) - $(stat -c %Y "$file")))
+  [ "$age" -le "$expires" ] && [ "$age" -ge "-$expires" ]
+}
+is_of() { # ID
+  { read -r _ there <"$file"; } 2>/dev/null && [ "$there" = "$1" ]
+}
+show() {
+  # a lease that is released meanwhile is none
+  if ! { lease=$(cat "$file") && renewed=$(stat -c %Y "$file"); }; then
+    [ ! -e "$file" ]
+    return
+  fi
+  printf '%s\n' "$lease"
+  echo "renewed $renewed"
+  echo "now $(date +%s)"
+}

@@ -1,2 +1,0 @@
-# Appended to lease.sh. Prints the lease of this node, if there is one. Changes nothing.
-if directory has_lease; then show; fi

@@ -1,0 +1,123 @@
+# Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, gpus.sh, marked.sh and killed.sh.
+# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
+# mistaken for "nothing found".
+
+# prints a file; one that is removed meanwhile is empty
+contents() { cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }
+
+# programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
+listeners=$(ss -Hltnp "sport = :$port") || exit
+printf '%s' "${listeners:+$listeners
+}" | while read -r _ _ _ local _ users; do
+  pid=- user=- container=- program=-
+  case $users in
+  *pid=*)
+    pid=${users#*pid=}
+    pid=${pid%%[!0-9]*}
+    # the process may have ended
+    user=$(stat -c %U "/proc/$pid" 2>/dev/null)
+    container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
+    read -r program 2>/dev/null <"/proc/$pid/comm"
+    ;;
+  esac
+  say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
+done
+
+# ports in use: PORT…
+ports=$(ss -Hltn) || exit
+ports=$(printf '%s\n' "$ports" | awk '{ n = split($4, part, ":"); if (n && !seen[part[n]]++) printf "%s ", part[n] }') || exit
+say ports "$ports"
+
+# disk: WHAT KILOBYTES DIRECTORY; the nearest existing parent
+nearest() {
+  directory=$1
+  until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
+}
+# directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
+own_directory() { # WHAT
+  type=$(stat -f -c %T -- "$directory") || exit
+  say directory "$1" "$(printf '%s' "${type:--}" | tr -d ' ')" "$directory"
+}
+nearest "$ssh_dir"
+own_directory ssh
+nearest "$jobs_dir"
+own_directory jobs
+jobs=$directory
+nearest "$projects_dir"
+own_directory projects
+projects=$directory
+nearest "$data_dir"
+own_directory data
+space=$(stat -f -c '%a %S %n' -- "$jobs" "$projects") || exit
+printf '%s\n' "$space" | {
+  read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
+  read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$projects"
+}
+
+# pushed data: the inode of their directory, and NAME HASH of each; `-` where a push is incomplete
+if [ -d "$data_dir" ]; then
+  inode=$(stat -Lc %i -- "$data_dir") || exit
+  say data "$inode"
+  for known in "$data_dir"/.*"@$cluster"; do
+    [ -f "$known/shipped" ] || continue
+    name=${known##*/.}
+    tree=$(contents "$known/tree") || exit
+    say pushed "${name%"@$cluster"}" "${tree:--}"
+  done
+fi
+
+# processes of jobs: JOB PID CONTAINER CLUSTER, and whether they were killed
+files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
+for file in $files; do
+  pid=$(pid_of "$file")
+  # the process may have ended
+  job=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
+  case $job in '' | *[!0-9A-Za-z-]*) continue ;; esac
+  container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
+  record=$(contents "$jobs_dir/$job/job.json") || exit
+  owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p')
+  if killed "$pid"; then killed=killed; else killed=-; fi
+  say rank "$job" "$pid" "${container:--}" "${owner:--}" "$killed"
+done
+# this cluster's jobs that have not ended here: env.json is removed when a job ends on a node. JOB RECORD. A record that does not show
+# its cluster, because a full disk cut it off or a newer hvdctl wrote it, may be one of them
+for file in "$jobs_dir"/*/env.json; do
+  directory=${file%/env.json}
+  [ ! -e "$directory/result.json" ] || continue
+  record=$(contents "$directory/job.json") || exit
+  # the job may have ended meanwhile
+  [ -e "$file" ] || continue
+  case $record in
+  *"\"cluster\":\"$cluster\""*) ;;
+  *'"cluster":"'*'"'*) continue ;;
+  esac
+  say open "${directory##*/} $(printf '%s' "$record" | tr '\n\r' '  ')"
+  # its ranks that make no progress: JOB RANK SINCE WHAT (waiting.py)
+  for idle in "$directory"/idle.*; do
+    [ -e "$idle" ] || continue
+    waits=$(contents "$idle") || exit
+    say idle "${directory##*/} ${idle##*/idle.} $(printf '%s\n' "$waits" | head -n 1)"
+  done
+done
+# a mark that cannot be read counts as well
+[ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
+say clock "$(date +%s.%N)"
+[ -d "$ssh_dir" ] || exit 0
+cd "$ssh_dir" || exit
+directory=$(stat -c '. %a %u:%g' .) || exit
+say dir "$directory"
+for file in *; do
+  [ -f "$file" ] || continue
+  # names with a space are not key files, and the format cannot represent them
+  case $file in *[!A-Za-z0-9._-]*) continue ;; esac
+  state=$(stat -c '%n %a %u:%g' "$file") || {
+    # it has been removed meanwhile
+    [ -e "$file" ] || continue
+    exit 1
+  }
+  say file "$state"
+  case $file in
+  # as keys/push.sh reads them
+  *.pub | authorized_keys | known_hosts) LC_ALL=C awk -v "file=$file" '{ print "text", file, $0 }' "./$file" || exit ;;
+  esac
+done

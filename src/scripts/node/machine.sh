@@ -1,0 +1,26 @@
+# Prints basic facts about a machine as "KEY VALUE" lines. Prepended to node/gpus.sh, node/facts.sh and node/probe.sh. Changes nothing.
+say() { printf '%s\n' "$*"; }
+# logins that are not root's may lack the directory of `ip`
+PATH=$PATH:/usr/sbin:/sbin
+
+# printed first and last, because the commands in between may be slow
+say clock "$(date +%s.%N)"
+say hostname "$(uname -n)"
+# if nproc fails, getconf prints the reason
+cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) || exit
+say cores "$cores"
+# sudo drops SSH_CONNECTION; HVDCTL_ADDRESS has the address then
+address=${SSH_CONNECTION:-}
+address=${address% *}
+address=${HVDCTL_ADDRESS:-${address##* }}
+[ -z "$address" ] || say ssh "$address"
+# without addresses, keys would be accepted from anywhere
+addresses=$(ip -o addr show up) || exit
+printf '%s\n' "$addresses" | while read -r _ name family address rest; do
+  # an IPv4 address has a label, the last word before the backslash
+  rest=${rest%%\\*}
+  case $family in
+  inet) say addr "$name $address ${rest##* }" ;;
+  inet6) say addr "$name $address" ;;
+  esac
+done

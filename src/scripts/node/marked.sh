@@ -1,0 +1,26 @@
+# Prepended to node/facts.sh, job/end.sh and upload/common.sh.
+# Lists the files /proc/PID/environ with a variable that matches. A failure of grep must not be mistaken for "no processes": with -s it
+# is silent about processes that have just ended, so everything else that it prints is an error.
+marked() { # PATTERN FILE…
+  [ -e /proc/self/environ ] || { echo "cannot search the processes: /proc is not mounted" >&2; return 1; }
+  pattern=$1
+  shift
+  [ $# -gt 0 ] || return 0
+  marked=$(LC_ALL=C grep -lsz -e "$pattern" -- "$@" 2>&1)
+  code=$?
+  for file in $marked; do
+    case $file in /proc/[0-9]*/environ) ;; *) code=failed ;; esac
+  done
+  case $code in
+  # 2: a process has ended meanwhile
+  [012]) [ -z "$marked" ] || printf '%s\n' "$marked" ;;
+  *)
+    printf 'cannot search the processes: %s\n' "$marked" >&2
+    return 1
+    ;;
+  esac
+}
+pid_of() { # /proc/PID/environ
+  set -- "${1%/environ}"
+  echo "${1#/proc/}"
+}

@@ -1,0 +1,46 @@
+# Probes a machine for `init`. Appended to machine.sh, gpus.sh and access/login.sh; prints "KEY VALUE" lines for init/draft.rs.
+# Variables: images. Runs as the login itself, because its way to become root is not known yet, and changes nothing.
+last() { printf '%s\n' "$output" | tail -n 1; }
+sudo=''
+if [ "$(id -u)" = 0 ]; then
+  say root login
+elif ! command -v sudo >/dev/null 2>&1; then
+  say root no sudo: not found
+elif output=$(timeout 10 sudo -n true 2>&1 </dev/null); then
+  say root sudo
+  sudo='sudo -n'
+else
+  say root no "$(reason "$output")"
+fi
+
+if [ -z "$docker" ]; then
+  say docker none
+  exit 0
+fi
+# as transport/access.rs decides: a context without a socket here is not used
+if [ -n "$context" ] && [ -z "$socket" ]; then
+  DOCKER_HOST=unix:///var/run/docker.sock
+  export DOCKER_HOST
+fi
+ask() { timeout 10 "$@" </dev/null; }
+if output=$(ask docker version -f '{{.Server.Version}}' 2>&1); then
+  say docker login "$(last)"
+  sudo=''
+# what sudo prints itself is not Docker's answer
+elif [ -n "$sudo" ] && output=$(ask sudo -n sh -c 'docker version -f "{{.Server.Version}}" 2>&1' 2>/dev/null); then
+  say docker sudo "$(last)"
+elif [ -S "$rootless" ] && output=$(DOCKER_HOST=unix://$rootless ask docker version -f '{{.Server.Version}}' 2>&1); then
+  say docker login "$(last)"
+  sudo='' DOCKER_HOST=unix://$rootless
+  export DOCKER_HOST
+else
+  say docker no "$(last)"
+  exit 0
+fi
+# an image that cannot be inspected is not proposed
+for image in $images; do
+  # $sudo is nothing or two arguments
+  # shellcheck disable=SC2086
+  if ask $sudo docker image inspect -f ok "$image" >/dev/null 2>&1; then say image "$image"; fi
+done
+exit 0

@@ -1,0 +1,33 @@
+# Appended to keys/lock.sh. Removes what hvdctl has left on this node for a cluster, except for its keys, which keys/push.sh has removed:
+# uploaded projects, records of jobs, bandwidths of earlier benchmarks, and directories that are then empty. Variables: ssh_dir,
+# projects_dir, jobs_dir, cluster. Another cluster may use the same directories. After an error it still removes the rest.
+failed=0
+if [ -d "$ssh_dir" ]; then
+  # files of an interrupted push may have a private key
+  (cd "$ssh_dir" && alone) || failed=1
+fi
+for known in "$projects_dir"/.*"@$cluster"; do
+  [ -d "$known" ] || continue
+  name=${known##*/.}
+  name=$projects_dir/${name%"@$cluster"}
+  # the separate directories of jobs
+  for list in "$known"/shipped+*; do
+    if rm -rf "${name:?}+${list##*+}"; then rm -f "$list" || failed=1; else failed=1; fi
+  done
+  # last, so that a second attempt knows what is left
+  if rm -rf "${name:?}"; then rm -rf "$known" || failed=1; else failed=1; fi
+done
+for record in "$jobs_dir"/*/job.json; do
+  [ -e "$record" ] || continue
+  grep -qF "\"cluster\":\"$cluster\"" "$record"
+  case $? in
+  0) rm -rf "${record%/job.json}" || failed=1 ;;
+  1) ;;
+  # it may belong to this cluster, and grep has printed why it cannot be read
+  *) failed=1 ;;
+  esac
+done
+rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" || failed=1
+# a directory that is not empty has files of others
+for dir in "$ssh_dir" "$projects_dir" "$jobs_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
+exit "$failed"

@@ -1,0 +1,537 @@
+"""The job supervisor, the main process of hmaster. It starts the launcher and logs its output on this node. When the launcher has
+ended, a rank has failed, or the end is requested (SIGTERM; a second one: no grace period), it ends what is left of the job on every
+node and records the result. So a job needs neither a terminal nor the operator's machine to end.
+
+If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested through hvdctl, and
+the job has failed.
+
+A failed job is restarted if that was requested, on the nodes that answer; attempts.json has the failed attempts. An elastic job is
+restarted whenever a node leaves or joins (membership.py); members.json has its nodes and those changes. joining.json has nodes that
+`hvdctl up` adds to it.
+
+job_state.py decides what is done about the job; this file observes it and acts. launch.json in its directory describes what to start
+and how (launch/description.rs). This program knows no launcher by name."""
+import functools
+import json
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import frames  # noqa: E402
+import hosts  # noqa: E402
+import job_state  # noqa: E402
+import membership  # noqa: E402
+import node_launcher  # noqa: E402
+import processes  # noqa: E402
+import reap  # noqa: E402
+import workers  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
+RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
+OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
+LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
+
+
+def ranks(places):
+    return sum(place["ranks"] for place in places)
+
+
+class Position:
+    """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
+    launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has what both return."""
+
+    def __init__(self, places, node, index=0, local_rank=0):
+        self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
+        self.rank = ranks(places[:index]) + local_rank
+
+    def text(self, part):
+        """The text of an argument here."""
+        if isinstance(part, str):
+            return part
+        (name, of), = part.items()
+        return str(getattr(self, "of_" + name)(**of))
+
+    def of_ranks(self):
+        return ranks(self.places)
+
+    def of_hosts(self):
+        return ",".join("%s:%d" % (place["address"], place["ranks"]) for place in self.places)
+
+    def of_hostfile(self):
+        return "".join("%s slots=%d\n" % (place["address"], place["ranks"]) for place in self.places)
+
+    def of_interface(self, shared, alone):
+        return alone if [place["node"] for place in self.places] == [self.node] else shared
+
+    def of_nodes(self):
+        return len(self.places)
+
+    def of_node(self):
+        return self.index
+
+    def of_local_ranks(self):
+        return self.places[self.index]["ranks"]
+
+    def of_first_address(self):
+        return self.places[0]["address"]
+
+    def of_first_endpoint(self, port):
+        return "%s:%d" % (self.of_first_address(), port)
+
+    def of_rank(self):
+        return self.rank
+
+    def of_local_rank(self):
+        return self.local_rank
+
+    def of_tf_config(self, port):
+        workers = ["%s:%d" % (place["address"], port + rank) for place in self.places for rank in range(place["ranks"])]
+        return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": self.rank}})
+
+
+def pause_before(number, first):
+    """Seconds before attempt `number`, where 1 is the first restart."""
+    return min(first * 2 ** (number - 1), LONGEST_PAUSE)
+
+
+def create(name):
+    return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+
+
+def write(name, value):
+    """Writes a value as JSON."""
+    write_text(name, json.dumps(value))
+
+
+def write_text(name, text):
+    """Writes a whole file or none, even if the power goes."""
+    with create(name) as file:
+        file.write(text.encode())
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    path = os.path.join(HERE, name)
+    os.rename(path + ".new", path)
+
+
+class StartCheck:
+    """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer."""
+
+    def __init__(self, launch, nodes, places):
+        self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
+        self.next = time.monotonic() + self.limit
+        self.thread, self.unanswered, self.missing = None, {}, ""
+
+    def query(self):
+        """Queries the nodes if it is time to. Does not wait; `missing` describes where ranks are missing, once some are known to be."""
+        if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
+            self.next = time.monotonic() + self.limit
+            self.thread = threading.Thread(target=self.poll, daemon=True)
+            self.thread.start()
+
+    def poll(self):
+        # a node that answered late is queried once more
+        for pause in (0, 1):
+            time.sleep(pause)
+            started = {}
+            workers.for_each(self.places, lambda place: self.ask(place, started))
+            self.places = [place for place in self.places if started.get(place["node"], 0) < place["ranks"]]
+            if not self.places:
+                return
+        self.missing = self.describe(started)
+
+    def ask(self, place, started):
+        count = reap.started() if place["node"] == self.node else self.nodes.started(place)
+        if count is not None:
+            started[place["node"]] = count
+
+    def describe(self, started):
+        missing = []
+        for place in self.places:
+            node = place["node"]
+            if node in started:
+                missing.append("%d of %d on %s" % (started[node], place["ranks"], node))
+            else:
+                self.unanswered[node] = self.unanswered.get(node, 0) + 1
+                missing += ["no answer from %s" % node] * (self.unanswered[node] == MAX_UNANSWERED)
+        return ", ".join(missing)
+
+
+class Launcher:
+    """What starts the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the first that failed, else 0
+    when all have ended, and None until then."""
+
+    def __init__(self, launch, log, children, nodes):
+        self.launch, self.children, self.nodes = launch, children, nodes
+        self.failed, self.code, self.processes = [], None, []
+        self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
+
+    def see(self, line):
+        """Reads the exit code of a failed rank as soon as its launcher shim reports it."""
+        found = re.search(reap.FAILED + rb"(\d+)", line)
+        self.failed.extend([int(found.group(1))] if found else [])
+        return found
+
+    def start(self, places, number):
+        # the remote shell in the job's directory comes before any other
+        env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
+        try:
+            for process in self.start_processes(places, env):
+                self.processes.append(process)
+                os.set_blocking(process.stdout.fileno(), False)
+                self.selector.register(process.stdout, selectors.EVENT_READ)
+        except OSError as error:
+            self.lines.take(("%s: %s\n" % (error.filename or HERE, error.strerror)).encode(errors="replace"))
+            self.code = 127
+
+    def start_processes(self, places, env):
+        here = self.launch["node"]
+        for name, part in self.launch["files"].items():
+            write_text(name, Position(places, here).text(part))
+        if self.launch["start"] == "central":
+            argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
+            env.update(node_launcher.own_variables(self.launch["reads"]))
+            yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      start_new_session=True, bufsize=0)
+            return
+        for index, place in enumerate(places):
+            request = json.dumps(self.request(places, index, env)).encode() + b"\n"
+            program = os.path.join(HERE, "node_launcher.py")
+            if place["node"] == here:
+                process = self.children.start(["python3", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                              stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
+            else:
+                process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE, subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                process.stdin.write(request)
+                process.stdin.close()
+            except OSError:
+                pass  # its exit code and output show why
+            yield process
+
+    def request(self, places, index, env):
+        """Returns the request to a node (node_launcher.py)."""
+        at = Position(places, self.launch["node"], index)
+        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE}, "reads": self.launch["reads"],
+                   "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
+        if self.launch["start"] == "per-rank":
+            positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
+            request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]
+        return request
+
+    def listen(self, seconds):
+        """Logs the launcher's output for at most this many seconds; returns after the first output."""
+        if not self.selector.get_map():
+            # its output is closed; it may still run
+            time.sleep(min(seconds, 0.01))
+        for key, _ in self.selector.select(seconds) if self.selector.get_map() else []:
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            if data:
+                self.lines.take(data)
+            else:
+                self.selector.unregister(key.fileobj)
+        self.lines.idle()
+
+    def poll(self):
+        """Its exit code, or None while it runs."""
+        if self.code is None:
+            codes = [process.poll() for process in self.processes]
+            ended = [code if code >= 0 else 128 - code for code in codes if code is not None]
+            # 255 of ssh itself, for a connection that failed or broke, is not the exit code of a rank
+            ended = [1 if code == 255 and len(codes) > 1 else code for code in ended]
+            if any(ended) or len(ended) == len(codes):
+                self.code = next((code for code in ended if code), 0)
+        return self.code
+
+    def end(self):
+        """Ends what is left of it, its process groups included."""
+        limit = time.monotonic() + 2
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            processes.send(number, [process.pid for process in self.processes], os.killpg)
+            while any(process.poll() is None for process in self.processes) and time.monotonic() < limit:
+                self.listen(0.05)
+            limit += 2
+        self.poll()
+
+    def close(self):
+        self.listen(0)
+        self.lines.end()
+
+
+def outcome(report, places, node):
+    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node."""
+    took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
+    others = [place["node"] for place in places if place["node"] != node]
+
+    def all_of(what):
+        return [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part for one in end[what]]
+
+    return {
+        "started": sum(end["started"] for _, end in took_part),
+        "exits": all_of("exits"),
+        "hung": all_of("hung"),
+        "lost": all_of("lost"),
+        "silent": [name for name in others if name not in report.ends],
+        "silence": {name: words for name, words in dict(report.silent).items() if name in others and name not in report.ends},
+    }
+
+
+class Attempt:
+    """One start of the launcher, until nothing is left of it. `changed`: whether nodes leave or join; `outcome`: what the nodes reported at
+    its end."""
+
+    def __init__(self, launcher):
+        self.launcher, self.changed, self.outcome = launcher, False, None
+        self.started = time.time()
+        self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
+
+
+class JobSupervisor:
+    """A job from its first attempt to its result."""
+
+    def __init__(self, launch):
+        self.launch, self.children = launch, processes.Children()
+        self.signals = []  # that requested the end of this job, in order
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE):
+            signal.signal(number, lambda number, _frame: self.signals.append(number))
+        self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
+        here = {name: launch[name] for name in ("node", "address", "ranks")}
+        self.places = [place for place in [here] + launch["workers"] if place["ranks"]]
+        self.used = self.places  # the nodes of the current attempt
+        self.members = self.used  # those that were recorded last
+        self.state = job_state.Running(failures=0)
+        self.attempt = None  # the current one
+        self.starts = 0  # how often the launcher was started
+        self.attempts = []  # the results of those that failed
+        elastic = launch["elastic"]
+        self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
+        limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
+        self.limits = job_state.Limits(launch["grace"], reap.AFTER_FAILURE, launch["restarts"], limits)
+        self.changes = []  # of its nodes so far
+
+    def write_names(self):
+        """Writes the nodes' names to /etc/hosts here; hvdctl itself has written them to the workers'."""
+        try:
+            hosts.write(self.launch["names"])
+        except OSError as error:
+            lines = frames.Lines(self.log, b"l")
+            lines.take(("cannot write the nodes' names to %s: %s\n" % (hosts.PATH, error.strerror)).encode(errors="replace"))
+            lines.end()
+
+    def run(self):
+        """Runs the job and returns the exit code of this process."""
+        self.write_names()
+        if self.membership:
+            self.write_members()
+        self.start()
+        observe = {job_state.Running: self.observe_attempt, job_state.Ending: self.observe_end, job_state.Pausing: self.observe_pause,
+                   job_state.Regrouping: self.observe_nodes, job_state.Starting: self.observe_requests}
+        perform = {job_state.START: self.start, job_state.END_ATTEMPT: self.end_attempt, job_state.CLEAN: self.clean,
+                   job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
+                   job_state.RECORD_CHANGE: self.record_change}
+        while not isinstance(self.state, job_state.Ended):
+            self.state, actions = job_state.decide(self.state, observe[type(self.state)](), self.limits)
+            for action, *arguments in actions:
+                perform[action](*arguments)
+        return self.finish(*self.state)
+
+    def finish(self, result, stopped):
+        """Records the result. Returns the exit code of this process."""
+        if self.launch["own_workers"]:
+            self.nodes.end_all()
+        launcher = None if stopped else result["launcher"]
+        ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used))
+        write("result.json", dict(format=self.launch["format"], **ended))
+        # a rank that waits in the kernel may keep this container alive; do not wait for it
+        self.log.write(b"d", [b""])
+        self.nodes.disconnect_all()
+        return 143 if stopped else launcher
+
+    def start(self):
+        """Starts the launcher."""
+        self.members = self.used
+        self.attempt = Attempt(Launcher(self.launch, self.log, self.children, self.nodes))
+        self.nodes.connect()
+        self.attempt.launcher.start(self.used, self.starts)
+        self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
+        self.starts += 1
+
+    def observe_attempt(self):
+        launcher = self.attempt.launcher
+        if launcher.code is None and not self.signals and not launcher.failed:
+            self.follow_launcher()
+        missing = self.attempt.check.missing
+        missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
+        return job_state.Attempt(self.signals[:], launcher.code, launcher.failed[:], self.attempt.changed, missing)
+
+    def follow_launcher(self):
+        """Waits a moment for the launcher, and checks its ranks and nodes: it would wait forever for ranks that never start."""
+        self.attempt.launcher.listen(0.2)
+        if time.monotonic() > self.attempt.connected + min(self.launch["keep_alive"] + 5, RECONNECT):
+            self.nodes.connect()
+            self.attempt.connected = time.monotonic()
+        # the main process of a container inherits every orphan
+        self.children.reap_orphans()
+        if self.attempt.launcher.poll() is not None:
+            return
+        if self.membership:
+            self.add_nodes()
+            self.attempt.changed = any(self.membership.change(self.used))
+        if not self.attempt.changed:
+            self.attempt.check.query()
+
+    def end_attempt(self, again):
+        """Ends what is left of an attempt. `again`: whether there may be another one."""
+        # the ranks first, while the launcher still runs: its end takes their connections away
+        report = workers.Report()
+        self.reap_everywhere(report, again)
+        self.attempt.launcher.end()
+        reap.rest()
+        self.attempt.launcher.close()
+        report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
+        reap.forget(again)
+        self.attempt.outcome = outcome(report, self.used, self.launch["node"])
+
+    def observe_end(self):
+        launcher, result = self.attempt.launcher, self.attempt.outcome
+        pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
+        return job_state.Reaped(time.monotonic(), self.signals[:], launcher.code, launcher.failed[:], result, ranks(self.used), pause)
+
+    def observe_requests(self):
+        return job_state.Request(self.signals[:]) if self.signals else job_state.Tick(time.monotonic())
+
+    def observe_pause(self):
+        if not self.signals:
+            self.add_nodes()
+            time.sleep(0.05)
+        return self.observe_requests()
+
+    def observe_nodes(self):
+        """Uses the nodes of an elastic job that can take part."""
+        if self.state.waits:
+            time.sleep(0.5)
+        if self.signals:
+            return self.observe_requests()
+        self.add_nodes()
+        present = self.membership.present() | {self.launch["node"]}
+        self.used = [place for place in self.places if place["node"] in present]
+        silent = [place["node"] for place in self.places if place not in self.used]
+        silent = [node for node in silent if node not in self.membership.drained]
+        return job_state.Present(time.monotonic(), self.signals[:], ranks(self.used), silent)
+
+    def reap_everywhere(self, report, again):
+        """Ends the ranks of all nodes at once."""
+        urgent = job_state.is_urgent(self.signals)
+        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits)
+        everywhere, waits, threads = self.start_reaping(grace, report, again)
+        # does not wait for a thread that failed
+        while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
+            if job_state.is_urgent(self.signals) and not urgent:
+                urgent = True
+                everywhere.set()
+                everywhere, waits, threads = self.start_reaping(0, report, again)
+        everywhere.set()
+        for thread in threads:
+            thread.join()
+
+    def start_reaping(self, grace, report, again):
+        """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for each the event that
+        says that its ranks have ended, and its thread."""
+        everywhere = threading.Event()
+
+        def here(ended):
+            reap.ranks(grace)
+            ended.set()
+
+        elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
+        # nodes that had left before this attempt are waited for only at the end of the job
+        reached = [worker for worker in self.launch["workers"] if not again or worker in self.used]
+        work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
+        waits = [threading.Event() for _ in work]
+        threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True) for one, ended in zip(work, waits)]
+        for thread in threads:
+            thread.start()
+        return everywhere, waits, threads
+
+    def record_attempt(self, result, pause):
+        """Records an attempt that failed."""
+        self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=ranks(self.used)))
+        try:
+            write("attempts.json", self.attempts)
+        except OSError:
+            pass  # a full disk is no reason to give up
+        shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
+        number = len(self.attempts) + 1
+        self.note({"failed": result, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1, "pause": pause})
+
+    def clean(self):
+        """Removes what was kept for another attempt, on all nodes."""
+        self.reap_everywhere(workers.Report(), False)
+        reap.forget(False)
+
+    def add_nodes(self):
+        """Adds the nodes that joined an elastic job to its places, for the next attempt."""
+        added = self.membership.added() if self.membership else []
+        # new lists: those of the current attempt stay as they are
+        self.places = self.places + added
+        self.launch["workers"].extend(added)
+
+    def choose_nodes(self):
+        """Uses the nodes that answer, or all if none would be left."""
+        answering = self.nodes.answering(self.launch["workers"]) | {self.launch["node"]}
+        self.used = [place for place in self.places if place["node"] in answering] or self.places
+        gone = [place["node"] for place in self.places if place not in self.used]
+        if gone:
+            self.note({"gone": gone, "ranks": ranks(self.used)})
+
+    def record_change(self, reasons, waits):
+        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few."""
+        left = [place["node"] for place in self.members if place not in self.used]
+        drained = self.membership.drained
+        left = [{"node": node, "reason": "drained" if node in drained else reasons.get(node, "no answer")} for node in left]
+        joined = [place["node"] for place in self.used if place not in self.members]
+        change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits}
+        self.note(change)
+        self.changes.append(dict(change, time=time.time()))
+        self.members = self.used
+        self.write_members()
+
+    def write_members(self):
+        members = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
+        try:
+            write("members.json", {"members": members, "changes": self.changes})
+        except OSError:
+            pass  # a full disk is no reason to give up
+
+    def note(self, event):
+        """Logs an event of a restart (job/restart.rs)."""
+        self.log.write(b"r", [json.dumps(event).encode()])
+
+
+def main():
+    with open(os.path.join(HERE, "launch.json")) as file:
+        launch = json.load(file)
+    os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
+    supervisor = JobSupervisor(launch)
+    try:
+        with create("result.json") as result:
+            frames.reserve(result.fileno())
+    except OSError:
+        pass
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

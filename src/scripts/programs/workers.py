@@ -1,0 +1,211 @@
+"""The other nodes of a job, as the job supervisor reaches them: over the sshd of their workers."""
+import contextlib
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import reap
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # programs/ssh.sh looks there as well; only root may write to /run
+SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
+READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
+PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
+
+
+def for_each(workers, work):
+    """Calls `work(worker)` for all workers at once and waits for all."""
+    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def kill_after(child, seconds):
+    """Kills a child after so many seconds, unless the timer that it returns is cancelled before."""
+    timer = threading.Timer(seconds, child.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def await_ready(child):
+    """Reads what a reap.py prints up to its first line: the image's start-up files may have printed something."""
+    line = None
+    while line != reap.READY:
+        line = child.stdout.readline()
+        if not line:
+            raise OSError("no answer")
+        line = line.strip()
+
+
+def clock_offset(child):
+    """By how many seconds the clock of another node's reap.py is ahead of this one. It can be wrong by no more than the shortest
+    round trip, however busy the nodes are: ranks that fail because of one another do so within fractions of a second."""
+    rounds = []
+    for _ in range(5):
+        asked = time.time()
+        child.stdin.write(b"\n")
+        theirs = float(child.stdout.readline())
+        answered = time.time()
+        rounds.append((answered - asked, theirs - (asked + answered) / 2))
+    return min(rounds)[1]
+
+
+class Report:
+    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; and for those that
+    did not answer, the error instead."""
+
+    def __init__(self):
+        self.ends, self.silent = {}, {}
+
+
+class Workers:
+    """The job's other nodes."""
+
+    def __init__(self, launch, children):
+        self.list, self.port, self.children = launch["workers"], launch["port"], children
+        self.connections = {}  # node: the ssh process of its shared connection
+
+    def ssh(self, worker, options, command, stdin, stdout, stderr=None, **more):
+        """Starts a command in a worker, over its sshd, as the launcher reaches it. `stderr`: as `stdout` if it is not given."""
+        argv = [os.path.join(HERE, "ssh"), "-p", str(self.port), "-o", "ConnectTimeout=5"] + options
+        # without the job's mark: this ssh must not be ended with the rest of the job
+        env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
+        return self.children.start(argv + [worker["address"]] + command, env=env, stdin=stdin, stdout=stdout,
+                                   stderr=stdout if stderr is None else stderr, bufsize=0, **more)
+
+    def connect(self):
+        """Opens a connection to each worker that has none: the launcher's test whether it answers uses it, and at the end what ends
+        the ranks. Where it fails, each logs in by itself. A worker of the job does not exit while the connection is
+        open (runtime/spec.rs)."""
+        try:
+            os.makedirs(SOCKETS, 0o700, exist_ok=True)
+            for worker in self.list:
+                node = worker["node"]
+                if node not in self.connections or self.connections[node].poll() is not None:
+                    options = SHARED + ["-N", "-o", "ControlMaster=auto", "-o", "ControlPersist=no"]
+                    self.connections[node] = self.ssh(worker, options, [], subprocess.DEVNULL, subprocess.DEVNULL)
+        except OSError:
+            pass
+
+    def disconnect(self, node):
+        """Closes the connection to a node; ssh removes its socket then."""
+        child = self.connections.pop(node, None)
+        if child and child.poll() is None:
+            child.terminate()
+
+    def disconnect_all(self):
+        for node in list(self.connections):
+            self.disconnect(node)
+        shutil.rmtree(SOCKETS, ignore_errors=True)
+
+    def start_reaper(self, worker, *arguments):
+        """Starts reap.py on another node. The open connection may lead to a machine that is gone: if nothing arrives over it, another
+        one is opened."""
+        command = [" ".join(["python3", shlex.quote(os.path.join(HERE, "reap.py")), *arguments])]
+        child = self.ssh(worker, SHARED, command, subprocess.PIPE, subprocess.PIPE)
+        output = select.poll()
+        output.register(child.stdout, select.POLLIN)
+        if not output.poll(5000):
+            child.kill()
+            with child:
+                pass  # not read to their ends: the open connection may hold the pipes
+            self.disconnect(worker["node"])
+            child = self.ssh(worker, [], command, subprocess.PIPE, subprocess.PIPE)
+        return child
+
+    def reap(self, worker, grace, again, report, ended, everywhere):
+        """Ends the job's ranks on another node, and what else is left of it there once they have ended `everywhere`. Sets `ended` when
+        the ranks have."""
+        node = worker["node"]
+        report.silent[node] = "no answer"
+        try:
+            child = self.start_reaper(worker, str(grace), *["again"] * again)
+        except OSError:
+            ended.set()
+            return
+        late = kill_after(child, grace + PROGRAM_LIMIT)
+        with child:
+            try:
+                self.read_end(child, node, report)
+            except (OSError, ValueError, TypeError):
+                # a connection that broke during the comparison of clocks does not invalidate the report
+                if node not in report.ends and child.wait() != -signal.SIGKILL:
+                    last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+                    report.silent[node] = "".join(last) or "no answer"
+            late.cancel()
+            ended.set()
+            everywhere.wait()
+            late = kill_after(child, PROGRAM_LIMIT)
+        late.cancel()
+        if node in report.silent and child.returncode == -signal.SIGKILL:
+            report.silent[node] = "no answer within %d s" % (grace + PROGRAM_LIMIT)
+            self.disconnect(node)
+
+    @staticmethod
+    def read_end(child, node, report):
+        await_ready(child)
+        report.ends[node] = dict(json.loads(child.stdout.readline().decode()), ahead=0.0)
+        report.silent.pop(node, None)
+        report.ends[node]["ahead"] = clock_offset(child)
+
+    def answering(self, candidates):
+        """The nodes that answer. Ends what is left of the previous attempt there."""
+        report, everywhere = Report(), threading.Event()
+        everywhere.set()
+        for_each(candidates, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))
+        return set(report.ends)
+
+    def started(self, worker):
+        """How many ranks have started on a node, or None if it does not answer. Uses a login of its own: the open connection is for
+        the end."""
+        command = ["python3 %s started" % shlex.quote(os.path.join(HERE, "reap.py"))]
+        try:
+            child = self.ssh(worker, [], command, subprocess.DEVNULL, subprocess.PIPE)
+        except OSError:
+            return None
+        late = kill_after(child, PROGRAM_LIMIT)
+        try:
+            with child:
+                await_ready(child)
+                return int(child.stdout.readline())
+        except (OSError, ValueError):
+            return None
+        finally:
+            late.cancel()
+
+    def ready(self, worker):
+        """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an answer: a connection
+        that does not lead to the node any more is closed."""
+        command = ["python3 %s ready" % shlex.quote(os.path.join(HERE, "reap.py"))]
+        try:
+            child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(READY_LIMIT)
+                if code in (0, reap.DRAINED):
+                    return code
+            child.kill()
+            child.wait()
+        except OSError:
+            pass
+        self.disconnect(worker["node"])
+        return None
+
+    def end_all(self):
+        """Ends the workers of this job's own: their main process, and with it the container, which removes itself."""
+
+        def end(worker):
+            try:
+                self.ssh(worker, SHARED, ["kill 1"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
+            except (OSError, subprocess.SubprocessError):
+                pass
+
+        for_each(self.list, end)

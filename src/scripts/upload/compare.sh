@@ -1,0 +1,60 @@
+# Follows upload/common.sh. Four more arguments: tree (hash of the manifest), origin, shared (not empty: the origin there does not
+# matter), jobs (the ids of the project's running jobs). Creates the project's directory and prints what the node has of the project,
+# in records ended by NUL that sync/upload.rs reads.
+tree=$4 origin=$5 shared=$6 jobs=$7
+
+has_ended() {
+  case " $jobs " in *" $1 "*) return 1 ;; esac
+}
+# tests whether one of the running jobs uses the project's directory
+in_use() {
+  for job in $jobs; do
+    [ -d "$name+$job" ] || return 0
+  done
+  [ -z "$made" ] && busy "$name"
+}
+
+recorded=
+for other in ".$name@"*; do
+  [ -d "$other" ] || continue
+  recorded=yes
+  if [ -z "$shared" ] && [ -s "$other/origin" ] && [ "$(cat "$other/origin")" != "$origin" ]; then
+    record origin - - - "$(cat "$other/origin")"
+    exit 0
+  fi
+done
+if [ -z "$recorded$shared" ] && [ -e "$name" ]; then
+  entries=$(ls -A "$name") || exit
+  if [ -n "$entries" ]; then
+    record foreign
+    exit 0
+  fi
+fi
+mkdir -p "$known" || exit 1
+# written if it is missing or cannot be read
+if [ "$(cat "$known/origin" 2>/dev/null)" != "$origin" ]; then
+  printf '%s\n' "$origin" >"$known/origin.new" && mv -f "$known/origin.new" "$known/origin" || exit 1
+fi
+made=
+if [ ! -d "$name" ]; then
+  mkdir "$name" || exit 1
+  made=yes
+  record new
+fi
+merge has_ended
+
+if [ -f "$known/shipped" ] && [ -f "$known/stat" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
+  record same
+  exit 0
+fi
+# another job uses the directory, so this one gets a separate one
+if in_use; then record busy; fi
+if [ -f "$known/shipped" ]; then
+  sed -z 's/^/had /' "$known/shipped" || exit
+  # without `stat`, the last upload was not proven, and any file may have changed
+  if [ -f "$known/stat" ]; then
+    stats "$known/shipped" "$name" | sort -z | { comm -z -23 "$known/stat" - || abort; } | cut -z -d' ' -f6-
+  else
+    names <"$known/shipped"
+  fi | sed -z 's|^\./|changed - - - |'
+fi

@@ -1,0 +1,35 @@
+# Appended to inside.py. Reports the launchers of the image.
+import shutil
+import subprocess
+
+MPIRUN_LIMIT = 60  # seconds
+
+
+def mpirun():
+    try:
+        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=MPIRUN_LIMIT).stdout
+        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", output)
+        return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
+    except subprocess.TimeoutExpired:
+        unread("launchers", "mpirun --version does not end within %d s" % MPIRUN_LIMIT)
+        return "version unknown"
+    except Exception:
+        return None
+
+
+# A program and the version of what it belongs to, for each launcher that is a program.
+LAUNCHERS = [
+    ("horovodrun", lambda: "Horovod %s" % installed("horovod")),
+    ("torchrun", lambda: "PyTorch %s" % (torch_version("__version__") or installed("torch"))),
+    ("mpirun", lambda: mpirun() or "not Open MPI"),
+]
+
+
+def launchers():
+    found = ["%s (%s)" % (program, version()) for program, version in LAUNCHERS if shutil.which(program)]
+    return ", ".join(found + ["env"])
+
+
+say("launchers", launchers())
+
+

@@ -1,0 +1,355 @@
+//! Allocations of running jobs, and the capacity that remains.
+//!
+//! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
+//! that many, and other jobs of that kind may have the rest.
+
+use super::request::ResourceRequest;
+use crate::cluster::fleet::Fleet;
+use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events, Message};
+use crate::inventory::Cluster;
+use crate::job::manage::running;
+use crate::launch::placement::{MapBy, Placement, place};
+use crate::model::allocation::{Allocation, AllocationConflict, Resources};
+use crate::node::gpus::{Device, GpuRequest};
+use crate::node::network;
+use crate::record::{Record, UnreadableRecord, open_jobs};
+use crate::runtime::container::ContainerSummary;
+use crate::text::nodeset;
+use crate::text::units::count;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Removes jobs from the observed state that have ended without a recorded result. A job goes on if its launcher is up
+/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. The launcher of a job whose
+/// record cannot be read may be on any node of the inventory: all are asked, and the job goes on if one does not answer. While the nodes
+/// are locked no other job can be starting.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub async fn drop_ended_jobs(
+    target: &Target,
+    fleet: &Fleet,
+    nodes: &mut [ObservedNode],
+    events: &Events,
+) -> Result<(), Error> {
+    let cluster = target.cluster();
+    let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
+    let (mut known, mut served) = (BTreeSet::new(), BTreeSet::new());
+    for observed in nodes.iter() {
+        known.extend(launched(cluster, &observed.runtime.containers));
+        known.extend(observed.facts.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone()));
+        served.extend(serving(&observed.runtime.containers));
+    }
+    let (mut silent, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
+    for (job, record) in nodes.iter().flat_map(|observed| open_jobs(&observed.facts)) {
+        match record {
+            Ok(record) if !known.contains(job) => silent.extend(launcher(&record)),
+            Err(_) if !known.contains(job) && !served.contains(job) => drop(unreadable.insert(job.to_owned())),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let all: BTreeSet<String> = target.inventory.nodes.iter().map(|node| node.name.clone()).collect();
+    if !unreadable.is_empty() {
+        silent.extend(all.clone());
+    }
+    silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
+    if !silent.is_empty() {
+        let launchers = target.only(silent.iter().cloned());
+        for (node, containers) in ask_launchers(&launchers, fleet, events).await? {
+            silent.remove(&node);
+            known.extend(launched(cluster, &containers));
+            served.extend(serving(&containers));
+        }
+    }
+    let unasked: Vec<&String> = silent.intersection(&all).collect();
+    unreadable.retain(|job| !known.contains(job) && !served.contains(job) && !unasked.is_empty());
+    for job in &unreadable {
+        let unasked = nodeset::fold(&unasked);
+        let message = format!(
+            "job {job} counts as running: its record cannot be read, and {unasked} did not answer whether it has a container of it"
+        );
+        events.warn(Message::from(message).hint(format!("hvdctl stop {job} ends it")));
+    }
+    for observed in nodes {
+        let is_known = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+            let is_known = known.contains(job) || record.is_err() && (served.contains(job) || unreadable.contains(job));
+            is_known.then(|| job.to_owned())
+        };
+        let under_way: Vec<String> = open_jobs(&observed.facts).filter_map(is_known).collect();
+        // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
+        let is_open = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+            let may_go_on = || record.is_ok_and(|record| launcher(&record).is_none_or(|node| silent.contains(&node)));
+            (under_way.iter().any(|known| known == job) || may_go_on()).then(|| job.to_owned())
+        };
+        let open = open_jobs(&observed.facts).filter_map(is_open).collect();
+        (observed.facts.open_jobs, observed.facts.under_way) = (open, under_way);
+    }
+    Ok(())
+}
+
+/// Reads the containers of nodes that the command has not observed. Returns those of the nodes that answered.
+async fn ask_launchers(
+    launchers: &Target,
+    fleet: &Fleet,
+    events: &Events,
+) -> Result<Vec<(String, Vec<ContainerSummary>)>, Error> {
+    // for nodes outside the command only warnings are shown
+    let (quiet, reported) = Events::channel();
+    let ask = async |member: Member| Ok((member.node.name.clone(), member.runtime().await?.containers().await?));
+    let asked = fleet.members(launchers, &quiet).await?.then(&quiet, ask).await;
+    while let Ok(event) = reported.receive(Duration::ZERO) {
+        if matches!(event, Event::Warning(_)) {
+            events.send(event);
+        }
+    }
+    Ok(asked.ok)
+}
+
+/// Returns the jobs whose launcher is up among these containers.
+fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
+    running(cluster, containers).filter_map(|container| container.job().map(str::to_owned)).collect()
+}
+
+/// Returns the jobs that a container serves which is up, in whatever role: that of a newer hvdctl may be unknown here.
+fn serving(containers: &[ContainerSummary]) -> impl Iterator<Item = String> {
+    containers.iter().filter(|container| container.state.is_up()).filter_map(|c| c.job().map(str::to_owned))
+}
+
+/// Returns what the running jobs have of a node from which ended jobs were dropped. A job whose record cannot be read has all of it.
+pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
+    let is_running = |(job, _): &(&str, _)| observed.facts.under_way.iter().any(|known| known == job);
+    let of_job = |(job, record): (&str, Result<Record, UnreadableRecord>)| match record {
+        Ok(record) => allocation(record, observed.name()),
+        Err(unreadable) => Some(Allocation {
+            job: job.to_owned(),
+            name: unreadable.name.unwrap_or_default(),
+            operator: unreadable.operator.unwrap_or_default(),
+            unreadable: Some(unreadable.reason),
+            ..Allocation::default()
+        }),
+    };
+    open_jobs(&observed.facts).filter(is_running).filter_map(of_job).collect()
+}
+
+/// Returns the allocation of a job on a node, or `None` if it has no ranks there.
+fn allocation(record: Record, node: &str) -> Option<Allocation> {
+    let share = record.placement.shares.into_iter().find(|share| share.node == node && share.ranks > 0)?;
+    Some(Allocation {
+        job: record.id,
+        name: record.name,
+        project: record.project,
+        port: record.port,
+        operator: record.operator,
+        unreadable: None,
+        resources: share.shared.then_some(Resources { slots: share.ranks, gpus: share.gpus }),
+    })
+}
+
+/// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
+/// If the master launches the job, it comes first even without ranks.
+///
+/// # Errors
+/// Too many ranks, GPUs that are not there or not known, and [`Error::Allocated`] if other jobs have the resources.
+pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) -> Result<Placement, Error> {
+    let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
+    let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
+        nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
+    let failed = selected.iter().filter_map(|observed| gpus_unknown(observed)).collect::<Vec<_>>();
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    let slots = selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
+    let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+    let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
+    let on_all = match place(&slots, ranks, wanted.map_by) {
+        Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
+        _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
+        placement => placement?,
+    };
+    let placement = match wanted.per_node {
+        None => exclusively(&selected, on_all)?,
+        Some(per_node) => shared(&selected, per_node, ranks, wanted.map_by)?,
+    };
+    with_launcher(placement, nodes)
+}
+
+/// Returns the error of a node whose GPUs are not known: then its slots are not either, or ranks there would find no GPU.
+fn gpus_unknown(observed: &ObservedNode) -> Option<NodeError> {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    network::gpu_failure(node, facts)?;
+    let hint = format!("or leave the node out: hvdctl drain {0}, or --on '!{0}'", node.name);
+    check_gpus(node, facts).err().map(|error| error.hint(hint))
+}
+
+/// Returns a node's name and how many ranks a job may have there if nothing is allocated.
+fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String, u32), Error> {
+    let slots = match per_node {
+        None => network::slots(&observed.member.node, &observed.facts),
+        Some(per_node) => {
+            check_per_node(observed, per_node)?;
+            left_of(observed, &[], per_node).slots
+        }
+    };
+    Ok((observed.name().to_owned(), slots))
+}
+
+/// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
+fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_node: u32) -> Resources {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    let gpus: Vec<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
+    left(network::slots(node, facts), &gpus, allocations, per_node)
+}
+
+/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs, given by their UUIDs.
+fn left(slots: u32, gpus: &[&str], allocations: &[Allocation], per_node: u32) -> Resources {
+    let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.resources.as_ref()).collect();
+    let Some(parts) = parts else { return Resources::default() };
+    let taken = parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.slots));
+    let slots = slots.saturating_sub(taken).min(per_node);
+    if gpus.is_empty() {
+        return Resources { slots, gpus: Vec::new() };
+    }
+    let free = gpus.iter().filter(|uuid| !parts.iter().any(|part| part.gpus.iter().any(|taken| taken == *uuid)));
+    let gpus: Vec<String> = free.take(slots as usize).map(|uuid| (*uuid).to_owned()).collect();
+    Resources { slots: gpus.len() as u32, gpus }
+}
+
+/// Returns the placement if nothing is allocated on its nodes.
+fn exclusively(selected: &[&ObservedNode], placement: Placement) -> Result<Placement, Error> {
+    let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
+    let conflict = conflict(selected, is_used);
+    if conflict.allocations.is_empty() { Ok(placement) } else { Err(Error::Allocated(conflict)) }
+}
+
+/// Places ranks on what other jobs leave of each node.
+fn shared(selected: &[&ObservedNode], per_node: u32, ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
+    let left = |observed: &&ObservedNode| left_of(observed, &allocations(observed), per_node);
+    let mut left: BTreeMap<&str, Resources> = selected.iter().map(|node| (node.name(), left(node))).collect();
+    let slots: Vec<_> = selected.iter().map(|node| (node.name().to_owned(), left[node.name()].slots)).collect();
+    let mut placement = place(&slots, ranks, map_by).map_err(|_| Error::Allocated(conflict(selected, |_| true)))?;
+    for share in &mut placement.shares {
+        share.shared = true;
+        share.gpus = left.remove(share.node.as_str()).unwrap_or_default().gpus;
+        share.gpus.truncate(share.ranks as usize);
+    }
+    Ok(placement)
+}
+
+/// Checks that no job has anything of these nodes, from which ended jobs were dropped.
+///
+/// # Errors
+/// [`Error::Allocated`] with all jobs that have.
+pub fn check_unallocated(nodes: &[ObservedNode]) -> Result<(), Error> {
+    let conflict = conflict(&nodes.iter().collect::<Vec<_>>(), |_| true);
+    if conflict.allocations.is_empty() { Ok(()) } else { Err(Error::Allocated(conflict)) }
+}
+
+/// Returns the allocations of other jobs on the nodes that are needed, and the nodes without one.
+fn conflict(selected: &[&ObservedNode], is_needed: impl Fn(&str) -> bool) -> AllocationConflict {
+    let mut conflict = AllocationConflict { allocations: Vec::new(), free: Vec::new() };
+    for node in selected {
+        let allocations = allocations(node);
+        if allocations.is_empty() {
+            conflict.free.push(node.name().to_owned());
+        } else if is_needed(node.name()) {
+            conflict.allocations.extend(allocations.into_iter().map(|allocation| (node.name().to_owned(), allocation)));
+        }
+    }
+    conflict
+}
+
+/// Adds the master, which launches jobs on several nodes, if it has no ranks.
+fn with_launcher(placement: Placement, nodes: &[ObservedNode]) -> Result<Placement, Error> {
+    let only_launches = |observed: &&ObservedNode| {
+        observed.member.node.master && placement.shares.len() > 1 && placement.launcher() != observed.name()
+    };
+    match nodes.iter().find(only_launches) {
+        Some(master) if master.facts.drained.is_some() => {
+            Err(is_drained(&[master], "jobs on several nodes are launched on the master"))
+        }
+        Some(master) => Ok(placement.launched_on(master.name())),
+        None => Ok(placement),
+    }
+}
+
+/// Returns the error of a job that cannot do without drained nodes.
+fn is_drained(nodes: &[&ObservedNode], why: &str) -> Error {
+    let why = why.lines().next().unwrap_or_default();
+    let marks: Vec<String> = nodes.iter().filter_map(|observed| drained(observed)).collect();
+    let names: Vec<&str> = nodes.iter().map(|observed| observed.name()).collect();
+    Error::check(format!("{}: {why}", marks.join("; ")), format!("hvdctl drain --undo {}", names.join(" ")))
+}
+
+/// Describes by whom and why a node is drained, if it is.
+pub(super) fn drained(observed: &ObservedNode) -> Option<String> {
+    observed.facts.drained.as_ref().map(|mark| format!("{} is {mark}", observed.name()))
+}
+
+/// Checks that a node has as many GPUs or slots as a job asks for of each.
+fn check_per_node(observed: &ObservedNode, per_node: u32) -> Result<(), Error> {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    let (gpus, slots) = (network::chosen_gpus(node, facts).len(), network::slots(node, facts));
+    let reason = match gpus {
+        0 if network::gpu_request(node, facts) != GpuRequest::None => {
+            "its GPUs cannot be distinguished, because nvidia-smi lists none".to_owned()
+        }
+        1.. if gpus < per_node as usize => format!("it has {}", count(gpus, "GPU")),
+        _ if slots < per_node => format!("it has {}", count(slots as usize, "slot")),
+        _ => return Ok(()),
+    };
+    let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";
+    Err(Error::usage(format!("{}: --gpus-per-node {per_node}: {reason}", observed.name()), hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::allocation::tests::allocated;
+    use proptest::prelude::*;
+
+    fn gpus(count: u32) -> Vec<&'static str> {
+        const ALL: [&str; 8] = ["GPU-0", "GPU-1", "GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"];
+        ALL[..count as usize].to_vec()
+    }
+
+    #[test]
+    fn a_whole_node_leaves_nothing_and_a_part_the_rest() {
+        let whole = [allocated("j1", None)];
+        assert_eq!(left(4, &gpus(4), &whole, 1), Resources::default());
+        let part = [allocated("j1", Some(Resources { slots: 2, gpus: vec!["GPU-0".into(), "GPU-2".into()] }))];
+        assert_eq!(left(4, &gpus(4), &part, 1), Resources { slots: 1, gpus: vec!["GPU-1".into()] });
+        assert_eq!(left(4, &gpus(4), &part, 9).gpus, ["GPU-1", "GPU-3"]);
+        // no GPUs: slots are counted
+        let slots = [allocated("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
+        assert_eq!(left(3, &[], &slots, 2), Resources { slots: 1, gpus: Vec::new() });
+        // even with more slots than GPUs, a GPU belongs to one job
+        let one = [allocated("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
+        assert_eq!(left(2, &gpus(1), &one, 1).slots, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_jobs_ever_have_a_gpu_or_a_slot_in_common(
+            slots in 0u32..9, count in 0u32..9, asked in prop::collection::vec(1u32..5, 0..12)
+        ) {
+            let gpus = gpus(count);
+            let mut allocations = Vec::new();
+            for (i, per_node) in asked.into_iter().enumerate() {
+                let part = left(slots, &gpus, &allocations, per_node);
+                prop_assert!(part.slots <= per_node);
+                if part.slots > 0 {
+                    allocations.push(allocated(&format!("j{i}"), Some(part)));
+                }
+            }
+            let parts = || allocations.iter().filter_map(|allocation| allocation.resources.as_ref());
+            prop_assert!(parts().map(|part| part.slots).sum::<u32>() <= slots);
+            let mut all: Vec<&String> = parts().flat_map(|part| &part.gpus).collect();
+            prop_assert_eq!(all.len() as u32, if count == 0 { 0 } else { parts().map(|part| part.slots).sum() });
+            all.sort();
+            all.dedup();
+            prop_assert_eq!(all.len(), parts().map(|part| part.gpus.len()).sum::<usize>());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
+
+use super::plan::{HostAssignment, JobPlan};
+use crate::cluster::nodes::{Member, now, operator};
+use crate::error::{Kind, NodeError};
+use crate::inventory::Inventory;
+use crate::launch::programs;
+use crate::paths::WORKSPACE;
+use crate::record::{Record, stored};
+use crate::transport::node::Script;
+use base64::Engine as _;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use zeroize::Zeroizing;
+
+const START: &str = include_str!("../scripts/job/start.sh");
+
+/// The file with the ranks' environment; `job/end.sh` removes it.
+pub(super) const ENVIRONMENT: &str = "env.json";
+
+/// The exit code of `job/start.sh` if another job has the directory.
+const EXISTS: i32 = 17;
+
+/// A file of the directory: mode, name of less than 100 bytes, and text.
+pub(super) type File<'a> = (u32, &'a str, &'a str);
+
+impl JobPlan {
+    /// Creates the job's directory on one of its nodes.
+    ///
+    /// # Errors
+    /// With the node's message.
+    pub(super) async fn create_directory(&self, host: &HostAssignment) -> Result<(), NodeError> {
+        let cluster = &self.inventory.cluster;
+        let known_hosts = self.has_own_workers().then(|| known_hosts(host, self.shared.cluster.port, cluster.port));
+        let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.to_vec();
+        if host.launches {
+            files.push((0o600, "launch.json", self.launch.as_str()));
+            files.extend(programs::ON_FIRST_NODE);
+            files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
+        }
+        files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        create(&cluster.jobs_dir, host, self.record(), self.hosts[0].endpoint.address, &files).await
+    }
+
+    /// Returns what the records of all nodes have in common.
+    fn record(&self) -> Record {
+        let JobPlan { program, options, inventory: Inventory { cluster, .. }, .. } = self;
+        let cwd = match program.project {
+            Some(_) => WORKSPACE.into(),
+            None if program.files.is_empty() => "/".into(),
+            None => format!("{}/{}", cluster.jobs_dir, self.id),
+        };
+        Record {
+            id: self.id.clone(),
+            cluster: cluster.name.clone(),
+            name: program.title.clone().unwrap_or_else(|| program.name.clone()),
+            project: program.project.as_ref().map(|_| program.name.clone()),
+            restarts: options.restarts,
+            min_ranks: options.min_ranks(),
+            max_ranks: self.max_ranks,
+            operator: operator(),
+            created: now(),
+            launcher: options.launcher,
+            controller: options.launcher.has_controller().then_some(options.controller),
+            placement: self.placement.clone(),
+            command: program.command.clone(),
+            bind: options.bind,
+            cwd,
+            port: cluster.port,
+            grace: cluster.stop_grace.as_secs(),
+            stall: options.stall_timeout.as_secs(),
+            idle_margin: cluster.idle_margin.as_secs(),
+            stall_warning: cluster.stall_warning.as_secs(),
+            isolated_after: cluster.isolated_after.as_secs(),
+            log_max: options.log_max,
+            log_progress: options.log_progress,
+            ..Record::default()
+        }
+    }
+}
+
+/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`. `first` is
+/// the address of the launcher's node.
+///
+/// # Errors
+/// With the node's message, or of kind [`Kind::JobExists`] if another job has the directory; or if a file cannot be written as JSON.
+pub(super) async fn create(
+    jobs_dir: &str,
+    host: &HostAssignment,
+    record: Record,
+    first: IpAddr,
+    others: &[File<'_>],
+) -> Result<(), NodeError> {
+    let Member { node, transport, .. } = &host.observed.member;
+    let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
+    let record = Record { ranks: host.ranks, interface, ulimits, ..record };
+    let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();
+    let operation = format!("create the directory of the job in {jobs_dir}");
+    let failed = |cause: String| NodeError::failed(&node.name, &operation, cause);
+    let text = stored::write_checked("job.json", &record).map_err(failed)?;
+    let environment: BTreeMap<_, _> = host.environment.iter().map(|(name, value)| (name, value.expose())).collect();
+    let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);
+    let mut files = vec![
+        (0o600, "job.json", text.as_str()),
+        (0o600, ENVIRONMENT, environment.as_str()),
+        (0o644, "launcher.json", launcher.as_str()),
+    ];
+    files.extend(others);
+    // the ranks' log, readable by root only; written last, so it exists only if all other files do
+    files.push((0o600, "log", ""));
+    let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &record.id).with("files", &archive(&files));
+    let script = script.with("own", &own(&record).map_err(failed)?);
+    let created = transport.script(&script, &operation).await.map(drop);
+    created.map_err(|error| match error.kind {
+        Kind::CommandFailed { status: EXISTS } => error.kind(Kind::JobExists).hint("run the command again"),
+        _ => error,
+    })
+}
+
+/// Returns a text that is in this record as it is stored, and in no other job's: by whom and in which millisecond it was created. The
+/// digits after that may change when a record is read and stored again.
+fn own(record: &Record) -> Result<String, String> {
+    let operator = stored::json("job.json", &record.operator)?;
+    let created: String = stored::json("job.json", &record.created)?.chars().take("1700000000.000".len()).collect();
+    Ok(format!("\"operator\":{operator},\"created\":{created}"))
+}
+
+/// Packs files into a tar archive in base64. They may be secrets: the archive is allocated
+/// at its full size, because one that grows leaves its old bytes in memory.
+fn archive(files: &[File<'_>]) -> Zeroizing<String> {
+    const BLOCK: usize = 512;
+    let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
+    let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));
+    let archive: &mut Vec<u8> = &mut whole;
+    for (mode, name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(*mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        archive.extend_from_slice(header.as_bytes());
+        archive.extend_from_slice(text.as_bytes());
+        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+    }
+    archive.resize(archive.len() + 2 * BLOCK, 0);
+    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
+}
+
+/// The workers' pinned host keys for the port of the job's own workers; `programs/ssh.sh` finds them there.
+fn known_hosts(host: &HostAssignment, from: u16, to: u16) -> String {
+    let pinned = host.observed.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
+    pinned.replace(&format!("]:{from}"), &format!("]:{to}"))
+}
+
+#[cfg(test)]
+mod tests;

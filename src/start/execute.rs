@@ -1,0 +1,125 @@
+//! Launches a job and watches it to its end, for `train`, `run` and `verify`.
+
+use super::plan::JobPlan;
+use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
+use crate::cluster::nodes::now;
+use crate::cluster::session::Session;
+use crate::error::{Error, Kind};
+use crate::event::{Event, Events, Phase};
+use crate::job::follow::Follow;
+use crate::job::node_log::logs;
+use crate::job::watch::Watch;
+use crate::launch;
+use crate::record::frames::Frame;
+use crate::record::monitor::Monitor;
+use crate::record::outcome::JobOutcome;
+use crate::record::{JobResult, State};
+use crate::runtime::Runtime;
+use crate::runtime::spec::ContainerSpec;
+use std::time::SystemTime;
+
+/// Carries out the plan of a job and follows it to its end. Every line of output goes to `events`, every frame to `on_frame`. A signal
+/// stops the job. The locks are released as soon as the launcher is up, which shows by itself that the nodes are allocated.
+///
+/// # Errors
+/// When the job could not be started, or the connection to the master broke; a program that fails is no error but an outcome.
+pub async fn start(
+    plan: &JobPlan,
+    session: &Session,
+    events: &Events,
+    mut on_frame: impl FnMut(&str, &Frame),
+) -> Result<JobOutcome, Error> {
+    let engine = plan.hosts[0].observed.runtime.engine.clone();
+    events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
+    let prepared = tokio::select! {
+        prepared = prepare_launch(plan, events) => prepared,
+        error = session.cancellation.cancelled() => Err(error),
+    };
+    let launched = async {
+        let (follow, workspaces) = prepared?;
+        // the engine completes a request whose sender has gone, perhaps after the cleanup
+        let container = launch(plan, &engine, &workspaces).await?;
+        session.cancellation.check()?;
+        Ok((follow, container, workspaces))
+    };
+    let (follow, container, workspaces) = match launched.await {
+        Ok(launched) => launched,
+        Err(error) => {
+            abandon(plan, &error, events).await;
+            return Err(error);
+        }
+    };
+    // from here on hmaster itself shows that a job is running
+    session.locks.release().await;
+    let (job, placement, options) = (plan.nodes(), &plan.placement, plan.options.watch);
+    let (on_frame, monitor) = (&mut on_frame, Monitor::default());
+    let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
+    let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher };
+    let outcome = watch.run(follow, &mut session.cancellation.signal()).await;
+    // a job that goes on, in its next attempt perhaps, keeps its directory
+    if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
+        gather_outputs(plan, &workspaces, events).await;
+    }
+    outcome
+}
+
+/// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
+async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
+    let workspaces = prepare(plan, events).await?;
+    let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.len()], events).await?;
+    let ranks = plan.placement.ranks();
+    events.phase(Phase::StartingRanks { ranks });
+    check_workspaces(plan, &workspaces, events).await?;
+    Ok((follow, workspaces))
+}
+
+/// Starts the launcher's container and returns its id.
+async fn launch(plan: &JobPlan, engine: &Runtime, workspaces: &Workspaces) -> Result<String, Error> {
+    let workspace = workspaces.get(plan.hosts[0].observed.name()).map(|place| place.directory.clone());
+    Ok(engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?)
+}
+
+/// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this job's.
+async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
+    let mut job = plan.nodes();
+    if let Error::Nodes { failed, .. } = error {
+        let is_other = |node: &str| failed.iter().any(|e| e.node == node && e.kind == Kind::JobExists);
+        job.members.retain(|member| !is_other(&member.node.name));
+    }
+    let silent = job.clean_up(events).await;
+    let never = JobResult {
+        ended: now(),
+        stopped: matches!(error, Error::Signal(_)),
+        ranks: plan.placement.ranks(),
+        fault: Some(format!("not launched: {error}")),
+        ..JobResult::default()
+    };
+    // if its directory was not even created there is nothing to write to
+    let launcher = plan.hosts[0].observed.name();
+    if job.members.first().is_some_and(|first| first.node.name == launcher && !silent.contains(&first.node.name)) {
+        let _ = job.result(&never).await;
+    }
+}
+
+/// Returns a unique job id that sorts by time: `20261121-101500-4f2a`.
+pub fn new_id() -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let time = time.replace(['-', ':', 'Z'], "").replace('T', "-");
+    let salt = std::collections::hash_map::RandomState::new();
+    let salt = std::hash::BuildHasher::hash_one(&salt, std::process::id()) & 0xffff;
+    format!("{time}-{salt:04x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_a_time_and_a_salt() {
+        let id = new_id();
+        let parts: Vec<&str> = id.split('-').collect();
+        assert_eq!(parts.iter().map(|p| p.len()).collect::<Vec<_>>(), [8, 6, 4], "{id}");
+        assert!(id.starts_with("20") && id.chars().all(|c| c.is_ascii_hexdigit() || c == '-'), "{id}");
+        assert_ne!(id, new_id());
+    }
+}

@@ -1,0 +1,126 @@
+//! What is known of the image and the ranks from the workers that are up, before anything is uploaded.
+
+use super::plan::{HostAssignment, JobPlan};
+use crate::cluster::nodes::{ObservedNode, RuntimeState, all, for_each_node};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::inventory::Cluster;
+use crate::launch::programs::BINDING;
+use crate::node::network::CUDA_VISIBLE_DEVICES;
+use crate::runtime::container::{ContainerSummary, running_worker};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const FIND_PROGRAM: &str = include_str!("../scripts/worker/launcher_check.sh");
+
+/// Finds the first module that is installed, with the package that it is in, without importing it.
+const FIND_MODULES: &str = "import importlib.util, sys
+is_there = lambda name: all(importlib.util.find_spec(part) for part in name.split('.'))
+print('found' if any(map(is_there, sys.argv[1:])) else 'missing')
+";
+
+/// The variables that decide the cores of a rank, besides the node.
+const VARIABLES: [&str; 2] = [CUDA_VISIBLE_DEVICES, "OMP_NUM_THREADS"];
+
+/// The cores and threads of the ranks of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Cores")]
+pub struct NodeCores {
+    /// The node's name.
+    #[serde(default)]
+    pub node: String,
+    /// How its ranks are bound: `numa`, `core` or `none`.
+    pub bind: String,
+    /// `OMP_NUM_THREADS` of each rank.
+    pub threads: String,
+    /// The CPUs of each rank of the node, as `0-3,8`.
+    pub cpus: Vec<String>,
+}
+
+/// Asks the workers that are up for the cores and threads of each rank, which they work out as the ranks would.
+///
+/// # Errors
+/// A worker that is up and does not answer.
+pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Error> {
+    let with_ranks = plan.hosts.iter().filter(|host| host.ranks > 0).collect();
+    let asked = for_each_node(with_ranks, async |host| of_node(plan, host).await).await;
+    Ok(all(events, asked)?.into_iter().flatten().collect())
+}
+
+/// Returns the worker that is up, if it has the image of the job: another one says nothing of that.
+fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&'a ContainerSummary> {
+    let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == cluster.image);
+    running_worker(cluster, &runtime.containers).filter(has_image)
+}
+
+async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCores>, NodeError> {
+    let (cluster, runtime) = (&plan.shared.cluster, &host.observed.runtime);
+    let Some(worker) = worker_of_image(cluster, runtime) else { return Ok(None) };
+    let set = |name: &&str| Some(format!("{name}={}", host.environment.get(*name)?.expose()));
+    let set: Vec<String> = VARIABLES.iter().filter_map(set).collect();
+    let (bind, ranks) = (plan.options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
+    let program = ["python3", "-", &bind, &ranks];
+    let argv: Vec<&str> = ["env"].into_iter().chain(set.iter().map(String::as_str)).chain(program).collect();
+    let operation = "read the cores of the worker";
+    let output =
+        runtime.engine.run_in(&worker.id, &argv, BINDING.as_bytes(), operation, cluster.command_timeout).await?;
+    let node = host.observed.name();
+    let cores: NodeCores =
+        serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, operation, output.complaint()))?;
+    Ok(Some(NodeCores { node: node.to_owned(), ..cores }))
+}
+
+/// Checks in the workers that are up that the image has the modules over which ranks communicate with a launcher. A worker without
+/// Python has none.
+///
+/// # Errors
+/// The workers whose image has none.
+pub async fn check_modules(
+    nodes: &[&ObservedNode],
+    cluster: &Cluster,
+    modules: &[&str],
+    events: &Events,
+) -> Result<(), Error> {
+    let operation = "check the image for a framework";
+    let check = async |observed: &ObservedNode| {
+        let Some(worker) = worker_of_image(cluster, &observed.runtime) else { return Ok(()) };
+        let argv = [&["python3", "-"], modules].concat();
+        let engine = &observed.runtime.engine;
+        let output =
+            engine.run_in(&worker.id, &argv, FIND_MODULES.as_bytes(), operation, cluster.command_timeout).await?;
+        if output.stdout.starts_with(b"found") {
+            return Ok(());
+        }
+        let cause = match output.stdout.is_empty() {
+            true => output.complaint(),
+            false => format!("it has none of {}", modules.join(", ")),
+        };
+        let hint = "the ranks communicate over one of these; hvdctl bench --only network needs none";
+        Err(NodeError::failed(observed.name(), operation, cause).hint(hint))
+    };
+    all(events, for_each_node(nodes.to_vec(), check).await).map(drop)
+}
+
+/// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.
+///
+/// # Errors
+/// The image does not have it; the worker's node does not answer.
+pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
+    let cluster = &plan.shared.cluster;
+    let program = plan.commands[0].argv[0].as_str();
+    let mut engines = plan.hosts.iter().map(|host| &host.observed.runtime);
+    let Some((runtime, worker)) = engines.find_map(|runtime| Some((runtime, worker_of_image(cluster, runtime)?)))
+    else {
+        return Ok(());
+    };
+    let operation = "check the image for the launcher";
+    let argv = ["sh", "-c", FIND_PROGRAM, "sh", program];
+    let output = runtime.engine.run_in(&worker.id, &argv, b"", operation, cluster.command_timeout).await?;
+    if !output.stdout.starts_with(b"missing") {
+        return Ok(());
+    }
+    Err(Error::check(
+        format!("the image {} has no {program}", cluster.image),
+        "hvdctl doctor lists the launchers of the image; choose one with --launcher, or set another cluster.image",
+    ))
+}

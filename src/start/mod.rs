@@ -1,0 +1,13 @@
+//! How a job begins.
+//!
+//! `request` is what was asked for, `capacity` what is unallocated on the nodes, and `plan` the decision; `in_worker` asks the workers
+//! that are up. `prepare` and `execute` carry the plan out. `join` adds nodes to a running elastic job.
+
+pub mod capacity;
+mod directory;
+pub mod execute;
+pub mod in_worker;
+pub mod join;
+pub mod plan;
+mod prepare;
+pub mod request;

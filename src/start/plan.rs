@@ -1,0 +1,408 @@
+//! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and changes nothing;
+//! a dry run prints it, `start.rs` carries it out.
+
+use super::capacity::{allocations, drained, placed};
+use super::request::{JobOptions, Program};
+use crate::checks::preflight::{self, Preflight};
+use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::inventory::{Cluster, Inventory};
+use crate::job::cleanup::JobNodes;
+use crate::keys::files::{Keys, differing};
+use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
+use crate::launch::env_file::environment;
+use crate::launch::placement::Placement;
+use crate::launch::programs::{JOB_SUPERVISOR, command};
+use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
+use crate::node::gpus::GpuRequest;
+use crate::node::names::HostNames;
+use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
+use crate::record::stored;
+use crate::runtime::spec::ContainerSpec;
+use crate::secret::Secret;
+use crate::text::nodeset;
+use crate::worker::apply;
+use crate::worker::plan::{ForeignContainer, Operation};
+use std::collections::BTreeMap;
+
+/// Where the search for ports for the ranks begins: PyTorch's own choice.
+const FIRST_PORT: u16 = 29500;
+
+/// One node's share of a job.
+#[derive(Clone)]
+pub struct HostAssignment {
+    /// The node.
+    pub observed: ObservedNode,
+    /// Its address and interface.
+    pub endpoint: Endpoint,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// Whether the launcher runs here, and so these ranks in `hmaster`; on the others they run in a worker.
+    pub launches: bool,
+    /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
+    pub(super) environment: BTreeMap<String, Secret>,
+}
+
+impl HostAssignment {
+    /// Returns what the launcher and the job supervisor know of it.
+    pub(super) fn launch_host(&self) -> LaunchHost<'_> {
+        LaunchHost { node: self.observed.name(), address: self.endpoint.address, ranks: self.ranks }
+    }
+}
+
+/// The plan of a job, made before any node is changed.
+pub struct JobPlan {
+    /// The job's id.
+    pub id: String,
+    /// What every rank runs.
+    pub program: Program,
+    /// How.
+    pub options: JobOptions,
+    /// The inventory, with names and a port of the job's own where it shares nodes with another.
+    pub(super) inventory: Inventory,
+    /// The unmodified inventory: its workers may be up before the job.
+    pub(super) shared: Inventory,
+    /// Which rank runs where.
+    pub placement: Placement,
+    /// The nodes that take part, that of the launcher first.
+    pub hosts: Vec<HostAssignment>,
+    /// The names of all observed nodes, for the workers.
+    pub(super) names: HostNames,
+    /// Selected nodes without ranks; they also get the project, unless they are drained.
+    pub others: Vec<ObservedNode>,
+    /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
+    pub(super) max_ranks: Option<u32>,
+    /// Descriptions of the drained nodes, for a note.
+    drained: Vec<String>,
+    /// What is started on the nodes.
+    pub commands: Vec<NodeCommand>,
+    /// The `hmaster` container without its workspace, which is known after the upload.
+    pub container: ContainerSpec,
+    /// The contents of `launch.json` for the job supervisor.
+    pub(super) launch: String,
+}
+
+impl JobPlan {
+    /// Plans a job on the observed nodes (the master first), from which ended jobs were dropped. Changes nothing.
+    ///
+    /// # Errors
+    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read, a variable that only the
+    /// launcher may set.
+    pub fn new(
+        target: &Target,
+        nodes: Vec<ObservedNode>,
+        program: Program,
+        options: JobOptions,
+        id: String,
+    ) -> Result<JobPlan, Error> {
+        let placement = placed(target, &nodes, options.resources)?;
+        let launcher = launcher(options.launcher, options.controller);
+        let drained = nodes.iter().filter_map(drained).collect();
+        let max_ranks = max_ranks(target, &options);
+        let names = nodes::host_names(&target.inventory, nodes.iter());
+        let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
+        let endpoints: Vec<_> = hosts.iter().map(|host| (host.observed.name(), &host.endpoint)).collect();
+        let interface = launcher.shared_interface(&endpoints)?;
+        hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
+        launcher.check_variables(hosts.iter().flat_map(|host| host.environment.keys()).map(String::as_str))?;
+        let shared = target.inventory.clone();
+        let inventory = concurrent(&shared, &id, &hosts)?;
+        let cluster = &inventory.cluster;
+        let with_ranks: Vec<_> = hosts.iter().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
+        let job_dir = format!("{}/{id}", cluster.jobs_dir);
+        let request = LaunchRequest {
+            hosts: &with_ranks,
+            first: hosts[0].launch_host(),
+            rendezvous_port: rendezvous_port(&hosts)?,
+            port: cluster.port,
+            interface: &interface,
+            start_timeout: cluster.start_timeout,
+            stall_timeout: options.stall_timeout,
+            job_dir: &job_dir,
+        };
+        let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } = &hosts[0];
+        let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
+        let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
+        let container = ContainerSpec {
+            env: launcher.container_environment(&id, &request),
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(cluster, node, facts.data)
+        };
+        Ok(JobPlan {
+            commands: launcher.commands(&request),
+            launch: launch_file(
+                cluster,
+                launcher,
+                &request,
+                &hosts,
+                &names,
+                &options,
+                cluster.port != shared.cluster.port,
+            )?,
+            id,
+            program,
+            options,
+            container,
+            placement,
+            hosts,
+            names,
+            others,
+            max_ranks,
+            drained,
+            inventory,
+            shared,
+        })
+    }
+
+    /// Reports what is worth knowing before the job begins: the drained nodes, and the warnings about those that take part.
+    pub fn report(&self, events: &Events) {
+        self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
+        self.preflight().warnings.iter().for_each(|warning| events.warn(warning));
+    }
+
+    /// Applies the rules to the nodes that take part.
+    pub fn preflight(&self) -> Preflight {
+        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
+        preflight::check(&self.shared, &taking_part)
+    }
+
+    /// Checks everything that would make the job fail, before anything is uploaded.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] with each failure, or a check of the keys.
+    pub fn check(&self, events: &Events) -> Result<(), Error> {
+        let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
+        let NodeResults { ok: planned, mut failed } = NodeResults::new(events, checked);
+        failed.extend(self.preflight().failed.into_iter().inspect(|error| events.failed(error)));
+        if !failed.is_empty() {
+            return Err(Error::Nodes { failed, done: 0 });
+        }
+        let planned = self.hosts.iter().zip(&planned).map(|(host, operations)| (&host.observed, operations.as_slice()));
+        apply::check_disrupted(&self.shared.cluster, planned)?;
+        check_keys(&self.shared, self.hosts.iter().map(|host| &host.observed))
+    }
+
+    /// Returns whether the job has workers of its own, because other jobs have ranks on its nodes.
+    pub(super) fn has_own_workers(&self) -> bool {
+        self.inventory.cluster.port != self.shared.cluster.port
+    }
+
+    /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the job has its own.
+    fn check_host(&self, host: &HostAssignment) -> Result<Vec<Operation>, NodeError> {
+        let (inventory, cluster, observed) = (&self.shared, &self.shared.cluster, &host.observed);
+        if !host.launches {
+            let operations = apply::plan(cluster, observed, &apply::desired(inventory, observed)?)?;
+            return Ok(if self.has_own_workers() { Vec::new() } else { operations });
+        }
+        // the launcher's ranks run in hmaster, so its worker does not matter
+        check_master_name(cluster, observed)?;
+        if host.ranks > 0 {
+            nodes::check_gpus(&observed.member.node, &observed.facts)?;
+        }
+        observed.image_id(cluster).map(|_| Vec::new())
+    }
+
+    /// The job on the nodes that take part.
+    pub(super) fn nodes(&self) -> JobNodes<'_> {
+        let members = self.hosts.iter().map(|host| host.observed.member.clone()).collect();
+        JobNodes { cluster: &self.inventory.cluster, id: &self.id, members }
+    }
+}
+
+/// Checks that the nodes of a job have the cluster's keys.
+///
+/// # Errors
+/// With the nodes where they are missing or differ.
+pub fn check_keys<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a ObservedNode>) -> Result<(), Error> {
+    let nodes: Vec<_> = nodes.map(|observed| (&observed.member.node, &observed.facts)).collect();
+    // a job on one node logs in nowhere
+    let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let lacking = nodeset::fold(&lacking);
+    Err(Error::check(format!("the cluster's keys are missing or differ on {lacking}"), "hvdctl keys push"))
+}
+
+/// Returns the inventory of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and
+/// separate workers and a separate port if other jobs have ranks on its nodes.
+fn concurrent(shared: &Inventory, id: &str, hosts: &[HostAssignment]) -> Result<Inventory, Error> {
+    let mut own = shared.clone();
+    let cluster = &mut own.cluster;
+    let masters = hosts[0].observed.runtime.containers.iter();
+    if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
+        cluster.master = format!("{}-{id}", cluster.master);
+    }
+    let workers = || hosts.iter().filter(|host| !host.launches).map(|host| &host.observed);
+    let others: Vec<_> = workers().flat_map(allocations).collect();
+    if !others.is_empty() {
+        cluster.worker = format!("{}-{id}", cluster.worker);
+        // a port whose worker has just exited is still that of its job, whose supervisor retries it
+        let is_free = |port: &u16| {
+            workers().all(|observed| !observed.facts.ports.contains(port))
+                && others.iter().all(|other| other.port != *port)
+        };
+        cluster.port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
+            Error::check(
+                format!("no port above {} is free on all nodes of the job", cluster.port),
+                "set cluster.port to a lower number",
+            )
+        })?;
+    }
+    Ok(own)
+}
+
+/// Returns how many ranks an elastic job may have when nodes are added to the inventory. Nodes that were selected by `--on`, or are
+/// shared with other jobs, stay the only ones.
+fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
+    let may_grow = options.resources.per_node.is_none() && target.selected.len() == target.inventory.nodes.len();
+    options.resources.ranks.filter(|ranks| may_grow && ranks.min.is_some()).map(|ranks| ranks.max)
+}
+
+/// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join later, and have
+/// to reach a job that begins on one.
+fn assign(
+    target: &Target,
+    placement: &Placement,
+    nodes: Vec<ObservedNode>,
+    may_grow: bool,
+    options: &JobOptions,
+) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
+    let alone = placement.shares.len() == 1;
+    let (mut hosts, mut others, mut failed, mut env_files) =
+        (Vec::new(), Vec::new(), Vec::new(), options.env_files.clone());
+    for observed in nodes {
+        let Some(share) = placement.shares.iter().find(|s| s.node == observed.name()) else {
+            // the master may have been observed only because it might launch
+            let is_selected = target.selected.iter().any(|selected| selected == observed.name());
+            others.extend(Some(observed).filter(|observed| is_selected && observed.facts.drained.is_none()));
+            continue;
+        };
+        let endpoint = match alone {
+            true => Ok(reachable(&observed).filter(|_| may_grow).unwrap_or_else(network::alone)),
+            false => endpoint(&target.inventory, &observed),
+        };
+        match endpoint {
+            Ok(endpoint) => {
+                let mut environment = environment(&observed.member.node, &mut env_files)?;
+                add_gpus(&mut environment, &observed, &share.gpus, &options.env);
+                let launches = placement.launcher() == share.node;
+                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, launches, environment });
+            }
+            Err(error) => failed.push(error),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    Ok((hosts, others))
+}
+
+/// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all. `given`: the
+/// operator's own variables.
+pub(super) fn add_gpus(
+    environment: &mut BTreeMap<String, Secret>,
+    observed: &ObservedNode,
+    allocated: &[String],
+    given: &BTreeMap<String, Secret>,
+) {
+    let order = given.get(CUDA_DEVICE_ORDER).or(environment.get(CUDA_DEVICE_ORDER)).map(Secret::expose);
+    for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order) {
+        // what is not allocated to others may be chosen in the inventory
+        if !allocated.is_empty() || !environment.contains_key(name) {
+            environment.insert(name.to_owned(), Secret::plain(value));
+        }
+    }
+}
+
+/// Returns a node's endpoint in its cluster, which a launcher can use.
+pub(super) fn endpoint(inventory: &Inventory, observed: &ObservedNode) -> Result<Endpoint, NodeError> {
+    let endpoint = nodes::place(inventory, observed)?;
+    launch::check_address(endpoint.address).map_err(|cause| nodes::no_place(observed.name(), cause))?;
+    Ok(endpoint)
+}
+
+/// Returns the place at which other nodes would reach the master, if it has one.
+fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
+    let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
+    (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
+}
+
+/// Checks that no foreign container has the name of `hmaster`.
+fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
+    match ForeignContainer::find(&cluster.master, &cluster.name, &observed.runtime.containers) {
+        None => Ok(()),
+        Some(foreign) => {
+            let hint = foreign.hint("cluster.master");
+            Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign).hint(hint))
+        }
+    }
+}
+
+/// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
+fn rendezvous_port(hosts: &[HostAssignment]) -> Result<u16, Error> {
+    let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default().max(1);
+    free_ports(most, |port| hosts.iter().any(|host| host.observed.facts.ports.contains(&port))).ok_or_else(|| {
+        Error::check(
+            format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
+            "end programs that listen on them (on the nodes: ss -ltnp)",
+        )
+    })
+}
+
+/// Returns the first of so many free ports in a row.
+fn free_ports(count: u32, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
+    let are_free = |first: &u16| {
+        let last = u16::try_from(u32::from(*first) + count - 1);
+        last.is_ok_and(|last| !(*first..=last).any(&is_taken))
+    };
+    (FIRST_PORT..=u16::MAX).find(are_free)
+}
+
+/// Returns `launch.json`, from which the job supervisor works.
+///
+/// # Errors
+/// If JSON cannot represent it.
+fn launch_file(
+    cluster: &Cluster,
+    launcher: &Launcher,
+    request: &LaunchRequest<'_>,
+    hosts: &[HostAssignment],
+    names: &HostNames,
+    options: &JobOptions,
+    own_workers: bool,
+) -> Result<String, Error> {
+    let description = LaunchDescription {
+        start: launcher.start,
+        launcher: (launcher.arguments)(request),
+        variables: (launcher.variables)(request).into_iter().collect(),
+        files: (launcher.files)(request).into_iter().collect(),
+        reads: launcher.reads,
+        first: request.first,
+        names: names.of_node(request.first.node).unwrap_or_default(),
+        workers: hosts[1..].iter().map(HostAssignment::launch_host).collect(),
+        restarts: options.restarts,
+        elastic: options.min_ranks().map(|min_ranks| Elastic { min_ranks, timeout: cluster.elastic_timeout.as_secs() }),
+        own_workers,
+        port: cluster.port,
+        grace: cluster.stop_grace.as_secs(),
+        start_timeout: cluster.start_timeout.as_secs(),
+        restart_pause: cluster.restart_pause.as_secs(),
+        keep_alive: cluster.keep_alive.as_secs(),
+    };
+    stored::write("launch.json", &description).map_err(Error::Local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_skipped() {
+        assert_eq!(free_ports(1, |_| false), Some(29500));
+        assert_eq!(free_ports(1, |port| port == 29500), Some(29501));
+        assert_eq!(free_ports(4, |port| [29501, 29504].contains(&port)), Some(29505));
+        assert_eq!(free_ports(4, |port| port < 65532), Some(65532));
+        assert_eq!(free_ports(5, |port| port < 65532), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! The request for a job: its program, its resources and how it is watched.
+
+use crate::cluster::nodes::Target;
+use crate::error::Error;
+use crate::job::supervision::WatchOptions;
+use crate::launch::env_file::EnvFiles;
+use crate::launch::placement::{MapBy, RankCount, place};
+use crate::model::launcher::{Bind, Controller, LauncherName};
+use crate::node::network;
+use crate::secret::Secret;
+use crate::sync::upload::Project;
+use crate::text::argument::ProgramArgument;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What every rank of a job runs.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The job's name, if it was given one.
+    pub title: Option<String>,
+    /// The name of the project, the program or the check.
+    pub name: String,
+    /// The program and its arguments, byte for byte.
+    pub command: Vec<ProgramArgument>,
+    /// The project that is uploaded and mounted first; the program starts in it.
+    pub project: Option<Project>,
+    /// Further files for the job's directory, name and text. A program that has some starts there.
+    pub files: Vec<(&'static str, &'static str)>,
+}
+
+/// What a job asks of the nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct ResourceRequest {
+    /// The number of ranks; `None`: one on every slot.
+    pub ranks: Option<RankCount>,
+    /// How they are spread over the nodes.
+    pub map_by: MapBy,
+    /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
+    pub per_node: Option<u32>,
+}
+
+/// How a job is run.
+#[derive(Debug, Clone)]
+pub struct JobOptions {
+    /// What it asks of the nodes.
+    pub resources: ResourceRequest,
+    /// The launcher, which starts the ranks.
+    pub launcher: LauncherName,
+    /// Horovod's controller, for `horovodrun`.
+    pub controller: Controller,
+    /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    pub bind: Option<Bind>,
+    /// How often it may be restarted after a failure.
+    pub restarts: u32,
+    /// How long a rank may keep the others waiting; zero: forever.
+    pub stall_timeout: Duration,
+    /// Bytes that the log may take on each node.
+    pub log_max: Option<u64>,
+    /// Whether the log keeps every state of progress bars.
+    pub log_progress: bool,
+    /// Environment of the ranks; takes precedence over the inventory's.
+    pub env: BTreeMap<String, Secret>,
+    /// The inventory's files with variables that were read already.
+    pub env_files: EnvFiles,
+    /// How it is watched.
+    pub watch: WatchOptions,
+}
+
+impl JobOptions {
+    /// The least number of ranks, if the job is elastic.
+    pub fn min_ranks(&self) -> Option<u32> {
+        self.resources.ranks.and_then(|ranks| ranks.min)
+    }
+
+    /// Whether its ranks may be started more than once.
+    pub fn may_restart(&self) -> bool {
+        self.restarts > 0 || self.min_ranks().is_some()
+    }
+}
+
+/// Checks what can be known without asking a node.
+///
+/// # Errors
+/// More ranks than slots, if the inventory gives all slots.
+pub fn check_ranks(target: &Target, ranks: Option<RankCount>, per_node: Option<u32>) -> Result<(), Error> {
+    let at_most = per_node.unwrap_or(u32::MAX);
+    let known: Option<Vec<(String, u32)>> =
+        target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s.min(at_most)))).collect();
+    let (Some(ranks), Some(slots)) = (ranks, known) else { return Ok(()) };
+    let all = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+    place(&slots, ranks.on(all), MapBy::Slot).map(drop)
+}
