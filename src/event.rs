@@ -16,9 +16,9 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -243,7 +243,6 @@ const MAX_WAITING: usize = 4096;
 pub struct Events {
     sender: mpsc::Sender<Event>,
     waiting: Arc<AtomicUsize>,
-    failed: Arc<Mutex<Vec<NodeError>>>,
 }
 
 /// The end of the channel that a renderer reads.
@@ -284,24 +283,19 @@ impl Events {
     pub fn channel() -> (Events, Receiver) {
         let (sender, receiver) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        (Events { sender, waiting: Arc::clone(&waiting), failed: Arc::default() }, Receiver { receiver, waiting })
+        (Events { sender, waiting: Arc::clone(&waiting) }, Receiver { receiver, waiting })
     }
 
-    /// Sends an event. Work goes on if there is no renderer. The same failure is sent only once.
+    /// Sends an event. Work goes on if there is no renderer.
     pub fn send(&self, event: Event) {
-        if let (Event::Failed { error, .. }, Ok(mut failed)) = (&event, self.failed.lock()) {
-            if failed.contains(error) {
-                return;
-            }
-            failed.push(error.clone());
-        }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         if self.sender.send(event).is_err() {
             self.waiting.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Performs a step on a node: reports its start, the failure if it failed, and its end, each once.
+    /// Performs a step on a node: reports its start and its end, each once. Whoever runs steps on nodes reports the failure
+    /// (`each_node` of the room cluster).
     ///
     /// # Errors
     /// Those of the work.
@@ -312,7 +306,7 @@ impl Events {
         work: impl Future<Output = Result<T, NodeError>>,
     ) -> Result<T, NodeError> {
         let _scope = self.begin(node, step);
-        self.report(work.await)
+        work.await
     }
 
     /// Begins a step on a node, which lasts until the result is dropped. The caller reports its failure.
@@ -393,17 +387,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_reported_once() {
+    fn only_a_failure_is_reported() {
         let (events, receiver) = Events::channel();
         let error = NodeError::failed("a", "pull x", "no");
-        assert_eq!(events.report::<()>(Err(error.clone())), Err(error.clone()));
-        events.failed(&error);
-        events.failed(&NodeError::failed("b", "pull x", "no"));
-        assert_eq!(sent(&receiver), ["a failed", "b failed"]);
+        assert_eq!((events.report(Ok(7)), events.report::<()>(Err(error.clone()))), (Ok(7), Err(error)));
+        assert_eq!(sent(&receiver), ["a failed"]);
     }
 
     #[tokio::test]
-    async fn a_step_reports_its_start_failure_and_end_once() {
+    async fn a_step_reports_its_start_and_end_once() {
         let (events, receiver) = Events::channel();
         assert_eq!(events.step("a", Step::OBSERVING, async { Ok::<_, NodeError>(7) }).await, Ok(7));
         assert_eq!(sent(&receiver), ["a started reading the node state", "a ended reading the node state"]);
@@ -411,8 +403,10 @@ mod tests {
         let error = NodeError::failed("a", "pull x", "no");
         let step = Step::transfer("pulling x".into());
         let result = events.step("a", step, async { Err::<(), _>(error.clone()) }).await;
-        assert_eq!(events.report(result), Err(error));
-        assert_eq!(sent(&receiver), ["a started pulling x", "a failed", "a ended pulling x"]);
+        assert_eq!(
+            (result, sent(&receiver)),
+            (Err(error), vec!["a started pulling x".into(), "a ended pulling x".into()])
+        );
     }
 
     #[tokio::test]

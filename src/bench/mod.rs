@@ -6,7 +6,7 @@ mod past;
 mod program;
 
 use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, evidence, schedule};
-use crate::cluster::nodes::{ObservedNode, all, for_each_node};
+use crate::cluster::nodes::{ObservedNode, all, each_node, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;
@@ -67,15 +67,15 @@ pub async fn measure(
         rounds: u32::try_from(rounds.len() * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
     };
     events.phase(Phase::StartingMeasurement);
-    let started = for_each_node(places, async |place: Place<'_>| Program::start(&request, &place, events).await);
-    let mut programs = all(events, started.await)?;
+    let started = each_node(places, events, async |place: Place<'_>| Program::start(&request, &place, events).await);
+    let mut programs = started.await.all()?;
 
     events.phase(Phase::MeasuringProcessors);
-    let shown = for_each_node(programs.iter_mut().collect(), async |program: &mut Program| {
+    let shown = each_node(programs.iter_mut().collect(), events, async |program: &mut Program| {
         let _step = events.begin(program.name(), Step::read("measuring its processor"));
         program.evidence().await
     });
-    let evidence: Vec<NodeEvidence> = all(events, shown.await)?;
+    let evidence: Vec<NodeEvidence> = shown.await.all()?;
     let mut measured = Measurements { nodes: evidence, directions: Vec::new(), past: past.bandwidths(nodes) };
     for _ in 0..blame::AGAIN {
         measure_busy(&mut programs, &mut measured.nodes, events).await;

@@ -57,7 +57,7 @@ impl Fleet {
     /// # Errors
     /// As [`Fleet::connect`].
     pub async fn members(&self, target: &Target, events: &Events) -> Result<NodeResults<Member>, Error> {
-        Ok(NodeResults::new(events, self.connect(target, RunAs::Root, events).await?))
+        Ok(self.connect(target, RunAs::Root, events).await?.into_iter().collect())
     }
 
     /// Returns all selected nodes with root, connected.
@@ -70,7 +70,7 @@ impl Fleet {
     }
 
     /// Connects the selected nodes that are not connected, or whose connection was lost, for what root or the login itself does there.
-    /// Returns each node, or why it cannot be used, in the order of [`Target::nodes`]. A node that failed is tried again when it is
+    /// Returns each node, or why it cannot be used, which it reports, in the order of [`Target::nodes`]. A node that failed is tried again when it is
     /// asked for again.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Fleet {
         let request = Request { cluster, kind: self.kind(cluster).await?, run_as, events };
         note_few_files(nodes.len(), open_files(), events);
         events.send(Event::Nodes(nodes.iter().map(|node| node.name.clone()).collect()));
-        Ok(for_each_node(nodes, async |node| self.member(node, request).await).await)
+        Ok(for_each_node(nodes, async |node| events.report(self.member(node, request).await)).await)
     }
 
     async fn member(&self, node: Node, request: Request<'_>) -> Result<Member, NodeError> {

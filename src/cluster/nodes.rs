@@ -257,25 +257,37 @@ pub struct NodeResults<T> {
     pub failed: Vec<NodeError>,
 }
 
-impl<T> NodeResults<T> {
-    /// Splits the results of a step, and reports its failures.
-    pub fn new(events: &Events, results: Vec<Result<T, NodeError>>) -> NodeResults<T> {
+impl<T> FromIterator<Result<T, NodeError>> for NodeResults<T> {
+    /// Splits results. It reports no failure.
+    fn from_iter<I: IntoIterator<Item = Result<T, NodeError>>>(results: I) -> NodeResults<T> {
         let (mut ok, mut failed) = (Vec::new(), Vec::new());
         for result in results {
-            match events.report(result) {
+            match result {
                 Ok(value) => ok.push(value),
                 Err(error) => failed.push(error),
             }
         }
         NodeResults { ok, failed }
     }
+}
 
+/// Performs a step on all nodes at once, and reports each failure when it happens: what runs on a node returns its failure and does not
+/// report it.
+pub async fn each_node<I, T, F>(items: Vec<I>, events: &Events, step: impl Fn(I) -> F) -> NodeResults<T>
+where
+    F: Future<Output = Result<T, NodeError>>,
+{
+    let reported = |item| step(item).map(|result| events.report(result));
+    for_each_node(items, reported).await.into_iter().collect()
+}
+
+impl<T> NodeResults<T> {
     /// Performs the next step on the nodes that are left, all at once.
     pub async fn then<U, F>(self, events: &Events, step: impl Fn(T) -> F) -> NodeResults<U>
     where
         F: Future<Output = Result<U, NodeError>>,
     {
-        let NodeResults { ok, failed } = NodeResults::new(events, for_each_node(self.ok, step).await);
+        let NodeResults { ok, failed } = each_node(self.ok, events, step).await;
         NodeResults { ok, failed: [self.failed, failed].concat() }
     }
 
@@ -283,6 +295,12 @@ impl<T> NodeResults<T> {
     #[must_use]
     pub fn without(self, events: &Events, failed: Vec<NodeError>, name: impl Fn(&T) -> &str) -> NodeResults<T> {
         failed.iter().for_each(|error| events.failed(error));
+        self.leave_out(failed, name)
+    }
+
+    /// Leaves out nodes whose failures have been reported.
+    #[must_use]
+    pub fn leave_out(self, failed: Vec<NodeError>, name: impl Fn(&T) -> &str) -> NodeResults<T> {
         let is_left = |node: &T| failed.iter().all(|error| error.node != name(node));
         NodeResults { ok: self.ok.into_iter().filter(is_left).collect(), failed: [self.failed, failed].concat() }
     }
@@ -296,12 +314,12 @@ impl<T> NodeResults<T> {
     }
 }
 
-/// Returns all results, or all failures as one error. Reports the failures.
+/// Returns all results of what is no step on the nodes, or all failures as one error. Reports the failures.
 ///
 /// # Errors
 /// [`Error::Nodes`] if one failed.
 pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec<T>, Error> {
-    NodeResults::new(events, results).all()
+    results.into_iter().map(|result| events.report(result)).collect::<NodeResults<T>>().all()
 }
 
 /// Reports that nodes have to wait for each other because few files may be open.
@@ -367,8 +385,7 @@ pub async fn observe_parts(
 /// When its system or its engine cannot be observed.
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<ObservedNode, NodeError> {
     let (facts, runtime) = observe_parts(cluster, &member, events).await;
-    let (facts, runtime) = (events.report(facts)?, events.report(runtime)?);
-    Ok(ObservedNode { facts, runtime, member })
+    Ok(ObservedNode { facts: facts?, runtime: runtime?, member })
 }
 
 /// Returns who runs this command, as `user@host`.

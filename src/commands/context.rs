@@ -3,7 +3,7 @@
 use super::output::NodeEntry;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::node_lock;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, all, for_each_node, observe, unreached};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, each_node, observe, unreached};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::error::{Error, Kind, NodeError};
@@ -145,9 +145,9 @@ impl Context {
             self.session.lock_all(&members).await?;
         }
         let observing = async {
-            let observed = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
+            let observe = async |member| observe(target.cluster(), member, events).await;
             // a failure ends the command, before the nodes of the launchers are asked
-            let mut nodes = all(events, observed)?;
+            let mut nodes = each_node(members, events, observe).await.all()?;
             drop_ended_jobs(target, &self.fleet, &mut nodes, events).await?;
             // it writes to the nodes
             if locks {
@@ -194,11 +194,11 @@ impl Context {
         let observe = async || {
             let nodes = self.observe_all(&self.target, false, &self.events).await?;
             let cluster = &self.target.cluster().name;
-            let leases = for_each_node(nodes.iter().collect(), async |node: &ObservedNode| {
+            let leases = each_node(nodes.iter().collect(), &self.events, async |node: &ObservedNode| {
                 let lease = node_lock::current(&node.member.transport, cluster).await?;
                 Ok(lease.map(|lease| (node.name().to_owned(), lease)))
             });
-            let leases = all(&self.events, self.session.cancellation.run(async { Ok(leases.await) }).await?)?;
+            let leases = self.session.cancellation.run(async { leases.await.all() }).await?;
             let leases: Vec<_> = leases.into_iter().flatten().collect();
             if leases.is_empty() { Ok(nodes) } else { Err(Error::Locked(leases)) }
         };

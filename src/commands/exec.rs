@@ -20,7 +20,7 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
     let limit = Some(options.timeout).filter(|limit| !limit.is_zero());
     let Context { target, fleet, events, .. } = context;
     let program = Program { command: &options.command, place, limit };
-    let nodes = NodeResults::new(events, fleet.connect(target, program.run_as(), events).await?);
+    let nodes = fleet.connect(target, program.run_as(), events).await?.into_iter().collect();
     let outputs = exec(target.cluster(), nodes, &program, events).await;
     Ok(outcome(&quote::command(&options.command), outputs))
 }

@@ -3,7 +3,7 @@
 use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome};
 use crate::cli::{self, Format};
-use crate::cluster::nodes::{all, check_gpus, facts, for_each_node};
+use crate::cluster::nodes::{check_gpus, each_node, facts};
 use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
@@ -19,12 +19,12 @@ pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Err
     // only nodes whose slots the inventory does not give are contacted
     let unknown = target.only(nodes.iter().map(|node| node.name.clone()).filter(|name| !slots.contains_key(name)));
     if !unknown.selected.is_empty() && options.format != Format::Ssh {
-        let results = for_each_node(fleet.all(&unknown, events).await?, async |member| {
+        let results = each_node(fleet.all(&unknown, events).await?, events, async |member| {
             let facts = facts(unknown.cluster(), &member).await?;
             check_gpus(&member.node, &facts)?;
             Ok((member.node.name.clone(), network::slots(&member.node, &facts)))
         });
-        slots.extend(all(events, results.await)?);
+        slots.extend(results.await.all()?);
     }
     let with_slots = nodes.into_iter().map(|node| (node.clone(), slots.get(&node.name).copied()));
     Ok(outcome(target.cluster(), options.format, &with_slots.collect::<Vec<_>>()))

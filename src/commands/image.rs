@@ -27,7 +27,7 @@ pub async fn status(options: &ImageStatus, context: &Context) -> Result<Outcome,
     let image = image_name(options.name.as_deref(), target)?;
     let observe = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::OBSERVING);
-        let own = events.report(async { member.runtime().await?.image(image).await }.await)?;
+        let own = member.runtime().await?.image(image).await?;
         Ok((member.node.name, own))
     };
     let NodeResults { ok, failed } = context.connect().await?.then(events, observe).await;

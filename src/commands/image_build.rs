@@ -6,7 +6,7 @@ use super::image::{SourceChoice, give};
 use super::image_pull::login;
 use super::output::{ImageBuild, ImagePruneNode, NodeEntry};
 use crate::cli;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, all, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase};
 use crate::image::build::{Build, ProjectDockerfile, remove_containers};
@@ -282,7 +282,7 @@ async fn build_on(
 async fn contents(members: &[Member], image: &str, events: &Events) -> Result<Vec<Option<String>>, Error> {
     let content =
         async |member: Member| Ok(member.runtime().await?.image(image).await?.and_then(|image| image.content));
-    all(events, for_each_node(members.to_vec(), content).await)
+    each_node(members.to_vec(), events, content).await.all()
 }
 
 fn are_same(contents: &[Option<String>]) -> bool {

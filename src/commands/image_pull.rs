@@ -129,14 +129,15 @@ async fn offer(mut plans: Plans, refused: Vec<(WorkerPlan, NodeError)>, context:
         let nodes = target.nodes();
         plans.ok.sort_by_key(|plan| nodes.iter().position(|node| node.name == plan.node()));
         let failed: Vec<NodeError> = failed.into_iter().map(|(_, error)| error).collect();
+        let plans = plans.without(events, failed, WorkerPlan::node);
         return match give_to(&from, &plans, context).await {
-            Ok(given) => plan_again(plans, [failed, given].concat(), context).await,
+            Ok(given) => plan_again(plans, given, context).await,
             Err(error @ (Error::Signal(_) | Error::Lost(_))) => Err(error),
             // the others go on
             Err(error) => {
                 let why = format!("{owner} could not give it either: {error}");
                 let errors = errors.into_iter().map(|error: NodeError| error.hint(&why));
-                Ok(plans.without(events, failed.into_iter().chain(errors).collect(), WorkerPlan::node))
+                Ok(plans.without(events, errors.collect(), WorkerPlan::node))
             }
         };
     }
@@ -195,10 +196,10 @@ async fn give_to(from: &SourceChoice, plans: &Plans, context: &Context) -> Resul
     Ok(give(from, &context.target.cluster().image, nodes, context).await?.failed)
 }
 
-/// Plans again what is left on the nodes that were given the image in place of a pull.
+/// Plans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were not, reported already.
 async fn plan_again(plans: Plans, failed: Vec<NodeError>, context: &Context) -> Result<Plans, Error> {
     let Context { target, events, session, .. } = context;
-    let plans = plans.without(events, failed, WorkerPlan::node);
+    let plans = plans.leave_out(failed, WorkerPlan::node);
     let plan_again = async |mut plan: WorkerPlan| {
         if is_pull(&plan) {
             plan.received_image(&target.inventory).await?;

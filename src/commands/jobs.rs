@@ -40,8 +40,9 @@ pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error>
     if !ids.is_empty() {
         context.confirm(&format!("remove the records and logs of {}?", count(ids.len(), "ended job"))).await?;
     }
-    let done = if ids.is_empty() { Vec::new() } else { manage::prune(&list, &ids, events).await };
-    let NodeResults { ok: done, mut failed } = NodeResults::new(events, done);
+    let none = NodeResults { ok: Vec::new(), failed: Vec::new() };
+    let done = if ids.is_empty() { none } else { manage::prune(&list, &ids, events).await };
+    let NodeResults { ok: done, mut failed } = done;
     failed.extend(list.failed);
     Ok(pruned(&ids, &done, &failed))
 }

@@ -67,7 +67,7 @@ pub async fn run(options: &cli::Shell, context: &Context) -> Result<Outcome, Err
     drop(guard);
     if is_own {
         // the engine also removes it when its main process ends, but a moment later
-        events.report(runtime.remove(&container).await)?;
+        runtime.remove(&container).await?;
     }
     Ok(ended(result?))
 }

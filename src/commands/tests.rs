@@ -126,7 +126,7 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     sleep(Duration::from_secs(1)).await;
     nodes.assert_all_expected();
     drop(events);
-    let (mut err, mut ranks) = (String::new(), String::new());
+    let (mut err, mut ranks, mut failed) = (String::new(), String::new(), Vec::new());
     while let Ok(event) = receiver.receive(Duration::ZERO) {
         if let Some(line) = Line::of(&event) {
             documented::hold(&words, &serde_json::to_string(&line).unwrap());
@@ -134,6 +134,10 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
         match event {
             Event::Note(text) => err.push_str(&format!("{text}\n")),
             Event::Warning(text) => err.push_str(&format!("warning: {text}\n")),
+            Event::Failed { error, .. } => {
+                assert!(!failed.contains(&error), "{line} reports twice: {error}");
+                failed.push(error);
+            }
             Event::Output { rank, line, .. } => ranks.push_str(&format!("{rank} {}\n", String::from_utf8_lossy(&line))),
             _ => {}
         }

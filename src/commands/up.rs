@@ -113,7 +113,7 @@ async fn push_keys(mut plans: Plans, dry_run: bool, context: &Context) -> Result
             }
             Err(error) => return Err(error),
         };
-        plans = plans.without(events, failed, WorkerPlan::node);
+        plans = plans.leave_out(failed, WorkerPlan::node);
     }
     if !has_master {
         let without_keys = plans.ok.iter().filter(|plan| lacks_keys(&plan.observed.facts));
@@ -145,7 +145,7 @@ async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
             plan.execute_next(&target.inventory, &session.progress, events).await?;
         }
         let (observed, limit) = (&plan.observed, plan.observed.member.transport.limit());
-        events.report(names::write(observed, &target.cluster().worker, &host_names, limit).await)?;
+        names::write(observed, &target.cluster().worker, &host_names, limit).await?;
         session.progress.done(plan.node());
         events.done(plan.node(), plan.summary());
         Ok(plan)

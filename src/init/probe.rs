@@ -31,7 +31,7 @@ pub async fn all(
     Ok(for_each_node(members, async |member| {
         let member = member?;
         let probing = member.transport.script_as_login(&script, "probe the machine");
-        let output = events.step(&member.node.name, Step::OBSERVING, probing).await?;
+        let output = events.report(events.step(&member.node.name, Step::OBSERVING, probing).await)?;
         events.done(&member.node.name, "probed");
         Ok(Probe::parse(&String::from_utf8_lossy(&output)))
     })

@@ -2,7 +2,7 @@
 
 use super::manage::{self, JobList};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, Target, each_node, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Cluster;
@@ -111,13 +111,13 @@ async fn list_all(
     project: &str,
     events: &Events,
 ) -> Result<(Vec<(String, NodeOutputs)>, Vec<NodeError>), Error> {
-    let listed = for_each_node(members.to_vec(), async |member: Member| {
+    let listed = each_node(members.to_vec(), events, async |member: Member| {
         let node_project = NodeProject { cluster, transport: &member.transport, name: project, job: &job.id };
         let outputs = events.step(&member.node.name, Step::read("listing outputs"), node_project.outputs()).await?;
         Ok((member.node.name.clone(), outputs))
     })
     .await;
-    let NodeResults { ok: outputs, mut failed } = NodeResults::new(events, listed);
+    let NodeResults { ok: outputs, mut failed } = listed;
     if let Some(error) = failed.iter().find(|error| error.node == job.launcher()) {
         return Err(error.clone().into());
     }

@@ -1,7 +1,7 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
 use super::node_log::{NodeLog, PIECE};
-use crate::cluster::nodes::{all, for_each_node, now};
+use crate::cluster::nodes::{each_node, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::record::frames::{Frame, Kind, Parser};
@@ -96,15 +96,16 @@ impl<'a> Follow<'a> {
     /// # Errors
     /// When a node does not answer.
     pub async fn start(logs: Vec<NodeLog>, offsets: Vec<u64>, events: &'a Events) -> Result<Follow<'a>, Error> {
-        let started = for_each_node(logs.into_iter().zip(offsets).collect(), async |(log, offset): (NodeLog, u64)| {
-            let parser = Parser::at(offset);
-            let (process, skew) = log.follow(parser.offset()).await?;
-            Ok((process, FollowedLog { log, skew, parser, heard: false, losses: 0 }))
-        })
-        .await;
+        let started =
+            each_node(logs.into_iter().zip(offsets).collect(), events, async |(log, offset): (NodeLog, u64)| {
+                let parser = Parser::at(offset);
+                let (process, skew) = log.follow(parser.offset()).await?;
+                Ok((process, FollowedLog { log, skew, parser, heard: false, losses: 0 }))
+            })
+            .await;
         let (sender, receiver) = mpsc::channel(WAITING);
         let (mut tasks, mut logs) = (JoinSet::new(), Vec::new());
-        for (i, (process, followed)) in all(events, started)?.into_iter().enumerate() {
+        for (i, (process, followed)) in started.all()?.into_iter().enumerate() {
             tasks.spawn(forward(i, process, sender.clone()));
             logs.push(followed);
         }

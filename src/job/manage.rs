@@ -2,7 +2,7 @@
 
 use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, now};
+use crate::cluster::nodes::{Member, NodeResults, Target, each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
@@ -157,8 +157,8 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Sta
 }
 
 /// Removes the records and logs of these jobs from every node that answered.
-pub async fn prune(list: &JobList<'_>, ids: &[String], events: &Events) -> Vec<Result<String, NodeError>> {
-    for_each_node(list.members.clone(), async |member| {
+pub async fn prune(list: &JobList<'_>, ids: &[String], events: &Events) -> NodeResults<String> {
+    each_node(list.members.clone(), events, async |member| {
         let _step = events.begin(&member.node.name, Step::write("removing records"));
         remove_records(list.cluster, &member, ids).await?;
         Ok(member.node.name)

@@ -1,7 +1,7 @@
 //! The log of a job on one node: its size, its frames, and a process that follows it.
 
 use super::cleanup::JobNodes;
-use crate::cluster::nodes::{Member, all, for_each_node, now};
+use crate::cluster::nodes::{Member, each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::record::frames::{Frame, Parser};
@@ -53,7 +53,7 @@ pub fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
 /// # Errors
 /// When a node does not answer.
 pub async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Events) -> Result<Vec<Extent>, Error> {
-    all(events, for_each_node(logs.iter().collect(), async |log: &NodeLog| log.extent(log_max).await).await)
+    each_node(logs.iter().collect(), events, async |log: &NodeLog| log.extent(log_max).await).await.all()
 }
 
 /// Warns of each log whose beginning is gone.

@@ -6,7 +6,7 @@ mod tests;
 
 pub use rotate::RotationResult;
 
-use crate::cluster::nodes::{Member, NodeResults, facts, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, each_node, facts, for_each_node};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -148,12 +148,12 @@ impl Distribution<'_> {
     /// # Errors
     /// Why the command was cancelled.
     pub async fn observe(&self, members: &[Member]) -> Result<NodeResults<(Member, Facts)>, Error> {
-        let observing = for_each_node(members.to_vec(), async |member| {
+        let observing = each_node(members.to_vec(), self.events, async |member| {
             let reading = facts(self.cluster(), &member);
             let facts = self.events.step(&member.node.name, Step::read("reading keys"), reading).await?;
             Ok((member, facts))
         });
-        self.session.cancellation.run(async { Ok(NodeResults::new(self.events, observing.await)) }).await
+        self.session.cancellation.run(async { Ok(observing.await) }).await
     }
 
     fn master<'n>(&self, nodes: &'n [(Member, Facts)]) -> Result<&'n (Member, Facts), Error> {
@@ -189,10 +189,10 @@ impl Distribution<'_> {
         };
         let results = for_each_node(nodes.iter().collect(), async |node| {
             self.session.cancellation.check().ok()?;
-            Some(write_node(node).await)
+            Some(self.events.report(write_node(node).await))
         })
         .await;
-        Ok(NodeResults::new(self.events, results.into_iter().flatten().collect()))
+        Ok(results.into_iter().flatten().collect())
     }
 
     /// The master's pair. A public half that is missing is read from the private one, and a pair that is missing is generated.

@@ -1,7 +1,7 @@
 //! What is known of the image and the ranks from the workers that are up, before anything is uploaded.
 
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{ObservedNode, RuntimeState, all, for_each_node};
+use crate::cluster::nodes::{ObservedNode, RuntimeState, each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
@@ -43,8 +43,8 @@ pub struct NodeCores {
 /// A worker that is up and does not answer.
 pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Error> {
     let with_ranks = plan.hosts.iter().filter(|host| host.ranks > 0).collect();
-    let asked = for_each_node(with_ranks, async |host| of_node(plan, host).await).await;
-    Ok(all(events, asked)?.into_iter().flatten().collect())
+    let asked = each_node(with_ranks, events, async |host| of_node(plan, host).await).await;
+    Ok(asked.all()?.into_iter().flatten().collect())
 }
 
 /// Returns the worker that is up, if it has the image of the job: another one says nothing of that.
@@ -98,7 +98,7 @@ pub async fn check_modules(
         let hint = "the ranks communicate over one of these; hvdctl bench --only network needs none";
         Err(NodeError::failed(observed.name(), operation, cause).hint(hint))
     };
-    all(events, for_each_node(nodes.to_vec(), check).await).map(drop)
+    each_node(nodes.to_vec(), events, check).await.all().map(drop)
 }
 
 /// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.

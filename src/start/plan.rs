@@ -4,7 +4,7 @@
 use super::capacity::{allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
-use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
+use crate::cluster::nodes::{self, Member, ObservedNode, Target, all};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -171,12 +171,9 @@ impl JobPlan {
     /// # Errors
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
-        let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
-        let NodeResults { ok: planned, mut failed } = NodeResults::new(events, checked);
-        failed.extend(self.preflight().failed.into_iter().inspect(|error| events.failed(error)));
-        if !failed.is_empty() {
-            return Err(Error::Nodes { failed, done: 0 });
-        }
+        let checked = self.hosts.iter().map(|host| self.check_host(host));
+        let found = self.preflight().failed.into_iter().map(Err);
+        let planned = all(events, checked.chain(found).collect())?;
         let planned = self.hosts.iter().zip(&planned).map(|(host, operations)| (&host.observed, operations.as_slice()));
         apply::check_disrupted(&self.shared.cluster, planned)?;
         check_keys(&self.shared, self.hosts.iter().map(|host| &host.observed))

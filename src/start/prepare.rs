@@ -2,7 +2,7 @@
 
 use super::capacity::allocations;
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{ObservedNode, all, for_each_node};
+use crate::cluster::nodes::{ObservedNode, all, each_node, for_each_node};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::{Cluster, Inventory};
@@ -48,7 +48,7 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
         events.done(host.0.name(), completion(uploaded.as_ref()));
         Ok(place.map(|place| (host.0.name().to_owned(), place)))
     };
-    Ok(all(events, for_each_node(placed, started).await)?.into_iter().flatten().collect())
+    Ok(each_node(placed, events, started).await.all()?.into_iter().flatten().collect())
 }
 
 /// Returns the paths of pushed data in the containers that all nodes have.
@@ -145,7 +145,7 @@ impl Uploads<'_> {
             (Err(uploaded), Err(written)) if uploaded.kind == Kind::FileChanged => Err(written),
             // if both fail, the upload's error says more about the node, so it is reported
             (uploaded, written) => {
-                let uploaded = events.report(uploaded)?;
+                let uploaded = uploaded?;
                 written.map(|()| (place, uploaded))
             }
         }
@@ -216,7 +216,7 @@ pub(super) async fn ensure_worker(
 pub(super) async fn check_workspaces(plan: &JobPlan, workspaces: &Workspaces, events: &Events) -> Result<(), Error> {
     let cluster = &plan.inventory.cluster;
     let workers = plan.hosts.iter().filter(|host| !host.launches).collect();
-    let checked = for_each_node(workers, async |host: &HostAssignment| {
+    let checked = each_node(workers, events, async |host: &HostAssignment| {
         let Some(place) = workspaces.get(host.observed.name()) else { return Ok(()) };
         let containers = host.observed.runtime.engine.containers().await?;
         if running_worker(cluster, &containers).and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str())
@@ -228,7 +228,7 @@ pub(super) async fn check_workspaces(plan: &JobPlan, workspaces: &Workspaces, ev
             .hint("another job was started at the same time: see hvdctl status, and try again when that job has ended"))
     })
     .await;
-    all(events, checked).map(|_| ())
+    checked.all().map(drop)
 }
 
 async fn remove_ended_master(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {

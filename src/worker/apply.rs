@@ -150,7 +150,7 @@ impl WorkerPlan {
             return Ok(());
         }
         let operation = self.left.remove(0);
-        events.report(execute(inventory, &self.observed, &operation, events).await)?;
+        execute(inventory, &self.observed, &operation, events).await?;
         progress.record(self.node(), operation.to_string());
         self.done.push(operation);
         Ok(())
@@ -305,7 +305,7 @@ pub async fn apply(
     events: &Events,
 ) -> Result<(), NodeError> {
     for operation in operations {
-        events.report(execute(inventory, observed, operation, events).await)?;
+        execute(inventory, observed, operation, events).await?;
     }
     Ok(())
 }
