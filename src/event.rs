@@ -1,5 +1,7 @@
 //! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects the two.
 
+pub mod transfer;
+
 use crate::error::NodeError;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::State;

@@ -3,7 +3,8 @@
 use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome};
 use crate::cli::{self, Format};
-use crate::cluster::nodes::{all, check_gpus, facts, for_each_node};
+use crate::cluster::each_node::{all, for_each_node};
+use crate::cluster::observation::{check_gpus, facts};
 use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
