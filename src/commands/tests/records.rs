@@ -206,7 +206,7 @@ async fn a_job_whose_id_another_one_has_leaves_that_alone() {
     refused
         .code(125)
         .complains(&["error: node1: cannot create the directory of the job", "hint: run the command again"]);
-    let ended = |node: &str| nodes.calls(node).iter().filter(|call| call.starts_with("job_end")).count();
+    let ended = |node: &str| nodes.calls(node).iter().filter(|call| call.starts_with("job/end")).count();
     assert_eq!([ended("node1"), ended("node2")], [0, 1], "only what this one created is ended");
     assert!(!nodes.calls("node1").contains(&"job/result.sh".to_owned()));
 }
