@@ -156,7 +156,7 @@ async fn a_job_never_replaces_a_worker_with_ranks_of_another_job() {
         .code(125)
         .complains(&[&format!("job {ID} is running, and its workers would be replaced on node2"), "hint: "]);
     assert_eq!(nodes.state("node2").contents(), before.contents());
-    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
+    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job/")).count(), 0);
     assert_given_back(&nodes, "after the refusal");
 }
 
