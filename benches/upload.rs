@@ -2,8 +2,9 @@
 //! alternating in one process. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
 use anyhow::{Context, Result, ensure};
+use hvdctl::cluster::each_node::{all, for_each_node};
 use hvdctl::cluster::fleet::Fleet;
-use hvdctl::cluster::nodes::{Target, all, for_each_node};
+use hvdctl::cluster::target::Target;
 use hvdctl::event::Events;
 use hvdctl::inventory::{Inventory, Node};
 use hvdctl::sync::NodeProject;

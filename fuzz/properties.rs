@@ -4,7 +4,7 @@
 //! the inputs that they have kept. The rule for lines of other owners is reimplemented here, after OpenSSH, and not taken
 //! from the code under test.
 
-use hvdctl::cluster::nodes::Target;
+use hvdctl::cluster::target::Target;
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;

@@ -2,6 +2,7 @@
 
 mod message;
 mod phase;
+pub mod transfer;
 
 pub use message::Message;
 pub use phase::Phase;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 /// From top to bottom: a directory imports only from rows below its own.
-const ROWS: [&[&str]; 18] = [
+const ROWS: [&[&str]; 19] = [
     &["main"],
     &["commands"],
     &["render"],
@@ -18,7 +18,8 @@ const ROWS: [&[&str]; 18] = [
     &["job"],
     &["checks"],
     &["record"],
-    &["sync", "launch", "keys", "worker", "image"],
+    &["sync", "launch", "worker", "image"],
+    &["keys"],
     &["cluster"],
     &["runtime"],
     &["node"],
@@ -33,7 +34,7 @@ const ROWS: [&[&str]; 18] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 31] = [
+const PURE: [&str; 32] = [
     "text/",
     "model/",
     "inventory/",
@@ -48,6 +49,7 @@ const PURE: [&str; 31] = [
     "keys/reachability.rs",
     "checks/",
     "worker/plan.rs",
+    "worker/spec.rs",
     "worker/plan/",
     "launch/mod.rs",
     "launch/description.rs",

@@ -6,7 +6,8 @@ mod past;
 mod program;
 
 use crate::checks::bench::{Direction, Measurements, NodeEvidence, blame, evidence, schedule};
-use crate::cluster::nodes::{ObservedNode, all, each_node, for_each_node};
+use crate::cluster::each_node::{all, each_node, for_each_node};
+use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;

@@ -1,7 +1,8 @@
 //! What the nodes keep of earlier benchmarks. That it cannot be read or written is reported, and never a failure.
 
 use crate::checks::bench::past::{self, LARGEST, Sent, Unreadable};
-use crate::cluster::nodes::{ObservedNode, for_each_node};
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::observation::ObservedNode;
 use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::transport::node::Script;

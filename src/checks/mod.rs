@@ -14,7 +14,8 @@ pub mod verify;
 pub use between::{logins, ports};
 pub use details::{Details, GpuUser, Versions, versions};
 
-use crate::cluster::nodes::{Member, RuntimeState};
+use crate::cluster::member::Member;
+use crate::cluster::observation::RuntimeState;
 use crate::inventory::{Inventory, Node};
 pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;

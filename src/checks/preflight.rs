@@ -4,7 +4,7 @@
 use super::Severity::{Error, Note, Warning};
 use super::between::differing;
 use super::{Finding, NodeView, fold};
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};

@@ -1,6 +1,7 @@
 //! A command on every node at once, or inside each worker.
 
-use crate::cluster::nodes::{Member, NodeResults};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;

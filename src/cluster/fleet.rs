@@ -1,6 +1,8 @@
 //! The connections of a command. A node is connected once; whatever asks for it later is given the same connection.
 
-use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node, note_few_files, open_files, unreached};
+use crate::cluster::each_node::{NodeResults, for_each_node, note_few_files, open_files, unreached};
+use crate::cluster::member::Member;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Node};

@@ -1,8 +1,10 @@
 //! The locks of the nodes that a command changes: the leases that it holds.
 
 use crate::cluster::cancellation::Cancellation;
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::member::Member;
 use crate::cluster::node_lock::{Answer, NodeLock, request, take};
-use crate::cluster::nodes::{Member, for_each_node, operator};
+use crate::cluster::operator::operator;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::model::lease::{Lease, holders};

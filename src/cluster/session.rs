@@ -2,7 +2,7 @@
 
 use super::cancellation::Cancellation;
 use super::lock_set::LockSet;
-use crate::cluster::nodes::Member;
+use crate::cluster::member::Member;
 use crate::error::{Error, NodeError, NodeProgress};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

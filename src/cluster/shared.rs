@@ -1,6 +1,7 @@
 //! Finds directories of the cluster that nodes have in common. Every node keeps files of its own there, under the same names.
 
-use crate::cluster::nodes::{Member, for_each_node};
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::node::facts::{Facts, NodeDirectory, SharedDirectory};
 use crate::transport::node::Script;

@@ -15,7 +15,7 @@ use crate::checks::bench::{
     Accusation, Direction, Measurements, NodeEvidence, Subject, Verdict as Blame, Way, blame, gigabits, micros,
 };
 use crate::cli::{self, Part};
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, Verdict};
 use crate::launch::launcher;
 use crate::render::heat_map::heat_map;

@@ -1,11 +1,14 @@
 //! What a command works with, and the steps that several commands have in common.
 
 use super::output::NodeEntry;
+use crate::cluster::each_node::{NodeResults, each_node, unreached};
 use crate::cluster::fleet::Fleet;
+use crate::cluster::member::Member;
 use crate::cluster::node_lock;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, each_node, observe, unreached};
+use crate::cluster::observation::{ObservedNode, observe};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
+use crate::cluster::target::Target;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::context::{Context, node_rows};
 use super::output::{DisconnectNode, NodeEntry};
-use crate::cluster::nodes::NodeResults;
+use crate::cluster::each_node::NodeResults;
 use crate::error::Error;
 use crate::transport::ssh;
 

@@ -4,7 +4,7 @@ use super::output::{self, NoDetails, NodeEntry};
 use super::{Context, Outcome};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::cluster::nodes::NodeResults;
+use crate::cluster::each_node::NodeResults;
 use crate::doctor::{Examination, Fixed, examine, fix};
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::units::count;

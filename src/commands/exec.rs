@@ -3,8 +3,8 @@
 use super::output::{self, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli;
+use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::{CommandOutput, KEPT, Place, Program, exec};
-use crate::cluster::nodes::NodeResults;
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
 use crate::text::quote;

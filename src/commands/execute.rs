@@ -5,7 +5,7 @@ use super::{Outcome, limits, run};
 use crate::cli::{Cli, Command, Description, ExitCode, Global, OutputForm, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::Target;
+use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::image::relay::package::SPOOL;

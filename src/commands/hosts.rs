@@ -3,7 +3,8 @@
 use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome};
 use crate::cli::{self, Format};
-use crate::cluster::nodes::{check_gpus, each_node, facts};
+use crate::cluster::each_node::each_node;
+use crate::cluster::observation::{check_gpus, facts};
 use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};

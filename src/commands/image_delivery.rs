@@ -2,7 +2,8 @@
 
 use super::context::Context;
 use super::output::{ImagePushNode, NodeEntry};
-use crate::cluster::nodes::{Member, NodeResults, for_each_node};
+use crate::cluster::each_node::{NodeResults, for_each_node};
+use crate::cluster::member::Member;
 use crate::error::{Error, Kind, NodeError};
 use crate::image::push::{Push, Receiver, free_space};
 use crate::image::relay::chain::{Chain, ChainPlan};

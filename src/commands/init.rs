@@ -5,7 +5,7 @@ use super::output::{self, FoundMachine, InitNode, NodeEntry};
 use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::Target;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Message};
 use crate::init::ansible;

@@ -3,7 +3,8 @@
 use super::output::{self, JobsPrune, NoDetails, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
-use crate::cluster::nodes::{NodeResults, now};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::operator::now;
 use crate::error::{Error, NodeError, Verdict};
 use crate::job::manage::{self, JobList};
 use crate::model::idle_rank;

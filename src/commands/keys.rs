@@ -4,17 +4,19 @@ use super::Outcome;
 use super::context::{ConnectedNodes, Context, login_table, node_table, with_role};
 use super::output::{KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry, entries};
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
+use crate::cluster::observation::{ObservedNode, engine, facts};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
 use crate::keys::files::{KeyFault, KeyReport, Kind, NodeKeys, report};
 use crate::keys::first_login;
-use crate::keys::logins;
 use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::render::table::cell;
+use crate::worker::logins;
 
 /// `keys push`.
 pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {

@@ -3,8 +3,9 @@
 use super::Outcome;
 use super::context::{Context, node_table};
 use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes, entries};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
 use crate::cluster::node_lock;
-use crate::cluster::nodes::{Member, NodeResults};
 use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::{Lease, holders};
 use crate::render::table::cell;

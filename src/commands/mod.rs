@@ -42,10 +42,11 @@ use crate::cli::{
     Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
+use crate::cluster::each_node::NodeResults;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
-use crate::cluster::nodes::{NodeResults, Target};
 use crate::cluster::session::Session;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::launch::env_file::EnvFiles;

@@ -3,10 +3,11 @@
 
 use super::{Context, Outcome, output};
 use crate::cli;
+use crate::cluster::each_node::{NodeResults, unreached};
 use crate::cluster::exec::worker;
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, check_gpus, host_names, observe, place, unreached,
-};
+use crate::cluster::member::Member;
+use crate::cluster::observation::{ObservedNode, check_gpus, host_names, observe, place};
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::inventory::Node;

@@ -3,7 +3,10 @@
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, now, observe_parts};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
+use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
+use crate::cluster::operator::now;
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
 use crate::model::idle_rank::{self, IdleRank};

@@ -2,7 +2,8 @@
 
 use crate::cli::{Global, NodeUse};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Target, host_name};
+use crate::cluster::operator::host_name;
+use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::Events;
 use crate::inventory::Inventory;

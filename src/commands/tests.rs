@@ -18,7 +18,7 @@ use super::documents::documented;
 use super::{Outcome, run_until_signalled};
 use crate::cli::{Cli, Description, Global, rewrite};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::Target;
+use crate::cluster::target::Target;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
 use crate::render::json::Line;

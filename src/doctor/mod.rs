@@ -3,15 +3,17 @@
 mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
+use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, Target, for_each_node, observe_parts};
+use crate::cluster::member::Member;
+use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
-use crate::keys::logins;
 use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
 use crate::launch;
@@ -22,6 +24,7 @@ use crate::record::{starting, unreadable};
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
+use crate::worker::logins;
 use crate::worker::ready::{self, Answer};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use super::NodeState;
 use crate::checks::{Finding, Severity};
-use crate::cluster::nodes::for_each_node;
+use crate::cluster::each_node::for_each_node;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Login, Matrix, targets};

@@ -1,7 +1,7 @@
 //! Builds the image of a project on one node: its Dockerfile, if it has one, and then its setup.
 
 use super::setup::{Setup, cleaning};
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::observation::ObservedNode;
 use crate::error::{Kind, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
@@ -70,7 +70,10 @@ impl Build<'_> {
         let start = engine.image_start(&base).await?;
         let node = &observed.member.node;
         let gpus = network::gpu_request(node, &observed.facts);
-        let container = ContainerSpec::setup(self.cluster, node, gpus, self.container(), base);
+        let mut container = ContainerSpec::new(self.cluster, node, Role::Setup, self.container());
+        (container.spec.image, container.spec.gpus) = (base, gpus);
+        // longer than any setup
+        container.spec.command = ["sleep", "2147483"].map(str::to_owned).to_vec();
         engine.create_and_start(&container).await?;
         let built = async {
             self.run_steps(&container, observed, events).await?;

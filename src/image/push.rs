@@ -4,7 +4,7 @@ use super::names::{is_relay, is_temporary, repository_and_tag};
 use super::registry::{Guest, Registry};
 use super::relay::deployment::{self, Relay};
 use super::source::Source;
-use crate::cluster::nodes::Member;
+use crate::cluster::member::Member;
 use crate::error::{Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::runtime::{Image, Runtime};

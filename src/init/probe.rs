@@ -1,7 +1,8 @@
 //! Probes machines that may become nodes, before there is an inventory.
 
+use crate::cluster::each_node::for_each_node;
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Target, for_each_node};
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::init::draft::Probe;

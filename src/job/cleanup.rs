@@ -1,6 +1,8 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
-use crate::cluster::nodes::{Member, NodeResults, for_each_node, now};
+use crate::cluster::each_node::{NodeResults, for_each_node};
+use crate::cluster::member::Member;
+use crate::cluster::operator::now;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;

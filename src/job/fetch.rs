@@ -1,8 +1,10 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
 use super::manage::{self, JobList};
+use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, NodeResults, Target, each_node, for_each_node};
+use crate::cluster::member::Member;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Cluster;

@@ -1,7 +1,8 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
 use super::node_log::{NodeLog, PIECE};
-use crate::cluster::nodes::{each_node, for_each_node, now};
+use crate::cluster::each_node::{each_node, for_each_node};
+use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::record::frames::{Frame, Kind, Parser};

@@ -4,7 +4,7 @@ use super::follow::{Follow, at, instant};
 use super::manage::JobList;
 use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
 use crate::cancel::signalled;
-use crate::cluster::nodes::now;
+use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message, Stream};
 use crate::record::frames::{Frame, Kind};

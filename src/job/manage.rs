@@ -1,8 +1,11 @@
 //! Jobs that any operator started: listed, found, stopped, and their records removed.
 
 use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
+use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, NodeResults, Target, each_node, now};
+use crate::cluster::member::Member;
+use crate::cluster::operator::now;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;

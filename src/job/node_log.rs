@@ -1,7 +1,9 @@
 //! The log of a job on one node: its size, its frames, and a process that follows it.
 
 use super::cleanup::JobNodes;
-use crate::cluster::nodes::{Member, each_node, now};
+use crate::cluster::each_node::each_node;
+use crate::cluster::member::Member;
+use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::record::frames::{Frame, Parser};

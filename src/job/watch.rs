@@ -8,7 +8,7 @@ use super::manage::JobList;
 use super::node_log::{extents, logs, warn_of_gone};
 use super::supervision::{Action, End, Input, Supervision, WatchOptions};
 use crate::cancel::signalled;
-use crate::cluster::nodes::now;
+use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;

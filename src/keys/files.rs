@@ -15,7 +15,7 @@ pub use lines::{
     authorized, host_key_comment, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key,
     owner, pinned_names, tag,
 };
-pub use pair::{Keyring, Pair, our_keys};
+pub use pair::{Keyring, Pair, our_keys, private_key_name};
 pub use public::{Kind, PublicKey, describe};
 pub use report::{KeyFault, KeyReport, NodeKeys, report};
 

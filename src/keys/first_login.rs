@@ -1,7 +1,9 @@
 //! `keys push --first-login`: the operator's public key for nodes that accept only a password so far.
 
+use crate::cluster::each_node::unreached;
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, Target, unreached};
+use crate::cluster::member::Member;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Node;

@@ -3,6 +3,5 @@
 pub mod files;
 pub mod first_login;
 pub mod key_pair;
-pub mod logins;
 pub mod push;
 pub mod reachability;

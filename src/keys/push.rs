@@ -6,11 +6,14 @@ mod tests;
 
 pub use rotate::RotationResult;
 
-use crate::cluster::nodes::{Member, NodeResults, each_node, facts, for_each_node};
+use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
+use crate::cluster::member::Member;
+use crate::cluster::observation::facts;
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType};
+use crate::keys::files::private_key_name;
 use crate::keys::files::{
     AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, Keyring, Keys, Kind, Pair, PublicKey, Put, bare, describe,
     host_key_comment, mode, public_host_key, removal, tag, text, warnings,
@@ -18,7 +21,6 @@ use crate::keys::files::{
 use crate::keys::key_pair;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
-use crate::runtime::spec::private_key_name;
 use crate::text::digest::hex;
 use crate::text::quote;
 use crate::transport::node::Script;

@@ -5,7 +5,9 @@
 
 use super::request::ResourceRequest;
 use crate::cluster::fleet::Fleet;
-use crate::cluster::nodes::{Member, ObservedNode, Target, check_gpus};
+use crate::cluster::member::Member;
+use crate::cluster::observation::{ObservedNode, check_gpus};
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message};
 use crate::inventory::Cluster;

@@ -1,7 +1,8 @@
 //! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
 
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{Member, now, operator};
+use crate::cluster::member::Member;
+use crate::cluster::operator::{now, operator};
 use crate::error::{Kind, NodeError};
 use crate::inventory::Inventory;
 use crate::launch::programs;

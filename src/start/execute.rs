@@ -2,7 +2,7 @@
 
 use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
-use crate::cluster::nodes::now;
+use crate::cluster::operator::now;
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind};
 use crate::event::{Event, Events, Phase};

@@ -1,7 +1,8 @@
 //! What is known of the image and the ranks from the workers that are up, before anything is uploaded.
 
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{ObservedNode, RuntimeState, each_node};
+use crate::cluster::each_node::each_node;
+use crate::cluster::observation::{ObservedNode, RuntimeState};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;

@@ -7,7 +7,9 @@ use super::directory::{self, File};
 use super::plan::{HostAssignment, add_gpus, endpoint};
 use super::prepare::ensure_worker;
 use crate::cluster::cancellation::Cancellation;
-use crate::cluster::nodes::{self, ObservedNode, engine, for_each_node};
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::observation;
+use crate::cluster::observation::{ObservedNode, engine};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Message, Phase};
 use crate::inventory::Inventory;
@@ -101,7 +103,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
         let of_job = running(cluster, &launcher.runtime.containers).find(|container| container.job() == Some(id));
         of_job.filter(|_| !is_ended)
     };
-    let names = nodes::host_names(inventory, plans.iter().map(|plan| &plan.observed));
+    let names = observation::host_names(inventory, plans.iter().map(|plan| &plan.observed));
     let mut taken = BTreeSet::new();
     let mut all = Vec::new();
     for record in open_records(&launcher.facts) {
@@ -229,7 +231,7 @@ impl Extension<'_> {
         let launch: serde_json::Value = launch.map_err(|cause| failed("read launch.json of the job", &cause))?;
         let started = launch["address"].as_str();
         let started = started.ok_or_else(|| failed("read launch.json of the job", "it has no address"))?;
-        match nodes::place(self.inventory, self.launcher)?.address.to_string() {
+        match observation::place(self.inventory, self.launcher)?.address.to_string() {
             address if address == started => Ok(()),
             address => Err(failed(
                 &format!("add nodes to job {}", self.record.id),
@@ -293,7 +295,7 @@ impl Extension<'_> {
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
         let jobs_dir = &self.inventory.cluster.jobs_dir;
         for_each_node(ready.iter().collect(), async |host| {
-            let first = nodes::place(self.inventory, self.launcher)?.address;
+            let first = observation::place(self.inventory, self.launcher)?.address;
             directory::create(jobs_dir, host, record.clone(), first, &programs).await
         })
         .await

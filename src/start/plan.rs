@@ -4,7 +4,11 @@
 use super::capacity::{allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
-use crate::cluster::nodes::{self, Member, ObservedNode, Target, all};
+use crate::cluster::each_node::all;
+use crate::cluster::member::Member;
+use crate::cluster::observation;
+use crate::cluster::observation::ObservedNode;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -100,7 +104,7 @@ impl JobPlan {
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
-        let names = nodes::host_names(&target.inventory, nodes.iter());
+        let names = observation::host_names(&target.inventory, nodes.iter());
         let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
         let endpoints: Vec<_> = hosts.iter().map(|host| (host.observed.name(), &host.endpoint)).collect();
         let interface = launcher.shared_interface(&endpoints)?;
@@ -194,7 +198,7 @@ impl JobPlan {
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, observed)?;
         if host.ranks > 0 {
-            nodes::check_gpus(&observed.member.node, &observed.facts)?;
+            observation::check_gpus(&observed.member.node, &observed.facts)?;
         }
         observed.image_id(cluster).map(|_| Vec::new())
     }
@@ -314,8 +318,8 @@ pub(super) fn add_gpus(
 
 /// Returns a node's endpoint in its cluster, which a launcher can use.
 pub(super) fn endpoint(inventory: &Inventory, observed: &ObservedNode) -> Result<Endpoint, NodeError> {
-    let endpoint = nodes::place(inventory, observed)?;
-    launch::check_address(endpoint.address).map_err(|cause| nodes::no_place(observed.name(), cause))?;
+    let endpoint = observation::place(inventory, observed)?;
+    launch::check_address(endpoint.address).map_err(|cause| observation::no_place(observed.name(), cause))?;
     Ok(endpoint)
 }
 

@@ -2,7 +2,8 @@
 
 use super::capacity::allocations;
 use super::plan::{HostAssignment, JobPlan};
-use crate::cluster::nodes::{ObservedNode, all, each_node, for_each_node};
+use crate::cluster::each_node::{all, each_node, for_each_node};
+use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::{Cluster, Inventory};

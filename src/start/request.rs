@@ -1,6 +1,6 @@
 //! The request for a job: its program, its resources and how it is watched.
 
-use crate::cluster::nodes::Target;
+use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::EnvFiles;

@@ -5,10 +5,10 @@
 //! the same bytes.
 
 use crate::error::{Kind, NodeError};
+use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::paths::DATA;
-use crate::runtime::progress::TransferProgress;
 use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Entry, Manifest, Selection, UploadedRecords};
 use crate::sync::{limit, run};

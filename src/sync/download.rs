@@ -2,8 +2,8 @@
 //! project, so that it can be uploaded to another node.
 
 use crate::error::{Error, Kind, NodeError};
+use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
-use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::receive::receive;

@@ -1,6 +1,6 @@
 //! A project's directory on this machine, its command, and its name on the nodes.
 
-use crate::cluster::nodes::host_name;
+use crate::cluster::operator::host_name;
 use crate::error::Error;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;

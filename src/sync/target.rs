@@ -1,6 +1,6 @@
 //! The directory on the operator's machine that a job's outputs are fetched into.
 
-use crate::cluster::nodes::host_name;
+use crate::cluster::operator::host_name;
 use crate::error::Error;
 use crate::sync::files::hash_file;
 use crate::sync::manifest::parents;

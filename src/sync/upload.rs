@@ -2,10 +2,10 @@
 //! it has the same files. A job that is running keeps the files it was started with.
 
 use crate::error::{Kind, NodeError};
+use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::paths::WORKSPACE;
-use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::files::{NAMED, ProjectFiles, pattern};
 use crate::sync::manifest::{Entry, Manifest, UploadedRecords};

@@ -1,6 +1,6 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
-use crate::cluster::nodes::{ObservedNode, check_gpus, place};
+use crate::cluster::observation::{ObservedNode, check_gpus, place};
 use crate::cluster::session::ProgressLog;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Message, Step};

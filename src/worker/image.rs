@@ -1,6 +1,6 @@
 //! The cluster's image on a node: when it is pulled, and pulling it.
 
-use crate::cluster::nodes::Member;
+use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};

@@ -2,6 +2,8 @@
 
 pub mod apply;
 pub mod image;
+pub mod logins;
 pub mod names;
 pub mod plan;
 pub mod ready;
+pub mod spec;

@@ -1,6 +1,6 @@
 //! Writes the nodes' names to `/etc/hosts` of a container.
 
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::node::names::{HostEntry, HostNames};
 use std::time::Duration;

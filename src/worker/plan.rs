@@ -6,7 +6,7 @@ mod disrupted;
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::observation::ObservedNode;
 use crate::inventory::Cluster;
 use crate::model::format::NewerFormat;
 use crate::node::facts::{Facts, Span};

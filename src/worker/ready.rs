@@ -1,7 +1,7 @@
 //! Asks a running worker whether it is ready for ranks: whether it still has the GPUs that it was started with. A container may lose
 //! them (`systemctl daemon-reload`, another driver), and a job would then train on CPUs, or fail after its start.
 
-use crate::cluster::nodes::ObservedNode;
+use crate::cluster::observation::ObservedNode;
 use crate::error::{Kind, NodeError};
 use crate::inventory::{Cluster, Node};
 use crate::node::facts::Facts;

@@ -140,7 +140,7 @@ fn killed_after_any_step_it_launches_and_the_next_one_finishes() {
 #[test]
 fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
     let lab = Lab::up();
-    // what keys_switch.sh does, a command at a time: the pair of the same type, and that of the other
+    // what keys/switch.sh does, a command at a time: the pair of the same type, and that of the other
     let same = ["rm id_ed25519.pub", "mv id_ed25519.next id_ed25519"];
     let other = ["mv id_rsa.next id_rsa", "rm id_ed25519", "rm id_ed25519.pub"];
     let kinds = [(&["--type", "rsa", "--bits", "2048"] as &[&str], &other as &[&str]), (&[], &same)];

@@ -73,7 +73,7 @@ fn ranks_have_the_grace_period_when_a_node_joins() {
     });
 }
 
-/// Adds the second node to a job, as `job_join.sh` does, and waits until the job supervisor has accepted it.
+/// Adds the second node to a job, as `job/join.sh` does, and waits until the job supervisor has accepted it.
 fn add_node(cluster: &Cluster, job: &Job<'_>) {
     let joining = cluster.job_file(0, "joining.json");
     let new = joining.with_extension("json.new");

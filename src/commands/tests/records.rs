@@ -156,7 +156,7 @@ async fn a_job_never_replaces_a_worker_with_ranks_of_another_job() {
         .code(125)
         .complains(&[&format!("job {ID} is running, and its workers would be replaced on node2"), "hint: "]);
     assert_eq!(nodes.state("node2").contents(), before.contents());
-    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
+    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job/")).count(), 0);
     assert_given_back(&nodes, "after the refusal");
 }
 
@@ -206,7 +206,7 @@ async fn a_job_whose_id_another_one_has_leaves_that_alone() {
     refused
         .code(125)
         .complains(&["error: node1: cannot create the directory of the job", "hint: run the command again"]);
-    let ended = |node: &str| nodes.calls(node).iter().filter(|call| call.starts_with("job_end")).count();
+    let ended = |node: &str| nodes.calls(node).iter().filter(|call| call.starts_with("job/end")).count();
     assert_eq!([ended("node1"), ended("node2")], [0, 1], "only what this one created is ended");
     assert!(!nodes.calls("node1").contains(&"job/result.sh".to_owned()));
 }

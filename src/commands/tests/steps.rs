@@ -282,7 +282,7 @@ async fn a_job_with_an_image_of_its_own_is_not_joined_and_that_is_said() {
     let words = ["node2 cannot join job run-1, which has an image of its own (hvdctl/digits:1)", "hvdctl stop run-1"];
     hvdctl(&nodes, "up --dry-run").await.code(0).complains(&words);
     hvdctl(&nodes, "up").await.code(0).complains(&words);
-    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
+    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job/")).count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,7 +290,7 @@ async fn a_node_that_cannot_join_a_job_is_a_warning() {
     let (nodes, done) = up_beside_an_elastic_job(("", ""), "", "up").await;
     done.code(0)
         .complains(&["warning: node1: cannot read job run-1: No such file or directory", "continues without it"]);
-    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
+    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job/")).count(), 0);
 }
 
 #[tokio::test(start_paused = true)]

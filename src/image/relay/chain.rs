@@ -3,7 +3,8 @@
 use super::deployment::{Deployment, Relay};
 use super::order::{Offer, pays};
 use super::package;
-use crate::cluster::nodes::{Member, for_each_node};
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::Events;
 use crate::image::push::{Push, Receiver, free_space};

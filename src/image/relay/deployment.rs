@@ -3,8 +3,10 @@
 use super::order::{predecessors, stall_limit};
 use super::package::{self, ARGUMENT, PROGRAM, Package};
 use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request, Upstream};
-use crate::cluster::nodes::{Member, facts};
+use crate::cluster::member::Member;
+use crate::cluster::observation::facts;
 use crate::error::NodeError;
+use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Message, Step};
 use crate::image::names::{is_relay, relay_repository, sha256, temporary_repository};
 use crate::image::registry::{Guest, PEERS, token};
@@ -12,7 +14,6 @@ use crate::image::source::Source;
 use crate::inventory::Inventory;
 use crate::node::network;
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::progress::TransferProgress;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
 use crate::runtime::{Image, RootArchive, Runtime};
 use crate::transport::node::{Dialogue, Exposed};
@@ -162,10 +163,13 @@ impl<'a> Deployment<'a> {
         let cluster = &self.inventory.cluster;
         let content: String = self.content.chars().rev().take(12).collect();
         let name = format!("hvdctl-relay-{}-{content}", cluster.name);
-        let command = [PROGRAM, ARGUMENT].map(str::to_owned).to_vec();
+        let mut relay = ContainerSpec::new(cluster, &member.node, Role::Relay, name);
+        relay.spec.image.clone_from(&self.image);
+        relay.spec.command = [PROGRAM, ARGUMENT].map(str::to_owned).to_vec();
         let mounts = socket.map(|source| Mount { source, target: SOCKET.into(), read_only: false });
-        let mounts = mounts.into_iter().collect();
-        ContainerSpec::relay(cluster, &member.node, name, self.image.clone(), command, mounts)
+        relay.spec.extra_mounts = mounts.into_iter().collect();
+        relay.spec.devices.clear();
+        relay
     }
 
     /// Creates the container of a relay. One that a stopped push has left is used again: it has what that has received.

@@ -7,9 +7,8 @@
 use super::lines::{authorized, our_key, owner};
 use super::public::{PublicKey, describe};
 use super::{AUTHORIZED_KEYS, KEY_NAMES, Put, text};
-use crate::inventory::{Cluster, Inventory, Node};
+use crate::inventory::{Cluster, Inventory, KeyType, Node};
 use crate::node::facts::Facts;
-use crate::runtime::spec::private_key_name;
 use crate::secret::Secret;
 
 /// A key pair of a node, in OpenSSH's formats.
@@ -100,4 +99,12 @@ impl Keyring {
 /// Returns the keys of the cluster that a node accepts, as `TYPE BASE64`.
 pub fn our_keys(facts: &Facts, cluster: &str) -> Vec<String> {
     authorized(text(facts, AUTHORIZED_KEYS), cluster)
+}
+
+/// Returns the file name of a key pair's private half.
+pub fn private_key_name(key_type: KeyType) -> &'static str {
+    match key_type {
+        KeyType::Rsa => "id_rsa",
+        KeyType::Ed25519 => "id_ed25519",
+    }
 }

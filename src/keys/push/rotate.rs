@@ -2,11 +2,12 @@
 //! master uses it, and the old one until the master no longer does.
 
 use super::{Distribution, base64};
-use crate::cluster::nodes::{Member, NodeResults};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
+use crate::keys::files::private_key_name;
 use crate::keys::files::{KEY_NAMES, Keyring, Keys, Kind, Pair, PublicKey, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
-use crate::runtime::spec::private_key_name;
 use crate::transport::node::Script;
 
 pub(super) const STAGE: &str = concat!(

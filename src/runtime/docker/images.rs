@@ -3,8 +3,9 @@
 use super::{Cause, MAKE_SPACE, Runtime, explain, message, none_for};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
+use crate::event::transfer::TransferProgress;
 use crate::runtime::credentials::{Credentials, Login};
-use crate::runtime::progress::{PullProgress, TransferProgress};
+use crate::runtime::progress::PullProgress;
 use crate::text::digest::hex;
 use crate::text::failure;
 use bollard::auth::DockerCredentials;

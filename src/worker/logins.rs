@@ -1,6 +1,7 @@
 //! Logs in from each worker to the others, with the cluster's key and the pinned host keys, as the launcher will do.
 
-use crate::cluster::nodes::{ObservedNode, for_each_node};
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};

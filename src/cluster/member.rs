@@ -1,0 +1,41 @@
+//! A node that is connected.
+
+use crate::error::NodeError;
+use crate::inventory::Node;
+use crate::runtime::Runtime;
+use crate::transport::node::Transport;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// A node that is connected. Clones share its connections.
+#[derive(Clone)]
+pub struct Member {
+    /// Its entry in the inventory.
+    pub node: Node,
+    /// How it is reached.
+    pub transport: Arc<Transport>,
+    runtime: Arc<OnceCell<Runtime>>,
+}
+
+impl Member {
+    /// A node that is reached in this way.
+    pub fn new(node: Node, transport: Arc<Transport>) -> Member {
+        Member { node, transport, runtime: Arc::default() }
+    }
+
+    /// Returns the same node over a new connection.
+    ///
+    /// # Errors
+    /// When ssh fails.
+    pub async fn reconnected(&self) -> Result<Member, NodeError> {
+        Ok(Member::new(self.node.clone(), Arc::new(self.transport.reconnected().await?)))
+    }
+
+    /// Returns the node's runtime. The first call connects to its engine.
+    ///
+    /// # Errors
+    /// As [`Runtime::connect`]. The next call tries again.
+    pub async fn runtime(&self) -> Result<Runtime, NodeError> {
+        self.runtime.get_or_try_init(|| Runtime::connect(&self.transport)).await.cloned()
+    }
+}

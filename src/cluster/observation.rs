@@ -1,0 +1,163 @@
+//! What is observed of a node: its system and its engine.
+
+use super::member::Member;
+use super::operator::now;
+use crate::error::{Kind, NodeError};
+use crate::event::{Events, Step};
+use crate::inventory::{Cluster, Inventory, Node, Pull};
+use crate::node::facts::Facts;
+use crate::node::gpus;
+use crate::node::names::HostNames;
+use crate::node::network::{self, Endpoint};
+use crate::runtime::container::ContainerSummary;
+use crate::runtime::spec::is_setup_image;
+use crate::runtime::{Image, Runtime};
+use crate::transport::node::Script;
+
+const FACTS: &str = concat!(
+    include_str!("../scripts/node/machine.sh"),
+    include_str!("../scripts/node/gpus.sh"),
+    include_str!("../scripts/node/marked.sh"),
+    include_str!("../scripts/node/killed.sh"),
+    include_str!("../scripts/node/facts.sh")
+);
+
+/// The observed state of a node's engine.
+#[derive(Clone)]
+pub struct RuntimeState {
+    /// The engine itself.
+    pub engine: Runtime,
+    /// Its containers.
+    pub containers: Vec<ContainerSummary>,
+    /// The cluster's image, if the node has it.
+    pub image: Option<Image>,
+}
+
+/// The observed state of a node.
+#[derive(Clone)]
+pub struct ObservedNode {
+    /// The node.
+    pub member: Member,
+    /// Its system.
+    pub facts: Facts,
+    /// Its engine.
+    pub runtime: RuntimeState,
+}
+
+impl ObservedNode {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.member.node.name
+    }
+
+    /// The id of the cluster's image.
+    ///
+    /// # Errors
+    /// When the node does not have it.
+    pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
+        self.runtime.image.as_ref().map(|image| image.id.as_str()).ok_or_else(|| {
+            let first = match cluster.pull {
+                Pull::Never => "load it on the node",
+                Pull::Peers => "`hvdctl up` takes it from another node; otherwise load it on the node",
+                Pull::Missing | Pull::Always => {
+                    "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
+                }
+            };
+            if is_setup_image(&cluster.image) {
+                return NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image")
+                    .kind(Kind::ImageMissing)
+                    .hint("hvdctl image push takes it from a node that has it; train and image build make that of a project again");
+            }
+            let hint = format!(
+                "{first}: docker pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | ssh {1} sudo docker load",
+                cluster.image, self.member.node.host
+            );
+            let operation = format!("find the image {}", cluster.image);
+            NodeError::failed(self.name(), &operation, "No such image").kind(Kind::ImageMissing).hint(hint)
+        })
+    }
+}
+
+/// Returns a node's endpoint in its cluster.
+///
+/// # Errors
+/// With what is missing or does not match.
+pub fn place(inventory: &Inventory, node: &ObservedNode) -> Result<Endpoint, NodeError> {
+    network::place(inventory, &node.member.node, &node.facts).map_err(|cause| no_place(node.name(), cause))
+}
+
+/// Returns the names by which these nodes know each other in their containers.
+pub fn host_names<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a ObservedNode>) -> HostNames {
+    HostNames::new(inventory, nodes.map(|observed| (&observed.member.node, &observed.facts)))
+}
+
+/// Returns the error of a node without an endpoint.
+pub fn no_place(node: &str, cause: String) -> NodeError {
+    NodeError::failed(node, "find its address on the cluster's network", cause)
+        .hint("set `address` or `interface` of this [[node]] in the inventory")
+}
+
+/// Checks that a node has the GPUs that the inventory gives its containers.
+///
+/// # Errors
+/// If it does not, or `nvidia-smi` failed there.
+pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
+    if let Some(message) = network::gpu_failure(node, facts) {
+        return Err(NodeError::failed(&node.name, "list the GPUs", format!("nvidia-smi failed: {message}"))
+            .kind(Kind::NvidiaSmiFailed)
+            .hint(gpus::hint(message)));
+    }
+    match network::missing_gpus(node, facts) {
+        None => Ok(()),
+        Some(missing) => Err(NodeError::failed(&node.name, "find the configured GPUs", missing)
+            .kind(Kind::GpusMissing)
+            .hint("run nvidia-smi on the node, or set `gpus` to what it lists")),
+    }
+}
+
+/// Observes a node's system in one round trip.
+///
+/// # Errors
+/// When there is no root, or the time is over.
+pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
+    let script = Script::new(FACTS)
+        .with("ssh_dir", &cluster.ssh_dir)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("projects_dir", &cluster.projects_dir)
+        .with("data_dir", &cluster.data_dir)
+        .with("cluster", &cluster.name)
+        .with("port", &cluster.port.to_string());
+    let asked = now();
+    let output = member.transport.script(&script, "read the node state").await?;
+    Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
+}
+
+/// Observes a node's engine.
+///
+/// # Errors
+/// With the engine's message.
+pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, NodeError> {
+    let engine = member.runtime().await?;
+    let containers = engine.containers().await?;
+    let image = engine.image(&cluster.image).await?;
+    Ok(RuntimeState { engine, containers, image })
+}
+
+/// Observes a node's system and engine concurrently.
+pub async fn observe_parts(
+    cluster: &Cluster,
+    member: &Member,
+    events: &Events,
+) -> (Result<Facts, NodeError>, Result<RuntimeState, NodeError>) {
+    let _step = events.begin(&member.node.name, Step::OBSERVING);
+    tokio::join!(facts(cluster, member), engine(cluster, member))
+}
+
+/// Observes a node.
+///
+/// # Errors
+/// When its system or its engine cannot be observed.
+pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<ObservedNode, NodeError> {
+    let (facts, runtime) = observe_parts(cluster, &member, events).await;
+    Ok(ObservedNode { facts: facts?, runtime: runtime?, member })
+}
