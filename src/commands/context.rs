@@ -14,7 +14,7 @@ use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
 use crate::render::table::table;
-use crate::start::capacity::{check_unallocated, drop_ended_jobs, placed};
+use crate::start::capacity::{AllocatedNodes, check_unallocated, drop_ended_jobs};
 use crate::start::request::ResourceRequest;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
@@ -182,10 +182,10 @@ impl Context {
     /// # Errors
     /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as
     /// [`Context::observe_all`].
-    pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<ObservedNode>, Error> {
+    pub async fn allocate(&self, wanted: ResourceRequest) -> Result<AllocatedNodes, Error> {
         let target = self.target.with_launcher();
         let lock_and_observe = async || self.observe_all(&target, true, &self.events).await;
-        self.when_free(&target, lock_and_observe, |nodes| placed(&self.target, nodes, wanted).map(drop)).await
+        self.when_free(&target, lock_and_observe, |nodes| AllocatedNodes::new(&self.target, nodes, wanted)).await
     }
 
     /// Observes the selected nodes and locks none. If jobs have anything of them, or another command has locked one, waits if `--wait`
@@ -205,19 +205,18 @@ impl Context {
             let leases: Vec<_> = leases.into_iter().flatten().collect();
             if leases.is_empty() { Ok(nodes) } else { Err(Error::Locked(leases)) }
         };
-        self.when_free(&self.target, observe, check_unallocated).await
+        self.when_free(&self.target, observe, |nodes| check_unallocated(&nodes).map(|()| nodes)).await
     }
 
-    /// Observes nodes with `observe` until they are free, as long as `--wait` allows it. Meanwhile they are not locked.
-    async fn when_free(
+    /// Observes nodes with `observe` until they are `free`, as long as `--wait` allows it. Meanwhile they are not locked.
+    async fn when_free<T>(
         &self,
         target: &Target,
         observe: impl AsyncFn() -> Result<Vec<ObservedNode>, Error>,
-        check: impl Fn(&[ObservedNode]) -> Result<(), Error>,
-    ) -> Result<Vec<ObservedNode>, Error> {
+        free: impl Fn(Vec<ObservedNode>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let session = &self.session;
-        let free = |nodes: Vec<ObservedNode>| check(&nodes).map(|()| nodes);
-        let lock_and_observe = async || observe().await.and_then(free);
+        let lock_and_observe = async || observe().await.and_then(&free);
         let (quiet, _) = Events::channel();
         let (began, mut reported, mut pause) = (Instant::now(), String::new(), FIRST_PAUSE);
         let mut result = lock_and_observe().await;
@@ -238,7 +237,7 @@ impl Context {
                 return Err(error);
             }
             pause = LONGEST_PAUSE.min(2 * pause);
-            result = match self.observe_all(target, false, &quiet).await.and_then(free) {
+            result = match self.observe_all(target, false, &quiet).await.and_then(&free) {
                 Ok(_) => lock_and_observe().await,
                 // a GPU that failed does not come back by itself
                 Err(Error::Nodes { failed, .. }) if failed.iter().any(|e| e.kind == Kind::NvidiaSmiFailed) => {

@@ -9,6 +9,7 @@ use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::record::frames::Frame;
 use crate::record::outcome::JobOutcome;
+use crate::start::capacity::AllocatedNodes;
 use crate::start::execute;
 use crate::start::in_worker::check_launcher;
 use crate::start::plan::JobPlan;
@@ -66,7 +67,10 @@ pub async fn plan(
     let Context { target, events, session, .. } = context;
     let nodes = async {
         match is_dry_run {
-            true => context.observe_all(&target.with_launcher(), false, events).await,
+            true => {
+                let nodes = context.observe_all(&target.with_launcher(), false, events).await?;
+                AllocatedNodes::new(target, nodes, options.resources)
+            }
             false => context.allocate(options.resources).await,
         }
     };

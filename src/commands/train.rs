@@ -100,7 +100,7 @@ async fn launch(
     if running.dry_run {
         plan.check(events)?;
         let address = |share: &Share| {
-            let host = plan.hosts.iter().find(|host| host.observed.name() == share.node);
+            let host = plan.hosts.all().find(|host| host.observed.name() == share.node);
             host.map_or_else(String::new, |host| host.endpoint.address.to_string())
         };
         let cores = cores(&plan, events).await?;
@@ -130,7 +130,7 @@ async fn launch(
 async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
     let Context { target, fleet, events, session, .. } = context;
     // the launcher's node may not be selected
-    let (id, of_job) = (&plan.id, target.only(plan.hosts.iter().map(|host| host.observed.name().to_owned())));
+    let (id, of_job) = (&plan.id, target.only(plan.hosts.observed().map(|observed| observed.name().to_owned())));
     match session.cancellation.run(fetch::after(&of_job, fleet, id, directory, events)).await {
         Ok(fetched) => {
             events.note(summary(&fetched));

@@ -33,8 +33,8 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let minimum = target.inventory.bench.min_busbw;
     let program = program(&job, options.full, minimum.is_some());
     let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
-    let logins = match plan.hosts.len() {
-        1 => None,
+    let logins = match plan.hosts.others.as_slice() {
+        [] => None,
         _ => Some(check_logins(&plan, context).await?),
     };
     if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
@@ -47,7 +47,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     }
     let mut output = RankOutput::new();
     let ended = job_start::start(&plan, context, |node, frame| output.take(node, frame)).await?;
-    let observed = plan.hosts.iter().map(|host| &host.observed).chain(&plan.others);
+    let observed = plan.hosts.observed().chain(&plan.others);
     let known: Vec<(Node, Facts)> =
         observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
     let failure = output.failure(&ended, events);
@@ -115,7 +115,7 @@ async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error
     // what these rules find explains more than a failed login
     all(events, plan.preflight().failed.into_iter().map(Err::<(), _>).collect())?;
     events.phase(Phase::LoggingIn);
-    let observed: Vec<ObservedNode> = plan.hosts.iter().map(|host| host.observed.clone()).collect();
+    let observed: Vec<ObservedNode> = plan.hosts.observed().cloned().collect();
     session.cancellation.run(logins::check(&target.inventory, &observed, events)).await
 }
 

@@ -45,8 +45,10 @@ pub struct JobNodes<'a> {
     pub cluster: &'a Cluster,
     /// The job's id.
     pub id: &'a str,
-    /// The nodes, that of the launcher first.
-    pub members: Vec<Member>,
+    /// The node of its launcher.
+    pub launcher: Member,
+    /// The other nodes.
+    pub others: Vec<Member>,
 }
 
 impl JobNodes<'_> {
@@ -56,12 +58,19 @@ impl JobNodes<'_> {
             true => member,
             false => member.reconnected().await.unwrap_or(member),
         };
-        self.members = for_each_node(std::mem::take(&mut self.members), again).await;
+        let (launcher, others) =
+            tokio::join!(again(self.launcher.clone()), for_each_node(std::mem::take(&mut self.others), again));
+        (self.launcher, self.others) = (launcher, others);
+    }
+
+    /// Returns all nodes, that of the launcher first.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        std::iter::once(&self.launcher).chain(&self.others)
     }
 
     /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
-    pub async fn launcher(&self) -> Result<(Runtime, String), NodeError> {
-        let engine = self.members[0].runtime().await?;
+    pub async fn launcher_container(&self) -> Result<(Runtime, String), NodeError> {
+        let engine = self.launcher.runtime().await?;
         // not from the list of jobs: the container may have started while that waited for other nodes
         let containers = engine.containers().await?;
         let container = launchers(&self.cluster.name, &containers)
@@ -73,13 +82,18 @@ impl JobNodes<'_> {
     /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings. Returns the names of
     /// the nodes that did not answer.
     pub async fn clean_up(&self, events: &Events) -> Vec<String> {
-        let JobNodes { cluster, id, members } = self;
-        let ended = for_each_node(members.iter().enumerate().collect(), async |(i, member): (usize, &Member)| {
+        self.clean_up_on(self.members().collect(), events).await
+    }
+
+    /// Does that on some of its nodes.
+    pub async fn clean_up_on(&self, members: Vec<&Member>, events: &Events) -> Vec<String> {
+        let JobNodes { cluster, id, launcher, .. } = self;
+        let ended = for_each_node(members, async |member: &Member| {
             let (ended, removed) =
                 tokio::join!(end_and_report(cluster, id, member, events), remove_containers(cluster, id, member));
             match removed {
-                // hmaster is on the first node; workers have no ranks any more, so a failed removal does no harm
-                Err(error) if i > 0 => events.warn(error),
+                // workers have no ranks any more, so a failed removal does no harm
+                Err(error) if member.node.name != launcher.node.name => events.warn(error),
                 removed => removed?,
             }
             ended
@@ -95,12 +109,12 @@ impl JobNodes<'_> {
     /// When the launcher's node does not answer.
     pub async fn result(&self, instead: &JobResult) -> Result<JobResult, NodeError> {
         let text = self.stored_result(instead).await?;
-        JobResult::read(&text).map_err(|e| NodeError::failed(self.members[0].transport.node(), READ_RESULT, e))
+        JobResult::read(&text).map_err(|e| NodeError::failed(self.launcher.transport.node(), READ_RESULT, e))
     }
 
     /// Returns the same as it is stored.
     pub async fn stored_result(&self, instead: &JobResult) -> Result<String, NodeError> {
-        let transport = &self.members[0].transport;
+        let transport = &self.launcher.transport;
         let failed = |cause: String| NodeError::failed(transport.node(), "record the result of the job", cause);
         let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", self.id);
         let script = script.with("result", &stored::write_checked("result.json", instead).map_err(failed)?);
@@ -206,11 +220,11 @@ mod tests {
         let Inventory { cluster, nodes: mut hosts, .. } = Inventory::local("node1", "test/horovod:1");
         let kind = TransportKind::Scripted(nodes.clone());
         let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
-        let members = vec![Member::new(hosts.remove(0), transport)];
-        let job = JobNodes { cluster: &cluster, id: "run-1", members };
-        assert_eq!(job.launcher().await.unwrap().1, "ended-run-1");
+        let launcher = Member::new(hosts.remove(0), transport);
+        let job = JobNodes { cluster: &cluster, id: "run-1", launcher, others: Vec::new() };
+        assert_eq!(job.launcher_container().await.unwrap().1, "ended-run-1");
         let labels = [("hvdctl.cluster", cluster.name.as_str()), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
         nodes.edit("node1", |state| state.add("hmaster", &labels));
-        assert_eq!(job.launcher().await.unwrap().1, nodes.state("node1").containers[0].id);
+        assert_eq!(job.launcher_container().await.unwrap().1, nodes.state("node1").containers[0].id);
     }
 }

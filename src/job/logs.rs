@@ -83,7 +83,7 @@ pub async fn logs(
     if !wanted.follow || job.is_over() {
         return Ok(monitor);
     }
-    let (engine, container) = nodes.launcher().await?;
+    let (engine, container) = nodes.launcher_container().await?;
     let mut follow = Follow::start(logs, offsets, events).await?;
     let mut ended = std::pin::pin!(engine.wait(&container));
     let mut signal = std::pin::pin!(signalled(&mut cancel));

@@ -1,7 +1,7 @@
 //! Jobs that any operator started: listed, found, stopped, and their records removed.
 
 use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
-use crate::cluster::each_node::{NodeResults, each_node};
+use crate::cluster::each_node::{NodeResults, each_node, unreached};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
@@ -111,16 +111,20 @@ impl JobList<'_> {
     /// # Errors
     /// When that of the launcher did not.
     pub fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
+        let of = |mut members: Vec<Member>| {
+            let launcher = (!members.is_empty()).then(|| members.remove(0))?;
+            Some(JobNodes { cluster: self.cluster, id: &job.id, launcher, others: members })
+        };
         if !job.has_record() {
             let mut members = self.members.clone();
             let place = |member: &Member| job.nodes.iter().position(|node| *node == member.node.name);
             members.sort_by_key(|member| place(member).unwrap_or(usize::MAX));
-            return Ok(JobNodes { cluster: self.cluster, id: &job.id, members });
+            return of(members).ok_or_else(|| unreached(self.failed.clone()));
         }
         let is_of_job = |node: &String| self.members.iter().find(|member| member.node.name == *node).cloned();
-        let members: Vec<Member> = job.nodes.iter().filter_map(is_of_job).collect();
-        if members.first().is_some_and(|member| member.node.name == job.launcher()) {
-            return Ok(JobNodes { cluster: self.cluster, id: &job.id, members });
+        let found = of(job.nodes.iter().filter_map(is_of_job).collect());
+        if let Some(found) = found.filter(|found| found.launcher.node.name == job.launcher()) {
+            return Ok(found);
         }
         Err(match self.failed.iter().find(|error| error.node == job.launcher()) {
             Some(error) => error.clone().into(),
@@ -147,7 +151,7 @@ impl JobList<'_> {
 pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(State, Vec<String>), Error> {
     let nodes = list.nodes_of(job)?;
     events.phase(Phase::StoppingJob { job: job.id.clone() });
-    let (engine, container) = nodes.launcher().await?;
+    let (engine, container) = nodes.launcher_container().await?;
     stop_supervisor(list.cluster, &engine, &container).await?;
     let mut silent = nodes.clean_up(events).await;
     if !job.has_record() {

@@ -47,7 +47,7 @@ pub struct Extent {
 pub fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
     let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
     let log = |member: &Member| NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id: id.to_owned() };
-    job.members.iter().map(log).collect()
+    job.members().map(log).collect()
 }
 
 /// Returns how much of each log is there.

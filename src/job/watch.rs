@@ -38,7 +38,7 @@ pub async fn attach(
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<JobOutcome, Error> {
     let nodes = list.nodes_of(job)?;
-    let (engine, container) = nodes.launcher().await?;
+    let (engine, container) = nodes.launcher_container().await?;
     let following = async {
         let logs = logs(&nodes);
         let extents = extents(&logs, job.log_max, events).await?;

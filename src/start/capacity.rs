@@ -149,6 +149,25 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
     })
 }
 
+/// Nodes that a job is allocated: they are locked, and no other job has what it gets of them.
+pub struct AllocatedNodes {
+    /// The observed nodes, the master first; not all of them need have ranks.
+    pub nodes: Vec<ObservedNode>,
+    /// Which ranks run where.
+    pub placement: Placement,
+}
+
+impl AllocatedNodes {
+    /// Places the ranks of a job on nodes; see [`placed`].
+    ///
+    /// # Errors
+    /// As [`placed`].
+    pub fn new(target: &Target, nodes: Vec<ObservedNode>, wanted: ResourceRequest) -> Result<AllocatedNodes, Error> {
+        let placement = placed(target, &nodes, wanted)?;
+        Ok(AllocatedNodes { nodes, placement })
+    }
+}
+
 /// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
 /// If the master launches the job, it comes first even without ranks.
 ///

@@ -1,6 +1,6 @@
 //! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
 
-use super::plan::{HostAssignment, JobPlan};
+use super::plan::{HostAssignment, JobPlan, Workers};
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{Kind, NodeError};
@@ -26,21 +26,34 @@ const EXISTS: i32 = 17;
 pub(super) type File<'a> = (u32, &'a str, &'a str);
 
 impl JobPlan {
-    /// Creates the job's directory on one of its nodes.
+    /// Creates the job's directory on a node that has ranks in a worker.
     ///
     /// # Errors
     /// With the node's message.
     pub(super) async fn create_directory(&self, host: &HostAssignment) -> Result<(), NodeError> {
-        let cluster = &self.inventory.cluster;
-        let known_hosts = self.has_own_workers().then(|| known_hosts(host, self.shared.cluster.port, cluster.port));
-        let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.to_vec();
-        if host.launches {
-            files.push((0o600, "launch.json", self.launch.as_str()));
-            files.extend(programs::ON_FIRST_NODE);
-            files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
-        }
+        self.create(host, Vec::new()).await
+    }
+
+    /// Creates it on the node of the launcher.
+    ///
+    /// # Errors
+    /// With the node's message.
+    pub(super) async fn create_directory_of_launcher(&self, host: &HostAssignment) -> Result<(), NodeError> {
+        let known_hosts = match self.workers {
+            Workers::Shared => None,
+            Workers::Own { port, .. } => Some(known_hosts(host, self.inventory.cluster.port, port)),
+        };
+        let mut files: Vec<File<'_>> = vec![(0o600, "launch.json", self.launch.as_str())];
+        files.extend(programs::ON_FIRST_NODE);
+        files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
+        self.create(host, files).await
+    }
+
+    async fn create(&self, host: &HostAssignment, more: Vec<File<'_>>) -> Result<(), NodeError> {
+        let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
-        create(&cluster.jobs_dir, host, self.record(), self.hosts[0].endpoint.address, &files).await
+        let address = self.hosts.launcher.endpoint.address;
+        create(&self.inventory.cluster.jobs_dir, host, self.record(), address, &files).await
     }
 
     /// Returns what the records of all nodes have in common.
@@ -67,7 +80,7 @@ impl JobPlan {
             command: program.command.clone(),
             bind: options.bind,
             cwd,
-            port: cluster.port,
+            port: self.workers.port(cluster),
             grace: cluster.stop_grace.as_secs(),
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),

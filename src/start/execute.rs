@@ -29,7 +29,7 @@ pub async fn start(
     events: &Events,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
-    let engine = plan.hosts[0].observed.runtime.engine.clone();
+    let engine = plan.hosts.launcher.observed.runtime.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let prepared = tokio::select! {
         prepared = prepare_launch(plan, events) => prepared,
@@ -66,7 +66,7 @@ pub async fn start(
 /// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
 async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
     let workspaces = prepare(plan, events).await?;
-    let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.len()], events).await?;
+    let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.all().count()], events).await?;
     let ranks = plan.placement.ranks();
     events.phase(Phase::StartingRanks { ranks });
     check_workspaces(plan, &workspaces, events).await?;
@@ -75,18 +75,17 @@ async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follo
 
 /// Starts the launcher's container and returns its id.
 async fn launch(plan: &JobPlan, engine: &Runtime, workspaces: &Workspaces) -> Result<String, Error> {
-    let workspace = workspaces.get(plan.hosts[0].observed.name()).map(|place| place.directory.clone());
+    let workspace = workspaces.get(plan.hosts.launcher.observed.name()).map(|place| place.directory.clone());
     Ok(engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?)
 }
 
 /// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this job's.
 async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
-    let mut job = plan.nodes();
-    if let Error::Nodes { failed, .. } = error {
-        let is_other = |node: &str| failed.iter().any(|e| e.node == node && e.kind == Kind::JobExists);
-        job.members.retain(|member| !is_other(&member.node.name));
-    }
-    let silent = job.clean_up(events).await;
+    let job = plan.nodes();
+    let failed = if let Error::Nodes { failed, .. } = error { failed.as_slice() } else { &[] };
+    let is_own = |node: &str| failed.iter().all(|e| e.node != node || e.kind != Kind::JobExists);
+    let own = job.members().filter(|member| is_own(&member.node.name)).collect();
+    let silent = job.clean_up_on(own, events).await;
     let never = JobResult {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
@@ -95,8 +94,8 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
         ..JobResult::default()
     };
     // if its directory was not even created there is nothing to write to
-    let launcher = plan.hosts[0].observed.name();
-    if job.members.first().is_some_and(|first| first.node.name == launcher && !silent.contains(&first.node.name)) {
+    let launcher = &job.launcher.node.name;
+    if is_own(launcher) && !silent.contains(launcher) {
         let _ = job.result(&never).await;
     }
 }

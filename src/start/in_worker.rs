@@ -43,7 +43,7 @@ pub struct NodeCores {
 /// # Errors
 /// A worker that is up and does not answer.
 pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Error> {
-    let with_ranks = plan.hosts.iter().filter(|host| host.ranks > 0).collect();
+    let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0).collect();
     let asked = each_node(with_ranks, events, async |host| of_node(plan, host).await).await;
     Ok(asked.all()?.into_iter().flatten().collect())
 }
@@ -55,7 +55,7 @@ fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&
 }
 
 async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCores>, NodeError> {
-    let (cluster, runtime) = (&plan.shared.cluster, &host.observed.runtime);
+    let (cluster, runtime) = (&plan.inventory.cluster, &host.observed.runtime);
     let Some(worker) = worker_of_image(cluster, runtime) else { return Ok(None) };
     let set = |name: &&str| Some(format!("{name}={}", host.environment.get(*name)?.expose()));
     let set: Vec<String> = VARIABLES.iter().filter_map(set).collect();
@@ -107,9 +107,9 @@ pub async fn check_modules(
 /// # Errors
 /// The image does not have it; the worker's node does not answer.
 pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
-    let cluster = &plan.shared.cluster;
+    let cluster = &plan.inventory.cluster;
     let program = plan.commands[0].argv[0].as_str();
-    let mut engines = plan.hosts.iter().map(|host| &host.observed.runtime);
+    let mut engines = plan.hosts.observed().map(|observed| &observed.runtime);
     let Some((runtime, worker)) = engines.find_map(|runtime| Some((runtime, worker_of_image(cluster, runtime)?)))
     else {
         return Ok(());

@@ -272,7 +272,7 @@ impl Extension<'_> {
         };
         let environment = of(self.launcher).and_then(|from| environment(given, &from, of(&observed)?));
         let environment = environment.map_err(|error: Error| NodeError::failed(node.name(), ADD, error))?;
-        Ok(HostAssignment { observed, endpoint, ranks, launches: false, environment })
+        Ok(HostAssignment { observed, endpoint, ranks, environment })
     }
 
     /// Returns the record of the job with these nodes.

@@ -1,7 +1,7 @@
 //! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and changes nothing;
-//! a dry run prints it, `start.rs` carries it out.
+//! a dry run prints it, `execute.rs` carries it out.
 
-use super::capacity::{allocations, drained, placed};
+use super::capacity::{AllocatedNodes, allocations, drained};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::each_node::all;
@@ -23,6 +23,7 @@ use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
 use crate::record::stored;
+use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
@@ -42,8 +43,6 @@ pub struct HostAssignment {
     pub endpoint: Endpoint,
     /// How many ranks it has.
     pub ranks: u32,
-    /// Whether the launcher runs here, and so these ranks in `hmaster`; on the others they run in a worker.
-    pub launches: bool,
     /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
     pub(super) environment: BTreeMap<String, Secret>,
 }
@@ -55,6 +54,40 @@ impl HostAssignment {
     }
 }
 
+/// The nodes that take part in a job.
+pub struct JobHosts {
+    /// That of the launcher. Its ranks, if it has any, run in `hmaster`.
+    pub launcher: HostAssignment,
+    /// The others, in the order of their ranks, which run in workers.
+    pub others: Vec<HostAssignment>,
+}
+
+impl JobHosts {
+    /// Returns all of them, that of the launcher first.
+    pub fn all(&self) -> impl Iterator<Item = &HostAssignment> {
+        std::iter::once(&self.launcher).chain(&self.others)
+    }
+
+    /// Returns what was observed of each.
+    pub fn observed(&self) -> impl Iterator<Item = &ObservedNode> {
+        self.all().map(|host| &host.observed)
+    }
+}
+
+/// The workers in which ranks of a job run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Workers {
+    /// Those of the cluster.
+    Shared,
+    /// The job's own, because other jobs have ranks on its nodes.
+    Own {
+        /// Their name.
+        name: String,
+        /// The port of their sshd.
+        port: u16,
+    },
+}
+
 /// The plan of a job, made before any node is changed.
 pub struct JobPlan {
     /// The job's id.
@@ -63,14 +96,14 @@ pub struct JobPlan {
     pub program: Program,
     /// How.
     pub options: JobOptions,
-    /// The inventory, with names and a port of the job's own where it shares nodes with another.
+    /// The inventory.
     pub(super) inventory: Inventory,
-    /// The unmodified inventory: its workers may be up before the job.
-    pub(super) shared: Inventory,
+    /// The workers of its ranks.
+    pub(super) workers: Workers,
     /// Which rank runs where.
     pub placement: Placement,
-    /// The nodes that take part, that of the launcher first.
-    pub hosts: Vec<HostAssignment>,
+    /// The nodes that take part.
+    pub hosts: JobHosts,
     /// The names of all observed nodes, for the workers.
     pub(super) names: HostNames,
     /// Selected nodes without ranks; they also get the project, unless they are drained.
@@ -88,36 +121,37 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Plans a job on the observed nodes (the master first), from which ended jobs were dropped. Changes nothing.
+    /// Plans a job on the nodes that it was allocated. Changes nothing.
     ///
     /// # Errors
-    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read, a variable that only the
-    /// launcher may set.
+    /// A node without an address, an `env_file` that cannot be read, a variable that only the launcher may set.
     pub fn new(
         target: &Target,
-        nodes: Vec<ObservedNode>,
+        allocated: AllocatedNodes,
         program: Program,
         options: JobOptions,
         id: String,
     ) -> Result<JobPlan, Error> {
-        let placement = placed(target, &nodes, options.resources)?;
+        let AllocatedNodes { nodes, placement } = allocated;
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
         let names = observation::host_names(&target.inventory, nodes.iter());
         let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
-        let endpoints: Vec<_> = hosts.iter().map(|host| (host.observed.name(), &host.endpoint)).collect();
+        let endpoints: Vec<_> = hosts.all().map(|host| (host.observed.name(), &host.endpoint)).collect();
         let interface = launcher.shared_interface(&endpoints)?;
-        hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
-        launcher.check_variables(hosts.iter().flat_map(|host| host.environment.keys()).map(String::as_str))?;
-        let shared = target.inventory.clone();
-        let inventory = concurrent(&shared, &id, &hosts)?;
-        let cluster = &inventory.cluster;
-        let with_ranks: Vec<_> = hosts.iter().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
+        std::iter::once(&mut hosts.launcher)
+            .chain(&mut hosts.others)
+            .for_each(|host| host.environment.extend(options.env.clone()));
+        launcher.check_variables(hosts.all().flat_map(|host| host.environment.keys()).map(String::as_str))?;
+        let inventory = target.inventory.clone();
+        let workers = Workers::new(&inventory.cluster, &id, &hosts)?;
+        let cluster = &workers.of_job(&inventory).cluster;
+        let with_ranks: Vec<_> = hosts.all().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let request = LaunchRequest {
             hosts: &with_ranks,
-            first: hosts[0].launch_host(),
+            first: hosts.launcher.launch_host(),
             rendezvous_port: rendezvous_port(&hosts)?,
             port: cluster.port,
             interface: &interface,
@@ -125,24 +159,18 @@ impl JobPlan {
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
         };
-        let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } = &hosts[0];
+        let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } =
+            &hosts.launcher;
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
             env: launcher.container_environment(&id, &request),
+            name: master_name(cluster, &id, &hosts.launcher),
             ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(cluster, node, facts.data)
         };
         Ok(JobPlan {
             commands: launcher.commands(&request),
-            launch: launch_file(
-                cluster,
-                launcher,
-                &request,
-                &hosts,
-                &names,
-                &options,
-                cluster.port != shared.cluster.port,
-            )?,
+            launch: launch_file(cluster, launcher, &request, &hosts, &names, &options, workers != Workers::Shared)?,
             id,
             program,
             options,
@@ -153,8 +181,8 @@ impl JobPlan {
             others,
             max_ranks,
             drained,
+            workers,
             inventory,
-            shared,
         })
     }
 
@@ -166,8 +194,9 @@ impl JobPlan {
 
     /// Applies the rules to the nodes that take part.
     pub fn preflight(&self) -> Preflight {
-        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
-        preflight::check(&self.shared, &taking_part)
+        let others = self.hosts.others.iter().map(|host| (&host.observed, true));
+        let taking_part: Vec<_> = std::iter::once((&self.hosts.launcher.observed, false)).chain(others).collect();
+        preflight::check(&self.inventory, &taking_part)
     }
 
     /// Checks everything that would make the job fail, before anything is uploaded.
@@ -175,38 +204,41 @@ impl JobPlan {
     /// # Errors
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
-        let checked = self.hosts.iter().map(|host| self.check_host(host));
+        let others = self.hosts.others.iter().map(|host| self.check_worker(&host.observed));
+        let checked = std::iter::once(self.check_launcher().map(|()| Vec::new())).chain(others);
         let found = self.preflight().failed.into_iter().map(Err);
         let planned = all(events, checked.chain(found).collect())?;
-        let planned = self.hosts.iter().zip(&planned).map(|(host, operations)| (&host.observed, operations.as_slice()));
-        apply::check_disrupted(&self.shared.cluster, planned)?;
-        check_keys(&self.shared, self.hosts.iter().map(|host| &host.observed))
-    }
-
-    /// Returns whether the job has workers of its own, because other jobs have ranks on its nodes.
-    pub(super) fn has_own_workers(&self) -> bool {
-        self.inventory.cluster.port != self.shared.cluster.port
+        let planned = self.hosts.observed().zip(planned.iter().map(Vec::as_slice));
+        apply::check_disrupted(&self.inventory.cluster, planned)?;
+        check_keys(&self.inventory, self.hosts.observed())
     }
 
     /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the job has its own.
-    fn check_host(&self, host: &HostAssignment) -> Result<Vec<Operation>, NodeError> {
-        let (inventory, cluster, observed) = (&self.shared, &self.shared.cluster, &host.observed);
-        if !host.launches {
-            let operations = apply::plan(cluster, observed, &apply::desired(inventory, observed)?)?;
-            return Ok(if self.has_own_workers() { Vec::new() } else { operations });
-        }
-        // the launcher's ranks run in hmaster, so its worker does not matter
+    fn check_worker(&self, observed: &ObservedNode) -> Result<Vec<Operation>, NodeError> {
+        let desired = apply::desired(&self.inventory, observed)?;
+        let operations = apply::plan(&self.inventory.cluster, observed, &desired)?;
+        Ok(if self.workers == Workers::Shared { operations } else { Vec::new() })
+    }
+
+    /// Checks the node of the launcher. Its ranks run in `hmaster`, so its worker does not matter.
+    fn check_launcher(&self) -> Result<(), NodeError> {
+        let (cluster, HostAssignment { observed, ranks, .. }) = (&self.inventory.cluster, &self.hosts.launcher);
         check_master_name(cluster, observed)?;
-        if host.ranks > 0 {
+        if *ranks > 0 {
             observation::check_gpus(&observed.member.node, &observed.facts)?;
         }
-        observed.image_id(cluster).map(|_| Vec::new())
+        observed.image_id(cluster).map(drop)
     }
 
     /// The job on the nodes that take part.
     pub(super) fn nodes(&self) -> JobNodes<'_> {
-        let members = self.hosts.iter().map(|host| host.observed.member.clone()).collect();
-        JobNodes { cluster: &self.inventory.cluster, id: &self.id, members }
+        let member = |host: &HostAssignment| host.observed.member.clone();
+        JobNodes {
+            cluster: &self.inventory.cluster,
+            id: &self.id,
+            launcher: member(&self.hosts.launcher),
+            others: self.hosts.others.iter().map(member).collect(),
+        }
     }
 }
 
@@ -225,32 +257,54 @@ pub fn check_keys<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a Obs
     Err(Error::check(format!("the cluster's keys are missing or differ on {lacking}"), "hvdctl keys push"))
 }
 
-/// Returns the inventory of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and
-/// separate workers and a separate port if other jobs have ranks on its nodes.
-fn concurrent(shared: &Inventory, id: &str, hosts: &[HostAssignment]) -> Result<Inventory, Error> {
-    let mut own = shared.clone();
-    let cluster = &mut own.cluster;
-    let masters = hosts[0].observed.runtime.containers.iter();
-    if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
-        cluster.master = format!("{}-{id}", cluster.master);
-    }
-    let workers = || hosts.iter().filter(|host| !host.launches).map(|host| &host.observed);
-    let others: Vec<_> = workers().flat_map(allocations).collect();
-    if !others.is_empty() {
-        cluster.worker = format!("{}-{id}", cluster.worker);
+impl Workers {
+    /// Chooses the workers of a job.
+    fn new(cluster: &Cluster, id: &str, hosts: &JobHosts) -> Result<Workers, Error> {
+        let workers = || hosts.others.iter().map(|host| &host.observed);
+        let others: Vec<_> = workers().flat_map(allocations).collect();
+        if others.is_empty() {
+            return Ok(Workers::Shared);
+        }
         // a port whose worker has just exited is still that of its job, whose supervisor retries it
         let is_free = |port: &u16| {
             workers().all(|observed| !observed.facts.ports.contains(port))
                 && others.iter().all(|other| other.port != *port)
         };
-        cluster.port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
+        let port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
             Error::check(
                 format!("no port above {} is free on all nodes of the job", cluster.port),
                 "set cluster.port to a lower number",
             )
         })?;
+        Ok(Workers::Own { name: format!("{}-{id}", cluster.worker), port })
     }
-    Ok(own)
+
+    /// Returns the port of their sshd.
+    pub(super) fn port(&self, cluster: &Cluster) -> u16 {
+        match self {
+            Workers::Shared => cluster.port,
+            Workers::Own { port, .. } => *port,
+        }
+    }
+
+    /// Returns the inventory as it is for the workers of the job.
+    pub(super) fn of_job(&self, inventory: &Inventory) -> Inventory {
+        let mut own = inventory.clone();
+        if let Workers::Own { name, port } = self {
+            own.cluster.worker.clone_from(name);
+            own.cluster.port = *port;
+        }
+        own
+    }
+}
+
+/// Returns the name of the launcher's container: one of the job's own if another job has the usual one.
+fn master_name(cluster: &Cluster, id: &str, launcher: &HostAssignment) -> String {
+    let is_used = |c: &ContainerSummary| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up();
+    match launcher.observed.runtime.containers.iter().any(is_used) {
+        true => format!("{}-{id}", cluster.master),
+        false => cluster.master.clone(),
+    }
 }
 
 /// Returns how many ranks an elastic job may have when nodes are added to the inventory. Nodes that were selected by `--on`, or are
@@ -268,7 +322,7 @@ fn assign(
     nodes: Vec<ObservedNode>,
     may_grow: bool,
     options: &JobOptions,
-) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
+) -> Result<(JobHosts, Vec<ObservedNode>), Error> {
     let alone = placement.shares.len() == 1;
     let (mut hosts, mut others, mut failed, mut env_files) =
         (Vec::new(), Vec::new(), Vec::new(), options.env_files.clone());
@@ -287,8 +341,7 @@ fn assign(
             Ok(endpoint) => {
                 let mut environment = environment(&observed.member.node, &mut env_files)?;
                 add_gpus(&mut environment, &observed, &share.gpus, &options.env);
-                let launches = placement.launcher() == share.node;
-                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, launches, environment });
+                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, environment });
             }
             Err(error) => failed.push(error),
         }
@@ -296,7 +349,10 @@ fn assign(
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
-    Ok((hosts, others))
+    let launches = |host: &HostAssignment| host.observed.name() == placement.launcher();
+    let launcher = hosts.iter().position(launches).map(|position| hosts.remove(position));
+    let launcher = launcher.ok_or_else(|| Error::Local(format!("{} was not observed", placement.launcher())))?;
+    Ok((JobHosts { launcher, others: hosts }, others))
 }
 
 /// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all. `given`: the
@@ -341,9 +397,9 @@ fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), N
 }
 
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
-fn rendezvous_port(hosts: &[HostAssignment]) -> Result<u16, Error> {
-    let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default().max(1);
-    free_ports(most, |port| hosts.iter().any(|host| host.observed.facts.ports.contains(&port))).ok_or_else(|| {
+fn rendezvous_port(hosts: &JobHosts) -> Result<u16, Error> {
+    let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
+    free_ports(most, |port| hosts.observed().any(|observed| observed.facts.ports.contains(&port))).ok_or_else(|| {
         Error::check(
             format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
             "end programs that listen on them (on the nodes: ss -ltnp)",
@@ -368,7 +424,7 @@ fn launch_file(
     cluster: &Cluster,
     launcher: &Launcher,
     request: &LaunchRequest<'_>,
-    hosts: &[HostAssignment],
+    hosts: &JobHosts,
     names: &HostNames,
     options: &JobOptions,
     own_workers: bool,
@@ -381,7 +437,7 @@ fn launch_file(
         reads: launcher.reads,
         first: request.first,
         names: names.of_node(request.first.node).unwrap_or_default(),
-        workers: hosts[1..].iter().map(HostAssignment::launch_host).collect(),
+        workers: hosts.others.iter().map(HostAssignment::launch_host).collect(),
         restarts: options.restarts,
         elastic: options.min_ranks().map(|min_ranks| Elastic { min_ranks, timeout: cluster.elastic_timeout.as_secs() }),
         own_workers,

@@ -1,12 +1,12 @@
 //! Prepares the nodes for a job: its directory, the project and the workers.
 
 use super::capacity::allocations;
-use super::plan::{HostAssignment, JobPlan};
+use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
 use crate::cluster::each_node::{all, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
-use crate::inventory::{Cluster, Inventory};
+use crate::inventory::Inventory;
 use crate::node::facts::Facts;
 use crate::node::names::HostNames;
 use crate::paths::DATA;
@@ -26,8 +26,19 @@ pub(super) type Workspaces = BTreeMap<String, Workspace>;
 /// How often the project is sent at most, while files of it change.
 const UPLOADS: usize = 5;
 
-/// A node, and its share of the job if it has one.
-type Host<'a> = (&'a ObservedNode, Option<&'a HostAssignment>);
+/// A node, and what it gets of the job.
+type Host<'a> = (&'a ObservedNode, Part<'a>);
+
+/// What a node gets of a job.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    /// Its launcher.
+    Launcher(&'a HostAssignment),
+    /// Ranks in a worker.
+    Worker(&'a HostAssignment),
+    /// Only the project.
+    Project,
+}
 
 /// The project on a node, and what was uploaded, if anything had to be.
 type Placed = (Option<Workspace>, Option<Uploaded>);
@@ -38,14 +49,19 @@ type Placed = (Option<Workspace>, Option<Uploaded>);
 /// # Errors
 /// [`Error::Nodes`] with each node that failed.
 pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspaces, Error> {
-    let hosts = plan.hosts.iter().map(|host| (&host.observed, Some(host)));
-    let nodes: Vec<Host<'_>> = hosts.chain(plan.others.iter().map(|observed| (observed, None))).collect();
+    let JobHosts { launcher, others } = &plan.hosts;
+    let workers = others.iter().map(|host| (&host.observed, Part::Worker(host)));
+    let nodes: Vec<Host<'_>> = std::iter::once((&launcher.observed, Part::Launcher(launcher)))
+        .chain(workers)
+        .chain(plan.others.iter().map(|observed| (observed, Part::Project)))
+        .collect();
+    let inventory = plan.workers.of_job(&plan.inventory);
     events.phase(Phase::Preparing);
     let uploads = Uploads { plan, events, created: Mutex::default() };
     let placed = uploads.to_all(&nodes).await?;
     let placed = nodes.into_iter().zip(placed).collect();
     let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
-        start_container(plan, host, place.as_ref(), events).await?;
+        start_container(plan, &inventory, host, place.as_ref(), events).await?;
         events.done(host.0.name(), completion(uploaded.as_ref()));
         Ok(place.map(|place| (host.0.name().to_owned(), place)))
     };
@@ -95,7 +111,7 @@ impl Uploads<'_> {
     async fn to_node(
         &self,
         project: Option<&Project>,
-        (observed, host): Host<'_>,
+        (observed, part): Host<'_>,
         first: bool,
     ) -> Result<Placed, NodeError> {
         let Uploads { plan, events, .. } = self;
@@ -126,15 +142,16 @@ impl Uploads<'_> {
         let uploading = async {
             match compared {
                 // nothing of this job is there, and another job's directory stays as it is
-                Some((_, compared)) if compared.workspace.is_separate && host.is_none() => Ok(None),
+                Some((_, compared)) if compared.workspace.is_separate && matches!(part, Part::Project) => Ok(None),
                 Some((project, compared)) => node_project.upload(project, compared, events).await.map(Some),
                 None => Ok(None),
             }
         };
         let writing = async {
-            match host.filter(|_| first) {
-                Some(host) => plan.create_directory(host).await,
-                None => Ok(()),
+            match part {
+                Part::Launcher(host) if first => plan.create_directory_of_launcher(host).await,
+                Part::Worker(host) if first => plan.create_directory(host).await,
+                _ => Ok(()),
             }
         };
         let (uploaded, written) = tokio::join!(uploading, writing);
@@ -156,25 +173,27 @@ impl Uploads<'_> {
 /// Starts the worker on a node that has ranks, or removes from that of the launcher what an earlier job left.
 async fn start_container(
     plan: &JobPlan,
-    (observed, host): Host<'_>,
+    inventory: &Inventory,
+    (observed, part): Host<'_>,
     place: Option<&Workspace>,
     events: &Events,
 ) -> Result<(), NodeError> {
-    let JobPlan { options, inventory, .. } = plan;
     let cluster = &inventory.cluster;
-    if host.is_some_and(|host| !host.launches) {
-        // after the upload, which may create the directory that the worker mounts
-        let own = plan.has_own_workers().then(|| (plan.id.as_str(), options.may_restart()));
-        ensure_worker(inventory, observed, place, own, &plan.names, events).await?;
+    match part {
+        Part::Project => Ok(()),
+        Part::Worker(_) => {
+            // after the upload, which may create the directory that the worker mounts
+            let own = (plan.workers != Workers::Shared).then(|| (plan.id.as_str(), plan.options.may_restart()));
+            ensure_worker(inventory, observed, place, own, &plan.names, events).await
+        }
+        Part::Launcher(_) => {
+            remove_ended_master(&plan.container.name, observed).await?;
+            let containers = &observed.runtime.containers;
+            let shells = orphaned_shells(&cluster.name, containers, observed.facts.clock);
+            let left = [shells, interrupted_builds(&cluster.name, containers)].concat();
+            apply::apply(inventory, observed, &left, events).await
+        }
     }
-    if host.is_some_and(|host| host.launches) {
-        remove_ended_master(cluster, observed).await?;
-        let containers = &observed.runtime.containers;
-        let shells = orphaned_shells(&cluster.name, containers, observed.facts.clock);
-        let left = [shells, interrupted_builds(&cluster.name, containers)].concat();
-        apply::apply(inventory, observed, &left, events).await?;
-    }
-    Ok(())
 }
 
 /// Returns what an upload did; a program in the image has none.
@@ -215,9 +234,8 @@ pub(super) async fn ensure_worker(
 /// # Errors
 /// [`Error::Nodes`] with each worker that does not.
 pub(super) async fn check_workspaces(plan: &JobPlan, workspaces: &Workspaces, events: &Events) -> Result<(), Error> {
-    let cluster = &plan.inventory.cluster;
-    let workers = plan.hosts.iter().filter(|host| !host.launches).collect();
-    let checked = each_node(workers, events, async |host: &HostAssignment| {
+    let cluster = &plan.workers.of_job(&plan.inventory).cluster;
+    let checked = each_node(plan.hosts.others.iter().collect(), events, async |host: &HostAssignment| {
         let Some(place) = workspaces.get(host.observed.name()) else { return Ok(()) };
         let containers = host.observed.runtime.engine.containers().await?;
         if running_worker(cluster, &containers).and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str())
@@ -232,8 +250,8 @@ pub(super) async fn check_workspaces(plan: &JobPlan, workspaces: &Workspaces, ev
     checked.all().map(drop)
 }
 
-async fn remove_ended_master(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
-    let ended = observed.runtime.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
+async fn remove_ended_master(name: &str, observed: &ObservedNode) -> Result<(), NodeError> {
+    let ended = observed.runtime.containers.iter().find(|c| c.name == name && c.is(Role::Master));
     match ended {
         Some(container) => observed.runtime.engine.remove(&container.id).await,
         None => Ok(()),
@@ -243,7 +261,7 @@ async fn remove_ended_master(cluster: &Cluster, observed: &ObservedNode) -> Resu
 /// Moves what a job wrote in a directory of its own to the project's; where that fails, the next `train` does it.
 pub(super) async fn gather_outputs(plan: &JobPlan, workspaces: &Workspaces, events: &Events) {
     let own = |host: &&HostAssignment| workspaces.get(host.observed.name()).is_some_and(|place| place.is_separate);
-    let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
+    let gathered = for_each_node(plan.hosts.all().filter(own).collect(), async |host: &HostAssignment| {
         let (cluster, transport) = (&plan.inventory.cluster, &host.observed.member.transport);
         NodeProject { cluster, transport, name: &plan.program.name, job: &plan.id }.merge(events).await
     })

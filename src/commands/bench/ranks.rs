@@ -86,7 +86,7 @@ pub async fn run(
     let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
     check_placement(&plan.placement)?;
     if network.is_none() {
-        let observed: Vec<_> = plan.hosts.iter().map(|host| &host.observed).collect();
+        let observed: Vec<_> = plan.hosts.observed().collect();
         let checking = check_modules(&observed, context.target.cluster(), modules, events);
         context.session.cancellation.run(checking).await?;
     }
