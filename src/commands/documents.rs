@@ -587,7 +587,24 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         fault: None,
         ..lost.clone()
     };
-    all.push(("jobs", jobs::listed(&[&running, &lost, &failed], 2, &[refused("node3")]).document));
+    let unreadable = Job {
+        id: "20261121-090000-77aa".into(),
+        name: String::new(),
+        operator: String::new(),
+        state: Some(State::Unreadable),
+        ranks: 0,
+        placement: Placement::default(),
+        launcher: None,
+        controller: None,
+        command: Vec::new(),
+        code: None,
+        first_failure: None,
+        root_cause: None,
+        reason: Some("its record cannot be read: it is cut off".into()),
+        ..failed.clone()
+    };
+    let listed = [&running, &lost, &failed, &unreadable];
+    all.push(("jobs", jobs::listed(&listed, 2, &[refused("node3")]).document));
     all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]).document));
     let stopped = |silent: &[&str]| jobs::stopped(id, State::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));
