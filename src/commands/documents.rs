@@ -218,7 +218,10 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
     let nodes = vec![drain("node1", None), drain("node2", Some(mark.clone()))];
     all.push(("drain", drain::outcome(results(nodes, &[full("node3"), refused("node4")])).document));
+    status_made(all, mark);
+}
 
+fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
         engine: Some("27.1.0".into()),
