@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Seconds for which reports are collected at least.
 const SHORTEST: f64 = 1.0;
-/// The same at most.
+/// Seconds for which reports are collected at most.
 const LONGEST: f64 = 60.0;
 
 /// A rank that makes no progress, and whether that was reported.
