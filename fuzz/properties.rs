@@ -250,7 +250,7 @@ pub fn quote(data: &[u8]) {
 /// twice changes nothing.
 pub fn facts(data: &[u8]) {
     let mut facts = Facts::parse(&String::from_utf8_lossy(data));
-    assert!(facts.key_files.values().all(|file| file.text.is_empty() || file.text.ends_with('\n')));
+    assert!(facts.keys.files.values().all(|file| file.text.is_empty() || file.text.ends_with('\n')));
     let mut inventory = Inventory::local("node1", "image");
     inventory.cluster.name = CLUSTER.into();
     inventory.nodes.push(Node { name: "node2".into(), host: "node2".into(), ..Node::default() });
@@ -260,13 +260,13 @@ pub fn facts(data: &[u8]) {
     let new = files::public_host_key(&seen).is_none().then(|| ("node1".to_owned(), host_key));
     let desired = Desired::new(&inventory, &[(&inventory.nodes[0], &seen)], keys, new.into_iter().collect());
     let (known, let_in) = (desired.known_hosts(&facts), desired.authorized_keys(&facts));
-    let there = facts.key_files.get(files::KNOWN_HOSTS).map(|file| &file.text[..]).unwrap_or_default();
+    let there = facts.keys.files.get(files::KNOWN_HOSTS).map(|file| &file.text[..]).unwrap_or_default();
     known.lines().filter(|line| our_key(line).is_some() && !there.contains(line)).for_each(names_are_plain);
     assert_eq!(ours(&let_in), ["ssh-ed25519 AAAAC3Nz"]);
     for (name, text) in [(files::KNOWN_HOSTS, &known), (files::AUTHORIZED_KEYS, &let_in)] {
-        let there = facts.key_files.get(name).map(|file| file.text.clone()).unwrap_or_default();
+        let there = facts.keys.files.get(name).map(|file| file.text.clone()).unwrap_or_default();
         assert_eq!(others(text), others(&there), "others' lines");
-        facts.key_files.entry(name.to_owned()).or_default().text = text.clone();
+        facts.keys.files.entry(name.to_owned()).or_default().text = text.clone();
     }
     assert_eq!((desired.known_hosts(&facts), desired.authorized_keys(&facts)), (known, let_in));
     let _ = desired.changes(&inventory.nodes[1], &facts);

@@ -219,7 +219,7 @@ impl Bounded {
     }
 }
 
-/// The same for several threads. A line comes as one write.
+/// A bounded file to which several threads write. A line comes as one write.
 struct Shared(Mutex<Bounded>);
 
 impl<'a> MakeWriter<'a> for Shared {

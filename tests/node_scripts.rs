@@ -133,7 +133,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ["idle j1 3 1795262584 waiting in read for data from /a b"],
         "another cluster's are not"
     );
-    assert_eq!(Facts::parse(&facts).idle_ranks, ["j1 3 1795262584 waiting in read for data from /a b"]);
+    assert_eq!(Facts::parse(&facts).jobs.idle, ["j1 3 1795262584 waiting in read for data from /a b"]);
     assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
@@ -146,7 +146,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     assert!(directories[1].starts_with("directory jobs ") && directories[1].ends_with(&ends), "{directories:?}");
     assert_eq!(directories.len(), 4, "{directories:?}");
     assert_eq!(lines("pushed "), ["pushed half -", "pushed set 1f0c"]);
-    assert!(Facts::parse(&facts).data.is_some());
+    assert!(Facts::parse(&facts).storage.data.is_some());
     for (tool, arguments) in [
         ("cat", "*j1/job.json"),
         ("cat", "*j1/idle.3"),

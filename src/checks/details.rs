@@ -1,6 +1,7 @@
 //! The output of `src/scripts/node/doctor.sh`, parsed.
 
-use crate::node::facts::{Disk, disk, known, parts};
+use crate::node::lines::{known, parts};
+use crate::node::storage::{Disk, disk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;

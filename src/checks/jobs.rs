@@ -3,7 +3,7 @@
 use super::Severity::Warning;
 use super::{Finding, Fix, GpuUser, NodeView};
 use crate::inventory::Inventory;
-use crate::node::facts::Rank;
+use crate::node::jobs::Rank;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::units::count;
 use crate::worker::plan::{self, Operation};
@@ -59,10 +59,10 @@ impl Jobs<'_> {
             stale(name, &container.id, format!("{name} of the ended job {job} still exists"), why)
         });
         let is_open = |job: &str| {
-            let open = view.facts.open_jobs.iter().any(|open| open == job);
+            let open = view.open.has(job);
             open && (!self.all_known || self.running.contains(job) || view.starting.iter().any(|other| other == job))
         };
-        let workers = plan::orphaned_workers(self.cluster, view.containers, &view.facts.ranks, is_open);
+        let workers = plan::orphaned_workers(self.cluster, view.containers, &view.facts.jobs.ranks, is_open);
         let of_job = ("the worker of an ended job", "the job supervisor was killed before it removed it");
         let shells = plan::orphaned_shells(self.cluster, view.containers, view.facts.clock);
         let of_shell = ("the container of a shell that was never started", "the hvdctl that created it was killed");
@@ -80,7 +80,7 @@ impl Jobs<'_> {
             return Vec::new();
         }
         // a process that nothing ends has a finding of its own
-        let unending: Vec<&Rank> = view.facts.unending().collect();
+        let unending: Vec<&Rank> = view.unending().collect();
         let mut orphaned: BTreeMap<&str, usize> = BTreeMap::new();
         for rank in self.ranks(view).filter(|rank| !unending.contains(rank)) {
             *orphaned.entry(&rank.job).or_default() += 1;
@@ -120,6 +120,6 @@ impl Jobs<'_> {
 
     /// The processes of this cluster's jobs.
     fn ranks<'b>(&self, view: &'b NodeView<'_>) -> impl Iterator<Item = &'b Rank> {
-        view.facts.ranks.iter().filter(|rank| rank.cluster.as_deref() == Some(self.cluster))
+        view.facts.jobs.ranks.iter().filter(|rank| rank.cluster.as_deref() == Some(self.cluster))
     }
 }

@@ -19,6 +19,7 @@ use crate::cluster::observation::RuntimeState;
 use crate::inventory::{Inventory, Node};
 pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;
+use crate::node::jobs::{OpenJobs, Rank};
 use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
@@ -31,6 +32,8 @@ pub struct NodeView<'a> {
     pub node: &'a Node,
     /// Its facts.
     pub facts: &'a Facts,
+    /// Its open jobs.
+    pub open: OpenJobs,
     /// Its place in the cluster, or why that is not known.
     pub place: Result<Endpoint, String>,
     /// The version of its engine, if that answered.
@@ -65,6 +68,7 @@ impl<'a> NodeView<'a> {
         NodeView {
             node,
             facts,
+            open: OpenJobs::recorded(&facts.jobs),
             place: network::place(inventory, node, facts),
             engine: runtime.map(|runtime| runtime.engine.version.as_str()),
             containers: runtime.map_or(&[], |runtime| &runtime.containers),
@@ -80,6 +84,12 @@ impl<'a> NodeView<'a> {
 
     fn name(&self) -> &str {
         &self.node.name
+    }
+
+    /// Returns the killed processes of ended jobs that wait in the kernel. One of a job that has not ended may have been killed just
+    /// now.
+    fn unending(&self) -> impl Iterator<Item = &Rank> {
+        self.facts.jobs.ranks.iter().filter(|rank| rank.killed && !self.open.has(&rank.job))
     }
 
     fn place(&self) -> Option<&Endpoint> {

@@ -5,9 +5,9 @@ use super::{Details, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
-use crate::node::facts::Disk;
 use crate::node::gpus::{self, GpuRequest, NvidiaSmi};
 use crate::node::network;
+use crate::node::storage::Disk;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::human;
 use crate::worker::image::is_wanted;
@@ -129,7 +129,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         return found;
     }
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address)
-        .with_data(cluster, view.node, view.facts.data);
+        .with_data(cluster, view.node, view.facts.storage.data);
     let Ok(operations) = plan::worker(&desired, &image.id, view.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),

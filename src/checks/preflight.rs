@@ -7,7 +7,9 @@ use super::{Finding, NodeView, fold};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::inventory::Inventory;
-use crate::node::facts::{Listener, Rank, Span};
+use crate::node::facts::Span;
+use crate::node::interfaces::Listener;
+use crate::node::jobs::Rank;
 use crate::node::names::is_localhost;
 use crate::node::network::{Endpoint, is_virtual};
 use crate::runtime::Image;
@@ -42,6 +44,7 @@ pub struct Preflight {
 pub fn check<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)]) -> Preflight {
     let view = |(node, worker): &(&'a ObservedNode, bool)| NodeView {
         worker: *worker,
+        open: node.open.clone(),
         ..NodeView::new(inventory, &node.member, &node.facts, Some(&node.runtime))
     };
     let views: Vec<NodeView<'_>> = nodes.iter().map(view).collect();
@@ -81,7 +84,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
 /// Another program on the port of the worker.
 fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let port = inventory.cluster.port;
-    let mut listeners = view.facts.listeners.iter().filter(|_| view.worker);
+    let mut listeners = view.facts.network.listeners.iter().filter(|_| view.worker);
     let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
     Some(view.error("port", format!("port {port} is in use by {taken}")).explain(
         "the worker's sshd needs this port; without it no other node can log in",
@@ -111,7 +114,7 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
 
 /// Finds killed processes that wait in the kernel and may keep memory or GPUs that the next job needs.
 fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
-    let ours = view.facts.unending().filter(|rank| rank.cluster.as_ref() == Some(&inventory.cluster.name));
+    let ours = view.unending().filter(|rank| rank.cluster.as_ref() == Some(&inventory.cluster.name));
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
     let left: Vec<String> = ours.map(process).collect();
     (!left.is_empty()).then(|| {
@@ -125,12 +128,12 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 /// Directories that must be each node's own, but are other nodes' too.
 fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
     let why = "every node keeps files of its own there, under the same names, and would delete or replace those of the others";
-    let unknown = view.facts.shared_unknown.iter().map(|cause| {
+    let unknown = view.facts.storage.shared_unknown.iter().map(|cause| {
         let message = format!("cannot find out whether the cluster's directories are local to the node: {cause}");
         view.error("shared", message).explain(why, "fix that, or set other directories in the inventory")
     });
     // jobs only read data, and `data push` refuses to write them twice
-    let found = view.facts.shared.iter().filter(|shared| shared.what != "data").map(|shared| {
+    let found = view.facts.storage.shared.iter().filter(|shared| shared.what != "data").map(|shared| {
         let mut nodes = shared.with.clone();
         nodes.push(view.name().to_owned());
         nodes.sort_unstable();
@@ -144,9 +147,9 @@ fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
 
 /// Pushed data that are missing, incomplete or others on some nodes.
 fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
-    let names: BTreeSet<&String> = views.iter().flat_map(|view| view.facts.pushed.keys()).collect();
+    let names: BTreeSet<&String> = views.iter().flat_map(|view| view.facts.storage.pushed.keys()).collect();
     let different = names.into_iter().filter_map(|name| {
-        let state = |view: &NodeView<'_>| match view.facts.pushed.get(name).map(String::as_str) {
+        let state = |view: &NodeView<'_>| match view.facts.storage.pushed.get(name).map(String::as_str) {
             None => "missing".to_owned(),
             Some("-") => "incomplete".to_owned(),
             Some(hash) => hash.chars().take(12).collect(),
@@ -170,7 +173,7 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
 
 /// Room for projects, and for the records and the output of jobs.
 fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
-    view.facts.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
+    view.facts.storage.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
         let (full, why, hint) = if disk.what == "jobs" {
             let hint = "hvdctl jobs prune, or free space on the node";
             (JOBS_FULL, "rank output that does not fit is lost", hint)
@@ -259,7 +262,7 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface, .. } = view.place().filter(|place| is_virtual(&place.interface))?;
     let message =
         format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
-    let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
+    let others = view.facts.network.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
     Some(view.error("interface", message).explain(
@@ -272,7 +275,7 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
 /// Gloo takes the address of the host name, which is always the one in the cluster.
 fn second_address(view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface, is_ambiguous, .. } = view.place()?;
-    let first = view.facts.address_on(interface).filter(|first| first != address && address.is_ipv4())?;
+    let first = view.facts.network.address_on(interface).filter(|first| first != address && address.is_ipv4())?;
     let takers = if *is_ambiguous { "Open MPI and NCCL take" } else { "Open MPI takes" };
     let message = format!("its address in the cluster, {address}, is not the first of {interface}: {takers} {first}");
     Some(view.warning("address", message).explain(

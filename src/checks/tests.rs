@@ -5,6 +5,7 @@ use super::*;
 use crate::inventory::{Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
+use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
 use crate::text::nodeset;
@@ -101,8 +102,9 @@ impl Clinic {
                 engine: Some(engine),
                 containers,
                 image: image.as_ref(),
-                starting: crate::record::starting(facts),
-                unreadable: crate::record::unreadable(facts),
+                open: OpenJobs::recorded(&facts.jobs),
+                starting: crate::record::starting(&facts.jobs.recorded, facts.clock),
+                unreadable: crate::record::unreadable(&facts.jobs.recorded),
                 worker: *worker,
                 details: Some(details.clone()),
                 inside: inside.clone(),
@@ -157,13 +159,13 @@ fn a_cluster_in_health() {
 fn the_port() {
     let listener = |line: &str| {
         let facts = Facts::parse(&format!("listener {line}\n"));
-        Clinic::with(2, |c| c.nodes[1].facts.listeners = facts.listeners)
+        Clinic::with(2, |c| c.nodes[1].facts.network.listeners = facts.network.listeners)
     };
     listener("*:12345 4711 ana - python3")
         .finds(&["error port gpu02: port 12345 is in use by python3 (process 4711 of ana)"]);
     listener("10.0.0.2:12345 - - - -").finds(&[]);
     let hidden = |c: &mut Clinic| {
-        c.nodes[1].facts.listeners = Facts::parse("listener 0.0.0.0:12345 - - - -\n").listeners;
+        c.nodes[1].facts.network.listeners = Facts::parse("listener 0.0.0.0:12345 - - - -\n").network.listeners;
         c.nodes[1].containers[0].state = ContainerState::Exited;
     };
     assert!(Clinic::with(2, hidden).found()[0].contains("is in use by another program"));
@@ -171,7 +173,7 @@ fn the_port() {
     listener("127.0.0.1:12345 4711 ana - python3").finds(&[]);
     listener("[::]:12345 4711 ana - python3").finds(&[]);
     let other = |c: &mut Clinic| {
-        c.nodes[1].facts.listeners = Facts::parse("listener *:12345 9 root x1 sshd\n").listeners;
+        c.nodes[1].facts.network.listeners = Facts::parse("listener *:12345 9 root x1 sshd\n").network.listeners;
         c.nodes[1].containers.push(container(
             "their-worker",
             "x1",
@@ -221,7 +223,8 @@ fn host_names_and_addresses() {
             "ssh {ssh}\naddr docker0 172.17.0.1/16\naddr eth0 10.0.0.2/24\naddr eth1 10.0.0.1/24\n"
         ));
         let found = Clinic::with(2, |c| {
-            (c.nodes[1].facts.ssh_address, c.nodes[1].facts.addresses) = (facts.ssh_address, facts.addresses);
+            (c.nodes[1].facts.network.ssh_address, c.nodes[1].facts.network.addresses) =
+                (facts.network.ssh_address, facts.network.addresses);
         });
         preflight::rules(&found.inventory, &found.views())
             .iter()
@@ -235,7 +238,7 @@ fn host_names_and_addresses() {
     assert!(docker[0].contains("(the node has: eth0 10.0.0.2, eth1 10.0.0.1)"), "{docker:?}");
     assert!(place("10.0.0.1")[0].starts_with("address they have the same address in the cluster, 10.0.0.1"));
     assert_eq!(place("10.0.0.2"), Vec::<String>::new());
-    let found = Clinic::with(2, |c| c.nodes[1].facts.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
+    let found = Clinic::with(2, |c| c.nodes[1].facts.network.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
     assert!(
         found[0].starts_with("error network gpu02: its address in the cluster is unknown: no interface"),
         "{found:?}"
@@ -344,7 +347,7 @@ fn gpus() {
     let auto = |n: &mut Sick| {
         none(n);
         (n.node.gpus, n.containers) = (Gpus::Auto, Vec::new());
-        n.facts.listeners.clear();
+        n.facts.network.listeners.clear();
     };
     assert_eq!(found(&auto), ["note worker gpu02: its worker is not running"]);
     assert_eq!(
@@ -404,7 +407,7 @@ fn gpus() {
 fn containers() {
     let found = |make: &dyn Fn(&mut Sick)| {
         let sick = |c: &mut Clinic| {
-            c.nodes[1].facts.listeners.clear();
+            c.nodes[1].facts.network.listeners.clear();
             make(&mut c.nodes[1]);
         };
         Clinic::with(2, sick).found()
@@ -438,7 +441,7 @@ fn what_ended_jobs_left_behind() {
     let facts = Facts::parse(
         "rank run-1 7 - local -\nrank run-1 8 w2 local -\nrank run-1 x - local -\nrank run-2 9 - theirs -\n",
     );
-    let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
+    let ranks = |c: &mut Clinic| c.nodes[1].facts.jobs.ranks = facts.jobs.ranks.clone();
     let stale = Clinic::with(2, ranks);
     stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not running"]);
     assert_eq!(stale.all()[0].fixes, [("gpu02".to_owned(), Fix::EndJob("run-1".into()))]);
@@ -446,20 +449,19 @@ fn what_ended_jobs_left_behind() {
     under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     under_way.finds(&[]);
     // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
-    let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
-    let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
+    let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").jobs.ranks;
+    let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.jobs.ranks = killed.clone());
     stuck.finds(&["warning killed gpu02: still there after SIGKILL: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
-    stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
     let record = include_str!("../../tests/compat/job.json").replace("20261125-203344-5ae9", "run-1");
-    stuck.nodes[1].facts.open_records = [("run-1".to_owned(), record)].into();
+    stuck.nodes[1].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record }];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not running"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&[]);
     // of a job whose record cannot be read it is not known whether it has ended
     let mut unreadable = Clinic::with(2, ranks);
-    unreadable.nodes[1].facts.open_jobs = vec!["run-1".into()];
-    unreadable.nodes[1].facts.open_records = [("run-1".to_owned(), "{\"format\": 9}".to_owned())].into();
+    unreadable.nodes[1].facts.jobs.recorded =
+        vec![RecordedJob { id: "run-1".into(), record: "{\"format\": 9}".into() }];
     unreadable.finds(&[
         "warning jobs gpu02: the record of job run-1 cannot be read: written by a newer hvdctl (format 9); this one reads up to 1",
     ]);
@@ -503,25 +505,27 @@ fn what_ended_jobs_left_behind() {
 
 #[test]
 fn a_directory_that_nodes_share_is_named_with_its_nodes() {
-    let shared = |with: &str| crate::node::facts::SharedDirectory {
+    let shared = |with: &str| crate::node::storage::SharedDirectory {
         what: "projects".into(),
         path: "/nfs/projects".into(),
         with: vec![with.into()],
     };
     let found = Clinic::with(2, |c| {
-        (c.nodes[0].facts.shared, c.nodes[1].facts.shared) = (vec![shared("gpu02")], vec![shared("gpu01")]);
+        (c.nodes[0].facts.storage.shared, c.nodes[1].facts.storage.shared) =
+            (vec![shared("gpu02")], vec![shared("gpu01")]);
     });
     let message = "cluster.projects_dir must be local to each node, but /nfs/projects is one directory on gpu[01-02]";
     assert_eq!(found.found(), [format!("error shared gpu[01-02]: {message}")]);
-    let unknown = Clinic::with(2, |c| c.nodes[1].facts.shared_unknown = Some("sh: Permission denied".into()));
+    let unknown = Clinic::with(2, |c| c.nodes[1].facts.storage.shared_unknown = Some("sh: Permission denied".into()));
     let message = "cannot find out whether the cluster's directories are local to the node: sh: Permission denied";
     assert_eq!(unknown.found(), [format!("error shared gpu02: {message}")]);
 }
 
 #[test]
 fn data_that_are_not_the_same_on_all_nodes_are_named() {
-    let pushed =
-        |c: &mut Clinic, node: usize, hash: &str| drop(c.nodes[node].facts.pushed.insert("set".into(), hash.into()));
+    let pushed = |c: &mut Clinic, node: usize, hash: &str| {
+        drop(c.nodes[node].facts.storage.pushed.insert("set".into(), hash.into()))
+    };
     let same = Clinic::with(3, |c| (0..3).for_each(|node| pushed(c, node, "1f0c2a7d33e99")));
     assert_eq!(same.found(), [""; 0]);
     let different = Clinic::with(3, |c| {
@@ -533,8 +537,12 @@ fn data_that_are_not_the_same_on_all_nodes_are_named() {
     let alone = Clinic::with(1, |c| pushed(c, 0, "-"));
     assert_eq!(alone.found(), ["warning data gpu01: the data set are incomplete"]);
     let shared =
-        crate::node::facts::SharedDirectory { what: "data".into(), path: "/d".into(), with: vec!["gpu02".into()] };
-    assert_eq!(Clinic::with(2, |c| c.nodes[0].facts.shared = vec![shared]).found(), [""; 0], "jobs only read there");
+        crate::node::storage::SharedDirectory { what: "data".into(), path: "/d".into(), with: vec!["gpu02".into()] };
+    assert_eq!(
+        Clinic::with(2, |c| c.nodes[0].facts.storage.shared = vec![shared]).found(),
+        [""; 0],
+        "jobs only read there"
+    );
 }
 
 #[test]
@@ -558,8 +566,8 @@ fn memory_and_disks() {
     let found = |said: &str| {
         let details = Details::parse(said);
         Clinic::with(2, |c| {
-            let (others, images) = Facts::parse(said).disks.into_iter().partition(|disk| disk.what != "images");
-            (c.nodes[1].facts.disks, c.nodes[1].details.disks) = (others, images);
+            let (others, images) = Facts::parse(said).storage.disks.into_iter().partition(|disk| disk.what != "images");
+            (c.nodes[1].facts.storage.disks, c.nodes[1].details.disks) = (others, images);
             c.nodes[1].details.infiniband = details.infiniband;
             c.nodes[1].details.memlock = details.memlock;
             c.nodes[1].details.max_sessions = details.max_sessions;
@@ -578,8 +586,8 @@ fn memory_and_disks() {
         ]
     );
     assert_eq!(found("disk jobs 524288 /opt\ndisk projects 524288 /data\n"), Vec::<String>::new());
-    let full = Facts::parse("disk jobs 1023 /opt\ndisk projects 1023 /data\n").disks;
-    let full = Clinic::with(2, |c| c.nodes[1].facts.disks = full).all();
+    let full = Facts::parse("disk jobs 1023 /opt\ndisk projects 1023 /data\n").storage.disks;
+    let full = Clinic::with(2, |c| c.nodes[1].facts.storage.disks = full).all();
     let explained: Vec<_> = full.iter().map(|f| (&f.why[..], &f.hint[..])).collect();
     assert_eq!(
         explained,
@@ -609,8 +617,9 @@ fn an_address_that_is_not_the_first_of_its_interface() {
             "ssh 10.0.0.2\naddr eth0 192.168.0.2/24 eth0\naddr eth0 10.0.0.2/24 {label}\naddr eth1 10.8.0.2/24 eth1\n"
         ));
         Clinic::with(2, |c| {
-            let node = &mut c.nodes[1].facts;
-            (node.addresses, node.labels, node.networks) = (facts.addresses, facts.labels, facts.networks);
+            let node = &mut c.nodes[1].facts.network;
+            (node.addresses, node.labels, node.networks) =
+                (facts.network.addresses, facts.network.labels, facts.network.networks);
         })
         .found()
     };

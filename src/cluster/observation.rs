@@ -7,6 +7,7 @@ use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
 use crate::node::gpus;
+use crate::node::jobs::OpenJobs;
 use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
@@ -42,9 +43,17 @@ pub struct ObservedNode {
     pub facts: Facts,
     /// Its engine.
     pub runtime: RuntimeState,
+    /// Its jobs that have not ended: all that are recorded, until a command has asked the nodes of their launchers.
+    pub open: OpenJobs,
 }
 
 impl ObservedNode {
+    /// Returns a node with what was observed of it.
+    pub fn new(member: Member, facts: Facts, runtime: RuntimeState) -> ObservedNode {
+        let open = OpenJobs::recorded(&facts.jobs);
+        ObservedNode { member, facts, runtime, open }
+    }
+
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.member.node.name
@@ -159,5 +168,5 @@ pub async fn observe_parts(
 /// When its system or its engine cannot be observed.
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<ObservedNode, NodeError> {
     let (facts, runtime) = observe_parts(cluster, &member, events).await;
-    Ok(ObservedNode { facts: facts?, runtime: runtime?, member })
+    Ok(ObservedNode::new(member, facts?, runtime?))
 }

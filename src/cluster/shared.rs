@@ -3,7 +3,8 @@
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::error::NodeError;
-use crate::node::facts::{Facts, NodeDirectory, SharedDirectory};
+use crate::node::facts::Facts;
+use crate::node::storage::{NodeDirectory, SharedDirectory};
 use crate::transport::node::Script;
 use std::hash::{BuildHasher, RandomState};
 
@@ -61,8 +62,8 @@ pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
     }
     for (i, result) in found {
         match result {
-            Ok(shared) => nodes[i].1.shared.extend(shared),
-            Err(error) => nodes[i].1.shared_unknown = Some(error.message),
+            Ok(shared) => nodes[i].1.storage.shared.extend(shared),
+            Err(error) => nodes[i].1.storage.shared_unknown = Some(error.message),
         }
     }
 }
@@ -71,8 +72,15 @@ pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
 fn suspects(facts: &Facts, all: &[&Facts]) -> Vec<NodeDirectory> {
     let is_local = |directory: &NodeDirectory| LOCAL.contains(&directory.file_system.as_str());
     let may_be_one = |a: &NodeDirectory, b: &NodeDirectory| a.what == b.what && !is_local(a) && !is_local(b);
-    let others = || all.iter().filter(|other| !std::ptr::eq(**other, facts)).flat_map(|other| &other.directories);
-    facts.directories.iter().filter(|directory| others().any(|other| may_be_one(directory, other))).cloned().collect()
+    let others =
+        || all.iter().filter(|other| !std::ptr::eq(**other, facts)).flat_map(|other| &other.storage.directories);
+    facts
+        .storage
+        .directories
+        .iter()
+        .filter(|directory| others().any(|other| may_be_one(directory, other)))
+        .cloned()
+        .collect()
 }
 
 /// Reads `WHAT NUMBER` lines; `name` returns that of the node with a number.

@@ -30,13 +30,13 @@ impl Target {
         Ok(Target { inventory, selected })
     }
 
-    /// The same inventory with these nodes selected.
+    /// The inventory with these nodes selected.
     #[must_use]
     pub fn only(&self, selected: impl IntoIterator<Item = String>) -> Target {
         Target { inventory: self.inventory.clone(), selected: selected.into_iter().collect() }
     }
 
-    /// The same with the master, where a job on several nodes may need it as its launcher: only there is the private key.
+    /// This target with the master, where a job on several nodes may need it as its launcher: only there is the private key.
     #[must_use]
     pub fn with_launcher(&self) -> Target {
         let mut with = self.clone();

@@ -193,7 +193,7 @@ async fn measure_ranks(
 
 /// The warning about a node where jobs of other clusters run.
 fn other_jobs(observed: &ObservedNode) -> Option<String> {
-    let rank = observed.facts.ranks.iter().find(|rank| !rank.killed)?;
+    let rank = observed.facts.jobs.ranks.iter().find(|rank| !rank.killed)?;
     Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
 }
 

@@ -14,7 +14,7 @@ use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
 use crate::render::table::table;
-use crate::start::capacity::{AllocatedNodes, check_unallocated, drop_ended_jobs};
+use crate::start::capacity::{AllocatedNodes, check_unallocated, open_on_each};
 use crate::start::request::ResourceRequest;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
@@ -151,7 +151,8 @@ impl Context {
             let observe = async |member| observe(target.cluster(), member, events).await;
             // a failure ends the command, before the nodes of the launchers are asked
             let mut nodes = each_node(members, events, observe).await.all()?;
-            drop_ended_jobs(target, &self.fleet, &mut nodes, events).await?;
+            let open = open_on_each(target, &self.fleet, &nodes, events).await?;
+            nodes.iter_mut().zip(open).for_each(|(node, open)| node.open = open);
             // it writes to the nodes
             if locks {
                 find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
@@ -169,7 +170,8 @@ impl Context {
         let Context { target, fleet, events, session, .. } = self;
         let observing = async {
             let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
-            drop_ended_jobs(target, fleet, &mut observed.ok, events).await?;
+            let open = open_on_each(target, fleet, &observed.ok, events).await?;
+            observed.ok.iter_mut().zip(open).for_each(|(node, open)| node.open = open);
             find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
             Ok(observed)
         };

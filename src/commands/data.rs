@@ -51,7 +51,7 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     let is_replaced = |state: &DataState| state.is_present && !state.is_same;
     let replaced = compared.ok.iter().filter(|(_, state)| is_replaced(state)).map(|(observed, _)| observed.clone());
     check_unused(&replaced.collect::<Vec<_>>(), name, "push them under another name with --as NAME, or wait")?;
-    if compared.ok.iter().any(|(observed, _)| observed.facts.data.is_none()) {
+    if compared.ok.iter().any(|(observed, _)| observed.facts.storage.data.is_none()) {
         events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {DATA}"));
     }
     let push = async |(observed, state): (ObservedNode, DataState)| {
@@ -110,11 +110,11 @@ async fn read(root: PathBuf, replaces: bool) -> Result<Data, Error> {
 /// Checks that no two nodes would write to the same directory.
 fn check_separate(nodes: &[ObservedNode]) -> Result<(), Error> {
     for node in nodes {
-        if let Some(cause) = &node.facts.shared_unknown {
+        if let Some(cause) = &node.facts.storage.shared_unknown {
             let message = format!("{}: cannot find out which directories nodes share: {cause}", node.name());
             return Err(Error::check(message, "see hvdctl doctor"));
         }
-        if let Some(shared) = node.facts.shared.iter().find(|shared| shared.what == "data") {
+        if let Some(shared) = node.facts.storage.shared.iter().find(|shared| shared.what == "data") {
             let names: BTreeSet<&str> = shared.with.iter().map(String::as_str).chain([node.name()]).collect();
             let names: Vec<&str> = names.into_iter().collect();
             let message = format!("{} is one directory on {}", shared.path, nodeset::fold(&names));
@@ -230,7 +230,7 @@ pub async fn remove(options: &DataRm, context: &Context) -> Result<Outcome, Erro
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = context.observe_each(context.lock_each(nodes).await?).await?;
     check_separate(&nodes.ok)?;
-    let having = nodes.ok.iter().filter(|observed| observed.facts.pushed.contains_key(name)).cloned();
+    let having = nodes.ok.iter().filter(|observed| observed.facts.storage.pushed.contains_key(name)).cloned();
     check_unused(&having.collect::<Vec<_>>(), name, "wait")?;
     let remove = async |observed: ObservedNode| {
         let (node, member) = (observed.name(), observed.member.clone());

@@ -48,7 +48,8 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     let listed = session.cancellation.run(listing).await?;
     let remove = async |node: Snapshot| {
         let removed = remove(context, &node).await?;
-        let kept_data = node.facts.as_ref().map_or_else(Vec::new, |facts| facts.pushed.keys().cloned().collect());
+        let kept_data =
+            node.facts.as_ref().map_or_else(Vec::new, |facts| facts.storage.pushed.keys().cloned().collect());
         let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge, kept_data };
         Ok(NodeEntry::new(&node.member.node.name, true, details))
     };

@@ -45,9 +45,9 @@ async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry
 
 /// The jobs with processes on a node: those that leave it, and those that stay until their end. One whose record cannot be read stays.
 fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
-    let is_running = |job: &str| facts.ranks.iter().any(|rank| rank.job == job && !rank.killed);
+    let is_running = |job: &str| facts.jobs.ranks.iter().any(|rank| rank.job == job && !rank.killed);
     let leaves = |record: &Record| record.min_ranks.is_some() && record.placement.launcher() != node;
-    let running = open_jobs(facts).filter(|(job, _)| is_running(job));
+    let running = open_jobs(&facts.jobs.recorded).filter(|(job, _)| is_running(job));
     let (leaving, staying): (Vec<_>, Vec<_>) = running.partition(|(_, record)| record.as_ref().is_ok_and(leaves));
     let ids = |jobs: Vec<(&str, _)>| jobs.into_iter().map(|(job, _)| job.to_owned()).collect();
     (ids(leaving), ids(staying))

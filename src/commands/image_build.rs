@@ -209,7 +209,7 @@ async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context)
     provided
 }
 
-/// The same for nodes that are locked.
+/// Provides the image of a project on nodes that are locked.
 async fn provide(
     name: &str,
     recipe: &Recipe,

@@ -265,7 +265,7 @@ fn machine(probe: &Probe) -> FoundMachine {
     FoundMachine {
         hostname: probe.facts.hostname.clone(),
         address: address(probe),
-        addresses: probe.facts.addresses.iter().map(|(_, address)| address.to_string()).collect(),
+        addresses: probe.facts.network.addresses.iter().map(|(_, address)| address.to_string()).collect(),
         cores: probe.facts.cores,
         gpus: probe.facts.gpus.clone(),
         root: probe.root.clone().and_then(Result::ok),

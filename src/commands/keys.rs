@@ -146,7 +146,7 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
         let (facts, runtime) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // without an engine the keys can still be checked, but not the logins
         let (facts, runtime) = (facts?, runtime.ok());
-        Ok(((member.node.clone(), facts.clone()), runtime.map(|runtime| ObservedNode { member, facts, runtime })))
+        Ok(((member.node.clone(), facts.clone()), runtime.map(|runtime| ObservedNode::new(member, facts, runtime))))
     };
     let NodeResults { ok, failed } = context.connect().await?.then(events, read).await;
     let (observed, workers): (Vec<(Node, Facts)>, Vec<Option<ObservedNode>>) = ok.into_iter().unzip();

@@ -57,7 +57,7 @@ fn entry(
     status.engine = Some(runtime.engine.version.clone());
     status.jobs = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
     status.image = runtime.image.as_ref().map(|image| image.id.clone());
-    let observed = ObservedNode { member, facts, runtime };
+    let observed = ObservedNode::new(member, facts, runtime);
     let planned = match status.nvidia_smi {
         // what the worker should have is not known, and `up` does not change it
         Some(_) => Ok(Vec::new()),
@@ -71,8 +71,8 @@ fn entry(
 
 /// Returns the node's ranks that make no progress. A rank supervisor that was killed left its file, but has no processes.
 fn idle_ranks(node: &str, facts: &Facts) -> Vec<IdleRank> {
-    let parsed = facts.idle_ranks.iter().filter_map(|text| text.split_once(' '));
-    let is_running = |job: &str| facts.ranks.iter().any(|rank| rank.job == job && !rank.killed);
+    let parsed = facts.jobs.idle.iter().filter_map(|text| text.split_once(' '));
+    let is_running = |job: &str| facts.jobs.ranks.iter().any(|rank| rank.job == job && !rank.killed);
     let mut idle: Vec<IdleRank> =
         parsed.filter(|(job, _)| is_running(job)).filter_map(|(_, text)| IdleRank::parse(node, text)).collect();
     idle.sort_by_key(|idle| idle.rank);

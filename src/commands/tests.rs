@@ -102,12 +102,12 @@ async fn hvdctl(nodes: &Nodes, line: &str) -> Done {
     hvdctl_with(nodes, line, signals).await
 }
 
-/// The same with the signals that it gets.
+/// Runs hvdctl with the signals that it gets.
 async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) -> Done {
     hvdctl_on(nodes, inventory(nodes), line, signals).await
 }
 
-/// The same with another inventory.
+/// Runs hvdctl with another inventory.
 async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: UnboundedReceiver<u8>) -> Done {
     let words: Vec<&str> = line.split(' ').collect();
     let argv = std::iter::once("hvdctl").chain(words.clone()).map(Into::into);

@@ -173,7 +173,7 @@ fn entry(plan: &WorkerPlan) -> NodeEntry<UpNode> {
 
 /// Returns whether a worker could not start its sshd, or would accept no login.
 fn lacks_keys(facts: &Facts) -> bool {
-    [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
+    [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.keys.files.contains_key(*name))
 }
 
 pub(super) fn outcome(dry_run: bool, nodes: NodeResults<NodeEntry<UpNode>>, offline: &[NodeError]) -> Outcome {

@@ -76,7 +76,7 @@ impl NodeState {
 
     fn observed(&self) -> Option<ObservedNode> {
         let runtime = self.runtime.clone()?;
-        Some(ObservedNode { member: self.member.clone(), facts: self.facts.clone(), runtime })
+        Some(ObservedNode::new(self.member.clone(), self.facts.clone(), runtime))
     }
 
     /// The id of the cluster's worker and its runtime, where it runs.
@@ -129,8 +129,8 @@ pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<
             details: known(details, &mut findings),
             inside: known(inside, &mut findings).unwrap_or_default(),
             answer: known(answer, &mut findings).flatten(),
-            starting: starting(&node.facts),
-            unreadable: unreadable(&node.facts),
+            starting: starting(&node.facts.jobs.recorded, node.facts.clock),
+            unreadable: unreadable(&node.facts.jobs.recorded),
             ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
         });
     }
@@ -170,7 +170,7 @@ async fn details(
     let place = |other: &NodeState| network::place(inventory, &other.member.node, &other.facts).ok();
     let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
     let sshd = node.worker(inventory).and_then(|(_, worker)| {
-        node.facts.listeners.iter().find(|listener| listener.container.as_deref() == Some(worker))?.pid
+        node.facts.network.listeners.iter().find(|listener| listener.container.as_deref() == Some(worker))?.pid
     });
     let script = Script::new(DOCTOR)
         .with("worker_pid", &sshd.map(|pid| pid.to_string()).unwrap_or_default())

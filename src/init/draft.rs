@@ -51,7 +51,7 @@ impl Probe {
     /// The addresses by which other nodes may reach it: those that launchers can be given, and on no interface for containers or
     /// virtual machines.
     fn candidates(&self) -> Vec<(&str, IpAddr)> {
-        let addresses = self.facts.addresses.iter().filter(|(name, _)| !is_virtual(name));
+        let addresses = self.facts.network.addresses.iter().filter(|(name, _)| !is_virtual(name));
         let usable = |address: &IpAddr| {
             let is_local = address.is_loopback() || matches!(address, IpAddr::V4(v4) if v4.is_link_local());
             check_address(*address).is_ok() && !is_local
@@ -62,7 +62,7 @@ impl Probe {
     /// Its address on the cluster's network as far as it can be known: the one by which ssh reached it, or the only one.
     pub fn address(&self) -> Option<(&str, IpAddr)> {
         let candidates = self.candidates();
-        let by_ssh = candidates.iter().find(|(_, address)| Some(*address) == self.facts.ssh_address);
+        let by_ssh = candidates.iter().find(|(_, address)| Some(*address) == self.facts.network.ssh_address);
         by_ssh.or(candidates.first().filter(|_| candidates.len() == 1)).copied()
     }
 
@@ -108,7 +108,7 @@ impl Probe {
     /// Whether both are the same machine, under two names.
     fn is(&self, other: &Probe) -> bool {
         let own = |probe: &Probe| -> HashSet<IpAddr> {
-            probe.facts.addresses.iter().map(|(_, a)| *a).filter(|a| !a.is_loopback()).collect()
+            probe.facts.network.addresses.iter().map(|(_, a)| *a).filter(|a| !a.is_loopback()).collect()
         };
         !own(self).is_empty() && own(self) == own(other) && self.facts.hostname == other.facts.hostname
     }
@@ -292,7 +292,7 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
             let others: Vec<_> = candidates.iter().filter(|other| **other != (name, address)).copied().collect();
             let others = if others.is_empty() { String::new() } else { format!("; there is also {}", list(&others)) };
             // a single address that ssh reached needs no field, and no two nodes may have the same
-            let is_clear = candidates.len() == 1 && probe.facts.ssh_address == Some(address);
+            let is_clear = candidates.len() == 1 && probe.facts.network.ssh_address == Some(address);
             let write = if !is_clear && addresses.insert(address) { Text::field } else { Text::comment };
             write(text, "address", &quoted(&address.to_string()), &format!("on {name}{others}"));
         }

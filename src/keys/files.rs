@@ -88,7 +88,7 @@ impl fmt::Display for Changes {
 
 /// The text of a file in a node's key directory; empty where there is none.
 pub(super) fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
-    facts.key_files.get(name).map(|file| file.text.as_str()).unwrap_or_default()
+    facts.keys.files.get(name).map(|file| file.text.as_str()).unwrap_or_default()
 }
 
 /// Returns the permission bits of a file in the key directory.

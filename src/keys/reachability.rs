@@ -107,7 +107,7 @@ impl Matrix {
         nodeset::alike(by_source.into_iter().map(|(from, to)| (to, from.clone())))
     }
 
-    /// The same as sentences, the absent nodes first.
+    /// Returns the faults as sentences, the absent nodes first.
     pub fn faults(&self) -> Vec<String> {
         let absent = self.absent.iter().map(|absent| format!("{}: {}", absent.node, absent.why));
         let sentence = |FailedLogins { from, to, reason, pairs }: FailedLogins| {

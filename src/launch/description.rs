@@ -51,14 +51,14 @@ pub enum Argument {
     },
     /// The number of this rank.
     Rank {},
-    /// The same among the ranks of its node.
+    /// The number of this rank among those of its node.
     LocalRank {},
     /// `TF_CONFIG` of this rank (<https://www.tensorflow.org/guide/distributed_training#TF_CONFIG>).
     TfConfig {
         /// The port of the first rank of each node; the next rank has the next port.
         port: u16,
     },
-    /// The same on any nodes.
+    /// A text that does not depend on the nodes.
     #[serde(untagged)]
     Text(String),
 }

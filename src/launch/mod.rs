@@ -70,15 +70,15 @@ pub struct Launcher {
     pub one_interface: Option<&'static str>,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
-    /// The same for its number on its node.
+    /// The variables by which it learns its number on its node.
     pub local_rank: &'static [&'static str],
-    /// The same for the number of ranks.
+    /// The variables by which it learns the number of ranks.
     pub size: &'static [&'static str],
     /// The variable with the address of the launcher's node, if it takes that from the interface's name.
     pub launcher_address: Option<&'static str>,
     /// Variables that pin a rank to its node's interface.
     pub interface_variables: &'static [&'static str],
-    /// The same for those that the user's own environment may set otherwise.
+    /// Variables that do so unless the user's own environment sets them.
     pub interface_defaults: &'static [&'static str],
     /// What ranks wait in until all have begun, as failures name it.
     pub init: &'static str,

@@ -76,7 +76,7 @@ impl Collective {
 pub struct Bandwidth {
     /// Size by time.
     pub algorithm: f64,
-    /// The same for any number of ranks if their links are used equally well.
+    /// A bandwidth that is equal for any number of ranks if their links are used equally well.
     pub bus: f64,
 }
 

@@ -2,5 +2,10 @@
 
 pub mod facts;
 pub mod gpus;
+pub mod interfaces;
+pub mod jobs;
+pub mod key_directory;
+pub mod lines;
 pub mod names;
 pub mod network;
+pub mod storage;

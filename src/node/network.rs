@@ -57,7 +57,7 @@ pub fn place(inventory: &Inventory, node: &Node, facts: &Facts) -> Result<Endpoi
 pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     let address = match (&node.address, &node.interface) {
         (Some(address), _) => *address,
-        (None, Some(interface)) => facts.address_on(interface).ok_or_else(|| {
+        (None, Some(interface)) => facts.network.address_on(interface).ok_or_else(|| {
             format!("the interface {interface} does not exist or has no address (the node has: {})", interfaces(facts))
         })?,
         (None, None) => reached_by(facts)?,
@@ -66,19 +66,19 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     if let Some(wanted) = node.interface.as_deref().filter(|wanted| *wanted != interface) {
         return Err(format!("the address {address} is on {interface}, not on {wanted}"));
     }
-    let label = facts.labels.get(&address).map_or(interface, String::as_str);
+    let label = facts.network.labels.get(&address).map_or(interface, String::as_str);
     Ok(Endpoint {
         address,
         interface: interface.to_owned(),
         label: label.to_owned(),
-        network: facts.networks.get(&address).cloned(),
-        is_ambiguous: facts.labelled(label).count() > 1,
+        network: facts.network.networks.get(&address).cloned(),
+        is_ambiguous: facts.network.labelled(label).count() > 1,
     })
 }
 
 /// The address by which ssh reached the node, as far as other nodes and launchers can use it.
 fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
-    let address = facts.ssh_address.ok_or("the address at which ssh reached the node is unknown")?;
+    let address = facts.network.ssh_address.ok_or("the address at which ssh reached the node is unknown")?;
     if address.is_loopback() {
         return Err(format!(
             "ssh reached it at {address}, for example through a tunnel, where no other node can reach it"
@@ -87,8 +87,9 @@ fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
     if address.is_ipv4() {
         return Ok(address);
     }
-    let interface = facts.ssh_zone.as_deref().map_or_else(|| interface_with(facts, address), Ok)?;
+    let interface = facts.network.ssh_zone.as_deref().map_or_else(|| interface_with(facts, address), Ok)?;
     facts
+        .network
         .address_on(interface)
         .filter(IpAddr::is_ipv4)
         .ok_or_else(|| format!("ssh reached it at the IPv6 address {address}, and {interface} has no IPv4 address"))
@@ -97,11 +98,11 @@ fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
 fn interface_with(facts: &Facts, address: IpAddr) -> Result<&str, String> {
     let unknown =
         || format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts));
-    facts.interface_of(address).ok_or_else(unknown)
+    facts.network.interface_of(address).ok_or_else(unknown)
 }
 
 fn interfaces(facts: &Facts) -> String {
-    facts.addresses.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ")
+    facts.network.addresses.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Prefixes of the interfaces that Docker, Podman, LXC, libvirt and Kubernetes create for one machine; `flannel` is not among them,

@@ -21,7 +21,8 @@ use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
 pub use crate::model::job_state::State;
 use crate::model::launcher::{Bind, Controller, LauncherName};
-use crate::node::facts::Facts;
+use crate::node::facts::Span;
+use crate::node::jobs::RecordedJob;
 use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -137,27 +138,26 @@ impl Record {
     }
 }
 
-/// Returns the ids of a node's open jobs, each with its record.
-pub fn open_jobs(facts: &Facts) -> impl Iterator<Item = (&str, Result<Record, UnreadableRecord>)> {
-    let text = |id: &str| facts.open_records.get(id).map_or("", String::as_str);
-    facts.open_jobs.iter().map(move |id| (id.as_str(), Record::read(id, text(id))))
+/// Returns the ids of jobs, each with its record.
+pub fn open_jobs(jobs: &[RecordedJob]) -> impl Iterator<Item = (&str, Result<Record, UnreadableRecord>)> {
+    jobs.iter().map(|job| (job.id.as_str(), Record::read(&job.id, &job.record)))
 }
 
-/// Returns the records of a node's open jobs that can be read.
-pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
-    open_jobs(facts).filter_map(|(_, record)| record.ok())
+/// Returns the records of jobs that can be read.
+pub fn open_records(jobs: &[RecordedJob]) -> impl Iterator<Item = Record> {
+    open_jobs(jobs).filter_map(|(_, record)| record.ok())
 }
 
-/// Returns a node's open jobs whose records cannot be read, each with the reason.
-pub fn unreadable(facts: &Facts) -> Vec<(String, String)> {
-    open_jobs(facts).filter_map(|(id, record)| Some((id.to_owned(), record.err()?.reason))).collect()
+/// Returns the jobs whose records cannot be read, each with the reason.
+pub fn unreadable(jobs: &[RecordedJob]) -> Vec<(String, String)> {
+    open_jobs(jobs).filter_map(|(id, record)| Some((id.to_owned(), record.err()?.reason))).collect()
 }
 
-/// The open jobs of a node whose launcher may not be up yet: their record is recent, or cannot be read.
-pub fn starting(facts: &Facts) -> Vec<String> {
+/// Returns the open jobs of a node whose launcher may not be up yet: their record is recent by the node's clock, or cannot be read.
+pub fn starting(jobs: &[RecordedJob], clock: Option<Span>) -> Vec<String> {
     let is_starting = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
-        let begun = record.ok().zip(facts.clock).map(|(record, clock)| clock.high - record.created);
+        let begun = record.ok().zip(clock).map(|(record, clock)| clock.high - record.created);
         begun.is_none_or(|age| age < LAUNCH_WINDOW).then(|| job.to_owned())
     };
-    open_jobs(facts).filter_map(is_starting).collect()
+    open_jobs(jobs).filter_map(is_starting).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Seconds for which reports are collected at least.
 const SHORTEST: f64 = 1.0;
-/// The same at most.
+/// Seconds for which reports are collected at most.
 const LONGEST: f64 = 60.0;
 
 /// A rank that makes no progress, and whether that was reported.

@@ -79,7 +79,7 @@ impl Serialize for GpuRequest {
     }
 }
 
-/// The node's directory of pushed data, mounted read-only at [`DATA`].
+/// The node's directory of pushed data, mounted read-only at [`DATA`](crate::paths::DATA).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct DataMount {
     /// The directory.

@@ -15,6 +15,7 @@ use crate::job::manage::running;
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::gpus::{Device, GpuRequest};
+use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::node::network;
 use crate::record::{Record, UnreadableRecord, open_jobs};
 use crate::runtime::container::ContainerSummary;
@@ -23,29 +24,29 @@ use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Removes jobs from the observed state that have ended without a recorded result. A job goes on if its launcher is up
+/// Finds out which of the recorded jobs have not ended; some end without a recorded result. A job goes on if its launcher is up
 /// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. The launcher of a job whose
 /// record cannot be read may be on any node of the inventory: all are asked, and the job goes on if one does not answer. While the nodes
 /// are locked no other job can be starting.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn drop_ended_jobs(
+pub async fn open_on_each(
     target: &Target,
     fleet: &Fleet,
-    nodes: &mut [ObservedNode],
+    nodes: &[ObservedNode],
     events: &Events,
-) -> Result<(), Error> {
+) -> Result<Vec<OpenJobs>, Error> {
     let cluster = target.cluster();
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
     let (mut known, mut served) = (BTreeSet::new(), BTreeSet::new());
     for observed in nodes.iter() {
         known.extend(launched(cluster, &observed.runtime.containers));
-        known.extend(observed.facts.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone()));
+        known.extend(observed.facts.jobs.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone()));
         served.extend(serving(&observed.runtime.containers));
     }
     let (mut silent, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
-    for (job, record) in nodes.iter().flat_map(|observed| open_jobs(&observed.facts)) {
+    for (job, record) in nodes.iter().flat_map(|observed| open_jobs(&observed.facts.jobs.recorded)) {
         match record {
             Ok(record) if !known.contains(job) => silent.extend(launcher(&record)),
             Err(_) if !known.contains(job) && !served.contains(job) => drop(unreadable.insert(job.to_owned())),
@@ -74,21 +75,23 @@ pub async fn drop_ended_jobs(
         );
         events.warn(Message::from(message).hint(format!("hvdctl stop {job} ends it")));
     }
-    for observed in nodes {
+    let of_node = |observed: &ObservedNode| {
+        let recorded = &observed.facts.jobs.recorded;
         let is_known = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
             let is_known = known.contains(job) || record.is_err() && (served.contains(job) || unreadable.contains(job));
             is_known.then(|| job.to_owned())
         };
-        let under_way: Vec<String> = open_jobs(&observed.facts).filter_map(is_known).collect();
+        let under_way: Vec<String> = open_jobs(recorded).filter_map(is_known).collect();
         // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
-        let is_open = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
+        let is_open = |job: &&RecordedJob| {
+            let record = Record::read(&job.id, &job.record);
             let may_go_on = || record.is_ok_and(|record| launcher(&record).is_none_or(|node| silent.contains(&node)));
-            (under_way.iter().any(|known| known == job) || may_go_on()).then(|| job.to_owned())
+            under_way.contains(&job.id) || may_go_on()
         };
-        let open = open_jobs(&observed.facts).filter_map(is_open).collect();
-        (observed.facts.open_jobs, observed.facts.under_way) = (open, under_way);
-    }
-    Ok(())
+        let jobs = recorded.iter().filter(is_open).cloned().collect();
+        OpenJobs { jobs, under_way }
+    };
+    Ok(nodes.iter().map(of_node).collect())
 }
 
 /// Reads the containers of nodes that the command has not observed. Returns those of the nodes that answered.
@@ -119,9 +122,9 @@ fn serving(containers: &[ContainerSummary]) -> impl Iterator<Item = String> {
     containers.iter().filter(|container| container.state.is_up()).filter_map(|c| c.job().map(str::to_owned))
 }
 
-/// Returns what the running jobs have of a node from which ended jobs were dropped. A job whose record cannot be read has all of it.
+/// Returns what the running jobs have of a node whose open jobs are known. A job whose record cannot be read has all of it.
 pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
-    let is_running = |(job, _): &(&str, _)| observed.facts.under_way.iter().any(|known| known == job);
+    let is_running = |(job, _): &(&str, _)| observed.open.is_under_way(job);
     let of_job = |(job, record): (&str, Result<Record, UnreadableRecord>)| match record {
         Ok(record) => allocation(record, observed.name()),
         Err(unreadable) => Some(Allocation {
@@ -132,7 +135,7 @@ pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
             ..Allocation::default()
         }),
     };
-    open_jobs(&observed.facts).filter(is_running).filter_map(of_job).collect()
+    open_jobs(&observed.open.jobs).filter(is_running).filter_map(of_job).collect()
 }
 
 /// Returns the allocation of a job on a node, or `None` if it has no ranks there.
@@ -258,7 +261,7 @@ fn shared(selected: &[&ObservedNode], per_node: u32, ranks: u32, map_by: MapBy) 
     Ok(placement)
 }
 
-/// Checks that no job has anything of these nodes, from which ended jobs were dropped.
+/// Checks that no job has anything of these nodes, whose open jobs are known.
 ///
 /// # Errors
 /// [`Error::Allocated`] with all jobs that have.

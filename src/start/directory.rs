@@ -166,7 +166,7 @@ fn archive(files: &[File<'_>]) -> Zeroizing<String> {
 
 /// The workers' pinned host keys for the port of the job's own workers; `programs/ssh.sh` finds them there.
 fn known_hosts(host: &HostAssignment, from: u16, to: u16) -> String {
-    let pinned = host.observed.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
+    let pinned = host.observed.facts.keys.files.get("known_hosts").map_or("", |file| file.text.as_str());
     pinned.replace(&format!("]:{from}"), &format!("]:{to}"))
 }
 

@@ -106,7 +106,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     let names = observation::host_names(inventory, plans.iter().map(|plan| &plan.observed));
     let mut taken = BTreeSet::new();
     let mut all = Vec::new();
-    for record in open_records(&launcher.facts) {
+    for record in open_records(&launcher.open.jobs) {
         let Some(max) = record.max_ranks.filter(|_| record.cluster == cluster.name) else { continue };
         let shares = &record.placement.shares;
         let is_exclusive = record.port == cluster.port && shares.iter().all(|share| !share.shared);
@@ -115,8 +115,8 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
         let is_free = |node: &&ObservedNode| {
             node.facts.drained.is_none()
                 && shares.iter().all(|share| share.node != node.name())
-                && node.facts.open_jobs.iter().all(|job| *job == record.id)
-                && node.facts.ranks.iter().all(|rank| rank.job != record.id)
+                && node.open.jobs.iter().all(|job| job.id == record.id)
+                && node.facts.jobs.ranks.iter().all(|rank| rank.job != record.id)
                 && !taken.contains(node.name())
         };
         let mut room = max.saturating_sub(record.placement.ranks());

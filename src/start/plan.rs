@@ -166,7 +166,7 @@ impl JobPlan {
         let container = ContainerSpec {
             env: launcher.container_environment(&id, &request),
             name: master_name(cluster, &id, &hosts.launcher),
-            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(cluster, node, facts.data)
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(cluster, node, facts.storage.data)
         };
         Ok(JobPlan {
             commands: launcher.commands(&request),
@@ -267,7 +267,7 @@ impl Workers {
         }
         // a port whose worker has just exited is still that of its job, whose supervisor retries it
         let is_free = |port: &u16| {
-            workers().all(|observed| !observed.facts.ports.contains(port))
+            workers().all(|observed| !observed.facts.network.ports.contains(port))
                 && others.iter().all(|other| other.port != *port)
         };
         let port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
@@ -399,12 +399,14 @@ fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), N
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
 fn rendezvous_port(hosts: &JobHosts) -> Result<u16, Error> {
     let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
-    free_ports(most, |port| hosts.observed().any(|observed| observed.facts.ports.contains(&port))).ok_or_else(|| {
-        Error::check(
-            format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
-            "end programs that listen on them (on the nodes: ss -ltnp)",
-        )
-    })
+    free_ports(most, |port| hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))).ok_or_else(
+        || {
+            Error::check(
+                format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
+                "end programs that listen on them (on the nodes: ss -ltnp)",
+            )
+        },
+    )
 }
 
 /// Returns the first of so many free ports in a row.

@@ -70,7 +70,8 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
 
 /// Returns the paths of pushed data in the containers that all nodes have.
 fn common_data<'a>(nodes: impl Iterator<Item = &'a Facts>) -> Vec<String> {
-    let names = nodes.map(|facts| facts.pushed.keys().collect::<BTreeSet<_>>()).reduce(|all, of_node| &all & &of_node);
+    let names =
+        nodes.map(|facts| facts.storage.pushed.keys().collect::<BTreeSet<_>>()).reduce(|all, of_node| &all & &of_node);
     names.unwrap_or_default().into_iter().map(|name| format!("{DATA}/{name}")).collect()
 }
 

@@ -8,7 +8,7 @@ pub fn visible(text: &[u8]) -> Vec<u8> {
     filtered(text, false)
 }
 
-/// The same for text of several lines, whose line ends stay.
+/// Makes text of several lines safe as [`visible`] does; its line ends stay.
 pub fn visible_lines(text: &str) -> String {
     String::from_utf8_lossy(&filtered(text.as_bytes(), true)).into_owned()
 }

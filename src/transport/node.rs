@@ -324,7 +324,7 @@ impl Transport {
         })
     }
 
-    /// The same for a program's streams.
+    /// Waits for work on a program's streams, for as long as the limit allows.
     ///
     /// # Errors
     /// As [`Transport::broken`], and when the time is over.

@@ -33,7 +33,7 @@ pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<Contain
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
     let worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
-    Ok(worker.with_data(&inventory.cluster, node, observed.facts.data))
+    Ok(worker.with_data(&inventory.cluster, node, observed.facts.storage.data))
 }
 
 /// Returns what has to be done on a node to have the desired worker. Changes nothing.
@@ -44,8 +44,8 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     let (node, facts, containers) = (observed.name(), &observed.facts, &observed.runtime.containers);
     check_gpus(&observed.member.node, facts)?;
     let image_id = observed.image_id(cluster)?;
-    let is_open = |job: &str| facts.open_jobs.iter().any(|open| open == job);
-    let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.ranks, is_open);
+    let is_open = |job: &str| observed.open.has(job);
+    let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.jobs.ranks, is_open);
     operations.extend(plan::orphaned_shells(&cluster.name, containers, facts.clock));
     operations.extend(plan::interrupted_builds(&cluster.name, containers));
     operations.extend(plan::worker(desired, image_id, containers).map_err(|foreign| {
@@ -234,8 +234,8 @@ fn check_worker_unused(cluster: &Cluster, observed: &ObservedNode, operations: &
 }
 
 fn node_plan<'a>(observed: &'a ObservedNode, operations: &'a [Operation]) -> NodePlan<'a> {
-    let ObservedNode { facts, runtime, .. } = observed;
-    NodePlan { name: observed.name(), facts, containers: &runtime.containers, operations }
+    let ObservedNode { facts, runtime, open, .. } = observed;
+    NodePlan { name: observed.name(), ranks: &facts.jobs.ranks, open, containers: &runtime.containers, operations }
 }
 
 /// Returns the error of a command that would disrupt these jobs.

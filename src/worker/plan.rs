@@ -208,7 +208,7 @@ pub fn worker(
 pub fn kept_for_job(cluster: &Cluster, observed: &ObservedNode, operations: Vec<Operation>) -> Vec<Operation> {
     let worker = observed.runtime.containers.iter().find(|container| container.name == cluster.worker);
     let has_own = |worker: &&ContainerSummary| worker.spec_image().is_some_and(|image| is_setup_image(&image));
-    let kept = worker.filter(has_own).filter(|_| !observed.facts.under_way.is_empty());
+    let kept = worker.filter(has_own).filter(|_| !observed.open.under_way.is_empty());
     match (operations.as_slice(), kept) {
         ([Operation::Remove { id, reasons, .. }, Operation::Create(_)], Some(worker))
             if *id == worker.id && *reasons == ["image"] =>
@@ -282,8 +282,9 @@ pub fn worker_status(
 pub fn running_jobs(cluster: &str, facts: &Facts, containers: &[ContainerSummary]) -> Vec<String> {
     let masters = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
     let launched = masters.map(|c| c.job().unwrap_or("unknown"));
-    let has_ranks = |job: &&String| facts.ranks.iter().any(|rank| rank.job == **job && !rank.killed);
-    let jobs: BTreeSet<&str> = launched.chain(facts.open_jobs.iter().filter(has_ranks).map(String::as_str)).collect();
+    let has_ranks = |job: &&String| facts.jobs.ranks.iter().any(|rank| rank.job == **job && !rank.killed);
+    let jobs: BTreeSet<&str> =
+        launched.chain(facts.jobs.recorded.iter().map(|job| &job.id).filter(has_ranks).map(String::as_str)).collect();
     jobs.into_iter().map(str::to_owned).collect()
 }
 

@@ -14,7 +14,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
 const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
 
-/// The same for the worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's path and options: where
+/// Becomes the sshd of a worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's path and options: where
 /// ranks record their states, and two limits in seconds.
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));

@@ -16,7 +16,7 @@ pub const FORMAT: u32 = 1;
 /// benchmark to the next, also where processors have time left.
 const SLOWER: f64 = 0.75;
 
-/// The same for small arrays, whose time is mostly latency: one context switch at a bad moment doubles it.
+/// That share for small arrays, whose time is mostly latency: one context switch at a bad moment doubles it.
 const SLOWER_IF_SMALL: f64 = 0.5;
 
 /// What is smaller is mostly latency, in bytes.

@@ -18,7 +18,7 @@ pub struct Exchange {
     pub time_us: f64,
     /// Size by time, in 10⁹ bytes a second.
     pub algorithm_bandwidth: f64,
-    /// The same for any number of ranks if their links are used equally well, in 10⁹ bytes a second.
+    /// A bandwidth that is equal for any number of ranks if their links are used equally well, in 10⁹ bytes a second.
     pub bus_bandwidth: f64,
     /// The ratio of the bus bandwidth to the measured bandwidth of the slowest link of the ring; null if no link was measured.
     pub ring_share: Option<f64>,

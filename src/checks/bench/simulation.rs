@@ -101,7 +101,7 @@ pub(super) enum Fault {
     PairRate(usize, usize, f64),
     /// This share of what a node sends or receives is lost.
     Loss(usize, Way, f64),
-    /// The same between two nodes.
+    /// This share of what goes from one node to the other is lost.
     PairLoss(usize, usize, f64),
     /// Packets of this node take longer by these µs.
     Delay(usize, f64),

@@ -24,7 +24,7 @@ const ROWS: usize = 8;
 
 /// The time for the measurements of the ranks: with the network and without it.
 const BUDGET: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
-/// The same with `--quick`.
+/// That time with `--quick`.
 const QUICK: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 
 /// What the ranks measured.

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// What the script says of a node with two GPUs.
 const TWO: &str = "nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n\
                    gpu exit 0\nmig exit 0\n";
-/// The same after an update of the driver.
+/// What it says after an update of the driver.
 const MISMATCH: &str = "nvidia-smi yes\ngpu Failed to initialize NVML: Driver/library version mismatch\n\
                         gpu NVML library version: 550.144\ngpu exit 18\nmig exit 18\n";
 

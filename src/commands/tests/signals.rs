@@ -39,7 +39,7 @@ pub(super) async fn signalled(
     (done, at.try_recv().ok())
 }
 
-/// The same for a command that begins nothing more after the signal.
+/// Sends signals to a command that begins nothing more after the signal.
 pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count: usize) -> (Done, Option<Moment>) {
     let (done, at) = signalled(nodes, line, number, count).await;
     let Some((at, when)) = at else { return (done, None) };

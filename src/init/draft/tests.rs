@@ -27,7 +27,7 @@ fn probed_entries(hosts: Vec<Host>, found: Vec<Found>) -> Vec<Entry> {
     entries
 }
 
-/// The same for hosts as they are named.
+/// Entries for hosts as they are named.
 fn entries(named: &str, found: Vec<Found>) -> Vec<Entry> {
     probed_entries(machines::read(named, None).unwrap(), found)
 }

@@ -125,13 +125,13 @@ impl<'a> Desired<'a> {
         for (name, text) in [(AUTHORIZED_KEYS, self.authorized_keys(facts)), (KNOWN_HOSTS, self.known_hosts(facts))] {
             puts.push(Put { name: name.to_owned(), text: Secret::plain(text) });
         }
-        puts.retain(|put| facts.key_files.get(&put.name).is_none_or(|file| file.text != put.text.expose()));
+        puts.retain(|put| facts.keys.files.get(&put.name).is_none_or(|file| file.text != put.text.expose()));
         let removes = self.unwanted(node, facts);
 
         let changed: Vec<&String> = puts.iter().map(|put| &put.name).chain(&removes).collect();
-        let kept = facts.key_files.iter().filter(|(name, _)| self.governs(node, name) && !changed.contains(name));
+        let kept = facts.keys.files.iter().filter(|(name, _)| self.governs(node, name) && !changed.contains(name));
         let kept = kept.map(|(name, file)| (Some(name.clone()), file, mode(name)));
-        let wrong = facts.key_dir.iter().map(|dir| (None, dir, "700")).chain(kept);
+        let wrong = facts.keys.directory.iter().map(|dir| (None, dir, "700")).chain(kept);
         let wrong = wrong.filter(|(_, file, mode)| file.mode != *mode || file.owner != "0:0");
         let repairs = wrong.map(|(name, found, _)| WrongMode {
             file: name,
@@ -170,7 +170,7 @@ impl<'a> Desired<'a> {
             unwanted.extend(is_next_unwanted.then_some(next));
         }
         let files = unwanted.into_iter().flat_map(|name| [name.clone(), format!("{name}.pub")]);
-        files.filter(|name| facts.key_files.contains_key(name)).collect()
+        files.filter(|name| facts.keys.files.contains_key(name)).collect()
     }
 }
 
@@ -179,9 +179,9 @@ impl<'a> Desired<'a> {
 fn others<'a>(facts: &'a Facts, cluster: &str) -> Vec<(&'static str, &'a str)> {
     let other = |name: &'static str| {
         let public = [format!("{name}.pub"), format!("{name}.next.pub")];
-        let public = public.iter().find(|file| facts.key_files.contains_key(*file))?;
+        let public = public.iter().find(|file| facts.keys.files.contains_key(*file))?;
         let owner = owner(text(facts, public)).filter(|owner| *owner != cluster)?;
-        facts.key_files.contains_key(name).then_some((name, owner))
+        facts.keys.files.contains_key(name).then_some((name, owner))
     };
     KEY_NAMES.into_iter().filter_map(other).collect()
 }
@@ -208,7 +208,8 @@ fn addresses(node: &Node, facts: &Facts) -> Vec<IpAddr> {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
-    let further = facts.addresses.iter().filter(|(name, _)| *name == endpoint.interface).map(|(_, address)| *address);
+    let further =
+        facts.network.addresses.iter().filter(|(name, _)| *name == endpoint.interface).map(|(_, address)| *address);
     let further = further.filter(|a| a.is_ipv4() == endpoint.address.is_ipv4() && !link_local(a));
     [endpoint.address].into_iter().chain(further).collect()
 }
@@ -227,7 +228,7 @@ fn names(inventory: &Inventory, node: &Node, facts: &Facts, addresses: &[IpAddr]
 /// Returns a worker's public host key, if both halves exist.
 pub fn public_host_key(facts: &Facts) -> Option<&str> {
     let public = text(facts, &format!("{HOST_KEY}.pub")).trim();
-    (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then_some(public)
+    (facts.keys.files.contains_key(HOST_KEY) && !public.is_empty()).then_some(public)
 }
 
 /// Returns the names of the nodes whose directory differs from what the master's pair asks for: [`Keys::to_push`], or
@@ -247,7 +248,7 @@ pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: fn(&Key
 /// may use the same directory.
 pub fn removal(facts: &Facts, cluster: &str) -> Changes {
     let public = |name: &str| format!("{name}.pub");
-    let exists = |name: &str| facts.key_files.contains_key(name);
+    let exists = |name: &str| facts.keys.files.contains_key(name);
     let mut changes = Changes::default();
     for name in [AUTHORIZED_KEYS, KNOWN_HOSTS] {
         let existing = text(facts, name);

@@ -45,7 +45,7 @@ pub struct Keyring {
 impl Keyring {
     /// Reads the master's directory.
     pub fn read(cluster: &Cluster, facts: &Facts) -> Keyring {
-        let exists = |name: &str| facts.key_files.contains_key(name);
+        let exists = |name: &str| facts.keys.files.contains_key(name);
         let public = |name: &str| text(facts, &format!("{name}.pub")).trim();
         let is_ours = |name: &str| our_key(public(name), &cluster.name).is_some();
         let pair = |name, public: &str| Pair { name, public: public.to_owned(), private: None };

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::inventory::{Inventory, KeyType, Node};
-use crate::node::facts::{Facts, KeyFile};
+use crate::node::facts::Facts;
+use crate::node::key_directory::KeyFile;
 use crate::paths::HOST_KEY;
 use std::collections::BTreeMap;
 
@@ -32,20 +33,22 @@ fn file(name: &str, text: &str) -> (String, KeyFile) {
 
 /// A directory with these files.
 fn directory(files: &[(&str, &str)]) -> Facts {
-    Facts { key_files: files.iter().map(|(name, text)| file(name, text)).collect(), ..node(1) }
+    let mut facts = node(1);
+    facts.keys.files = files.iter().map(|(name, text)| file(name, text)).collect();
+    facts
 }
 
 /// The directory after the changes, as the next look would see it.
 fn apply(facts: &mut Facts, changes: &Changes) {
-    facts.key_dir = Some(KeyFile { mode: "700".into(), owner: "0:0".into(), text: String::new() });
+    facts.keys.directory = Some(KeyFile { mode: "700".into(), owner: "0:0".into(), text: String::new() });
     for name in &changes.removes {
-        facts.key_files.remove(name);
+        facts.keys.files.remove(name);
     }
     for put in &changes.puts {
         let secret = put.text.expose().contains("PRIVATE");
-        facts.key_files.extend([file(&put.name, if secret { "" } else { put.text.expose() })]);
+        facts.keys.files.extend([file(&put.name, if secret { "" } else { put.text.expose() })]);
     }
-    for (name, there) in &mut facts.key_files {
+    for (name, there) in &mut facts.keys.files {
         *there = file(name, &there.text).1;
     }
 }
@@ -94,7 +97,7 @@ fn faults(inventory: &Inventory, nodes: &[Facts; 2]) -> Vec<String> {
 }
 
 fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
-    &facts.key_files[name].text
+    &facts.keys.files[name].text
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn the_key_is_accepted_from_the_clusters_addresses_and_the_second_push_is_empty(
             "[node1]:12345,[10.0.0.1]:12345,[10.0.9.1]:12345 ssh-ed25519 HOST0 hvdctl:lab"
         );
     }
-    assert!(nodes[0].key_files.contains_key("id_ed25519") && !nodes[1].key_files.contains_key("id_ed25519"));
+    assert!(nodes[0].keys.files.contains_key("id_ed25519") && !nodes[1].keys.files.contains_key("id_ed25519"));
     let keys = Keys::to_push(&ring(&inventory, &nodes));
     assert!(push(&inventory, &mut nodes, keys.unwrap()).iter().all(Changes::is_empty));
     assert!(differing(&inventory, &observed(&inventory, &nodes), Keys::to_push).is_empty());
@@ -120,7 +123,8 @@ fn the_key_is_accepted_from_the_clusters_addresses_and_the_second_push_is_empty(
 #[test]
 fn without_the_masters_address_the_key_is_not_tied_to_any() {
     let inventory = inventory();
-    let mut nodes = [Facts { ssh_address: None, ..node(1) }, node(2)];
+    let mut nodes = [node(1), node(2)];
+    nodes[0].network.ssh_address = None;
     push(&inventory, &mut nodes, new_keys("id_ed25519", NEW));
     assert_eq!(text(&nodes[1], AUTHORIZED_KEYS), format!("restrict {NEW}\n"));
     // which is a warning, and not a fault that a push repairs
@@ -149,7 +153,7 @@ fn another_clusters_key_in_a_shared_directory_stays() {
     ];
     for state in states {
         let mut nodes = nodes.clone();
-        nodes[1].key_files.extend(state.iter().map(|(name, text)| file(name, text)));
+        nodes[1].keys.files.extend(state.iter().map(|(name, text)| file(name, text)));
         assert_eq!(faults(&inventory, &nodes), [""; 0], "{state:?}");
         assert_eq!(
             warnings(&inventory, &inventory.nodes[1], &nodes[1]),
@@ -161,8 +165,8 @@ fn another_clusters_key_in_a_shared_directory_stays() {
     // one with our tag, or with none, goes as ever
     for public in [Some(NEW), Some("ssh-ed25519 AAAA ana@desk"), None] {
         let mut nodes = nodes.clone();
-        nodes[1].key_files.extend([file("id_ed25519", "")]);
-        nodes[1].key_files.extend(public.map(|text| file("id_ed25519.pub", text)));
+        nodes[1].keys.files.extend([file("id_ed25519", "")]);
+        nodes[1].keys.files.extend(public.map(|text| file("id_ed25519.pub", text)));
         let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
         let removes = &push(&inventory, &mut nodes, keys)[1].removes;
         assert!(removes.contains(&"id_ed25519".to_owned()), "{public:?}");
@@ -190,23 +194,23 @@ fn the_pair_with_our_tag_is_used_whatever_the_inventory_has() {
     inventory.cluster.key_type = KeyType::Rsa;
     assert_eq!(ring(&inventory, &nodes).current, Some(Pair { name: "id_ed25519", public: NEW.into(), private: None }));
     // another owner's pair of that name stays
-    nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA ana@desk\n")]);
+    nodes[0].keys.files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA ana@desk\n")]);
     let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
     assert!(push(&inventory, &mut nodes, keys).iter().all(Changes::is_empty));
     // one that lacks its public half is taken for ours
-    nodes[0].key_files.retain(|name, _| !name.starts_with("id_rsa") && name != "id_ed25519.pub");
+    nodes[0].keys.files.retain(|name, _| !name.starts_with("id_rsa") && name != "id_ed25519.pub");
     let lone = ring(&inventory, &nodes);
     assert_eq!(lone.current, Some(Pair { name: "id_ed25519", public: String::new(), private: None }));
     assert_eq!(Keys::to_push(&lone), None);
-    nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA hvdctl:other\n")]);
+    nodes[0].keys.files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA hvdctl:other\n")]);
     assert_eq!(ring(&inventory, &nodes).belongs_to_another("lab"), Some("other"));
 }
 
 #[test]
 fn private_keys_that_must_not_be_there_go() {
     let (inventory, mut nodes) = pushed(NEW, "id_ed25519");
-    nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", OLD)]);
-    nodes[1].key_files.extend([file("id_ed25519", ""), file("id_rsa", ""), file("id_rsa.next", "")]);
+    nodes[0].keys.files.extend([file("id_rsa", ""), file("id_rsa.pub", OLD)]);
+    nodes[1].keys.files.extend([file("id_ed25519", ""), file("id_rsa", ""), file("id_rsa.next", "")]);
     assert_eq!(
         faults(&inventory, &nodes),
         [
@@ -249,9 +253,9 @@ fn in_every_state_of_a_rotation_a_launch_works_and_a_push_breaks_nothing() {
         let after = if new == "id_rsa" { OLD.replace("E= ", "I= ") } else { NEW.replace("4f ", "4g ") };
         for (step, (files, has_new)) in states(old, new).into_iter().enumerate() {
             let (inventory, mut nodes) = pushed(&before, old);
-            nodes[0].key_files.retain(|name, _| !name.starts_with("id_"));
+            nodes[0].keys.files.retain(|name, _| !name.starts_with("id_"));
             let staged = files.contains(&format!("{new}.next"));
-            nodes[0].key_files.extend(files.iter().map(|name| {
+            nodes[0].keys.files.extend(files.iter().map(|name| {
                 let before_is_there = *name == format!("{old}.pub") && (staged || old != new);
                 let public = if before_is_there { &before } else { &after };
                 file(name, &if name.ends_with(".pub") { format!("{public}\n") } else { String::new() })
@@ -260,7 +264,7 @@ fn in_every_state_of_a_rotation_a_launch_works_and_a_push_breaks_nothing() {
             for (facts, has) in nodes.iter_mut().zip(has_new) {
                 let text = text(facts, AUTHORIZED_KEYS).to_owned();
                 let more = if has { vec![after.clone()] } else { Vec::new() };
-                facts.key_files.extend([file(AUTHORIZED_KEYS, &merge_authorized(&text, &more, true, "lab", &from))]);
+                facts.keys.files.extend([file(AUTHORIZED_KEYS, &merge_authorized(&text, &more, true, "lab", &from))]);
             }
             let ring = ring(&inventory, &nodes);
             let place = format!("{old} to {new}, step {step}: {ring:?}");
@@ -285,7 +289,7 @@ fn in_every_state_of_a_rotation_a_launch_works_and_a_push_breaks_nothing() {
                 faults(&inventory, &nodes)
             );
             assert!(
-                nodes[0].key_files.keys().filter(|n| n.starts_with("id_")).eq(files_sorted(&files).iter()),
+                nodes[0].keys.files.keys().filter(|n| n.starts_with("id_")).eq(files_sorted(&files).iter()),
                 "{place}"
             );
         }
@@ -308,7 +312,7 @@ fn each_fault_has_its_message_and_its_hint() {
     };
     let edit = |facts: &mut Facts, name: &str, edit: &dyn Fn(&str) -> String| {
         let changed = edit(text(facts, name));
-        facts.key_files.get_mut(name).unwrap().text = changed;
+        facts.keys.files.get_mut(name).unwrap().text = changed;
     };
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|t| t.replace("10.0.9.1,", ""))),
@@ -339,12 +343,12 @@ fn each_fault_has_its_message_and_its_hint() {
         ["node2 still pins nodes that the inventory does not have: push"]
     );
     assert_eq!(
-        fault(&|n| n[1].key_files.get_mut(AUTHORIZED_KEYS).unwrap().mode = "644".into()),
+        fault(&|n| n[1].keys.files.get_mut(AUTHORIZED_KEYS).unwrap().mode = "644".into()),
         ["wrong mode or owner on node2: authorized_keys (644 0:0): push"]
     );
     assert_eq!(
         fault(&|n| {
-            n[0].key_files.remove("id_ed25519.pub");
+            n[0].keys.files.remove("id_ed25519.pub");
         }),
         ["id_ed25519.pub is missing on the master: push"]
     );
@@ -378,7 +382,7 @@ fn a_machine_that_calls_itself_by_anothers_name_is_not_pinned_under_it() {
     let mut nodes = [node(1), node(2)];
     nodes[1].hostname = "node1".into();
     push(&inventory, &mut nodes, new_keys("id_ed25519", NEW));
-    let known = &nodes[0].key_files[KNOWN_HOSTS].text;
+    let known = &nodes[0].keys.files[KNOWN_HOSTS].text;
     let pinned: Vec<&str> = known.lines().filter(|line| line.contains("[node1]:12345")).collect();
     assert_eq!(pinned.len(), 1, "{known}");
     assert!(pinned[0].contains("HOST0"), "{known}");
@@ -404,7 +408,7 @@ fn a_removal_takes_what_the_cluster_has_and_nothing_else() {
     ]);
     let changes = removal(&facts, "lab");
     apply(&mut facts, &changes);
-    let left: Vec<&str> = facts.key_files.keys().map(String::as_str).collect();
+    let left: Vec<&str> = facts.keys.files.keys().map(String::as_str).collect();
     assert_eq!(left, [AUTHORIZED_KEYS, "id_rsa", "id_rsa.pub", "notes"]);
     assert_eq!(text(&facts, AUTHORIZED_KEYS), friends);
     assert!(removal(&facts, "lab").is_empty());
@@ -439,6 +443,6 @@ fn a_removal_takes_the_private_half_of_an_interrupted_rotation() {
         let mut facts = directory(files);
         let changes = removal(&facts, "lab");
         apply(&mut facts, &changes);
-        assert_eq!(facts.key_files.keys().map(String::as_str).collect::<Vec<_>>(), left, "{files:?}");
+        assert_eq!(facts.keys.files.keys().map(String::as_str).collect::<Vec<_>>(), left, "{files:?}");
     }
 }

@@ -114,7 +114,7 @@ impl Distribution<'_> {
             return Err(Error::check(format!("{node} has no key pair to rotate"), "hvdctl keys push"));
         };
         let name = private_key_name(kind.key_type);
-        let exists = [name.to_owned(), format!("{name}.pub")].iter().any(|file| facts.key_files.contains_key(file));
+        let exists = [name.to_owned(), format!("{name}.pub")].iter().any(|file| facts.keys.files.contains_key(file));
         if name != current.name && exists && !is_ours(facts, name, &cluster.name) {
             return Err(Error::check(
                 format!(

@@ -26,7 +26,7 @@ const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// The longest time in which an engine receives and stores an image of some megabytes.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
-/// The same from a URL, behind which a firewall may drop what it asks.
+/// The longest time in which it receives one from a URL, behind which a firewall may drop what it asks.
 const URL_LIMIT: Duration = Duration::from_secs(60);
 
 /// The archive of a root file system.
@@ -211,7 +211,7 @@ impl Runtime {
         self.pull_as(reference, shown, None, events).await
     }
 
-    /// The same with the operator's login to the registry, which the engine uses for this pull and does not keep.
+    /// Pulls an image with the operator's login to the registry, which the engine uses for this pull and does not keep.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message; of kind [`Kind::RegistryRefused`] with the next step.

@@ -272,7 +272,7 @@ pub struct Streams {
     pub code: oneshot::Receiver<i32>,
 }
 
-/// The same streams as the program has them.
+/// A program's streams, as the program has them.
 struct Own {
     stdin: DuplexStream,
     stdout: DuplexStream,
@@ -293,7 +293,7 @@ impl Own {
 }
 
 impl Node {
-    /// The same node in a new session.
+    /// This node in a new session.
     pub(super) async fn reconnected(&self) -> Result<Node, NodeError> {
         self.nodes.connect(&self.name).await
     }

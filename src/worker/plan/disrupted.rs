@@ -1,7 +1,7 @@
 //! Jobs that a plan would disrupt, because their ranks run in a worker that would be replaced, and workers of jobs that have ended.
 
 use super::{Operation, remove};
-use crate::node::facts::{Facts, Rank};
+use crate::node::jobs::{OpenJobs, Rank};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct NodePlan<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its facts: above all its ranks and job records.
-    pub facts: &'a Facts,
+    /// The processes of jobs on it.
+    pub ranks: &'a [Rank],
+    /// Its open jobs.
+    pub open: &'a OpenJobs,
     /// Its containers.
     pub containers: &'a [ContainerSummary],
     /// What is planned there.
@@ -36,9 +38,7 @@ impl NodePlan<'_> {
 
     /// Returns whether a job has anything here: ranks, its record, or its launcher.
     pub fn has_job(&self, cluster: &str, job: &str) -> bool {
-        self.facts.ranks.iter().any(|rank| rank.job == job)
-            || self.facts.open_jobs.iter().any(|open| open == job)
-            || self.launched_jobs(cluster).contains(job)
+        self.ranks.iter().any(|rank| rank.job == job) || self.open.has(job) || self.launched_jobs(cluster).contains(job)
     }
 }
 
@@ -48,19 +48,19 @@ pub fn disrupted_jobs(cluster: &str, nodes: &[NodePlan<'_>]) -> BTreeMap<String,
     let launched: BTreeSet<&str> = nodes.iter().flat_map(|node| node.launched_jobs(cluster)).collect();
     let mut disrupted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for node in nodes {
-        let (workers, launched_here, facts) = (node.lost_workers(), node.launched_jobs(cluster), node.facts);
+        let (workers, launched_here) = (node.lost_workers(), node.launched_jobs(cluster));
         let has_rank_in_worker = |rank: &&Rank| match &rank.container {
             Some(container) => workers.iter().any(|worker| worker.id == *container),
             None => !launched_here.contains(rank.job.as_str()),
         };
-        let ranks = facts.ranks.iter().filter(|rank| !rank.killed).filter(has_rank_in_worker);
+        let ranks = node.ranks.iter().filter(|rank| !rank.killed).filter(has_rank_in_worker);
         let is_starting = |job: &&str| {
-            let is_in_progress = launched.contains(job) || facts.under_way.iter().any(|known| known == job);
+            let is_in_progress = launched.contains(job) || node.open.is_under_way(job);
             // the worker of a single job concerns no other
             let is_concerned = workers.iter().any(|worker| worker.job().is_none_or(|own| own == *job));
             is_in_progress && is_concerned && !launched_here.contains(job)
         };
-        let starting = facts.open_jobs.iter().map(String::as_str).filter(is_starting);
+        let starting = node.open.jobs.iter().map(|job| job.id.as_str()).filter(is_starting);
         let jobs: BTreeSet<&str> = ranks.map(|rank| rank.job.as_str()).chain(starting).collect();
         for job in jobs.into_iter().filter(|_| !workers.is_empty()) {
             disrupted.entry(job.to_owned()).or_default().push(node.name.to_owned());

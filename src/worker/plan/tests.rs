@@ -1,7 +1,8 @@
 use super::*;
 use crate::inventory::Inventory;
-use crate::node::facts::{Facts, Rank, Span};
+use crate::node::facts::{Facts, Span};
 use crate::node::gpus::GpuRequest;
+use crate::node::jobs::{OpenJobs, Rank};
 use crate::runtime::spec::LABEL_ROLE;
 use proptest::prelude::*;
 
@@ -221,9 +222,11 @@ fn disrupted_by(
     let containers = [Vec::from_iter([worker_there("w1")].into_iter().chain(hmaster)), vec![worker_there("w2")]];
     let facts = [Facts::parse(master), Facts::parse(other)];
     let operations = containers.each_ref().map(|there| worker(&want, "img", there).unwrap());
+    let open = facts.each_ref().map(|facts| OpenJobs::recorded(&facts.jobs));
     let part = |i: usize| NodePlan {
         name: ["a", "b"][i],
-        facts: &facts[i],
+        ranks: &facts[i].jobs.ranks,
+        open: &open[i],
         containers: &containers[i],
         operations: &operations[i],
     };
@@ -248,11 +251,12 @@ fn a_job_is_disrupted_where_it_would_lose_its_worker() {
     assert_eq!(disrupted_by("", "rank run-1 7 w2 - -\n", None), on_b(&["b"]));
     assert_eq!(disrupted_by("", "rank run-1 7 - - -\n", None), on_b(&["b"]));
     // its launcher was seen though its node is not among these
-    let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
+    let recorded = Facts::parse("open run-1\n").jobs;
+    let elsewhere = OpenJobs { under_way: vec!["run-1".into()], ..OpenJobs::recorded(&recorded) };
     let (old, new) = (summary(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
     let containers = [ContainerSummary { id: "w2".into(), ..old }];
     let operations = worker(&new, "img", &containers).unwrap();
-    let part = NodePlan { name: "b", facts: &elsewhere, containers: &containers, operations: &operations };
+    let part = NodePlan { name: "b", ranks: &[], open: &elsewhere, containers: &containers, operations: &operations };
     assert_eq!(disrupted_jobs("lab", &[part]).keys().collect::<Vec<_>>(), ["run-1"]);
     // on the master alone; over, and never written down; in another container
     assert_eq!(disrupted_by(master, "", up), []);
@@ -260,10 +264,11 @@ fn a_job_is_disrupted_where_it_would_lose_its_worker() {
     assert_eq!(disrupted_by("", "rank run-2 7 w3 theirs -\n", None), []);
     // nothing is in the way of a node whose worker stays, or is down
     let want = desired(12345, true, None);
-    let facts = Facts::parse(other);
+    let jobs = Facts::parse(other).jobs;
+    let open = OpenJobs::recorded(&jobs);
     let part = |containers: &[ContainerSummary]| {
         let operations = worker(&want, "img", containers).unwrap();
-        let part = NodePlan { name: "b", facts: &facts, containers, operations: &operations };
+        let part = NodePlan { name: "b", ranks: &jobs.ranks, open: &open, containers, operations: &operations };
         disrupted_jobs("lab", &[part]).len()
     };
     let there =

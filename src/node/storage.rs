@@ -1,0 +1,79 @@
+//! A node's directories: their room, their file systems, and who shares them.
+
+use super::lines::parts;
+use std::collections::BTreeMap;
+
+/// Room on a file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// What it is for: `images`, `jobs` or `projects`.
+    pub what: String,
+    /// Bytes that are free.
+    pub free: u64,
+    /// The directory.
+    pub path: String,
+}
+
+/// A directory of the cluster on a node, or its nearest parent that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDirectory {
+    /// What it is for: `ssh`, `jobs`, `projects` or `data`.
+    pub what: String,
+    /// The type of its file system, as `stat` names it without spaces.
+    pub file_system: String,
+    /// The directory.
+    pub path: String,
+}
+
+/// A directory that is the same one on several nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedDirectory {
+    /// What it is for: `ssh`, `jobs`, `projects` or `data`.
+    pub what: String,
+    /// The directory.
+    pub path: String,
+    /// The other nodes.
+    pub with: Vec<String>,
+}
+
+/// The observed directories of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeStorage {
+    /// Room for jobs and projects.
+    pub disks: Vec<Disk>,
+    /// The directories that belong to this node alone, or should.
+    pub directories: Vec<NodeDirectory>,
+    /// Those of them that are other nodes' too.
+    pub shared: Vec<SharedDirectory>,
+    /// Why that could not be found out.
+    pub shared_unknown: Option<String>,
+    /// The inode of the directory of pushed data, if it is there.
+    pub data: Option<u64>,
+    /// The hash of each of this cluster's data; `-` for one of which a push is incomplete.
+    pub pushed: BTreeMap<String, String>,
+}
+
+impl NodeStorage {
+    /// Takes a line of the script, if it is about this.
+    pub(super) fn read(&mut self, key: &str, value: &str) {
+        match key {
+            "disk" => self.disks.extend(disk(value)),
+            "directory" => self.directories.extend(directory(value)),
+            "data" => self.data = value.parse().ok(),
+            "pushed" => self.pushed.extend(value.split_once(' ').map(|(name, hash)| (name.into(), hash.into()))),
+            _ => {}
+        }
+    }
+}
+
+/// Parses `WHAT KILOBYTES PATH`.
+pub fn disk(value: &str) -> Option<Disk> {
+    let [what, free, path] = parts(value)?;
+    Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
+}
+
+/// Parses `WHAT FILE-SYSTEM PATH`.
+fn directory(value: &str) -> Option<NodeDirectory> {
+    let [what, file_system, path] = parts(value)?.map(str::to_owned);
+    Some(NodeDirectory { what, file_system, path })
+}
