@@ -31,7 +31,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 35] = [
+const PURE: [&str; 36] = [
     "text/",
     "model/",
     "inventory/",
@@ -52,6 +52,7 @@ const PURE: [&str; 35] = [
     "launch/horovodrun/mod.rs",
     "launch/placement.rs",
     "launch/programs.rs",
+    "sync/groups.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
     "image/archive.rs",

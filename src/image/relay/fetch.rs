@@ -63,7 +63,8 @@ impl Sources {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn report(&self, failure: String) {
+    /// Adds what has failed.
+    pub(super) fn report(&self, failure: String) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failures.contains(&failure) {
             failures.push(failure);

@@ -78,10 +78,12 @@ struct Call {
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload_compare.sh"));
 const APPLY: &str = include_str!(concat!("../../scripts/", "upload_apply.sh"));
 /// The scripts of `data`.
-const DATA: [(&str, &str); 5] = [
+const DATA: [(&str, &str); 7] = [
     ("data_compare.sh", include_str!(concat!("../../scripts/", "data_compare.sh"))),
     ("data_stage.sh", include_str!(concat!("../../scripts/", "data_stage.sh"))),
     ("data_apply.sh", include_str!(concat!("../../scripts/", "data_apply.sh"))),
+    ("data_relay.sh", include_str!(concat!("../../scripts/", "data_relay.sh"))),
+    ("data_stop.sh", include_str!(concat!("../../scripts/", "data_stop.sh"))),
     ("data_list.sh", include_str!(concat!("../../scripts/", "data_list.sh"))),
     ("data_remove.sh", include_str!(concat!("../../scripts/", "data_remove.sh"))),
 ];
