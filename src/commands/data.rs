@@ -14,7 +14,7 @@ use crate::job::capacity::check_unallocated;
 use crate::paths::DATA;
 use crate::render::table::table;
 use crate::runtime::spec::data_obstacle;
-use crate::sync::data::{self, Data, DataOnNode, NodeData};
+use crate::sync::data::{self, ChangeSet, Data, DataOnNode, NodeData};
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
 use crate::text::nodeset::{self, printable};
@@ -42,11 +42,12 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
         let member = on_node(&observed);
         let comparing = NodeData { cluster, transport: &member.transport, name }.compare(data);
         let state = events.step(observed.name(), Step::read("comparing the data"), comparing).await?;
-        Ok(Recipient { observed, state })
+        let change = ChangeSet::new(&data.files.manifest, &state);
+        Ok(Recipient { observed, state, change })
     };
     let comparing = async { Ok(nodes.then(events, compare).await) };
-    let compared: NodeResults<Recipient> = cancellation.run(comparing).await?;
-    let is_replaced = |recipient: &&Recipient| recipient.state.is_present && !recipient.state.is_same;
+    let compared: NodeResults<Recipient<'_>> = cancellation.run(comparing).await?;
+    let is_replaced = |recipient: &&Recipient<'_>| recipient.state.is_present && !recipient.state.is_same;
     let replaced = compared.ok.iter().filter(is_replaced).map(|recipient| recipient.observed.clone());
     check_unused(&replaced.collect::<Vec<_>>(), name, "push them under another name with --as NAME, or wait")?;
     if compared.ok.iter().any(|recipient| recipient.observed.facts.data.is_none()) {

@@ -24,6 +24,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use hyper::body::Bytes;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval, timeout};
@@ -42,13 +43,14 @@ pub(super) struct DataDelivery<'a> {
     pub context: &'a Context,
 }
 
-/// A node, and what it has of the data.
-pub(super) struct Recipient {
+/// A node, what it has of the data, and what it is sent.
+pub(super) struct Recipient<'a> {
     pub observed: ObservedNode,
     pub state: DataState,
+    pub change: ChangeSet<'a>,
 }
 
-impl Recipient {
+impl Recipient<'_> {
     pub fn name(&self) -> &str {
         self.observed.name()
     }
@@ -75,7 +77,7 @@ impl DataDelivery<'_> {
     ///
     /// # Errors
     /// If the command is cancelled.
-    pub async fn run(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
+    pub async fn run(&self, compared: NodeResults<Recipient<'_>>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
         let session = &self.context.session;
         let is_lacking = |recipient: &&Recipient| !recipient.state.is_same;
         let members = compared.ok.iter().filter(is_lacking).map(|recipient| recipient.observed.member.clone());
@@ -107,9 +109,8 @@ impl DataDelivery<'_> {
         }
     }
 
-    async fn deliver(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
+    async fn deliver(&self, compared: NodeResults<Recipient<'_>>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
         let Context { events, session, .. } = self.context;
-        let manifest = &self.data.files.manifest;
         let order: Vec<String> = compared.ok.iter().map(|recipient| recipient.name().to_owned()).collect();
         let (having, lacking): (Vec<_>, Vec<_>) = compared.ok.into_iter().partition(|recipient| recipient.state.is_same);
         let unchanged = |recipient: Recipient| {
@@ -117,11 +118,10 @@ impl DataDelivery<'_> {
             entry(recipient.name(), None, 0)
         };
         let mut results = NodeResults { ok: having.into_iter().map(unchanged).collect(), failed: compared.failed };
-        let missing = |recipient: &Recipient| ChangeSet::new(manifest, &recipient.state).sent().clone();
-        let missing: Vec<Selection> = lacking.iter().map(missing).collect();
+        let missing: Vec<Selection> = lacking.iter().map(|recipient| recipient.change.sent().clone()).collect();
         let mut lacking: Vec<Option<Recipient>> = lacking.into_iter().map(Some).collect();
         let mut give = Vec::new();
-        for group in groups(manifest, &missing) {
+        for group in groups(&self.data.files.manifest, &missing) {
             let recipients = group.nodes.iter().filter_map(|at| lacking[*at].take()).collect();
             give.push(self.give_group(recipients, group).boxed());
         }
@@ -136,7 +136,7 @@ impl DataDelivery<'_> {
     /// Gives nodes the data, all at once.
     async fn give_group(
         &self,
-        recipients: Vec<Recipient>,
+        recipients: Vec<Recipient<'_>>,
         group: Group,
     ) -> Vec<Result<NodeEntry<DataPushNode>, NodeError>> {
         let Context { events, session, .. } = self.context;
@@ -164,7 +164,7 @@ impl DataDelivery<'_> {
     }
 
     /// Starts relays if they save bytes, and links them.
-    async fn start_relays(&self, recipients: &[Recipient], group: &Group) -> Option<DataRelays<'_>> {
+    async fn start_relays(&self, recipients: &[Recipient<'_>], group: &Group) -> Option<DataRelays<'_>> {
         let Context { target, events, .. } = self.context;
         let unusable = |cause: String| events.note(format!("each node receives the data from this machine: {cause}"));
         let receivers = recipients.len() as u64;
@@ -181,7 +181,7 @@ impl DataDelivery<'_> {
         let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
         let start = async |recipient: &Recipient| {
             let (member, state) = (&recipient.observed.member, &recipient.state);
-            let change = ChangeSet::new(&self.data.files.manifest, state).in_group(&self.data.files.manifest, &group.sent);
+            let change = recipient.change.in_group(&self.data.files.manifest, &group.sent);
             let directory = self.on(member).prepare_relay(self.data, state, &change, length).await?;
             deployment.start(member, NodeAccess::Spool(directory)).await
         };
@@ -222,15 +222,13 @@ impl DataDelivery<'_> {
     /// the group are sent by relays.
     async fn give_one(
         &self,
-        recipient: &Recipient,
+        recipient: &Recipient<'_>,
         sent: &Selection,
         relays: Option<&DataRelays<'_>>,
     ) -> Result<NodeEntry<DataPushNode>, NodeError> {
         let Context { target, events, .. } = self.context;
-        let Recipient { observed: ObservedNode { member, runtime, .. }, state } = recipient;
+        let Recipient { observed: ObservedNode { member, runtime, .. }, change, .. } = recipient;
         let (node, manifest, cluster) = (recipient.name(), &self.data.files.manifest, &target.cluster().name);
-        let mut change = ChangeSet::new(manifest, state);
-        let (mut now, mut before) = (DataState::default(), 0);
         let relay = relays.and_then(|relays| Some((relays, relays.relays.of(node)?)));
         if let Some((relays, relay)) = relay {
             let of_group = change.in_group(manifest, sent);
@@ -244,19 +242,19 @@ impl DataDelivery<'_> {
             if error.kind == Kind::NoSpace || !member.transport.is_connected().await {
                 return Err(error);
             }
+            let error = NodeError { hints: Vec::new(), ..error };
             events.note(format!("{error}\n  {node} receives the data from this machine"));
             let comparing = self.on(member).compare(self.data);
-            now = events.step(node, Step::read("comparing the data"), comparing).await?;
-            before = relay.from_operator();
-            change = ChangeSet::new(manifest, &now);
-        } else if deployment::is_left(&runtime.containers, cluster) {
+            let state = events.step(node, Step::read("comparing the data"), comparing).await?;
+            let rest = ChangeSet::new(manifest, &state);
+            let sent = if state.is_same { 0 } else { self.on(member).push(self.data, &rest, events).await? };
+            return Ok(entry(node, Some(rest.summary), relay.from_operator() + sent));
+        }
+        if deployment::is_left(&runtime.containers, cluster) {
             deployment::remove(&runtime.engine, cluster).await?;
         }
-        if now.is_same {
-            return Ok(entry(node, Some(change.summary), before));
-        }
-        let from_operator = self.on(member).push(self.data, &change, events).await?;
-        Ok(entry(node, Some(change.summary), before + from_operator))
+        let from_operator = self.on(member).push(self.data, change, events).await?;
+        Ok(entry(node, Some(change.summary.clone()), from_operator))
     }
 
     /// Lets a node take the data from its relay.
@@ -267,22 +265,30 @@ impl DataDelivery<'_> {
         member: &Member,
         change: &ChangeSet<'_>,
     ) -> Result<(), NodeError> {
-        let events = &self.context.events;
-        let _step = self.on(member).step(change, events);
+        let (events, on_node) = (&self.context.events, self.on(member));
+        let _step = on_node.step(change, events);
         let DataRelays { stream, length, source, .. } = relays;
-        let pipe = format!("{}/{RELAY_PIPE}", self.on(member).relay_directory());
-        let process: Process = self.on(member).start(self.data, change, &pipe).await?;
+        let pipe = format!("{}/{RELAY_PIPE}", on_node.relay_directory());
+        let process: Process = on_node.start(self.data, change, &pipe).await?;
         let mut ended = process.finish(&[]).boxed();
-        relay.feed(stream, RELAY_PIPE).await.map_err(|cause| self.on(member).failed(cause))?;
+        let mut feeding = pin!(relay.feed(stream, RELAY_PIPE));
+        tokio::select! {
+            fed = &mut feeding => fed.map_err(|cause| on_node.failed(cause))?,
+            early = &mut ended => {
+                // the relay's answer would be taken for that to another request
+                let _ = feeding.await;
+                return on_node.check(self.data, early);
+            }
+        }
         let mut progress = TransferProgress::new(&member.node.name, events);
-        let (mut ticks, limit) = (interval(PERIOD), self.on(member).end_limit(self.data));
+        let (mut ticks, limit) = (interval(PERIOD), on_node.end_limit(self.data));
         let (mut received, mut since) = (0, Instant::now());
         loop {
             tokio::select! {
                 biased;
-                cause = source.failed() => return Err(self.on(member).broken(&cause)),
-                ended = &mut ended => return self.on(member).check(self.data, ended),
-                cause = relay.useless() => return Err(self.on(member).failed(cause)),
+                cause = source.failed() => return Err(on_node.broken(&cause)),
+                ended = &mut ended => return on_node.check(self.data, ended),
+                cause = relay.useless() => return Err(on_node.failed(cause)),
                 _ = ticks.tick() => {}
             }
             if relay.received() > received {
@@ -291,7 +297,7 @@ impl DataDelivery<'_> {
             progress.report("pushing", received, *length);
             if since.elapsed() > limit {
                 let cause = format!("no progress for {} s", limit.as_secs());
-                return Err(self.on(member).failed(cause).kind(Kind::TimedOut));
+                return Err(on_node.failed(cause).kind(Kind::TimedOut));
             }
         }
     }

@@ -94,6 +94,11 @@ impl Incoming {
         &self.digest
     }
 
+    /// Returns how messages name it.
+    pub fn name(&self) -> &str {
+        if self.is_verifiable { &self.digest } else { "the data" }
+    }
+
     /// Waits until a reader asks for it.
     pub async fn wanted(&self) {
         // the sender is this blob's own

@@ -16,11 +16,14 @@ receive() {
       sh "$stage" 2>&1 && : >"$stage/all"
   } | end_without_space | hash_lists
 }
-# passes on what tar complains of, and ends it when the disk is full: it would read the rest of the stream
+# passes on what tar complains of, and ends it when the disk is full: it would read the rest of the stream. The last write to a full disk
+# is a short one
 end_without_space() {
   while IFS= read -r line; do
     printf '%s\n' "$line" >&2
-    case $line in *'No space left on device'* | *'Disk quota exceeded'*) kill -s PIPE "$(cat "$stage/pid")" 2>/dev/null ;; esac
+    case $line in
+    *'No space left on device'* | *'Disk quota exceeded'* | *': Wrote only '*) kill -s PIPE "$(cat "$stage/pid")" 2>/dev/null ;;
+    esac
   done
 }
 # hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when

@@ -204,6 +204,9 @@ impl<'a> ChangeSet<'a> {
     /// Returns what is done if more is sent: all entries of a group of nodes to which this one belongs.
     #[must_use]
     pub fn in_group(&self, manifest: &'a Manifest, sent: &Selection) -> ChangeSet<'a> {
+        if self.sent == *sent {
+            return self.clone();
+        }
         let all: BTreeSet<&str> = manifest.select(sent).map(|(name, _)| name.as_str()).collect();
         let kept: Vec<&str> = self.kept.iter().copied().filter(|name| !all.contains(name)).collect();
         let removed = self.summary.removed;

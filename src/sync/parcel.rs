@@ -8,6 +8,7 @@
 use crate::sync::files::{ProjectFiles, append_directory, append_link, file_header, write_stream};
 use crate::sync::manifest::{Entry, Selection};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 
 /// Bytes that are copied at once.
@@ -21,7 +22,7 @@ const MAX_LINE: u64 = 64;
 pub struct Parcel {
     files: ProjectFiles,
     sent: Selection,
-    head: Vec<u8>,
+    head: Arc<[u8]>,
     length: u64,
 }
 
@@ -41,7 +42,7 @@ impl Parcel {
         let head = format!("{} {}\n{manifest}{table}", manifest.len(), table.len()).into_bytes();
         let contents: u64 = files.manifest.select(sent).map(|(_, entry)| entry.size()).sum();
         let length = head.len() as u64 + contents;
-        Parcel { files: files.clone(), sent: sent.clone(), head, length }
+        Parcel { files: files.clone(), sent: sent.clone(), head: head.into(), length }
     }
 
     /// Returns what names the parcel: another head has other contents.

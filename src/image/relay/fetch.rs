@@ -78,7 +78,7 @@ impl Sources {
             match self.receive(&blob).await {
                 Ok(()) => return,
                 Err(error) => {
-                    self.report(format!("{}: {error}", blob.digest()));
+                    self.report(format!("{}: {error}", blob.name()));
                     self.are_closed.fetch_or(self.received() == 0, Ordering::Relaxed);
                     blob.fail();
                 }

@@ -192,7 +192,7 @@ impl RelayProcess {
             let written = pipe.write_all(b"\n").and_then(|()| unpack(&mut pieces, &mut pipe));
             // that program has a message of its own when it ends early
             if let Some(error) = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
-                sources.report(format!("{}: {error}", blob.digest()));
+                sources.report(format!("{}: {error}", blob.name()));
             }
         });
         Ok(Answer::Done)
