@@ -138,7 +138,8 @@ pub(super) fn pushed(name: &str, nodes: NodeResults<NodeEntry<DataPushNode>>, of
             text
         }
     });
-    let from_operator: u64 = nodes.ok.iter().filter_map(|node| node.result.as_ref()).map(|node| node.from_operator).sum();
+    let from_operator: u64 =
+        nodes.ok.iter().filter_map(|node| node.result.as_ref()).map(|node| node.from_operator).sum();
     if from_operator > 0 {
         text.push_str(&format!("this machine sent {}\n", human(from_operator)));
     }

@@ -77,7 +77,10 @@ impl DataDelivery<'_> {
     ///
     /// # Errors
     /// If the command is cancelled.
-    pub async fn run(&self, compared: NodeResults<Recipient<'_>>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
+    pub async fn run(
+        &self,
+        compared: NodeResults<Recipient<'_>>,
+    ) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
         let session = &self.context.session;
         let is_lacking = |recipient: &&Recipient| !recipient.state.is_same;
         let members = compared.ok.iter().filter(is_lacking).map(|recipient| recipient.observed.member.clone());
@@ -109,10 +112,14 @@ impl DataDelivery<'_> {
         }
     }
 
-    async fn deliver(&self, compared: NodeResults<Recipient<'_>>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
+    async fn deliver(
+        &self,
+        compared: NodeResults<Recipient<'_>>,
+    ) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
         let Context { events, session, .. } = self.context;
         let order: Vec<String> = compared.ok.iter().map(|recipient| recipient.name().to_owned()).collect();
-        let (having, lacking): (Vec<_>, Vec<_>) = compared.ok.into_iter().partition(|recipient| recipient.state.is_same);
+        let (having, lacking): (Vec<_>, Vec<_>) =
+            compared.ok.into_iter().partition(|recipient| recipient.state.is_same);
         let unchanged = |recipient: Recipient| {
             session.progress.done(recipient.name());
             entry(recipient.name(), None, 0)

@@ -31,7 +31,8 @@ place_changes() {
 # reads from the relay's pipe, which begins with a newline. The script has both ends of it until then, and so waits for no relay that
 # never comes; afterwards the pipe ends with the relay
 take_pipe() {
-  exec 8<>"$pipe" <"$pipe"
+  exec 8<>"$pipe"
+  exec <"$pipe"
   timeout 60 dd bs=1 count=1 of=/dev/null 2>/dev/null || fail "the relay of the node sends nothing"
   exec 8>&-
 }

@@ -16,7 +16,8 @@ pub struct Group {
 /// Groups nodes, of which these entries are missing. After an interrupted push each node has other files, so a node also joins those that
 /// are sent something else, as long as half of what they are all sent is then missing on it, and half of it was.
 pub fn groups(manifest: &Manifest, missing: &[Selection]) -> Vec<Group> {
-    let bytes = |selection: &Selection| manifest.select(selection).map(|(_, entry): (_, &Entry)| entry.size()).sum::<u64>();
+    let bytes =
+        |selection: &Selection| manifest.select(selection).map(|(_, entry): (_, &Entry)| entry.size()).sum::<u64>();
     let mut order: Vec<(usize, u64)> = missing.iter().map(bytes).enumerate().collect();
     order.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let mut groups: Vec<(Group, u64)> = Vec::new();
@@ -61,10 +62,13 @@ mod tests {
         assert_eq!((lacks("abcd"), manifest.select(&lacks("b")).count()), (all, 1));
         let of = |nodes: &[&str]| {
             let missing: Vec<Selection> = nodes.iter().map(|names| lacks(names)).collect();
-            groups(&manifest, &missing).into_iter().map(|group| {
-                let names: String = manifest.select(&group.sent).map(|(name, _)| name.as_str()).collect();
-                format!("{:?} {names} {}", group.nodes, group.saved)
-            }).collect::<Vec<_>>()
+            groups(&manifest, &missing)
+                .into_iter()
+                .map(|group| {
+                    let names: String = manifest.select(&group.sent).map(|(name, _)| name.as_str()).collect();
+                    format!("{:?} {names} {}", group.nodes, group.saved)
+                })
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(&[]), [""; 0]);
         assert_eq!(of(&["abcd", "abcd", "abcd"]), ["[0, 1, 2] abcd 260"]);

@@ -66,9 +66,8 @@ impl Parcel {
                     out.left -= entry.size();
                     continue;
                 }
-                let copy = |reader: &mut dyn Read| {
-                    io::copy(&mut BufReader::with_capacity(BLOCK, reader), &mut out).map(drop)
-                };
+                let copy =
+                    |reader: &mut dyn Read| io::copy(&mut BufReader::with_capacity(BLOCK, reader), &mut out).map(drop);
                 files.send_file(name, entry, copy)?;
             }
             Ok(())
@@ -104,11 +103,13 @@ pub fn unpack(input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
     let mut input = BufReader::with_capacity(BLOCK, input);
     let mut line = String::new();
     (&mut input).take(MAX_LINE).read_line(&mut line)?;
-    let lengths = line.trim_end().split_once(' ').and_then(|(text, table)| Some((text.parse().ok()?, table.parse().ok()?)));
+    let lengths =
+        line.trim_end().split_once(' ').and_then(|(text, table)| Some((text.parse().ok()?, table.parse().ok()?)));
     let (manifest, table): (u64, u64) = lengths.ok_or_else(wrong)?;
     let (manifest, table) = (text(&mut input, manifest)?, text(&mut input, table)?);
     let entries = manifest.split_terminator('\0').zip(table.split_terminator('\0'));
-    let entries: Option<Vec<_>> = entries.filter(|(_, sent)| *sent != "-").map(|(record, sent)| item(record, sent)).collect();
+    let entries: Option<Vec<_>> =
+        entries.filter(|(_, sent)| *sent != "-").map(|(record, sent)| item(record, sent)).collect();
     let entries = entries.ok_or_else(wrong)?;
     let with_size = entries.into_iter().map(|(name, item)| {
         let size = if let Item::File { size, .. } = item { Some(size) } else { None };
@@ -182,7 +183,16 @@ mod tests {
         symlink("..//x", dir.path().join("link")).unwrap();
         symlink(format!("t/{long}"), dir.path().join("long link")).unwrap();
         let files = ProjectFiles::read_data(dir.path()).unwrap();
-        for sent in [files.manifest.missing(&[].into()), files.manifest.missing(&[("z".into(), String::new())].into())] {
+        let all_of_it = files.manifest.missing(&[].into());
+        let text = files.manifest.text();
+        let records = text.split_terminator('\0').map(|record| {
+            let (at, _) = record.match_indices(' ').nth(2).unwrap();
+            (record[at + 1..].to_owned(), record[..at].to_owned())
+        });
+        let is_there = |name: &str| !["new\nline", "z", "link"].contains(&name) && !name.starts_with("deep");
+        let a_part = files.manifest.missing(&records.filter(|(name, _)| is_there(name)).collect());
+        assert_eq!(files.manifest.select(&a_part).count(), 6);
+        for sent in [all_of_it, a_part] {
             let parcel = Parcel::new(&files, &sent);
             let whole = all(parcel.stream(0)).unwrap();
             assert_eq!(whole.len() as u64, parcel.length());

@@ -144,7 +144,8 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     let before = sent();
     let done = lab.hvdctl(&["--json", "data", "push", data]).code(0);
     let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    let sum = |field: &str| -> u64 { document["nodes"].as_array().unwrap().iter().map(|n| n[field].as_u64().unwrap()).sum() };
+    let sum =
+        |field: &str| -> u64 { document["nodes"].as_array().unwrap().iter().map(|n| n[field].as_u64().unwrap()).sum() };
     let all = LARGE + 3_000_003;
     assert_eq!((sum("files"), sum("sent")), (8, 2 * all), "{}", done.out);
     assert!((all..all * 101 / 100).contains(&sum("from_operator")), "{}", done.out);
@@ -163,7 +164,9 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     train("A3000000");
     fs::write(Path::new(data).join("part one/a"), "B").unwrap();
     assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): pushed 1 file, 1 B\n"));
-    NODES.iter().for_each(|node| assert_eq!(on(node, "ls -A /opt/horovod/data/.set@*"), "origin\nshipped\nstat\ntree\n"));
+    NODES
+        .iter()
+        .for_each(|node| assert_eq!(on(node, "ls -A /opt/horovod/data/.set@*"), "origin\nshipped\nstat\ntree\n"));
     assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): unchanged\n"));
     train("B3000000");
     assert!(lab.hvdctl(&["data", "status"]).ok().contains("set   node[1-2] (2)  complete"));

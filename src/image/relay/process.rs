@@ -40,6 +40,7 @@ const PIPE_LIMIT: Duration = Duration::from_secs(20);
 const PIPE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Bytes that the pipe to that program holds, where root may have so many.
+#[cfg(target_os = "linux")]
 const PIPE_SIZE: usize = 1 << 20;
 
 /// Makes the tar stream of a parcel of data.

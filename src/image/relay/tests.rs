@@ -80,7 +80,8 @@ impl Talk {
         let describe = |layer: &&[u8]| Description { digest: sha256(layer), length: layer.len() as u64 };
         let layers = layers.iter().map(describe).collect();
         let (manifest, config) = ("manifest".to_owned(), "{}".to_owned());
-        let answer = self.ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams, stall_s: 1 }).await;
+        let answer =
+            self.ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams, stall_s: 1 }).await;
         assert!(matches!(answer, Answer::Done), "{answer:?}");
     }
 
@@ -319,7 +320,9 @@ async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
     let digest = "sha256:../../etc/passwd".to_owned();
     let layers = vec![Description { digest, length: 1 }];
     let (manifest, config) = (String::new(), String::new());
-    let answer = relay.ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams: Vec::new(), stall_s: 1 }).await;
+    let answer = relay
+        .ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams: Vec::new(), stall_s: 1 })
+        .await;
     assert!(matches!(&answer, Answer::Failed { cause } if cause.contains("is no SHA-256 digest")), "{answer:?}");
     let port = relay.own;
     drop(relay);
