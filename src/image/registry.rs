@@ -1,4 +1,4 @@
-//! A registry of one image, read-only: what an engine needs to pull by digest. It listens on 127.0.0.1, and a relay's also where other
+//! A registry of one image, read-only: what an engine needs to pull by digest, or of one stream of data for relays. It listens on 127.0.0.1, and a relay's also where other
 //! relays reach it.
 //!
 //! Others can connect as well. They get nothing: each engine has a token of its own, which is in the paths of its requests and valid
@@ -419,20 +419,25 @@ impl Payload {
         let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
         let (blob, mut pieces, mut left) = (Arc::clone(blob), (blob.open)(offset), length);
         tokio::spawn(async move {
+            let is_whole = offset + length == blob.length;
             while left > 0 {
-                let piece = match pieces.recv().await {
-                    Some(Ok(mut piece)) => {
-                        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-                        left -= piece.len() as u64;
-                        Ok(piece.into())
-                    }
-                    Some(Err(error)) => {
-                        let cut = Err(io::Error::other(error.to_string()));
-                        blob.failure.send_replace(Some(Arc::new(error)));
-                        cut
-                    }
-                    None => break,
-                };
+                let Some(mut piece) = pieces.recv().await else { break };
+                if let Ok(bytes) = &mut piece {
+                    bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    left -= bytes.len() as u64;
+                }
+                // what made it may find out only at the end that the bytes are wrong
+                if left == 0
+                    && is_whole
+                    && let Some(Err(error)) = pieces.recv().await
+                {
+                    piece = Err(error);
+                }
+                let piece = piece.map(Bytes::from).map_err(|error| {
+                    let cut = io::Error::other(error.to_string());
+                    blob.failure.send_replace(Some(Arc::new(error)));
+                    cut
+                });
                 let is_broken = piece.is_err();
                 if sender.send(piece).await.is_err() || is_broken {
                     break;

@@ -55,7 +55,7 @@ pub enum Role {
     Helper,
     /// A short-lived container of which an image is made.
     Setup,
-    /// A container that passes an image on to other nodes.
+    /// A container that passes an image or data on to other nodes.
     Relay,
 }
 
@@ -257,7 +257,7 @@ impl ContainerSpec {
         setup
     }
 
-    /// Returns a container that passes an image on. `image`: that of the relay itself; `mounts`: what it needs of the node.
+    /// Returns a container that passes an image or data on. `image`: that of the relay itself; `mounts`: what it needs of the node.
     pub fn relay(
         cluster: &Cluster,
         node: &Node,
