@@ -34,7 +34,7 @@ const ROWS: [&[&str]; 19] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 32] = [
+const PURE: [&str; 33] = [
     "text/",
     "model/",
     "inventory/",
@@ -56,6 +56,7 @@ const PURE: [&str; 32] = [
     "launch/horovodrun/mod.rs",
     "launch/placement.rs",
     "launch/programs.rs",
+    "sync/groups.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
     "image/archive.rs",

@@ -36,8 +36,8 @@ pub struct DataPush {
 }
 
 const PUSH: &str = "\
-Only files that a node lacks or has with other contents are sent; what was deleted here is deleted there. Each node proves by hash that \
-it has the same files. An interrupted push continues where it ended. Ignore files do not apply. While jobs run, new data can be added, \
+Only files that a node lacks or has with other contents are sent, once where nodes can pass them on; what was deleted here is deleted \
+there. Each node proves by hash that it has the same files. An interrupted push continues where it ended. Ignore files do not apply. While jobs run, new data can be added, \
 but no data changed.
 
 Examples:

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
+use super::data_delivery::{DataDelivery, Recipient};
 use super::image::with_count;
 use super::output::{DataEntry, DataPushNode, DataRmNode, DataStatusNode, NodeEntry, Nodes};
 use crate::cli::{DataPush, DataRm};
@@ -15,7 +16,7 @@ use crate::inventory::NAME;
 use crate::paths::DATA;
 use crate::render::table::table;
 use crate::start::capacity::check_unallocated;
-use crate::sync::data::{self, Data, DataOnNode, DataState, NodeData, PushSummary};
+use crate::sync::data::{self, ChangeSet, Data, DataOnNode, NodeData};
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
 use crate::text::nodeset::{self, printable};
@@ -44,27 +45,18 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
         let member = on_node(&observed);
         let comparing = NodeData { cluster, transport: &member.transport, name }.compare(data);
         let state = events.step(observed.name(), Step::read("comparing the data"), comparing).await?;
-        Ok((observed, state))
+        let change = ChangeSet::new(&data.files.manifest, &state);
+        Ok(Recipient { observed, state, change })
     };
     let comparing = async { Ok(nodes.then(events, compare).await) };
-    let compared: NodeResults<(ObservedNode, DataState)> = cancellation.run(comparing).await?;
-    let is_replaced = |state: &DataState| state.is_present && !state.is_same;
-    let replaced = compared.ok.iter().filter(|(_, state)| is_replaced(state)).map(|(observed, _)| observed.clone());
+    let compared: NodeResults<Recipient<'_>> = cancellation.run(comparing).await?;
+    let is_replaced = |recipient: &&Recipient<'_>| recipient.state.is_present && !recipient.state.is_same;
+    let replaced = compared.ok.iter().filter(is_replaced).map(|recipient| recipient.observed.clone());
     check_unused(&replaced.collect::<Vec<_>>(), name, "push them under another name with --as NAME, or wait")?;
-    if compared.ok.iter().any(|(observed, _)| observed.facts.storage.data.is_none()) {
+    if compared.ok.iter().any(|recipient| recipient.observed.facts.storage.data.is_none()) {
         events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {DATA}"));
     }
-    let push = async |(observed, state): (ObservedNode, DataState)| {
-        let (node, member) = (observed.name(), on_node(&observed));
-        session.progress.record(node, format!("began to push {name}"));
-        let pushed = NodeData { cluster, transport: &member.transport, name }.push(data, &state, events).await?;
-        session.progress.done(node);
-        events.done(node, format!("has {name}"));
-        let PushSummary { sent: files, bytes: sent, resumed, removed } = pushed;
-        Ok(NodeEntry::new(node, true, DataPushNode { changed: !state.is_same, files, sent, resumed, removed }))
-    };
-    let nodes = cancellation.run(async { Ok(compared.then(events, push).await) }).await?;
-    session.progress.failed(&nodes.failed);
+    let nodes = DataDelivery { name, data, context }.run(compared).await?;
     Ok(pushed(name, nodes, &offline))
 }
 
@@ -149,6 +141,11 @@ pub(super) fn pushed(name: &str, nodes: NodeResults<NodeEntry<DataPushNode>>, of
             text
         }
     });
+    let from_operator: u64 =
+        nodes.ok.iter().filter_map(|node| node.result.as_ref()).map(|node| node.from_operator).sum();
+    if from_operator > 0 {
+        text.push_str(&format!("this machine sent {}\n", human(from_operator)));
+    }
     if !nodes.ok.is_empty() {
         text.push_str(&format!("ranks read the data as {DATA}/{name}\n"));
     }

@@ -254,7 +254,8 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
 
 fn data_made(all: &mut Vec<(&'static str, Value)>) {
     let push = |node: &str, files| {
-        let pushed = DataPushNode { changed: files > 0, files, sent: 1 << 20, resumed: 2, removed: 1 };
+        let pushed =
+            DataPushNode { changed: files > 0, files, sent: 1 << 20, from_operator: 1 << 19, resumed: 2, removed: 1 };
         NodeEntry::new(node, true, pushed)
     };
     let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);

@@ -11,6 +11,7 @@ use crate::event::{Events, Message};
 use crate::image::relay::package::SPOOL;
 use crate::image::relay::process;
 use crate::render;
+use crate::sync::parcel;
 use crate::trace::Log;
 use anyhow::Context as _;
 use std::future::Future;
@@ -64,7 +65,7 @@ pub fn relay() -> u8 {
         |fd: BorrowedFd<'_>| Ok::<_, std::io::Error>(tokio::fs::File::from_std(fd.try_clone_to_owned()?.into()));
     let serve = async {
         let (input, output) = (stream(std::io::stdin().as_fd())?, stream(std::io::stdout().as_fd())?);
-        process::run(tokio::io::BufReader::new(input), output, Path::new(SPOOL)).await
+        process::run(tokio::io::BufReader::new(input), output, Path::new(SPOOL), parcel::unpack).await
     };
     let Ok(runtime) = Runtime::new() else { return 1 };
     let ended: std::io::Result<()> = runtime.block_on(serve);

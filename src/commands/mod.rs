@@ -5,6 +5,7 @@ mod about;
 mod bench;
 mod context;
 mod data;
+mod data_delivery;
 mod disconnect;
 mod doctor;
 #[cfg(test)]

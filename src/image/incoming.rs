@@ -1,15 +1,21 @@
 //! A blob that is received into a file, from its beginning to its end, and read meanwhile.
 
+use super::archive::Extent;
 use super::names::sha256_name;
+use hyper::body::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// Bytes of a file that are hashed at once.
 const CHUNK: u64 = 1 << 20;
+
+/// Bytes that are read at once for others, and how often ahead of them.
+const PIECE: u64 = 256 << 10;
+const PIECES_AHEAD: usize = 4;
 
 /// How far a blob is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,14 +37,16 @@ struct Reception {
 pub struct Incoming {
     digest: String,
     length: u64,
+    /// Whether the digest is that of its bytes, and not only a name.
+    is_verifiable: bool,
     file: Arc<File>,
     state: watch::Sender<Reception>,
 }
 
-/// What hashes a blob as its bytes come.
+/// What hashes a blob as its bytes come, if it can be verified.
 pub struct Writer {
     blob: Arc<Incoming>,
-    hasher: Sha256,
+    hasher: Option<Sha256>,
     offset: u64,
 }
 
@@ -55,13 +63,25 @@ impl Incoming {
     /// # Errors
     /// If the file cannot be used.
     pub fn new(digest: &str, length: u64, file: File) -> io::Result<Arc<Incoming>> {
+        Incoming::with(digest, length, file, true)
+    }
+
+    /// A blob that those who read it verify in their own way: the digest is only its name.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn unverified(name: &str, length: u64, file: File) -> io::Result<Arc<Incoming>> {
+        Incoming::with(name, length, file, false)
+    }
+
+    fn with(digest: &str, length: u64, file: File, is_verifiable: bool) -> io::Result<Arc<Incoming>> {
         let mut received = file.metadata()?.len();
         if received > length {
             file.set_len(0)?;
             received = 0;
         }
         let state = watch::Sender::new(Reception { received, ..Reception::default() });
-        Ok(Arc::new(Incoming { digest: digest.to_owned(), length, file: Arc::new(file), state }))
+        Ok(Arc::new(Incoming { digest: digest.to_owned(), length, is_verifiable, file: Arc::new(file), state }))
     }
 
     /// Returns how many bytes it has in the end.
@@ -72,6 +92,11 @@ impl Incoming {
     /// Returns its digest.
     pub fn digest(&self) -> &str {
         &self.digest
+    }
+
+    /// Returns how messages name it.
+    pub fn name(&self) -> &str {
+        if self.is_verifiable { &self.digest } else { "the data" }
     }
 
     /// Waits until a reader asks for it.
@@ -93,12 +118,33 @@ impl Incoming {
         Reader { blob: Arc::clone(self), state, restarts }
     }
 
+    /// Reads a part of it as it is received, piece by piece.
+    pub fn pieces(self: &Arc<Self>, Extent { mut offset, length }: Extent) -> mpsc::Receiver<io::Result<Bytes>> {
+        let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+        let (blob, end) = (Arc::clone(self), offset + length);
+        tokio::spawn(async move {
+            let mut reader = blob.reader();
+            while offset < end {
+                let part = reader.read(offset, (end - offset).min(PIECE)).await;
+                let is_broken = part.is_err();
+                offset += part.as_ref().map_or(0, |part| part.len() as u64);
+                if sender.send(part.map(Bytes::from)).await.is_err() || is_broken {
+                    break;
+                }
+            }
+        });
+        receiver
+    }
+
     /// Continues behind the bytes that the file has, which are hashed.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub async fn writer(self: &Arc<Self>) -> io::Result<Writer> {
         let (file, end) = (Arc::clone(&self.file), self.state.borrow().received);
+        if !self.is_verifiable {
+            return Ok(Writer { blob: Arc::clone(self), hasher: None, offset: end });
+        }
         let hash = move || {
             let (mut hasher, mut offset) = (Sha256::new(), 0);
             while offset < end {
@@ -110,7 +156,7 @@ impl Incoming {
             Ok::<_, io::Error>(hasher)
         };
         let hasher = tokio::task::spawn_blocking(hash).await.map_err(io::Error::other)??;
-        Ok(Writer { blob: Arc::clone(self), hasher, offset: end })
+        Ok(Writer { blob: Arc::clone(self), hasher: Some(hasher), offset: end })
     }
 }
 
@@ -138,7 +184,9 @@ impl Writer {
         }
         let write = move || {
             file.write_all_at(&bytes, offset)?;
-            hasher.update(&bytes);
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&bytes);
+            }
             Ok::<_, io::Error>(hasher)
         };
         self.hasher = tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??;
@@ -148,13 +196,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Compares the digest of all bytes. If it is another one, the blob is begun again.
+    /// Compares the digest of all bytes, if it can be verified. If it is another one, the blob is begun again.
     ///
     /// # Errors
     /// If the file cannot be emptied.
     pub fn verify(&mut self) -> io::Result<bool> {
-        let found = sha256_name(&std::mem::take(&mut self.hasher).finalize());
-        if found == self.blob.digest {
+        let found = self.hasher.as_mut().map(|hasher| sha256_name(&std::mem::take(hasher).finalize()));
+        if found.is_none_or(|found| found == self.blob.digest) {
             self.blob.state.send_modify(|state| state.is_verified = true);
             return Ok(true);
         }

@@ -155,6 +155,28 @@ pub async fn free_space(member: &Member) -> Result<(u64, String), NodeError> {
     Ok((least.0, least.1.to_owned()))
 }
 
+/// Lets a port of the node lead to the registry at a port of this machine. If sshd refuses that, the error has the lines of its
+/// configuration. `what`: what the registry serves.
+///
+/// # Errors
+/// If no port of the node may lead here.
+pub async fn expose(member: &Member, port: u16, what: &str) -> Result<Exposed, NodeError> {
+    let transport = &member.transport;
+    let refused = match transport.expose(port, &format!("forward a port for {what}")).await {
+        Err(error) if error.kind == Kind::Failed => error,
+        result => return result,
+    };
+    let lines = transport.script(&Script::new(FORWARDING), "read the configuration of sshd").await.unwrap_or_default();
+    let lines = String::from_utf8_lossy(&lines);
+    Err(match lines.trim() {
+        "" => refused.hint("`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it"),
+        lines => refused.hint(format!(
+            "allow it in the configuration of sshd (AllowTcpForwarding yes), then systemctl reload ssh: {}",
+            lines.replace('\n', "; ")
+        )),
+    })
+}
+
 /// The push of one image to many nodes.
 pub struct Push<'a> {
     image: &'a str,
@@ -227,7 +249,7 @@ impl<'a> Push<'a> {
     /// If no port of the node may lead here.
     pub async fn admit(&self, receiver: &Receiver) -> Result<(Guest, Exposed), NodeError> {
         let guest = self.registry.admit().map_err(|error| self.failed(receiver, error))?;
-        Ok((guest, self.expose(receiver).await?))
+        Ok((guest, expose(&receiver.member, self.registry.port(), "the image").await?))
     }
 
     /// Lets the node's engine pull, and compares what it then has. `has_begun`: whether something was sent.
@@ -281,25 +303,6 @@ impl<'a> Push<'a> {
         let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
         let hint = "free space on that node: docker system df, docker image prune";
         Err(self.failed(receiver, cause).kind(Kind::NoSpace).hint(hint))
-    }
-
-    /// Lets a port of the node lead to the registry. If sshd refuses that, the error has the lines of its configuration.
-    async fn expose(&self, receiver: &Receiver) -> Result<Exposed, NodeError> {
-        let transport = &receiver.member.transport;
-        let refused = match transport.expose(self.registry.port(), "forward a port for the image").await {
-            Err(error) if error.kind == Kind::Failed => error,
-            result => return result,
-        };
-        let lines =
-            transport.script(&Script::new(FORWARDING), "read the configuration of sshd").await.unwrap_or_default();
-        let lines = String::from_utf8_lossy(&lines);
-        Err(match lines.trim() {
-            "" => refused.hint("`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it"),
-            lines => refused.hint(format!(
-                "allow it in the configuration of sshd (AllowTcpForwarding yes), then systemctl reload ssh: {}",
-                lines.replace('\n', "; ")
-            )),
-        })
     }
 
     fn failed(&self, receiver: &Receiver, cause: impl std::fmt::Display) -> NodeError {

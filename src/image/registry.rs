@@ -1,4 +1,4 @@
-//! A registry of one image, read-only: what an engine needs to pull by digest. It listens on 127.0.0.1, and a relay's also where other
+//! A registry of one image, read-only: what an engine needs to pull by digest, or of one stream of data for relays. It listens on 127.0.0.1, and a relay's also where other
 //! relays reach it.
 //!
 //! Others can connect as well. They get nothing: each engine has a token of its own, which is in the paths of its requests and valid
@@ -20,6 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Bytes of a file that are read at once, and how often ahead of the network.
@@ -52,6 +53,45 @@ pub enum Stored {
     File(Arc<File>, Extent),
     /// Received when it is asked for, and served meanwhile.
     Incoming(Arc<IncomingBlob>),
+    /// Made when it is asked for.
+    Generated(Arc<Generated>),
+}
+
+/// A blob that is made each time that it is asked for, always with the same bytes.
+pub struct Generated {
+    length: u64,
+    /// Makes the bytes from an offset on.
+    open: Box<Generator>,
+    /// Why that has failed.
+    failure: watch::Sender<Option<Arc<io::Error>>>,
+}
+
+type Generator = dyn Fn(u64) -> mpsc::Receiver<io::Result<Vec<u8>>> + Send + Sync;
+
+impl Generated {
+    /// A blob of this length. `open` makes its bytes from an offset on.
+    pub fn new(
+        length: u64,
+        open: impl Fn(u64) -> mpsc::Receiver<io::Result<Vec<u8>>> + Send + Sync + 'static,
+    ) -> Arc<Generated> {
+        Arc::new(Generated { length, open: Box::new(open), failure: watch::Sender::new(None) })
+    }
+
+    /// Waits until making it has failed, and returns why.
+    pub async fn failed(&self) -> Arc<io::Error> {
+        let failure = self.failure.subscribe().wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        match failure {
+            Some(failure) => failure,
+            // the sender is this value's own
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl fmt::Debug for Generated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generated").field("length", &self.length).finish_non_exhaustive()
+    }
 }
 
 impl Stored {
@@ -60,6 +100,7 @@ impl Stored {
             Stored::Memory(bytes) => bytes.len() as u64,
             Stored::File(_, extent) => extent.length,
             Stored::Incoming(blob) => blob.length(),
+            Stored::Generated(blob) => blob.length,
         }
     }
 }
@@ -327,7 +368,11 @@ fn part(blob: &Stored, range: Option<&str>, is_head: bool, sent: Arc<AtomicU64>)
             Payload::of(bytes.slice(at(first)..at(first + length)))
         }
         Stored::File(file, extent) => Payload::read(file, Extent { offset: extent.offset + first, length }),
-        Stored::Incoming(blob) => Payload::follow(blob, Extent { offset: first, length }),
+        Stored::Incoming(blob) => {
+            let file = Some(blob.pieces(Extent { offset: first, length }));
+            Payload { left: length, file, ..Payload::default() }
+        }
+        Stored::Generated(blob) => Payload::generate(blob, Extent { offset: first, length }),
     };
     finish(head, Payload { sent, ..payload })
 }
@@ -369,17 +414,32 @@ impl Payload {
         Payload { left: length, file: Some(receiver), ..Payload::default() }
     }
 
-    /// Reads a part of a blob as it is received.
-    fn follow(blob: &Arc<IncomingBlob>, Extent { mut offset, length }: Extent) -> Payload {
+    /// Makes a part of a blob.
+    fn generate(blob: &Arc<Generated>, Extent { offset, length }: Extent) -> Payload {
         let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
-        let (blob, end) = (Arc::clone(blob), offset + length);
+        let (blob, mut pieces, mut left) = (Arc::clone(blob), (blob.open)(offset), length);
         tokio::spawn(async move {
-            let mut reader = blob.reader();
-            while offset < end {
-                let part = reader.read(offset, (end - offset).min(CHUNK)).await;
-                let is_broken = part.is_err();
-                offset += part.as_ref().map_or(0, |part| part.len() as u64);
-                if sender.send(part.map(Bytes::from)).await.is_err() || is_broken {
+            let is_whole = offset + length == blob.length;
+            while left > 0 {
+                let Some(mut piece) = pieces.recv().await else { break };
+                if let Ok(bytes) = &mut piece {
+                    bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    left -= bytes.len() as u64;
+                }
+                // what made it may find out only at the end that the bytes are wrong
+                if left == 0
+                    && is_whole
+                    && let Some(Err(error)) = pieces.recv().await
+                {
+                    piece = Err(error);
+                }
+                let piece = piece.map(Bytes::from).map_err(|error| {
+                    let cut = io::Error::other(error.to_string());
+                    blob.failure.send_replace(Some(Arc::new(error)));
+                    cut
+                });
+                let is_broken = piece.is_err();
+                if sender.send(piece).await.is_err() || is_broken {
                     break;
                 }
             }

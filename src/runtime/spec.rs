@@ -49,7 +49,7 @@ pub enum Role {
     Helper,
     /// A short-lived container of which an image is made.
     Setup,
-    /// A container that passes an image on to other nodes.
+    /// A container that passes an image or data on to other nodes.
     Relay,
 }
 

@@ -1,8 +1,8 @@
 //! Pushes directories of data to the nodes, where ranks read them below [`DATA`].
 //!
 //! [`NodeData::compare`] finds out what a node has, [`ChangeSet`] decides what it is sent, and [`NodeData::push`] sends that as one tar
-//! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same are sent
-//! the same bytes.
+//! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same can be sent
+//! the same bytes: [`super::groups`] finds them, and [`super::parcel`] is the form in which relays pass these on.
 
 use crate::error::{Kind, NodeError};
 use crate::event::transfer::TransferProgress;
@@ -15,8 +15,10 @@ use crate::sync::{limit, run};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
-use crate::transport::node::Transport;
-use std::collections::BTreeMap;
+use crate::transport::node::{Output, Process, Transport};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Duration;
 
 const COMPARE: &str = concat!(
     include_str!("../scripts/upload/common.sh"),
@@ -33,6 +35,13 @@ const APPLY: &str = concat!(
     include_str!("../scripts/data/lock.sh"),
     include_str!("../scripts/upload/receive.sh"),
     include_str!("../scripts/data/apply.sh")
+);
+const RELAY: &str = concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/data/relay.sh"));
+const STOP: &str = concat!(
+    include_str!("../scripts/data/exists.sh"),
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/data/lock.sh"),
+    include_str!("../scripts/data/stop.sh")
 );
 const LIST: &str = concat!(
     include_str!("../scripts/data/exists.sh"),
@@ -52,6 +61,9 @@ const MISPLACED: i32 = 4;
 
 /// Bytes that a file or directory takes at least, and in multiples of which a file takes more.
 const BLOCK: u64 = 4096;
+
+/// The pipe in the directory of a relay, to which it writes the files.
+pub const RELAY_PIPE: &str = "pipe";
 
 /// As many bytes as a list or removal of data may take time for; see [`limit`].
 const MANY: u64 = 64 << 30;
@@ -102,6 +114,8 @@ pub struct ChangeSet<'a> {
     sent: Selection,
     /// The files that arrived in an interrupted push.
     kept: Vec<&'a str>,
+    /// Whether a push was interrupted.
+    is_staging: bool,
     /// What is done.
     pub summary: PushSummary,
 }
@@ -117,6 +131,15 @@ pub struct PushSummary {
     pub resumed: usize,
     /// Number of entries removed.
     pub removed: usize,
+}
+
+impl PushSummary {
+    /// Counts the files and links among these entries.
+    fn of(manifest: &Manifest, sent: &Selection) -> PushSummary {
+        let files = manifest.select(sent).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. }));
+        let bytes = files.clone().map(|(_, entry)| entry.size()).sum();
+        PushSummary { sent: files.count(), bytes, ..PushSummary::default() }
+    }
 }
 
 /// Data that a node has.
@@ -168,14 +191,27 @@ impl<'a> ChangeSet<'a> {
     pub fn new(manifest: &'a Manifest, state: &DataState) -> ChangeSet<'a> {
         let missing = manifest.missing(&state.present);
         let (sent, kept) = manifest.without_staged(&missing, &state.staged);
-        let files = manifest.select(&sent).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. }));
-        let summary = PushSummary {
-            sent: files.clone().count(),
-            bytes: files.map(|(_, entry)| entry.size()).sum(),
-            resumed: kept.len(),
-            removed: state.present.keys().filter(|name| !manifest.0.contains_key(*name)).count(),
-        };
-        ChangeSet { sent, kept, summary }
+        let removed = state.present.keys().filter(|name| !manifest.0.contains_key(*name)).count();
+        let summary = PushSummary { resumed: kept.len(), removed, ..PushSummary::of(manifest, &sent) };
+        ChangeSet { sent, kept, is_staging: state.is_staging, summary }
+    }
+
+    /// Returns the entries that are sent.
+    pub fn sent(&self) -> &Selection {
+        &self.sent
+    }
+
+    /// Returns what is done if more is sent: all entries of a group of nodes to which this one belongs.
+    #[must_use]
+    pub fn in_group(&self, manifest: &'a Manifest, sent: &Selection) -> ChangeSet<'a> {
+        if self.sent == *sent {
+            return self.clone();
+        }
+        let all: BTreeSet<&str> = manifest.select(sent).map(|(name, _)| name.as_str()).collect();
+        let kept: Vec<&str> = self.kept.iter().copied().filter(|name| !all.contains(name)).collect();
+        let removed = self.summary.removed;
+        let summary = PushSummary { resumed: kept.len(), removed, ..PushSummary::of(manifest, sent) };
+        ChangeSet { sent: sent.clone(), kept, is_staging: self.is_staging, summary }
     }
 
     /// Returns the bytes that the node needs for it, with an allowance for its manifest.
@@ -227,44 +263,125 @@ impl NodeData<'_> {
                 human(state.free),
                 human(needed - state.free)
             );
-            return Err(self.no_space(NodeError::failed(node, &format!("push the data {}", self.name), cause)));
+            return Err(self.no_space(self.failed(cause)));
         }
         Ok(state)
     }
 
-    /// Sends what the node lacks according to [`NodeData::compare`].
+    /// Sends a change set from this machine. Returns the bytes of its stream.
     ///
     /// # Errors
     /// If the node cannot store the files or ends up with others. What has arrived stays for the next push.
-    pub async fn push(self, data: &Data, state: &DataState, events: &Events) -> Result<PushSummary, NodeError> {
+    pub async fn push(self, data: &Data, change: &ChangeSet<'_>, events: &Events) -> Result<u64, NodeError> {
+        let transport = self.transport;
+        let _step = self.step(change, events);
+        let process = self.start(data, change, "").await?;
+        let limits = (transport.limit(), self.end_limit(data));
+        let mut progress = TransferProgress::new(transport.node(), events);
+        let mut sent = 0;
+        let report = |done| {
+            sent = done;
+            progress.report("pushing", done, change.summary.bytes);
+        };
+        let output = process.feed(data.files.stream(change.sent.clone()), limits, report).await;
+        self.check(data, output)?;
+        Ok(sent)
+    }
+
+    /// Begins the step in which a change set is sent.
+    pub fn step(&self, change: &ChangeSet<'_>, events: &Events) -> impl Drop + use<> {
+        let PushSummary { sent, bytes, .. } = change.summary;
+        let text = format!("pushing {}, {}", count(sent, "file"), human(bytes));
+        events.begin(self.transport.node(), Step::transfer(text))
+    }
+
+    /// Starts the program on the node that takes the tar stream of a change set, checks it and puts it into place. `pipe`: the pipe on the
+    /// node from which it reads; empty for its standard input.
+    ///
+    /// # Errors
+    /// If it cannot be started, or the node cannot remove what is left of an earlier push.
+    pub async fn start(&self, data: &Data, change: &ChangeSet<'_>, pipe: &str) -> Result<Process, NodeError> {
         let (transport, ProjectFiles { manifest, hash, .. }) = (self.transport, &data.files);
-        if state.is_same {
-            return Ok(PushSummary::default());
-        }
-        let ChangeSet { sent, kept, summary } = ChangeSet::new(manifest, state);
-        let operation = format!("push the data {}", self.name);
-        let text = format!("pushing {}, {}", count(summary.sent, "file"), human(summary.bytes));
-        let _step = events.begin(transport.node(), Step::transfer(text));
-        if state.is_staging {
-            let names: String = kept.iter().map(|name| format!("{name}\0")).collect();
+        let operation = self.operation();
+        if change.is_staging {
+            let names: String = change.kept.iter().map(|name| format!("{name}\0")).collect();
             run(transport, &self.argv(STAGE, &[]), names.as_bytes(), &operation, MANY).await?;
         }
-        let (arrived, placed) = (manifest.arrived(&sent), manifest.placed(false));
-        let argv = self.argv(APPLY, &[hash, &arrived, &placed, &data.origin]);
-        let process = transport.spawn_receiver(&argv, &operation).await?;
-        let limits = (transport.limit(), limit(transport, manifest.size()));
-        let mut progress = TransferProgress::new(transport.node(), events);
-        let report = |done| progress.report("pushing", done, summary.bytes);
-        let output = process.feed(data.files.stream(sent), limits, report).await;
-        let output = output.map_err(|e| transport.broken(&operation, &e));
+        let (arrived, placed) = (manifest.arrived(&change.sent), manifest.placed(false));
+        let argv = self.argv(APPLY, &[hash, &arrived, &placed, &data.origin, pipe]);
+        transport.spawn_receiver(&argv, &operation).await
+    }
+
+    /// Checks how that program has ended: with its proof.
+    ///
+    /// # Errors
+    /// If the node could not store the files, or has others.
+    pub fn check(&self, data: &Data, ended: io::Result<Output>) -> Result<(), NodeError> {
+        let (transport, operation) = (self.transport, self.operation());
+        let output = ended.map_err(|e| transport.broken(&operation, &e));
         let output = output.and_then(|output| transport.succeeded(output, &operation));
         let output = output.map_err(|error| self.with_hint(error))?;
         let proof = String::from_utf8_lossy(&output.stdout);
-        if proof.split_whitespace().next() != Some(hash) {
-            let cause = format!("the node has files with the hash {}, this machine {hash}", proof.trim());
-            return Err(NodeError::failed(transport.node(), &operation, cause));
+        if proof.split_whitespace().next() != Some(&data.files.hash) {
+            let cause = format!("the node has files with the hash {}, this machine {}", proof.trim(), data.files.hash);
+            return Err(self.failed(cause));
         }
-        Ok(summary)
+        Ok(())
+    }
+
+    /// Returns the longest time that the node may take for what it has received.
+    pub fn end_limit(&self, data: &Data) -> Duration {
+        limit(self.transport, data.files.manifest.size())
+    }
+
+    /// Returns the error of a push.
+    pub fn failed(&self, cause: impl std::fmt::Display) -> NodeError {
+        NodeError::failed(self.transport.node(), &self.operation(), cause)
+    }
+
+    /// Returns the error of a push whose stream broke on this machine.
+    pub fn broken(&self, error: &io::Error) -> NodeError {
+        self.with_hint(self.transport.broken(&self.operation(), error))
+    }
+
+    fn operation(&self) -> String {
+        format!("push the data {}", self.name)
+    }
+
+    /// Makes the directory in which a relay spools `length` bytes for this change set, and its pipe. Returns its path.
+    ///
+    /// # Errors
+    /// If there is too little space, or the node cannot make it.
+    pub async fn prepare_relay(
+        &self,
+        data: &Data,
+        state: &DataState,
+        change: &ChangeSet<'_>,
+        length: u64,
+    ) -> Result<String, NodeError> {
+        let (node, operation) = (self.transport.node(), "start a relay");
+        let needed = change.needed(&data.files.manifest).saturating_add(length);
+        if needed > state.free {
+            let (needed, free) = (human(needed), human(state.free));
+            let cause = format!("{} has {free} free, and it takes {needed}", self.cluster.data_dir);
+            return Err(NodeError::failed(node, operation, cause));
+        }
+        run(self.transport, &self.argv(RELAY, &[]), &[], operation, 0).await?;
+        Ok(self.relay_directory())
+    }
+
+    /// Returns the path of that directory.
+    pub fn relay_directory(&self) -> String {
+        format!("{}/.{}@{}/relay", self.cluster.data_dir, self.name, self.cluster.name)
+    }
+
+    /// Lets a push that was given up put nothing into place, and removes what its relay has left. Waits where it does so already.
+    ///
+    /// # Errors
+    /// If that takes too long, or the node does not answer.
+    pub async fn stop(self) -> Result<(), NodeError> {
+        let operation = format!("stop the push of the data {}", self.name);
+        run(self.transport, &self.argv(STOP, &[]), &[], &operation, 0).await.map(drop)
     }
 
     /// Removes data that were pushed by this cluster.

@@ -221,7 +221,7 @@ impl ProjectFiles {
         })
     }
 
-    fn send(
+    pub(super) fn send(
         &self,
         write: impl FnOnce(&ProjectFiles, &mut Pieces) -> io::Result<()> + Send + 'static,
     ) -> Receiver<io::Result<Vec<u8>>> {
@@ -238,55 +238,90 @@ impl ProjectFiles {
     }
 
     fn write_tar(&self, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
-        let mut tar = tar::Builder::new(out);
-        append_text(&mut tar, MANIFEST, &self.manifest.text())?;
-        let (mut names, mut bytes, mut lists) = (String::new(), 0, 0);
-        let mut end_list = |tar: &mut tar::Builder<_>, names: &mut String| {
-            lists += 1;
-            append_text(tar, &format!("{LIST}{lists}"), &std::mem::take(names))
-        };
-        for (name, entry) in self.manifest.select(selection) {
-            self.append(&mut tar, name, entry, &format!("{ENTRIES}/{name}"))?;
-            if let Entry::File { size, .. } = entry {
-                names.extend(["./", name, "\0"]);
-                bytes += size;
-            }
-            if bytes >= LISTED_BYTES || names.len() >= LISTED_NAMES {
-                end_list(&mut tar, &mut names)?;
-                bytes = 0;
-            }
-        }
-        end_list(&mut tar, &mut names)?;
-        tar.finish()
+        let size = |entry: &Entry| matches!(entry, Entry::File { .. }).then(|| entry.size());
+        let entries = self.manifest.select(selection).map(|(name, entry)| (name.as_str(), size(entry), entry));
+        write_stream(out, &self.manifest.text(), entries, |tar, name, entry, in_tar| {
+            self.append(tar, name, entry, in_tar)
+        })
+    }
+
+    /// Returns when a file was changed last, in seconds since 1970.
+    pub(super) fn mtime(&self, name: &str) -> u64 {
+        self.contents.get(name).map_or(0, |contents| contents.mtime)
     }
 
     fn append(&self, tar: &mut tar::Builder<impl Write>, name: &str, entry: &Entry, in_tar: &str) -> io::Result<()> {
         let appended = match entry {
-            Entry::File { .. } => self.append_file(tar, name, entry, in_tar),
-            Entry::Directory { mode } => {
-                tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), in_tar, io::empty())
+            Entry::File { mode, size, .. } => {
+                let mut header = file_header(*mode, *size, self.mtime(name));
+                return self.send_file(name, entry, |reader| tar.append_data(&mut header, in_tar, reader));
             }
+            Entry::Directory { mode } => append_directory(tar, in_tar, *mode),
             Entry::Link { target } => append_link(tar, in_tar, target),
         };
-        appended.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", self.root.join(name).display())))
+        appended.map_err(|e| self.at(name, &e))
     }
 
-    fn append_file(
+    /// Passes the contents of a file to `write`.
+    ///
+    /// # Errors
+    /// Those of `write`, and if the contents cannot be had any more as they were hashed.
+    pub(super) fn send_file(
         &self,
-        tar: &mut tar::Builder<impl Write>,
         name: &str,
         entry: &Entry,
-        in_tar: &str,
+        write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<()> {
-        let changed = || io::Error::new(io::ErrorKind::InvalidData, CHANGED);
-        let (Entry::File { hash, mode, size }, Some(contents)) = (entry, self.contents.get(name)) else {
-            return Err(changed());
+        let changed = || Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED));
+        let read = match (entry, self.contents.get(name)) {
+            (Entry::File { hash, size, .. }, Some(contents)) => {
+                contents.send(&self.root.join(name), (hash, *size), write)
+            }
+            _ => changed().map(|()| false),
         };
-        let mut header = header(tar::EntryType::Regular, *mode, *size);
-        header.set_mtime(contents.mtime);
-        let write = |reader: &mut dyn Read| tar.append_data(&mut header, in_tar, reader);
-        if contents.send(&self.root.join(name), (hash, *size), write)? { Ok(()) } else { Err(changed()) }
+        read.and_then(|is_same| if is_same { Ok(()) } else { changed() }).map_err(|e| self.at(name, &e))
     }
+
+    /// Adds to an error which file it is about.
+    fn at(&self, name: &str, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.root.join(name).display()))
+    }
+}
+
+/// Writes the tar stream that `upload/receive.sh` expects. `entries`: names, the sizes of files, and what `append` takes of each.
+pub(super) fn write_stream<'a, W: Write, T>(
+    out: W,
+    manifest: &str,
+    entries: impl Iterator<Item = (&'a str, Option<u64>, T)>,
+    mut append: impl FnMut(&mut tar::Builder<W>, &str, T, &str) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut tar = tar::Builder::new(out);
+    append_text(&mut tar, MANIFEST, manifest)?;
+    let (mut names, mut bytes, mut lists) = (String::new(), 0, 0);
+    let mut end_list = |tar: &mut tar::Builder<_>, names: &mut String| {
+        lists += 1;
+        append_text(tar, &format!("{LIST}{lists}"), &std::mem::take(names))
+    };
+    for (name, size, entry) in entries {
+        append(&mut tar, name, entry, &format!("{ENTRIES}/{name}"))?;
+        if let Some(size) = size {
+            names.extend(["./", name, "\0"]);
+            bytes += size;
+        }
+        if bytes >= LISTED_BYTES || names.len() >= LISTED_NAMES {
+            end_list(&mut tar, &mut names)?;
+            bytes = 0;
+        }
+    }
+    end_list(&mut tar, &mut names)?;
+    tar.finish()
+}
+
+/// Returns the header of a file.
+pub(super) fn file_header(mode: u32, size: u64, mtime: u64) -> tar::Header {
+    let mut header = header(tar::EntryType::Regular, mode, size);
+    header.set_mtime(mtime);
+    header
 }
 
 fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
@@ -303,8 +338,13 @@ fn append_text(tar: &mut tar::Builder<impl Write>, name: &str, text: &str) -> io
     tar.append_data(&mut header(tar::EntryType::Regular, 0o600, text.len() as u64), name, text.as_bytes())
 }
 
+/// Appends a directory.
+pub(super) fn append_directory(tar: &mut tar::Builder<impl Write>, name: &str, mode: u32) -> io::Result<()> {
+    tar.append_data(&mut header(tar::EntryType::Directory, mode, 0), name, io::empty())
+}
+
 /// Appends a symbolic link. Its target is written byte for byte, which [`tar::Builder::append_link`] does not do: it removes `//` and `/./`.
-fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> io::Result<()> {
+pub(super) fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> io::Result<()> {
     let mut header = header(tar::EntryType::Symlink, 0o777, 0);
     if header.set_link_name_literal(target).is_err() {
         // too long for the header: an entry before it has the target, ended by NUL
@@ -315,7 +355,7 @@ fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> 
 }
 
 /// Sends what is written in pieces of [`PIECE`] bytes.
-struct Pieces {
+pub(super) struct Pieces {
     sender: Sender<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
 }

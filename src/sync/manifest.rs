@@ -63,6 +63,19 @@ pub struct Manifest(pub BTreeMap<String, Entry>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection(Vec<bool>);
 
+impl Selection {
+    /// Returns whether each entry is selected, in order.
+    pub fn flags(&self) -> impl Iterator<Item = bool> {
+        self.0.iter().copied()
+    }
+
+    /// Selects what either of two selections of the same manifest does.
+    #[must_use]
+    pub fn or(&self, other: &Selection) -> Selection {
+        Selection(self.0.iter().zip(&other.0).map(|(one, other)| *one || *other).collect())
+    }
+}
+
 /// The records of the last upload to a node, without the names, by name. That of a file which has changed since is empty.
 pub type UploadedRecords = BTreeMap<String, String>;
 

@@ -177,7 +177,7 @@ pub enum Files {
 pub fn files(text: &str) -> Option<Files> {
     let kinds: [(Files, &[&str]); 3] = [
         (Files::Occupied, &["cannot overwrite", "cannot create hard link"]),
-        (Files::NoSpace, &["No space left", "Disk quota exceeded"]),
+        (Files::NoSpace, &["No space left", "Disk quota exceeded", ": Wrote only "]),
         (Files::Vanished, &["No such file"]),
     ];
     classify(text, &kinds)

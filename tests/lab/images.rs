@@ -268,7 +268,7 @@ fn a_project_trains_in_an_image_of_its_own() {
 }
 
 /// The relays of a node, and whether they run.
-fn relays(node: &str) -> String {
+pub fn relays(node: &str) -> String {
     on(
         node,
         "docker ps -a --filter label=hvdctl.role=relay --format '{{.State}}'; docker images --format '{{.Repository}}' | grep hvdctl-relay

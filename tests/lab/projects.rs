@@ -1,5 +1,7 @@
 //! Upload: the nodes have the project as it is here, byte for byte, and what a job wrote stays.
 
+use crate::images::relays;
+use crate::pool::network_bridge;
 use crate::process::{eventually, run, s};
 use crate::state::{FULL, Lab, NODES, id_of, node_sh, on};
 use std::fs;
@@ -133,8 +135,23 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     fs::write(data.join(".gitignore"), "*\n").unwrap();
     fs::write(data.join("part one/a"), "A").unwrap();
     fs::write(data.join("b"), vec![7; 3_000_000]).unwrap();
+    // so much that relays pay: the operator sends it once
+    const LARGE: u64 = 128 << 20;
+    fs::File::create(data.join("large")).unwrap().set_len(LARGE).unwrap();
     let data = data.to_str().unwrap();
-    assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): pushed 3 files, 2.9 MiB\n"));
+    let bridge = format!("/sys/class/net/{}/statistics/tx_bytes", network_bridge());
+    let sent = || fs::read_to_string(&bridge).unwrap().trim().parse::<u64>().unwrap();
+    let before = sent();
+    let done = lab.hvdctl(&["--json", "data", "push", data]).code(0);
+    let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let sum =
+        |field: &str| -> u64 { document["nodes"].as_array().unwrap().iter().map(|n| n[field].as_u64().unwrap()).sum() };
+    let all = LARGE + 3_000_003;
+    assert_eq!((sum("files"), sum("sent")), (8, 2 * all), "{}", done.out);
+    assert!((all..all * 101 / 100).contains(&sum("from_operator")), "{}", done.out);
+    // with the relay itself
+    assert!(sent() - before < 2 * all, "{} bytes for data of {all}", sent() - before);
+    assert_eq!(NODES.map(relays), ["", ""]);
     let read = "cat '/data/set/part one/a' && stat -c %s /data/set/b && { touch /data/set/c 2>&1 || echo refused; }";
     let train = |expected: &str| {
         let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", read]).code(0);
@@ -147,6 +164,9 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     train("A3000000");
     fs::write(Path::new(data).join("part one/a"), "B").unwrap();
     assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): pushed 1 file, 1 B\n"));
+    NODES
+        .iter()
+        .for_each(|node| assert_eq!(on(node, "ls -A /opt/horovod/data/.set@*"), "origin\nshipped\nstat\ntree\n"));
     assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): unchanged\n"));
     train("B3000000");
     assert!(lab.hvdctl(&["data", "status"]).ok().contains("set   node[1-2] (2)  complete"));

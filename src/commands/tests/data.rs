@@ -161,6 +161,7 @@ async fn a_signal_ends_a_push_and_the_next_one_continues() {
     nodes.repair();
     assert_given_back(&nodes, "after the signal");
     assert_eq!(names(&nodes, "node2"), [""; 0]);
+    assert_eq!(nodes.count("data/stop.sh"), [1, 1], "nothing is put into place later");
     push(&nodes, "", &path).await.code(0);
     assert_eq!(NODES.map(|node| names(&nodes, node)), ["set", "set"].map(|name| vec![name.to_owned()]));
 }

@@ -1,8 +1,9 @@
 //! Forms the relays of a push to a chain. Nodes without a relay receive from this process, and a note says why.
 
-use super::deployment::{Deployment, Relay};
+use super::deployment::{Deployment, NodeAccess, Relay, RelayContents};
 use super::order::{Offer, pays};
 use super::package;
+use super::relays::Relays;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::error::NodeError;
@@ -37,10 +38,9 @@ pub struct ChainPlan<'a> {
 
 /// The relays of a push.
 pub struct Chain<'a> {
-    deployment: Deployment<'a>,
     plan: ChainPlan<'a>,
-    /// Those of the receivers: each receives from the ones before it.
-    relays: Vec<Relay>,
+    /// Those of the receivers.
+    relays: Relays<'a>,
     /// That of the node that has the image.
     origin: Option<Relay>,
 }
@@ -68,7 +68,7 @@ impl<'a> ChainPlan<'a> {
         if !pays(Offer { receivers: receivers.len() as u64, missing: most, on_node, relay }) {
             return None;
         }
-        let deployment = Deployment::new(self.inventory, self.content, events).await;
+        let deployment = Deployment::new(self.inventory, self.content.to_owned(), events).await;
         let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
         // the engines of the other nodes get the relay from the first one
         let origin = self.start_origin(&deployment).await;
@@ -78,15 +78,9 @@ impl<'a> ChainPlan<'a> {
         let others = async { for_each_node(others.to_vec(), start).await };
         let (others, origin) = tokio::join!(others, self.export(&deployment, origin));
         started.extend(others);
-        let mut relays = Vec::new();
-        for result in started {
-            match result {
-                Ok(relay) => relays.push(relay),
-                Err(error) => events.note(format!("{error}\n  {} receives the image from this machine", error.node)),
-            }
-        }
         let (origin, exported) = origin.unzip();
-        Some((Chain { deployment, plan: self, relays, origin }, exported))
+        let relays = Relays::new(deployment, started, "the image", events);
+        Some((Chain { plan: self, relays, origin }, exported))
     }
 
     async fn start_at(
@@ -102,7 +96,7 @@ impl<'a> ChainPlan<'a> {
             receiver.remove_relay(&self.inventory.cluster.name).await?;
             check_space(&receiver.member, needed).await?;
         }
-        deployment.start(&receiver.member, false).await
+        deployment.start(&receiver.member, NodeAccess::None).await
     }
 
     async fn start_origin(&self, deployment: &Deployment<'a>) -> Option<Relay> {
@@ -110,7 +104,7 @@ impl<'a> ChainPlan<'a> {
         let started = async {
             // an engine writes the archive to a file of its own first
             check_space(member, image.size.saturating_mul(2)).await?;
-            deployment.start(member, true).await
+            deployment.start(member, NodeAccess::Engine).await
         };
         started.await.map_err(|error| self.without_origin(&error)).ok()
     }
@@ -144,59 +138,33 @@ async fn check_space(member: &Member, needed: u64) -> Result<(), NodeError> {
 impl Chain<'_> {
     /// Tells the relays from where they receive. Those that have no source end.
     pub async fn link(&mut self, push: &Push<'_>) {
-        let ChainPlan { receivers, events, .. } = self.plan;
         let source = push.source();
         if source.is_here() {
-            let admit = async |relay: Relay| {
-                let receiver = receivers.iter().find(|receiver| receiver.name() == relay.node());
-                let admitted = match receiver {
-                    Some(receiver) => Some(push.admit(receiver).await),
-                    None => None,
-                };
-                (relay, admitted)
+            let receivers = self.plan.receivers;
+            let admit = async |node: String| match receivers.iter().find(|receiver| receiver.name() == node) {
+                Some(receiver) => push.admit(receiver).await,
+                None => Err(NodeError::failed(&node, "start a relay", "the node receives nothing")),
             };
-            let admitted = for_each_node(std::mem::take(&mut self.relays), admit).await;
-            for (mut relay, admitted) in admitted {
-                match admitted {
-                    Some(Ok((guest, exposed))) => relay.connect(guest, exposed),
-                    Some(Err(error)) => events.note(format!("{error}\n  it receives only from other nodes")),
-                    None => {}
-                }
-                self.relays.push(relay);
-            }
-            self.relays.sort_by_key(|relay| !relay.is_connected());
-            if self.relays.first().is_some_and(|first| !first.is_connected()) {
-                self.remove(|_| false).await;
-            }
+            self.relays.connect(admit).await;
         }
-        let failed = self.deployment.link(&self.relays, self.origin.as_ref(), source).await;
-        failed.iter().for_each(|error| events.note(error));
-        self.remove(|relay| failed.iter().all(|error| error.node != relay.node())).await;
+        self.relays.link(self.origin.as_ref(), RelayContents::of_image(source)).await;
     }
 
     /// Returns the relay of a node.
     pub fn of(&self, node: &str) -> Option<&Relay> {
-        self.relays.iter().find(|relay| relay.node() == node)
+        self.relays.of(node)
     }
 
     /// Returns how many bytes this process sent to the relays, and how many these received.
     pub fn sums(&self) -> (u64, u64) {
-        let sum = |of: fn(&Relay) -> u64| self.relays.iter().map(of).sum();
-        (sum(Relay::from_operator), sum(Relay::received))
+        self.relays.sums()
     }
 
     /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.
     pub async fn end(mut self, kept: &[&str]) {
         if let Some(origin) = self.origin.take() {
-            let _ = timeout(REMOVE_LIMIT, self.deployment.end(origin)).await;
+            let _ = timeout(REMOVE_LIMIT, self.relays.end_other(origin)).await;
         }
-        self.remove(|relay| kept.contains(&relay.node())).await;
-    }
-
-    async fn remove(&mut self, is_kept: impl Fn(&Relay) -> bool) {
-        let (kept, removed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.relays).into_iter().partition(is_kept);
-        self.relays = kept;
-        let ended = for_each_node(removed, async |relay| self.deployment.end(relay).await).await;
-        ended.into_iter().filter_map(Result::err).for_each(|error| self.plan.events.note(error));
+        self.relays.keep(|relay| kept.contains(&relay.node())).await;
     }
 }

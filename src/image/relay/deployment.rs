@@ -1,13 +1,14 @@
 //! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and removes them.
 
 use super::order::{predecessors, stall_limit};
-use super::package::{self, ARGUMENT, PROGRAM, Package};
+use super::package::{self, ARGUMENT, PROGRAM, Package, SPOOL};
 use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request, Upstream};
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
 use crate::error::NodeError;
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Message, Step};
+use crate::image::manifest::Description;
 use crate::image::names::{is_relay, relay_repository, sha256, temporary_repository};
 use crate::image::registry::{Guest, PEERS, token};
 use crate::image::source::Source;
@@ -21,7 +22,7 @@ use hyper::body::Bytes;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
@@ -43,8 +44,8 @@ const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 /// What all relays of a push have in common.
 pub struct Deployment<'a> {
     inventory: &'a Inventory,
-    /// The content of the image that is pushed: a container of another one has nothing of use.
-    content: &'a str,
+    /// What is pushed, by a hash: a container of something else has nothing of use.
+    content: String,
     platform: String,
     archive: Bytes,
     libraries: Vec<PathBuf>,
@@ -55,6 +56,42 @@ pub struct Deployment<'a> {
     url: OnceLock<String>,
     authorization: String,
     events: &'a Events,
+}
+
+/// What of its node a relay has to do with.
+pub enum NodeAccess {
+    /// Nothing.
+    None,
+    /// Its engine, which exports an image.
+    Engine,
+    /// A directory in which it spools, and where the pipe is to which it writes.
+    Spool(String),
+}
+
+/// What relays pass on: an image, or streams.
+#[derive(Debug, Clone, Default)]
+pub struct RelayContents {
+    manifest: String,
+    config: String,
+    layers: Vec<Description>,
+    streams: Vec<Description>,
+}
+
+impl RelayContents {
+    /// Blobs with names that have the form of a digest, which those who read them verify.
+    pub fn of_streams(streams: Vec<Description>) -> RelayContents {
+        RelayContents { streams, ..RelayContents::default() }
+    }
+
+    /// An image.
+    ///
+    /// # Errors
+    /// If its documents are no text.
+    pub fn of_image(source: &Source) -> Result<RelayContents, String> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
+        let (manifest, config) = (text(&source.contents().manifest)?, text(&source.image.config)?);
+        Ok(RelayContents { manifest, config, layers: source.layers.clone(), streams: Vec::new() })
+    }
 }
 
 /// A relay that runs.
@@ -91,7 +128,7 @@ impl<'a> Deployment<'a> {
     ///
     /// # Errors
     /// If no engine runs this program, or it cannot be read.
-    pub async fn new(inventory: &'a Inventory, content: &'a str, events: &'a Events) -> io::Result<Deployment<'a>> {
+    pub async fn new(inventory: &'a Inventory, content: String, events: &'a Events) -> io::Result<Deployment<'a>> {
         let platform = package::platform().ok_or_else(|| io::Error::other("no engine runs this hvdctl"))?;
         let Package { libraries, archive, digest: layer } =
             tokio::task::spawn_blocking(Package::make).await.map_err(io::Error::other)??;
@@ -101,11 +138,11 @@ impl<'a> Deployment<'a> {
         Ok(Deployment { inventory, content, platform, archive, libraries, layer, image, url, authorization, events })
     }
 
-    /// Starts the relay of a node. With `has_image` it can export that of the node's engine.
+    /// Starts the relay of a node.
     ///
     /// # Errors
     /// If the node cannot run it, or it does not answer.
-    pub async fn start(&self, member: &Member, has_image: bool) -> Result<Relay, NodeError> {
+    pub async fn start(&self, member: &Member, access: NodeAccess) -> Result<Relay, NodeError> {
         let (node, cluster) = (&member.node, &self.inventory.cluster);
         let failed = |cause: String| NodeError::failed(&node.name, "start a relay", cause);
         let engine = member.runtime().await?;
@@ -114,8 +151,13 @@ impl<'a> Deployment<'a> {
         }
         let _step = self.events.begin(&node.name, Step::write("starting a relay"));
         let address = network::place(self.inventory, node, &facts(cluster, member).await?).map_err(failed)?.address;
-        let socket = engine.socket().filter(|_| has_image);
-        let spec = self.spec(member, socket);
+        let mount = |source, target: &str| Mount { source, target: target.to_owned(), read_only: false };
+        let mount = match access {
+            NodeAccess::None => None,
+            NodeAccess::Engine => engine.socket().map(|socket| mount(socket, SOCKET)),
+            NodeAccess::Spool(directory) => Some(mount(directory, SPOOL)),
+        };
+        let spec = self.spec(member, mount);
         let started = self.start_container(&engine, &spec, address).await;
         if started.is_err() {
             let _ = remove(&engine, &cluster.name).await;
@@ -159,15 +201,14 @@ impl<'a> Deployment<'a> {
         Ok(Relay { node, engine, repository, engine_port, peers, dialogue, status, asking, operator: None })
     }
 
-    fn spec(&self, member: &Member, socket: Option<String>) -> ContainerSpec {
+    fn spec(&self, member: &Member, mount: Option<Mount>) -> ContainerSpec {
         let cluster = &self.inventory.cluster;
         let content: String = self.content.chars().rev().take(12).collect();
         let name = format!("hvdctl-relay-{}-{content}", cluster.name);
         let mut relay = ContainerSpec::new(cluster, &member.node, Role::Relay, name);
         relay.spec.image.clone_from(&self.image);
         relay.spec.command = [PROGRAM, ARGUMENT].map(str::to_owned).to_vec();
-        let mounts = socket.map(|source| Mount { source, target: SOCKET.into(), read_only: false });
-        relay.spec.extra_mounts = mounts.into_iter().collect();
+        relay.spec.extra_mounts = mount.into_iter().collect();
         relay.spec.devices.clear();
         relay
     }
@@ -254,8 +295,7 @@ impl<'a> Deployment<'a> {
 
     /// Tells relays their sources: each receives from those before it, and from what they begin with. That is `origin`, or this process
     /// where a port of the node may lead to it. Returns the failures of those that do not answer.
-    pub async fn link(&self, relays: &[Relay], origin: Option<&Relay>, source: &Source) -> Vec<NodeError> {
-        let manifest = source.contents().manifest;
+    pub async fn link(&self, relays: &[Relay], origin: Option<&Relay>, contents: &RelayContents) -> Vec<NodeError> {
         let mut failed = Vec::new();
         for (position, relay) in relays.iter().enumerate() {
             let peer = |other: &Relay| Upstream {
@@ -272,7 +312,7 @@ impl<'a> Deployment<'a> {
             });
             let mut upstreams: Vec<Upstream> = predecessors(position).into_iter().map(|at| peer(&relays[at])).collect();
             upstreams.extend(origin.map(peer).or(operator));
-            if let Err(cause) = relay.serve(&manifest, source, upstreams, stall_limit(position)).await {
+            if let Err(cause) = relay.serve(contents, upstreams, stall_limit(position)).await {
                 failed.push(NodeError::failed(&relay.node, "start a relay", cause));
             }
         }
@@ -339,16 +379,18 @@ impl Relay {
         }
     }
 
-    async fn serve(
-        &self,
-        manifest: &[u8],
-        source: &Source,
-        upstreams: Vec<Upstream>,
-        stall: Duration,
-    ) -> Result<(), String> {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
-        let (manifest, config, layers) = (text(manifest)?, text(&source.image.config)?, source.layers.clone());
-        let request = Request::Serve { manifest, config, layers, upstreams, stall_s: stall.as_secs() };
+    /// Lets it write a stream to the pipe of this name in its spool, as a tar stream.
+    ///
+    /// # Errors
+    /// If no program on the node reads the pipe.
+    pub async fn feed(&self, stream: &str, pipe: &str) -> Result<(), String> {
+        let request = Request::Feed { stream: stream.to_owned(), pipe: Path::new(SPOOL).join(pipe) };
+        ask(&self.dialogue, &request).await.map(drop)
+    }
+
+    async fn serve(&self, contents: &RelayContents, upstreams: Vec<Upstream>, stall: Duration) -> Result<(), String> {
+        let RelayContents { manifest, config, layers, streams } = contents.clone();
+        let request = Request::Serve { manifest, config, layers, streams, upstreams, stall_s: stall.as_secs() };
         ask(&self.dialogue, &request).await.map(drop)
     }
 }

@@ -63,7 +63,8 @@ impl Sources {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn report(&self, failure: String) {
+    /// Adds what has failed.
+    pub(super) fn report(&self, failure: String) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failures.contains(&failure) {
             failures.push(failure);
@@ -77,7 +78,7 @@ impl Sources {
             match self.receive(&blob).await {
                 Ok(()) => return,
                 Err(error) => {
-                    self.report(format!("{}: {error}", blob.digest()));
+                    self.report(format!("{}: {error}", blob.name()));
                     self.are_closed.fetch_or(self.received() == 0, Ordering::Relaxed);
                     blob.fail();
                 }

@@ -3,7 +3,9 @@
 use super::fetch::{Sources, part};
 use super::package::root;
 use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request};
+use crate::image::archive::Extent;
 use crate::image::incoming::Incoming;
+use crate::image::manifest::Description;
 use crate::image::names::sha256;
 use crate::image::registry::{Contents, Guest, Payload, Registry, Stored};
 use crate::image::source::Source;
@@ -14,17 +16,18 @@ use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
-use tokio::task::JoinHandle;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
 const EXPORT_SILENCE: Duration = Duration::from_secs(900);
@@ -32,16 +35,28 @@ const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 /// The most bytes of a request: the configuration of an image is in one.
 const MAX_REQUEST: u64 = 64 << 20;
 
+/// The longest time until a program on the node reads from its pipe, and the pause between two attempts.
+const PIPE_LIMIT: Duration = Duration::from_secs(20);
+const PIPE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Bytes that the pipe to that program holds, where root may have so many.
+#[cfg(target_os = "linux")]
+const PIPE_SIZE: usize = 1 << 20;
+
+/// Makes the tar stream of a parcel of data.
+pub type Unpack = fn(&mut dyn Read, &mut dyn Write) -> io::Result<()>;
+
 /// A relay. What it does ends when it is dropped.
-#[derive(Default)]
 struct RelayProcess {
     spool: PathBuf,
+    unpack: Unpack,
     /// Where it listens, until it has something to serve.
     listening: Option<Listening>,
     serving: Option<(Registry, Guest)>,
     /// What serves its own image.
     package: Option<(Registry, Guest)>,
     sources: Arc<Sources>,
+    streams: HashMap<String, Arc<Incoming>>,
     receiving: JoinSet<()>,
     exported: Arc<AtomicU64>,
     export: Option<JoinHandle<io::Result<Source>>>,
@@ -62,8 +77,9 @@ pub async fn run(
     mut input: impl AsyncBufRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
     spool: &Path,
+    unpack: Unpack,
 ) -> io::Result<()> {
-    let mut relay = RelayProcess { spool: spool.to_owned(), ..RelayProcess::default() };
+    let mut relay = RelayProcess::new(spool, unpack);
     loop {
         let mut line = String::new();
         let mut limited = tokio::io::AsyncReadExt::take(&mut input, MAX_REQUEST);
@@ -85,6 +101,21 @@ pub async fn run(
 }
 
 impl RelayProcess {
+    fn new(spool: &Path, unpack: Unpack) -> RelayProcess {
+        RelayProcess {
+            spool: spool.to_owned(),
+            unpack,
+            listening: None,
+            serving: None,
+            package: None,
+            sources: Arc::default(),
+            streams: HashMap::new(),
+            receiving: JoinSet::new(),
+            exported: Arc::default(),
+            export: None,
+        }
+    }
+
     async fn answer(&mut self, request: Request) -> io::Result<Answer> {
         match request {
             Request::Listen { address, cluster, repository, authorization } => {
@@ -101,7 +132,7 @@ impl RelayProcess {
                 self.export = Some(tokio::spawn(export(socket, image, spool, exported)));
                 Ok(Answer::Done)
             }
-            Request::Serve { manifest, config, layers, upstreams, stall_s } => {
+            Request::Serve { manifest, config, layers, streams, upstreams, stall_s } => {
                 let sources = Arc::new(Sources::new(upstreams, Duration::from_secs(stall_s)));
                 self.sources = Arc::clone(&sources);
                 let config = Stored::Memory(config.into());
@@ -109,18 +140,28 @@ impl RelayProcess {
                 if let Stored::Memory(bytes) = &config {
                     blobs.insert(sha256(bytes), config.clone());
                 }
-                let digests: Vec<&str> = layers.iter().map(|layer| layer.digest.as_str()).collect();
+                let all = || layers.iter().chain(&streams);
+                let digests: Vec<&str> = all().map(|blob| blob.digest.as_str()).collect();
                 clean(&self.spool, &digests)?;
-                for layer in &layers {
-                    let path = self.spool.join(file_name(&layer.digest)?);
+                for (Description { digest, length }, is_stream) in
+                    layers.iter().map(|layer| (layer, false)).chain(streams.iter().map(|stream| (stream, true)))
+                {
+                    let path = self.spool.join(file_name(digest)?);
                     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-                    let blob = Incoming::new(&layer.digest, layer.length, file)?;
+                    let blob = match is_stream {
+                        true => Incoming::unverified(digest, *length, file)?,
+                        false => Incoming::new(digest, *length, file)?,
+                    };
                     self.receiving.spawn(Arc::clone(&sources).provide(Arc::clone(&blob)));
-                    blobs.insert(layer.digest.clone(), Stored::Incoming(blob));
+                    if is_stream {
+                        self.streams.insert(digest.clone(), Arc::clone(&blob));
+                    }
+                    blobs.insert(digest.clone(), Stored::Incoming(blob));
                 }
                 self.serve(Contents { manifest: manifest.into(), blobs })?;
                 Ok(Answer::Done)
             }
+            Request::Feed { stream, pipe } => self.feed(&stream, &pipe).await,
             Request::Status => Ok(Answer::Status(self.report().await?)),
         }
     }
@@ -137,6 +178,25 @@ impl RelayProcess {
         let url = format!("http://{package}/v2/{}/blobs/{digest}", guest.repository());
         self.package = Some((registry, guest));
         Ok(Answer::Offered { url })
+    }
+
+    /// Lets a thread write a stream to a pipe as its bytes come. What reads the pipe learns only by its end that the stream was cut off.
+    async fn feed(&self, stream: &str, pipe: &Path) -> io::Result<Answer> {
+        let blob = self.streams.get(stream).cloned().ok_or_else(|| io::Error::other("it has no such stream"))?;
+        let mut pipe = open_pipe(pipe).await?;
+        let extent = Extent { offset: 0, length: blob.length() };
+        let mut pieces = Pieces { receiver: blob.pieces(extent), current: Bytes::new() };
+        let (sources, unpack) = (Arc::clone(&self.sources), self.unpack);
+        // not one of the runtime's: nothing waits for a program that reads no more
+        std::thread::spawn(move || {
+            // what reads waits for this byte, see data/apply.sh
+            let written = pipe.write_all(b"\n").and_then(|()| unpack(&mut pieces, &mut pipe));
+            // that program has a message of its own when it ends early
+            if let Some(error) = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+                sources.report(format!("{}: {error}", blob.name()));
+            }
+        });
+        Ok(Answer::Done)
     }
 
     fn serve(&mut self, contents: Contents) -> io::Result<()> {
@@ -166,12 +226,57 @@ impl RelayProcess {
     }
 }
 
+/// The bytes of a blob as they come.
+struct Pieces {
+    receiver: mpsc::Receiver<io::Result<Bytes>>,
+    current: Bytes,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.receiver.blocking_recv() {
+                Some(piece) => self.current = piece?,
+                None => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.current.len());
+        buffer[..count].copy_from_slice(&self.current.split_to(count));
+        Ok(count)
+    }
+}
+
+/// Opens a pipe as soon as something reads it.
+async fn open_pipe(path: &Path) -> io::Result<File> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let begun = Instant::now();
+    let pipe = loop {
+        match File::options().write(true).custom_flags(nonblocking).open(path) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+                if begun.elapsed() > PIPE_LIMIT {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "no program on the node reads the data"));
+                }
+                sleep(PIPE_PAUSE).await;
+            }
+            opened => break opened?,
+        }
+    };
+    if !pipe.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::other(format!("{} is no pipe", path.display())));
+    }
+    rustix::fs::fcntl_setfl(&pipe, rustix::fs::OFlags::empty())?;
+    #[cfg(target_os = "linux")]
+    let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_SIZE);
+    Ok(pipe)
+}
+
 /// Removes files of other images.
 fn clean(spool: &Path, digests: &[&str]) -> io::Result<()> {
     let kept: Vec<&str> = digests.iter().filter_map(|digest| file_name(digest).ok()).collect();
     for entry in std::fs::read_dir(spool)? {
         let entry = entry?;
-        if !kept.iter().any(|name| entry.file_name() == *name) {
+        // no pipe
+        if entry.file_type()?.is_file() && !kept.iter().any(|name| entry.file_name() == *name) {
             std::fs::remove_file(entry.path())?;
         }
     }

@@ -52,7 +52,7 @@ pub enum Request {
         /// The image's name.
         image: String,
     },
-    /// Serve this image, and receive of it what is asked for.
+    /// Serve this image or these streams, and receive of it what is asked for.
     Serve {
         /// Its manifest.
         manifest: String,
@@ -60,10 +60,19 @@ pub enum Request {
         config: String,
         /// Its layers.
         layers: Vec<Description>,
+        /// Blobs that are no part of an image, each with a name that has the form of a digest. Those who read them verify them.
+        streams: Vec<Description>,
         /// The sources, the best first.
         upstreams: Vec<Upstream>,
         /// The longest time without a byte of a source, in seconds.
         stall_s: u64,
+    },
+    /// Write the parcel of data that a stream is to a pipe as a tar stream, and receive it for that.
+    Feed {
+        /// The name of the stream.
+        stream: String,
+        /// The pipe, which a program on the node reads.
+        pipe: PathBuf,
     },
     /// Report what happened.
     Status,

@@ -4,21 +4,31 @@ use super::process;
 use super::protocol::{Answer, Report, Request, Upstream};
 use crate::image::manifest::Description;
 use crate::image::names::sha256;
-use crate::image::registry::{Contents, PEERS, Registry, Stored};
+use crate::image::registry::{Contents, Generated, PEERS, Registry, Stored};
 use hyper::body::Bytes;
 use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 const TOKEN: &str = "Bearer of-this-push";
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// Stands in for what makes the tar stream of a parcel: ends with what it was given.
+fn unpack(input: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
+    std::io::copy(input, out)?;
+    out.write_all(b"end")
+}
 
 /// The conversation with a relay.
 struct Talk {
@@ -34,7 +44,7 @@ impl Talk {
         let (here, there) = duplex(1 << 20);
         let (input, output) = split(there);
         let spool = spool.to_owned();
-        tokio::spawn(async move { process::run(BufReader::new(input), output, &spool).await });
+        tokio::spawn(async move { process::run(BufReader::new(input), output, &spool, unpack).await });
         let (output, input) = split(here);
         let mut talk = Talk { input, output: BufReader::new(output), own: 0, peers: 0 };
         let listen = Request::Listen {
@@ -58,12 +68,20 @@ impl Talk {
         serde_json::from_str(&answer).unwrap()
     }
 
+    /// Lets it serve a stream, which it receives from these sources.
+    async fn serve_stream(&mut self, stream: Description, upstreams: Vec<Upstream>) {
+        let (manifest, config, layers, streams) = (String::new(), String::new(), Vec::new(), vec![stream]);
+        let answer = self.ask(&Request::Serve { manifest, config, layers, streams, upstreams, stall_s: 1 }).await;
+        assert!(matches!(answer, Answer::Done), "{answer:?}");
+    }
+
     /// Lets it serve these layers, which it receives from these sources.
     async fn serve(&mut self, layers: &[&[u8]], upstreams: Vec<Upstream>) {
         let describe = |layer: &&[u8]| Description { digest: sha256(layer), length: layer.len() as u64 };
         let layers = layers.iter().map(describe).collect();
         let (manifest, config) = ("manifest".to_owned(), "{}".to_owned());
-        let answer = self.ask(&Request::Serve { manifest, config, layers, upstreams, stall_s: 1 }).await;
+        let answer =
+            self.ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams, stall_s: 1 }).await;
         assert!(matches!(answer, Answer::Done), "{answer:?}");
     }
 
@@ -104,7 +122,11 @@ async fn get(port: u16, path: &str, fields: &str) -> (String, Vec<u8>) {
 /// A registry that has these layers, and its address as a source.
 async fn operator(layers: &[&[u8]]) -> (Registry, Upstream) {
     let blobs = layers.iter().map(|layer| (sha256(layer), Stored::Memory(Bytes::copy_from_slice(layer))));
-    let contents = Contents { manifest: Bytes::from_static(b"manifest"), blobs: blobs.collect::<HashMap<_, _>>() };
+    operator_of(blobs.collect()).await
+}
+
+async fn operator_of(blobs: HashMap<String, Stored>) -> (Registry, Upstream) {
+    let contents = Contents { manifest: Bytes::from_static(b"manifest"), blobs };
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let registry = Registry::serve(vec![listener], contents, "lab", Some(TOKEN.into()));
@@ -298,7 +320,9 @@ async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
     let digest = "sha256:../../etc/passwd".to_owned();
     let layers = vec![Description { digest, length: 1 }];
     let (manifest, config) = (String::new(), String::new());
-    let answer = relay.ask(&Request::Serve { manifest, config, layers, upstreams: Vec::new(), stall_s: 1 }).await;
+    let answer = relay
+        .ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams: Vec::new(), stall_s: 1 })
+        .await;
     assert!(matches!(&answer, Answer::Failed { cause } if cause.contains("is no SHA-256 digest")), "{answer:?}");
     let port = relay.own;
     drop(relay);
@@ -308,4 +332,84 @@ async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
         }
     };
     timeout(LIMIT, closed).await.expect("it serves although its input has ended");
+}
+
+/// A pipe in a relay's spool, and a thread that reads it to its end.
+fn pipe(spool: &Path) -> std::thread::JoinHandle<Vec<u8>> {
+    let path = spool.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    std::thread::spawn(move || std::fs::read(path).unwrap())
+}
+
+#[tokio::test]
+async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
+    let data = layer(9, 3_000_000);
+    // no hash of its bytes
+    let stream = Description { digest: sha256(b"the parcel"), length: data.len() as u64 };
+    let (bytes, made) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
+    let (noted, fails) = (Arc::clone(&made), Arc::new(AtomicBool::new(false)));
+    let is_failing = Arc::clone(&fails);
+    let generated = Generated::new(stream.length, move |offset| {
+        noted.lock().unwrap().push(offset);
+        let (sender, receiver) = mpsc::channel(100);
+        let is_failing = is_failing.load(Ordering::Relaxed);
+        let rest = &bytes[usize::try_from(offset).unwrap()..];
+        for piece in rest.chunks(100_000) {
+            sender.try_send(Ok(piece.to_vec())).unwrap();
+        }
+        if is_failing {
+            sender.try_send(Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "x: it changes"))).unwrap();
+        }
+        receiver
+    });
+    let blobs = HashMap::from([(stream.digest.clone(), Stored::Generated(Arc::clone(&generated)))]);
+    let (_registry, operator) = operator_of(blobs).await;
+    let feed_from = |spool: &Path| Request::Feed { stream: stream.digest.clone(), pipe: spool.join("pipe") };
+    let cut = format!("200 OK\r\ncontent-length: {}", data.len());
+    let cut = stub("cut", cut, data[..1_234_567].to_vec()).await;
+
+    let dirs = spools::<3>();
+    let (mut chain, mut pipes, mut upstreams) = (Vec::new(), Vec::new(), vec![operator.clone()]);
+    for dir in &dirs {
+        let mut relay = Talk::start(dir.path()).await;
+        pipes.push(pipe(dir.path()));
+        relay.serve_stream(stream.clone(), upstreams).await;
+        upstreams = vec![relay.upstream("before")];
+        assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+        chain.push(relay);
+    }
+    let expected = [b"\n", &data[..], b"end"].concat();
+    for pipe in pipes {
+        let read = tokio::task::spawn_blocking(|| pipe.join().unwrap());
+        assert!(timeout(LIMIT, read).await.unwrap().unwrap() == expected);
+    }
+    assert_eq!(*made.lock().unwrap(), [0]);
+
+    // a source that fails is continued by the next one
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    let read = pipe(dir.path());
+    relay.serve_stream(stream.clone(), vec![cut, operator.clone()]).await;
+    assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+    assert!(tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap() == expected);
+    assert_eq!(*made.lock().unwrap(), [0, 1_234_567]);
+
+    // what turns out to be wrong at its end is cut off, and the cause is known
+    fails.store(true, Ordering::Relaxed);
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    let read = pipe(dir.path());
+    relay.serve_stream(stream.clone(), vec![operator]).await;
+    assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+    assert_eq!(generated.failed().await.to_string(), "x: it changes");
+    let read = tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap();
+    assert!(read.len() < data.len() && !read.ends_with(b"end"), "{} bytes", read.len());
+
+    // nothing but a pipe is written to
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let pipe = dir.path().join("file");
+    let answer = relay.ask(&Request::Feed { stream: stream.digest, pipe }).await;
+    assert!(matches!(&answer, Answer::Failed { cause } if cause.ends_with("/file is no pipe")), "{answer:?}");
+    let answer = relay.ask(&Request::Feed { stream: sha256(b"other"), pipe: dir.path().join("pipe") }).await;
+    assert!(matches!(&answer, Answer::Failed { cause } if cause == "it has no such stream"), "{answer:?}");
 }

@@ -1,8 +1,8 @@
-# Follows upload/common.sh, data/lock.sh and upload/receive.sh. Four more arguments: tree, arrived, placed
-# (hashes, see sync/manifest.rs), origin. New data are renamed into place as a whole. Of data that are there, only changed files are
-# staged, and each is renamed into place: there is never a second copy of all. Without `tree` the data are incomplete. After a failure
-# what has arrived stays, and the next push compares it.
-tree=$4 arrived=$5 expected=$6 origin=$7
+# Follows upload/common.sh, data/lock.sh and upload/receive.sh. Five more arguments: tree, arrived, placed (hashes, see sync/manifest.rs),
+# origin, pipe (where the stream comes from a relay; empty: standard input). New data are renamed into place as a whole. Of data that are
+# there, only changed files are staged, and each is renamed into place: there is never a second copy of all. Without `tree` the data are
+# incomplete. After a failure what has arrived stays, and the next push compares it.
+tree=$4 arrived=$5 expected=$6 origin=$7 pipe=$8
 stage=$(pwd)/$known/stage
 
 fail() { # MESSAGE [EXIT-CODE]
@@ -28,11 +28,21 @@ place_changes() {
   mv -f "$stage/m" "$known/shipped" || fail ""
 }
 
+# reads from the relay's pipe, which begins with a newline. The script has both ends of it until then, and so waits for no relay that
+# never comes; afterwards the pipe ends with the relay
+take_pipe() {
+  exec 8<>"$pipe"
+  exec <"$pipe"
+  timeout 60 dd bs=1 count=1 of=/dev/null 2>/dev/null || fail "the relay of the node sends nothing"
+  exec 8>&-
+}
+
 main() {
   { mkdir -p "$stage/t" && find "$stage" -mindepth 1 -maxdepth 1 ! -name t -exec rm -rf {} +; } || fail ""
   { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
   mark="$$ $(date +%s.%N)"
   printf '%s\n' "$mark" >"$known/push" || fail ""
+  [ -z "$pipe" ] || take_pipe
   receive || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
@@ -43,7 +53,7 @@ main() {
   sort -z -o "$stage/stat" "$stage/stat" || fail ""
   { mv -f "$stage/stat" "$known/stat" && printf '%s\n' "$tree" >"$stage/tree" && mv -f "$stage/tree" "$known/tree"; } || fail ""
   b2sum -l 256 <"$known/shipped"
-  rm -rf "$stage" "$known/push" || :
+  rm -rf "$stage" "$known/push" "$known/relay" || :
 }
 
 main

@@ -31,7 +31,7 @@ for other in ".$name@"*; do
 done
 if [ -d "$known" ]; then
   lock
-  rm -f "$known/push" || exit
+  rm -rf "$known/push" "$known/relay" || exit
 fi
 if [ -h "$name" ] || { [ -e "$name" ] && { [ ! -f "$known/shipped" ] || [ ! -d "$name" ]; }; }; then
   record foreign

@@ -11,8 +11,20 @@ targets() { xargs -0 -r readlink -z; }
 # extracts the stream, and hashes what is complete while more arrives
 receive() {
   {
-    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" && : >"$stage/all"
-  } | hash_lists
+    # shellcheck disable=SC2016 # it is the inner shell's
+    sh -c 'echo "$$" >"$1/pid" && exec tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$1"' \
+      sh "$stage" 2>&1 && : >"$stage/all"
+  } | end_without_space | hash_lists
+}
+# passes on what tar complains of, and ends it when the disk is full: it would read the rest of the stream. The last write to a full disk
+# is a short one
+end_without_space() {
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >&2
+    case $line in
+    *'No space left on device'* | *'Disk quota exceeded'* | *': Wrote only '*) kill -s PIPE "$(cat "$stage/pid")" 2>/dev/null ;;
+    esac
+  done
 }
 # hashes the files of each list until tar has ended, and with it standard input, to which nothing is written. A list is complete when
 # the next one is there. The first errors of hashing are printed, unless tar has failed: that is their cause

@@ -65,6 +65,22 @@ impl Bench {
         DataState::parse(&self.runs(COMPARE, &[&files.hash, "desk:/set", ""], b"")).unwrap()
     }
 
+    /// The tar stream of what a node in this state lacks, and the arguments of the script that takes it.
+    fn stream(files: &ProjectFiles, change: &ChangeSet<'_>) -> (Vec<u8>, [String; 4]) {
+        let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
+        while let Some(piece) = pieces.blocking_recv() {
+            stream.extend_from_slice(&piece.unwrap());
+        }
+        let (arrived, placed) = (files.manifest.arrived(&change.sent), files.manifest.placed(false));
+        (stream, [files.hash.clone(), arrived, placed, "desk:/set".into()])
+    }
+
+    /// Starts the script that takes the stream, from this pipe if there is one.
+    fn apply(&self, arguments: &[String; 4], pipe: &str) -> Child {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain([pipe]).collect();
+        self.start(APPLY, "lab", &arguments)
+    }
+
     /// Compares, and sends the first `bytes` of the stream. Returns what was to be sent, with the number of files that were there.
     fn send(&self, bytes: usize) -> (Vec<String>, usize, Output) {
         let files = self.files();
@@ -74,13 +90,10 @@ impl Bench {
             let names: String = change.kept.iter().map(|name| format!("{name}\0")).collect();
             self.runs(STAGE, &[], names.as_bytes());
         }
-        let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
-        while let Some(piece) = pieces.blocking_recv() {
-            stream.extend_from_slice(&piece.unwrap());
-        }
+        let (mut stream, arguments) = Bench::stream(&files, &change);
         stream.truncate(bytes);
-        let (arrived, placed) = (files.manifest.arrived(&change.sent), files.manifest.placed(false));
-        let output = self.script(APPLY, "lab", &[&files.hash, &arrived, &placed, "desk:/set"], &stream);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain([""]).collect();
+        let output = self.script(APPLY, "lab", &arguments, &stream);
         let sent = files.manifest.select(&change.sent).map(|(name, _)| name.clone()).collect();
         (sent, change.summary.resumed, output)
     }
@@ -232,12 +245,8 @@ fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
     bench.write("a", "second");
     let files = bench.files();
     let change = ChangeSet::new(&files.manifest, &bench.compare(&files));
-    let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
-    while let Some(piece) = pieces.blocking_recv() {
-        stream.extend_from_slice(&piece.unwrap());
-    }
-    let (arrived, placed) = (files.manifest.arrived(&change.sent), files.manifest.placed(false));
-    let mut earlier = bench.start(APPLY, "lab", &[&files.hash, &arrived, &placed, "desk:/set"]);
+    let (stream, arguments) = Bench::stream(&files, &change);
+    let mut earlier = bench.apply(&arguments, "");
     // all of it, but not the end of the stream
     earlier.stdin.as_mut().unwrap().write_all(&stream).unwrap();
     while !bench.there(".set@lab/push").exists() {
@@ -250,6 +259,93 @@ fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
     assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
     assert_eq!(fs::read_to_string(bench.there("set/a")).unwrap(), "third");
     assert!(bench.compare(&bench.files()).is_same);
+}
+
+#[test]
+fn a_push_that_was_stopped_puts_nothing_into_place() {
+    let bench = Bench::new(&[("a", "first")]);
+    assert!(bench.runs(STOP, &[], b"").is_empty() && !bench.there("").exists(), "it creates nothing");
+    for is_new in [true, false] {
+        let files = bench.files();
+        let (stream, arguments) = Bench::stream(&files, &ChangeSet::new(&files.manifest, &bench.compare(&files)));
+        let mut push = bench.apply(&arguments, "");
+        push.stdin.as_mut().unwrap().write_all(&stream).unwrap();
+        while !bench.there(".set@lab/push").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bench.runs(STOP, &[], b"");
+        drop(push.stdin.take());
+        let ended = push.wait_with_output().unwrap();
+        assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
+        let in_place = fs::read_to_string(bench.there("set/a")).ok();
+        assert_eq!(in_place.as_deref(), (!is_new).then_some("first"));
+        bench.push();
+        bench.write("a", "second");
+    }
+}
+
+#[test]
+fn files_come_through_the_pipe_of_a_relay() {
+    let bench = Bench::new(&[("a", "first"), ("d/b", "")]);
+    let pipe = || bench.there(".set@lab/relay/pipe");
+    let push = |bytes: usize, first: &[u8]| {
+        let files = bench.files();
+        let change = ChangeSet::new(&files.manifest, &bench.compare(&files));
+        bench.runs(RELAY, &[], b"");
+        let (stream, arguments) = Bench::stream(&files, &change);
+        let push = bench.apply(&arguments, pipe().to_str().unwrap());
+        let stream = [first, &stream[..bytes.min(stream.len())]].concat();
+        let (relay, pipe) = (pipe(), pipe().with_file_name("spooled"));
+        fs::write(pipe, &stream).unwrap();
+        let relay = std::thread::spawn(move || fs::OpenOptions::new().write(true).open(relay)?.write_all(&stream));
+        let ended = push.wait_with_output().unwrap();
+        relay.join().unwrap().map(|()| ended)
+    };
+    // one that ends in the middle
+    let ended = push(2000, b"\n").unwrap();
+    assert!(!ended.status.success() && !bench.there("set").exists(), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("Unexpected EOF"), "{ended:?}");
+    assert!(pipe().exists());
+    bench.compare(&bench.files());
+    assert!(!pipe().exists(), "a new push removes what a relay has left");
+    let ended = push(usize::MAX, b"\n").unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    assert!(bench.compare(&bench.files()).is_same && !bench.there(".set@lab/relay").exists());
+
+    // one that never comes; the time is over at once
+    bench.write("a", "second");
+    bench.break_tool("timeout", "60*", "it was waited for");
+    let files = bench.files();
+    let (_, arguments) = Bench::stream(&files, &ChangeSet::new(&files.manifest, &bench.compare(&files)));
+    bench.runs(RELAY, &[], b"");
+    let ended = bench.apply(&arguments, pipe().to_str().unwrap()).wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("the relay of the node sends nothing"), "{ended:?}");
+    bench.repair();
+    bench.runs(STOP, &[], b"");
+    assert!(!bench.there(".set@lab/relay").exists() && bench.there("set/a").exists());
+    // and one whose pipe is gone
+    let ended = bench.apply(&arguments, pipe().to_str().unwrap()).wait_with_output().unwrap();
+    assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
+    bench.push();
+}
+
+#[test]
+fn a_full_disk_ends_a_push_at_once() {
+    let bench = Bench::new(&[("a", "x")]);
+    let files = bench.files();
+    let (_, arguments) = Bench::stream(&files, &ChangeSet::new(&files.manifest, &bench.compare(&files)));
+    // from GNU tar on a full file system
+    for message in ["t/a: Cannot write: No space left on device", "t/a: Wrote only 512 of 262144 bytes"] {
+        // tar goes on reading
+        bench.break_tool("tar", "*", &format!("{message}\" >&2; exec cat >/dev/null; echo \""));
+        let mut push = bench.apply(&arguments, "");
+        let stdin = push.stdin.take();
+        let ended = push.wait_with_output().unwrap();
+        assert!(!ended.status.success(), "{ended:?}");
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), format!("tar: {message}\n"));
+        assert_eq!(failure::files(message), Some(Files::NoSpace));
+        drop(stdin);
+    }
 }
 
 #[test]

@@ -1,0 +1,6 @@
+# Follows data/exists.sh, upload/common.sh and data/lock.sh. Lets a push that is still under way here put nothing into place; one that
+# does so already is waited for. Removes what its relay has left.
+[ -d "$known" ] || exit 0
+lock
+rm -rf "$known/push" "$known/relay" || exit
+rmdir "$known" 2>/dev/null || :

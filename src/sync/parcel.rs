@@ -1,0 +1,214 @@
+//! Data as relays receive them: a stream that is not larger than the files, of a length that is known before it is read. Each relay makes
+//! the tar stream for its node of it: with many small files, the headers and the padding of tar would be a large part of what crosses
+//! the operator's link.
+//!
+//! The head is a line with two lengths, the manifest's text, and a table with a record (NUL) for each of its entries: `-` if it is not
+//! sent, `SIZE MTIME` of a file, `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other.
+
+use crate::sync::files::{ProjectFiles, append_directory, append_link, file_header, write_stream};
+use crate::sync::manifest::{Entry, Selection};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use tokio::sync::mpsc::Receiver;
+
+/// Bytes that are copied at once.
+const BLOCK: usize = 64 << 10;
+
+/// The longest line of two lengths.
+const MAX_LINE: u64 = 64;
+
+/// Files and what is sent of them.
+#[derive(Debug, Clone)]
+pub struct Parcel {
+    files: ProjectFiles,
+    sent: Selection,
+    head: Arc<[u8]>,
+    length: u64,
+}
+
+impl Parcel {
+    /// A parcel of these entries.
+    pub fn new(files: &ProjectFiles, sent: &Selection) -> Parcel {
+        let (manifest, mut table) = (files.manifest.text(), String::new());
+        for ((name, entry), is_sent) in files.manifest.0.iter().zip(sent.flags()) {
+            match entry {
+                _ if !is_sent => table.push('-'),
+                Entry::File { size, .. } => table.extend([size.to_string(), " ".into(), files.mtime(name).to_string()]),
+                Entry::Directory { .. } => table.push('.'),
+                Entry::Link { target } => table.extend([">", target]),
+            }
+            table.push('\0');
+        }
+        let head = format!("{} {}\n{manifest}{table}", manifest.len(), table.len()).into_bytes();
+        let contents: u64 = files.manifest.select(sent).map(|(_, entry)| entry.size()).sum();
+        let length = head.len() as u64 + contents;
+        Parcel { files: files.clone(), sent: sent.clone(), head: head.into(), length }
+    }
+
+    /// Returns what names the parcel: another head has other contents.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Returns its bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Sends it from an offset on, as [`ProjectFiles::stream`] does. Files before the offset are not read.
+    pub fn stream(&self, offset: u64) -> Receiver<io::Result<Vec<u8>>> {
+        let Parcel { sent, head, .. } = self.clone();
+        self.files.send(move |files, pieces| {
+            let mut out = Skip { left: offset, inner: pieces };
+            out.write_all(&head)?;
+            for (name, entry) in files.manifest.select(&sent) {
+                if entry.size() <= out.left {
+                    out.left -= entry.size();
+                    continue;
+                }
+                let copy =
+                    |reader: &mut dyn Read| io::copy(&mut BufReader::with_capacity(BLOCK, reader), &mut out).map(drop);
+                files.send_file(name, entry, copy)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Leaves out the first bytes of what is written.
+struct Skip<W> {
+    left: u64,
+    inner: W,
+}
+
+impl<W: Write> Write for Skip<W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+        self.left -= skipped as u64;
+        self.inner.write_all(&data[skipped..])?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Makes the tar stream of a parcel.
+///
+/// # Errors
+/// If the streams break, or it is no parcel.
+pub fn unpack(input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+    let wrong = || io::Error::other("what other machines sent is no parcel of data");
+    let mut input = BufReader::with_capacity(BLOCK, input);
+    let mut line = String::new();
+    (&mut input).take(MAX_LINE).read_line(&mut line)?;
+    let lengths =
+        line.trim_end().split_once(' ').and_then(|(text, table)| Some((text.parse().ok()?, table.parse().ok()?)));
+    let (manifest, table): (u64, u64) = lengths.ok_or_else(wrong)?;
+    let (manifest, table) = (text(&mut input, manifest)?, text(&mut input, table)?);
+    let entries = manifest.split_terminator('\0').zip(table.split_terminator('\0'));
+    let entries: Option<Vec<_>> =
+        entries.filter(|(_, sent)| *sent != "-").map(|(record, sent)| item(record, sent)).collect();
+    let entries = entries.ok_or_else(wrong)?;
+    let with_size = entries.into_iter().map(|(name, item)| {
+        let size = if let Item::File { size, .. } = item { Some(size) } else { None };
+        (name, size, item)
+    });
+    write_stream(&mut *out, &manifest, with_size, |tar, _, item, in_tar| match item {
+        Item::File { mode, size, mtime } => {
+            let mut contents = (&mut input).take(size);
+            tar.append_data(&mut file_header(mode, size, mtime), in_tar, &mut contents)?;
+            if contents.limit() == 0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        }
+        Item::Directory { mode } => append_directory(tar, in_tar, mode),
+        Item::Link { target } => append_link(tar, in_tar, target),
+    })?;
+    out.flush()
+}
+
+/// An entry of a parcel.
+enum Item<'a> {
+    File { mode: u32, size: u64, mtime: u64 },
+    Directory { mode: u32 },
+    Link { target: &'a str },
+}
+
+/// Reads the records of an entry in the manifest and in the table.
+fn item<'a>(record: &'a str, sent: &'a str) -> Option<(&'a str, Item<'a>)> {
+    let fields: Vec<&str> = record.splitn(4, ' ').collect();
+    let [kind, mode, _, name] = fields[..] else { return None };
+    let mode = || u32::from_str_radix(mode, 8).ok();
+    let item = match kind {
+        "f" => {
+            let (size, mtime) = sent.split_once(' ')?;
+            Item::File { mode: mode()?, size: size.parse().ok()?, mtime: mtime.parse().ok()? }
+        }
+        "d" => Item::Directory { mode: mode()? },
+        _ => Item::Link { target: sent.strip_prefix('>')? },
+    };
+    Some((name, item))
+}
+
+/// Reads a text of this many bytes.
+fn text(input: &mut impl Read, length: u64) -> io::Result<String> {
+    let mut text = String::new();
+    input.take(length).read_to_string(&mut text)?;
+    if text.len() as u64 == length { Ok(text) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn all(mut pieces: Receiver<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = pieces.blocking_recv() {
+            bytes.extend(piece?);
+        }
+        Ok(bytes)
+    }
+
+    #[test]
+    fn a_parcel_becomes_the_same_tar_stream_from_any_offset_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = "l".repeat(200);
+        for (name, size) in [("a b", 0), ("new\nline", 1), ("deep/er/c", 1000), (&long, 300_000), ("z", 513)] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![7; size]).unwrap();
+        }
+        symlink("..//x", dir.path().join("link")).unwrap();
+        symlink(format!("t/{long}"), dir.path().join("long link")).unwrap();
+        let files = ProjectFiles::read_data(dir.path()).unwrap();
+        let all_of_it = files.manifest.missing(&[].into());
+        let text = files.manifest.text();
+        let records = text.split_terminator('\0').map(|record| {
+            let (at, _) = record.match_indices(' ').nth(2).unwrap();
+            (record[at + 1..].to_owned(), record[..at].to_owned())
+        });
+        let is_there = |name: &str| !["new\nline", "z", "link"].contains(&name) && !name.starts_with("deep");
+        let a_part = files.manifest.missing(&records.filter(|(name, _)| is_there(name)).collect());
+        assert_eq!(files.manifest.select(&a_part).count(), 6);
+        for sent in [all_of_it, a_part] {
+            let parcel = Parcel::new(&files, &sent);
+            let whole = all(parcel.stream(0)).unwrap();
+            assert_eq!(whole.len() as u64, parcel.length());
+            let mut made = Vec::new();
+            unpack(&mut whole.as_slice(), &mut made).unwrap();
+            assert!(made == all(files.stream(sent.clone())).unwrap(), "another tar stream");
+            for offset in [1, parcel.head().len(), parcel.head().len() + 700, whole.len() - 1, whole.len()] {
+                assert!(all(parcel.stream(offset as u64)).unwrap() == whole[offset..], "from {offset} on");
+            }
+            for cut in [0, 3, parcel.head().len() - 1, whole.len() - 1] {
+                assert!(unpack(&mut &whole[..cut], &mut io::sink()).is_err(), "cut at {cut}");
+            }
+        }
+        fs::write(dir.path().join(&long), "changed").unwrap();
+        let parcel = Parcel::new(&files, &files.manifest.missing(&[].into()));
+        let error = all(parcel.stream(0)).unwrap_err();
+        assert!(error.to_string().ends_with("the file changes while it is uploaded"), "{error}");
+    }
+}
