@@ -294,9 +294,12 @@ impl<'a> Push<'a> {
             transport.script(&Script::new(FORWARDING), "read the configuration of sshd").await.unwrap_or_default();
         let lines = String::from_utf8_lossy(&lines);
         Err(match lines.trim() {
-            "" => refused.hint("`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it"),
+            "" => refused.hint(
+                "`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it; or install python3 on the node",
+            ),
             lines => refused.hint(format!(
-                "allow it in the configuration of sshd (AllowTcpForwarding yes), then systemctl reload ssh: {}",
+                "install python3 on the node, or allow it in the configuration of sshd (AllowTcpForwarding yes), then \
+                 systemctl reload ssh: {}",
                 lines.replace('\n', "; ")
             )),
         })

@@ -131,7 +131,8 @@ async fn what_prevents_a_push_is_named_and_other_nodes_get_the_image() {
     let line = "/etc/ssh/sshd_config:57:AllowTcpForwarding no\n";
     nodes.edit("node2", |state| state.sshd = line.into());
     let done = push(&nodes, &file, "").await;
-    done.code(3).complains(&["node2: cannot forward a port for the image", "hint: allow it", line.trim()]);
+    let hint = "there is no python3, which could forward it instead\n  hint: install python3 on the node, or allow it";
+    done.code(3).complains(&["node2: cannot forward a port for the image", hint, line.trim()]);
     nodes.edit("node2", |state| state.sshd.clear());
     push(&nodes, &file, "").await.code(3).complains(&["no-port-forwarding"]);
     nodes.repair();
