@@ -12,6 +12,7 @@ use crate::image::source::Source;
 use crate::inventory::Inventory;
 use crate::runtime::Image;
 use crate::text::units::human;
+use futures_util::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -180,9 +181,9 @@ impl Chain<'_> {
     }
 
     /// Returns how many bytes this process sent to the relays, and how many these received.
-    pub fn sums(&self) -> (u64, u64) {
-        let sum = |of: fn(&Relay) -> u64| self.relays.iter().map(of).sum();
-        (sum(Relay::from_operator), sum(Relay::received))
+    pub async fn sums(&self) -> (u64, u64) {
+        let received = join_all(self.relays.iter().map(Relay::count)).await;
+        (self.relays.iter().map(Relay::from_operator).sum(), received.iter().sum())
     }
 
     /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.
