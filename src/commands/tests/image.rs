@@ -89,6 +89,22 @@ async fn a_node_that_has_the_image_under_another_name_is_sent_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_image_of_an_engine_that_lists_it_is_taken() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "--on node[1-2]").await.code(0);
+    let saved = std::fs::read(&file).unwrap();
+    nodes.edit("node1", |state| state.is_unpacked = true);
+    nodes.edit("node2", |state| state.saved = saved);
+    hvdctl(&nodes, "image push app:1").await.code(0).says(&["node[1-2] (2): unchanged\n", "node3: pushed"]);
+    assert_eq!(nodes.count("docker export"), [0, 1, 0]);
+    // what no engine lists may be exported all the same; this one has nothing to export
+    nodes.edit("node3", |state| state.pulled.clear());
+    hvdctl(&nodes, "--on node1,node3 image push app:1").await.code(1).complains(&["the image of node1", "--from"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_says_what_is_missing_where() {
     let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
     hvdctl(&nodes, "image status").await.code(0).says(&["test/horovod:1\n", "node[1-2] (2)"]);
