@@ -368,12 +368,22 @@ async fn what_the_relays_of_a_stopped_push_have_left_is_removed_by_the_next_comm
     let file = archive(dir.path(), &[BASE, b"first"], "amd64");
     let push = format!("image push app:1 --from {}", file.display());
     let left = |cluster: &str| (format!("{}:0123", relay_repository(cluster)), format!("hvdctl-relay-{cluster}-0"));
-    for line in [&push, &push, "up", "down"] {
+    for (line, has_container) in [
+        (push.as_str(), true),
+        (&push, false),
+        ("up", true),
+        ("image prune", true),
+        ("image prune", false),
+        ("down", true),
+        ("down --purge -y", false),
+    ] {
         nodes.edit("node2", |state| {
             for (image, container) in ["lab", "other"].map(left) {
                 let cluster = container.split('-').nth(2).unwrap();
                 state.containers.retain(|other| other.name != container);
-                state.add(&container, &[("hvdctl.cluster", cluster), ("hvdctl.role", "relay")]);
+                if has_container || cluster == "other" {
+                    state.add(&container, &[("hvdctl.cluster", cluster), ("hvdctl.role", "relay")]);
+                }
                 state.pulled.insert(image, json!({ "Id": "sha256:00" }));
             }
         });
