@@ -161,7 +161,7 @@ impl DataDelivery<'_> {
         };
         let given = each_node(recipients, events, give).await;
         if let Some(mut relays) = relays {
-            let (own, received) = relays.relays.sums();
+            let (own, received) = relays.relays.sums().await;
             events.note(format!("relays received {}, of which this machine sent {}", human(received), human(own)));
             relays.relays.keep(|_| false).await;
         }

@@ -78,7 +78,7 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
             removed.push(name);
         }
     }
-    if deployment::is_left(&runtime.containers, &cluster.name) {
+    if facts.is_some() || deployment::is_left(&runtime.containers, &cluster.name) {
         deployment::remove(&runtime.engine, &cluster.name).await?;
     }
     if let Some(facts) = facts.as_ref().filter(|_| !is_cancelled()) {

@@ -248,7 +248,10 @@ async fn origin(
                     let local = local(image, context).await.map(Some);
                     local.map_err(|why| missing(&format!("on no selected node; {why}")))
                 }
-                [(_, nodes)] => Ok(nodes.first().and_then(|receiver| of_receiver(receiver))),
+                [(_, nodes)] => {
+                    let listed = nodes.iter().find(|receiver| receiver.is_listed).or(nodes.first());
+                    Ok(listed.and_then(|receiver| of_receiver(receiver)))
+                }
                 _ => {
                     let text = |(content, nodes): &(Option<String>, Vec<&Receiver>)| {
                         let names: Vec<&str> = nodes.iter().map(|receiver| receiver.name()).collect();

@@ -13,6 +13,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase};
 use crate::image::build::{Build, ProjectDockerfile, remove_containers};
 use crate::image::dockerfile::Dockerfile;
+use crate::image::relay::deployment;
 use crate::image::setup::Setup;
 use crate::inventory::{Cluster, Pull};
 use crate::launch::env_file::{EnvFiles, environment};
@@ -298,6 +299,7 @@ pub async fn prune(options: &cli::ImagePrune, context: &Context) -> Result<Outco
     let remove = async |member: Member| {
         let engine = member.runtime().await?;
         remove_containers(&engine, context.target.cluster()).await?;
+        deployment::remove(&engine, &context.target.cluster().name).await?;
         let used: Vec<String> = engine.containers().await?.into_iter().map(|container| container.image_id).collect();
         let mut found: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for listed in engine.images().await? {

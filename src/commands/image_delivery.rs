@@ -143,7 +143,7 @@ impl Delivery<'_> {
         };
         let given = NodeResults { ok: lacking, failed: Vec::new() }.then(events, give).await;
         if let Some(chain) = chain {
-            let (own, received) = chain.sums();
+            let (own, received) = chain.sums().await;
             events.note(format!("relays received {}, of which this machine sent {}", human(received), human(own)));
             // where the disk is full, what was received is in the way
             let resumed = given.failed.iter().filter(|error| error.kind != Kind::NoSpace);
@@ -153,7 +153,7 @@ impl Delivery<'_> {
         given
     }
 
-    /// Gives one node the image, by its relay if it has one, and otherwise, or if that fails, from this process.
+    /// Gives one node the image, by its relay if it has one, and otherwise, or if that fails twice, from this process.
     async fn give_one<'s>(
         &'s self,
         receiver: &Receiver,
@@ -162,9 +162,16 @@ impl Delivery<'_> {
     ) -> Result<u64, NodeError> {
         let Context { target, events, .. } = self.context;
         if let Some(relay) = relay {
-            let error = match direct.relayed.deliver_by(relay, receiver).boxed().await {
-                Err(error) if error.kind != Kind::NoSpace && receiver.member.transport.is_connected().await => error,
-                result => return result,
+            let mut is_first = true;
+            let error = loop {
+                match direct.relayed.deliver_by(relay, receiver).boxed().await {
+                    // a wrong byte that its engine had was received again since
+                    Err(error) if is_first && error.kind == Kind::Failed && relay.is_useful() => is_first = false,
+                    Err(error) if error.kind != Kind::NoSpace && receiver.member.transport.is_connected().await => {
+                        break error;
+                    }
+                    result => return result,
+                }
             };
             events.note(format!("{error}\n  {} receives the image from this machine", receiver.name()));
         } else {

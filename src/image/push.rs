@@ -43,6 +43,8 @@ pub struct Receiver {
     pub is_renamed: bool,
     /// The layers of this image and of others of its repository.
     known: BTreeSet<String>,
+    /// Whether its engine lists the image. One with containerd's store does not if it keeps the image only unpacked, and cannot export it.
+    pub is_listed: bool,
     /// Whether a stopped push has left a relay there.
     has_relay: bool,
 }
@@ -59,19 +61,20 @@ impl Receiver {
         let repository = repository_and_tag(image).map(|(repository, _)| repository);
         let is_version = |name: &String| repository_and_tag(name).map(|(repository, _)| repository) == repository;
         let mut known: BTreeSet<String> = own.iter().flat_map(|image| image.layers.clone()).collect();
-        let mut versions = 0;
+        let (mut versions, mut is_listed) = (0, false);
         let mut has_relay = deployment::is_left(&engine.containers().await?, cluster);
         for listed in engine.images().await? {
             for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
                 engine.remove_name(name).await?;
             }
+            is_listed |= own.as_ref().is_some_and(|own| own.id == listed.id);
             has_relay |= listed.names.iter().any(|name| is_relay(name, cluster));
             if versions < MAX_VERSIONS && listed.names.iter().any(is_version) {
                 versions += 1;
                 known.extend(engine.image(&listed.id).await?.into_iter().flat_map(|image| image.layers));
             }
         }
-        Ok(Receiver { member, engine, image: own, is_renamed: false, known, has_relay })
+        Ok(Receiver { member, engine, image: own, is_renamed: false, known, is_listed, has_relay })
     }
 
     /// Returns the node's name.
@@ -169,9 +172,12 @@ pub async fn expose(member: &Member, port: u16, what: &str) -> Result<Exposed, N
     let lines = transport.script(&Script::new(FORWARDING), "read the configuration of sshd").await.unwrap_or_default();
     let lines = String::from_utf8_lossy(&lines);
     Err(match lines.trim() {
-        "" => refused.hint("`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it"),
+        "" => refused.hint(
+            "`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it; or install python3 on the node",
+        ),
         lines => refused.hint(format!(
-            "allow it in the configuration of sshd (AllowTcpForwarding yes), then systemctl reload ssh: {}",
+            "install python3 on the node, or allow it in the configuration of sshd (AllowTcpForwarding yes), then \
+             systemctl reload ssh: {}",
             lines.replace('\n', "; ")
         )),
     })

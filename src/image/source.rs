@@ -91,7 +91,12 @@ impl Source {
         let file = tempfile::tempfile_in(&directory).map_err(here)?;
         let mut sink = tokio::fs::File::from_std(file);
         engine.export(name, image.size, &mut sink, events).await?;
-        read(sink.into_std().await, name.to_owned(), String::new(), &format!("the image of {from}")).await
+        let source = read(sink.into_std().await, name.to_owned(), String::new(), &format!("the image of {from}")).await;
+        source.map_err(|error| {
+            Error::Local(format!(
+                "{error}\n  hint: an engine with containerd's store may keep an image only unpacked; name another source with --from"
+            ))
+        })
     }
 
     /// Reads the archive that a node's engine has written to a file of the relay there.

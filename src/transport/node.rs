@@ -11,6 +11,7 @@ mod root;
 mod script;
 #[cfg(test)]
 pub(crate) mod scripted;
+mod tunnel;
 
 use crate::error::{Kind, NodeError};
 use crate::event::{Events, Message};
@@ -34,6 +35,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
+use tunnel::Tunnel;
 
 /// How much a program is sent.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +70,15 @@ enum Channel {
 pub struct Exposed {
     /// The port on the node's 127.0.0.1.
     pub port: u16,
-    _forward: Option<Forward>,
+    _forward: Option<PortForward>,
+}
+
+/// What lets a port lead to this machine.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are only dropped")]
+enum PortForward {
+    Ssh(Forward),
+    Tunnel(Tunnel),
 }
 
 /// One node, reachable.
@@ -159,24 +169,30 @@ impl Transport {
         }
     }
 
-    /// Lets a port of the node's 127.0.0.1 lead to a port of this machine's, until the result is dropped.
+    /// Lets a port of the node's 127.0.0.1 lead to a port of this machine's, until the result is dropped: forwarded by sshd or, if that
+    /// refuses, by a program.
     ///
     /// # Errors
-    /// When the node's sshd refuses it, or the node cannot be reached.
+    /// When the node's sshd refuses it and the node cannot run the program, or the node cannot be reached.
     pub async fn expose(&self, port: u16, operation: &str) -> Result<Exposed, NodeError> {
-        let forward = match &self.channel {
+        let forwarded = match &self.channel {
             Channel::Ssh(connections) => {
                 let forward = connections.forward(port, operation);
-                Some(trace::operation(&self.node, "ssh", operation, forward).await?)
+                let forward = trace::operation(&self.node, "ssh", operation, forward).await;
+                forward.map(|forward| Exposed { port: forward.port, _forward: Some(PortForward::Ssh(forward)) })
             }
-            Channel::Local => None,
+            Channel::Local => Ok(Exposed { port, _forward: None }),
             #[cfg(test)]
-            Channel::Scripted(node) => {
-                node.expose(operation).await?;
-                None
-            }
+            Channel::Scripted(node) => node.expose(operation).await.map(|()| Exposed { port, _forward: None }),
         };
-        Ok(Exposed { port: forward.as_ref().map_or(port, |forward| forward.port), _forward: forward })
+        let refused = match forwarded {
+            Err(error) if error.kind == Kind::Failed => error,
+            result => return result,
+        };
+        match Tunnel::open(self, port, operation).await {
+            Ok(tunnel) => Ok(Exposed { port: tunnel.port, _forward: Some(PortForward::Tunnel(tunnel)) }),
+            Err(error) => Err(NodeError { message: format!("{}; {}", refused.message, error.message), ..refused }),
+        }
     }
 
     /// Returns the path of the engine's socket; `None` if it listens elsewhere.

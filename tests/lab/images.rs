@@ -77,7 +77,7 @@ fn left_by_pushes(node: &str) -> String {
     on(
         node,
         "docker images --digests --format '{{.Repository}}@{{.Digest}}' | grep hvdctl-push
-           ss -Hltnp src 127.0.0.1 | grep sshd; ls /var/lib/docker/tmp | grep GetImageBlob; true",
+           ss -Hltnp src 127.0.0.1 | grep -E 'sshd|python'; ls /var/lib/docker/tmp | grep GetImageBlob; true",
     )
 }
 
@@ -162,10 +162,8 @@ fn a_push_that_is_cut_off_or_forbidden_leaves_nothing() {
     let _allowed = Restore(|| {
         node_sh("node2", &format!("rm -f /etc/ssh/sshd_config.d/00-test.conf; {reload}"), &[]);
     });
-    let done = lab.hvdctl(&["image", "push", PUSHED]).code(3).says(&["node1: unchanged\n"]);
-    done.complains(&["node2: cannot forward a port", "/etc/ssh/sshd_config.d/00-test.conf:1:AllowTcpForwarding no"]);
-    on("node2", &format!("rm /etc/ssh/sshd_config.d/00-test.conf; {reload}"));
-    lab.hvdctl(&["image", "push", PUSHED]).code(0).says(&["node2: pushed"]);
+    // then a program there forwards it
+    lab.hvdctl(&["image", "push", PUSHED]).code(0).says(&["node1: unchanged\n", "node2: pushed"]);
     assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
     assert_eq!(NODES.map(left_by_pushes), ["", ""]);
 }

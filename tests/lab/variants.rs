@@ -39,7 +39,7 @@ impl Steps<'_> {
     }
 
     /// Runs hvdctl; the step is good if it ends with 0, in time, and its output contains the text.
-    fn step(&mut self, name: &str, args: &[&str], says: &str) {
+    pub fn step(&mut self, name: &str, args: &[&str], says: &str) {
         let started = Instant::now();
         let mut command = hvdctl_in(self.dir);
         command.env("HOME", self.home.path()).env("PATH", own_home()).args(args);

@@ -89,6 +89,22 @@ async fn a_node_that_has_the_image_under_another_name_is_sent_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_image_of_an_engine_that_lists_it_is_taken() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    push(&nodes, &file, "--on node[1-2]").await.code(0);
+    let saved = std::fs::read(&file).unwrap();
+    nodes.edit("node1", |state| state.is_unpacked = true);
+    nodes.edit("node2", |state| state.saved = saved);
+    hvdctl(&nodes, "image push app:1").await.code(0).says(&["node[1-2] (2): unchanged\n", "node3: pushed"]);
+    assert_eq!(nodes.count("docker export"), [0, 1, 0]);
+    // what no engine lists may be exported all the same; this one has nothing to export
+    nodes.edit("node3", |state| state.pulled.clear());
+    hvdctl(&nodes, "--on node1,node3 image push app:1").await.code(1).complains(&["the image of node1", "--from"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_says_what_is_missing_where() {
     let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
     hvdctl(&nodes, "image status").await.code(0).says(&["test/horovod:1\n", "node[1-2] (2)"]);
@@ -131,7 +147,8 @@ async fn what_prevents_a_push_is_named_and_other_nodes_get_the_image() {
     let line = "/etc/ssh/sshd_config:57:AllowTcpForwarding no\n";
     nodes.edit("node2", |state| state.sshd = line.into());
     let done = push(&nodes, &file, "").await;
-    done.code(3).complains(&["node2: cannot forward a port for the image", "hint: allow it", line.trim()]);
+    let hint = "there is no python3, which could forward it instead\n  hint: install python3 on the node, or allow it";
+    done.code(3).complains(&["node2: cannot forward a port for the image", hint, line.trim()]);
     nodes.edit("node2", |state| state.sshd.clear());
     push(&nodes, &file, "").await.code(3).complains(&["no-port-forwarding"]);
     nodes.repair();
@@ -351,12 +368,22 @@ async fn what_the_relays_of_a_stopped_push_have_left_is_removed_by_the_next_comm
     let file = archive(dir.path(), &[BASE, b"first"], "amd64");
     let push = format!("image push app:1 --from {}", file.display());
     let left = |cluster: &str| (format!("{}:0123", relay_repository(cluster)), format!("hvdctl-relay-{cluster}-0"));
-    for line in [&push, &push, "up", "down"] {
+    for (line, has_container) in [
+        (push.as_str(), true),
+        (&push, false),
+        ("up", true),
+        ("image prune", true),
+        ("image prune", false),
+        ("down", true),
+        ("down --purge -y", false),
+    ] {
         nodes.edit("node2", |state| {
             for (image, container) in ["lab", "other"].map(left) {
                 let cluster = container.split('-').nth(2).unwrap();
                 state.containers.retain(|other| other.name != container);
-                state.add(&container, &[("hvdctl.cluster", cluster), ("hvdctl.role", "relay")]);
+                if has_container || cluster == "other" {
+                    state.add(&container, &[("hvdctl.cluster", cluster), ("hvdctl.role", "relay")]);
+                }
                 state.pulled.insert(image, json!({ "Id": "sha256:00" }));
             }
         });

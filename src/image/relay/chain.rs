@@ -156,8 +156,8 @@ impl Chain<'_> {
     }
 
     /// Returns how many bytes this process sent to the relays, and how many these received.
-    pub fn sums(&self) -> (u64, u64) {
-        self.relays.sums()
+    pub async fn sums(&self) -> (u64, u64) {
+        self.relays.sums().await
     }
 
     /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.

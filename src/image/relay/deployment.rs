@@ -116,6 +116,12 @@ struct RelayStatus {
     lost: Option<String>,
 }
 
+impl RelayStatus {
+    fn is_useless(&self) -> bool {
+        self.lost.is_some() || self.report.is_cut_off
+    }
+}
+
 impl Drop for Relay {
     fn drop(&mut self) {
         // with the conversation the relay ends
@@ -356,8 +362,11 @@ impl Relay {
         self.status.borrow().report.received
     }
 
-    /// Asks it how many bytes it has received.
+    /// Asks it how many bytes it has received, unless it has ended.
     pub async fn count(&self) -> u64 {
+        if self.status.borrow().lost.is_some() {
+            return self.received();
+        }
         match ask(&self.dialogue, &Request::Status).await {
             Ok(Answer::Status(report)) => report.received,
             _ => self.received(),
@@ -369,12 +378,16 @@ impl Relay {
         self.operator.as_ref().map_or(0, |(guest, _)| guest.sent())
     }
 
+    /// Returns whether it runs and has a source, as far as this process knows.
+    pub fn is_useful(&self) -> bool {
+        !self.status.borrow().is_useless()
+    }
+
     /// Waits until it is of no use, and returns why: it has ended, or has no source.
     pub async fn useless(&self) -> String {
         let mut status = self.status.clone();
-        let is_useless = |status: &RelayStatus| status.lost.is_some() || status.report.is_cut_off;
-        match status.wait_for(is_useless).await.ok().map(|status| status.lost.clone()) {
-            Some(None) => "no node sends its relay anything".to_owned(),
+        match status.wait_for(RelayStatus::is_useless).await.ok().map(|status| status.lost.clone()) {
+            Some(None) => "no source sends what its relay lacks".to_owned(),
             ended => format!("its relay has ended: {}", ended.flatten().unwrap_or_default()),
         }
     }

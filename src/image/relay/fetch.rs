@@ -1,4 +1,4 @@
-//! Receives blobs from the first of several sources, and from the next one if that fails: from the byte where it stood.
+//! Receives blobs from the best of several sources that works, from the byte where another one has failed.
 
 use super::protocol::Upstream;
 use crate::image::incoming::{Incoming, Writer};
@@ -11,11 +11,11 @@ use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// The longest time until a source accepts a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -26,6 +26,9 @@ const ROUNDS: usize = 3;
 /// The pause before the second attempt of all sources.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// After how many times the longest stall a source that has failed is used again: one that only stalls costs a fifth of the time.
+const REST: u32 = 4;
+
 /// Bytes that are written at once.
 const BATCH: usize = 1 << 20;
 
@@ -34,10 +37,10 @@ const BATCH: usize = 1 << 20;
 pub struct Sources {
     all: Vec<Upstream>,
     stall: Duration,
-    /// The position of the one that is used: those before it have failed.
-    current: AtomicUsize,
+    /// When each has failed last.
+    failed: Mutex<Vec<Option<Instant>>>,
     received: AtomicU64,
-    /// Whether all have failed before anything was received.
+    /// Whether all have failed when a blob was asked for.
     are_closed: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
@@ -45,7 +48,25 @@ pub struct Sources {
 impl Sources {
     /// Sources, the best first. `stall`: the longest time without a byte of one.
     pub fn new(all: Vec<Upstream>, stall: Duration) -> Sources {
-        Sources { all, stall, ..Sources::default() }
+        let failed = Mutex::new(vec![None; all.len()]);
+        Sources { all, stall, failed, ..Sources::default() }
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the position of the best source that has not failed lately; if all have, of the one that did so first.
+    fn choose(&self) -> usize {
+        let failed = self.failed();
+        let works = |at: &Option<Instant>| at.is_none_or(|at| at.elapsed() >= self.stall * REST);
+        let first = || (0..failed.len()).min_by_key(|position| failed[*position]);
+        failed.iter().position(works).or_else(first).unwrap_or_default()
+    }
+
+    fn fail(&self, position: usize, failure: String) {
+        self.failed()[position] = Some(Instant::now());
+        self.report(failure);
     }
 
     /// Returns the bytes that were received.
@@ -53,7 +74,7 @@ impl Sources {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Returns whether none of them has sent anything when a blob was asked for.
+    /// Returns whether none of them has sent a blob that was asked for.
     pub fn are_closed(&self) -> bool {
         self.are_closed.load(Ordering::Relaxed)
     }
@@ -79,7 +100,7 @@ impl Sources {
                 Ok(()) => return,
                 Err(error) => {
                     self.report(format!("{}: {error}", blob.name()));
-                    self.are_closed.fetch_or(self.received() == 0, Ordering::Relaxed);
+                    self.are_closed.fetch_or(error.kind() != io::ErrorKind::StorageFull, Ordering::Relaxed);
                     blob.fail();
                 }
             }
@@ -96,27 +117,25 @@ impl Sources {
             if attempts > 0 && attempts % self.all.len() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let (current, before) = (self.current.load(Ordering::Relaxed), writer.offset());
-            let source = &self.all[current];
-            let taken = self.take(source, blob, &mut writer).await;
-            let is_wrong = taken.is_ok() && !writer.verify()?;
-            match taken {
-                Ok(()) if !is_wrong => return Ok(()),
-                Ok(()) => self.report(format!("{} sent other bytes than {}", source.name, blob.digest())),
+            let (position, before) = (self.choose(), writer.offset());
+            let name = &self.all[position].name;
+            match self.take(position, blob, &mut writer).await {
+                // a better one may send again
+                Ok(()) if !writer.is_full() => {}
+                Ok(()) if writer.verify()? => return Ok(()),
+                Ok(()) => self.fail(position, format!("{name} sent other bytes than {}", blob.digest())),
                 // no other source helps
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
-                Err(error) => self.report(format!("{}: {error}", source.name)),
+                Err(error) => self.fail(position, format!("{name}: {error}")),
             }
             attempts = if writer.offset() > before { 0 } else { attempts + 1 };
-            // another blob may have left it already
-            let next = (current + 1) % self.all.len();
-            let _ = self.current.compare_exchange(current, next, Ordering::Relaxed, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Receives what is missing of a blob from one source.
-    async fn take(&self, source: &Upstream, blob: &Incoming, writer: &mut Writer) -> io::Result<()> {
+    /// Receives what is missing of a blob from one source: all of it, unless a better one is to be tried again.
+    async fn take(&self, position: usize, blob: &Incoming, writer: &mut Writer) -> io::Result<()> {
+        let (source, began) = (&self.all[position], Instant::now());
         let late = |what: &str, limit: Duration| {
             io::Error::new(io::ErrorKind::TimedOut, format!("{what} within {} s", limit.as_secs()))
         };
@@ -152,6 +171,11 @@ impl Sources {
             }
             if part.is_none() {
                 break;
+            }
+            if position > 0 && began.elapsed() >= self.stall * REST {
+                writer.write(batch).await?;
+                connection.abort();
+                return Ok(());
             }
         }
         connection.abort();

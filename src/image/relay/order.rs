@@ -15,7 +15,10 @@ pub struct Offer {
     pub relay: u64,
 }
 
-/// Returns whether relays save more bytes on the operator's link than they take.
+/// How many relays' bytes a node must lack so that it gets one for itself alone: with it, a push that was stopped continues.
+const RESUMABLE: u64 = 20;
+
+/// Returns whether relays save more bytes on the operator's link than they take, or than a push that is stopped sends twice.
 pub fn pays(offer: Offer) -> bool {
     let Offer { receivers, missing, on_node, relay } = offer;
     let (saved, relays) = match on_node {
@@ -23,7 +26,7 @@ pub fn pays(offer: Offer) -> bool {
         Some(all) => (all.saturating_add(missing.saturating_mul(receivers)), receivers + 1),
         None => (missing.saturating_mul(receivers.saturating_sub(1)), receivers),
     };
-    receivers > 0 && saved > relay.saturating_mul(relays)
+    receivers > 0 && (saved > relay.saturating_mul(relays) || missing >= relay.saturating_mul(RESUMABLE))
 }
 
 /// How many of the relays before a node in the chain may be its sources.
@@ -55,7 +58,8 @@ mod tests {
     fn relays_are_used_where_they_save_bytes() {
         let offer = |receivers, missing, on_node| Offer { receivers, missing, on_node, relay: 10 };
         for (offer, expected) in [
-            (offer(1, 1000, None), false),
+            (offer(1, 199, None), false),
+            (offer(1, 200, None), true),
             (offer(2, 1000, None), true),
             (offer(2, 20, None), false),
             (offer(2, 21, None), true),
@@ -66,7 +70,7 @@ mod tests {
             (offer(1, 1, Some(20)), true),
             (offer(0, 1000, Some(1000)), false),
             (offer(0, 0, None), false),
-            (offer(u64::MAX, u64::MAX, None), false),
+            (Offer { relay: u64::MAX, ..offer(u64::MAX, u64::MAX - 1, None) }, false),
         ] {
             assert_eq!(pays(offer), expected, "{offer:?}");
         }

@@ -110,7 +110,7 @@ pub enum Answer {
 pub struct Report {
     /// The bytes that it has received from other machines.
     pub received: u64,
-    /// Whether no source has sent anything when a blob was asked for.
+    /// Whether no source has sent a blob that was asked for.
     pub is_cut_off: bool,
     /// The bytes that the node's engine has exported.
     pub exported: u64,

@@ -6,6 +6,7 @@ use crate::error::NodeError;
 use crate::event::Events;
 use crate::image::registry::Guest;
 use crate::transport::node::Exposed;
+use futures_util::future::join_all;
 use std::future::Future;
 
 /// Relays that run.
@@ -79,9 +80,9 @@ impl<'a> Relays<'a> {
     }
 
     /// Returns how many bytes this process sent to them, and how many they received.
-    pub fn sums(&self) -> (u64, u64) {
-        let sum = |of: fn(&Relay) -> u64| self.all.iter().map(of).sum();
-        (sum(Relay::from_operator), sum(Relay::received))
+    pub async fn sums(&self) -> (u64, u64) {
+        let received = join_all(self.all.iter().map(Relay::count)).await;
+        (self.all.iter().map(Relay::from_operator).sum(), received.iter().sum())
     }
 
     /// Ends a relay that is not one of them.

@@ -261,6 +261,66 @@ async fn another_source_continues_where_one_has_failed() {
 }
 
 #[tokio::test]
+async fn a_better_source_is_used_again_after_it_has_stalled() {
+    let layer = layer(9, 500_000);
+    let length = format!("200 OK\r\ncontent-length: {}", layer.len());
+    let (_registry, good) = operator(&[&layer]).await;
+    // it accepts its first connection only when another one has come
+    let gate = TcpListener::bind((HERE, 0)).await.unwrap();
+    let better = source("better", gate.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (_stalled, _) = gate.accept().await.unwrap();
+        while let Ok((mut stream, _)) = gate.accept().await {
+            let mut origin = TcpStream::connect(good.address).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut origin).await });
+        }
+    });
+    // it never stalls, and never comes to the end
+    let slow = TcpListener::bind((HERE, 0)).await.unwrap();
+    let worse = source("worse", slow.local_addr().unwrap());
+    let begin = layer.clone();
+    tokio::spawn(async move {
+        let (mut stream, _) = slow.accept().await.unwrap();
+        stream.write_all(format!("HTTP/1.1 {length}\r\n\r\n").as_bytes()).await.unwrap();
+        for byte in begin {
+            if stream.write_all(&[byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![better, worse]).await;
+    assert_eq!(relay.pull(&layer).await, layer);
+    let report = relay.report().await;
+    assert_eq!(
+        (report.received, report.failures),
+        (layer.len() as u64, vec!["better: no answer within 1 s".to_owned()])
+    );
+}
+
+#[tokio::test]
+async fn a_relay_whose_only_source_dies_in_the_middle_says_so() {
+    let layer = layer(10, 500_000);
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let dying = source("dying", listener.local_addr().unwrap());
+    let answer =
+        [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", layer.len()).as_bytes(), &layer[..300_000]].concat();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_ne!(stream.read(&mut [0; 1024]).await.unwrap(), 0);
+        stream.write_all(&answer).await.unwrap();
+    });
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![dying]).await;
+    assert_eq!(relay.pull(&layer).await, layer[..300_000]);
+    let report = relay.report().await;
+    assert!(report.is_cut_off && report.received == 300_000, "{report:?}");
+}
+
+#[tokio::test]
 async fn what_a_stopped_relay_has_received_is_not_sent_again() {
     let layer = layer(6, 2_000_000);
     let name = sha256(&layer).trim_start_matches("sha256:").to_owned();

@@ -11,6 +11,7 @@ mod state;
 pub use jobs::Play;
 pub use state::{Lease, State};
 
+use super::tunnel::PROGRAM as TUNNEL;
 use crate::error::NodeError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -352,6 +353,7 @@ impl Node {
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
                 [.., "python3", "-", "horovod.torch", _, _] => node.find_modules(own).await,
+                [.., "sh", "-c", _, "sh", TUNNEL] => node.refuse_tunnel(own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
@@ -422,6 +424,13 @@ impl Node {
         }
         own.say("found\n").await;
         0
+    }
+
+    /// Answers for a node without Python, which could run `tunnel.py`.
+    async fn refuse_tunnel(&self, mut own: Own) -> i32 {
+        let words = self.arrives("tunnel.py").await;
+        own.fail(words.as_deref().unwrap_or("there is no python3, which could forward it instead")).await;
+        127
     }
 
     /// Answers as `bench_network.py`, or for a worker whose image has no Python.

@@ -17,6 +17,13 @@ pub struct Forward {
     _connection: Connection,
 }
 
+/// Returns why an ssh master forwards no port, without what ssh says of itself.
+fn refusal(errors: &str) -> &str {
+    let mut lines = errors.lines().filter(|line| !failure::is_ssh_notice(line) && !line.starts_with("muxclient: "));
+    let cause = lines.next_back().unwrap_or("ssh forwards no port").trim();
+    cause.strip_prefix("mux_client_forward: forwarding request failed: ").unwrap_or(cause)
+}
+
 impl Control {
     /// Lets a free port of a node lead to a port of this machine, both on 127.0.0.1. `operation` is for messages.
     ///
@@ -41,9 +48,26 @@ impl Control {
             Some(port) => Ok(Forward { port, _connection: connection }),
             None => {
                 let errors = String::from_utf8_lossy(&done.stderr);
-                let lines: Vec<&str> = errors.lines().filter(|line| !failure::is_ssh_notice(line)).collect();
-                Err(failed(if lines.is_empty() { "ssh forwards no port" } else { errors.trim() }))
+                Err(failed(refusal(&errors)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_what_the_node_said() {
+        // OpenSSH 9.2 and 10.0
+        let printed = "mux_client_forward: forwarding request failed: remote port forwarding failed for listen port 0\r\n\
+            muxclient: master forward request failed\r\n";
+        assert_eq!(refusal(printed), "remote port forwarding failed for listen port 0");
+        assert_eq!(
+            refusal("Control socket connect(/x): Connection refused\n"),
+            "Control socket connect(/x): Connection refused"
+        );
+        assert_eq!(refusal(""), "ssh forwards no port");
     }
 }

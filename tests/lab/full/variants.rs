@@ -16,16 +16,18 @@ struct Variant {
     daemon_json: &'static str,
     /// Whether the inventory has the addresses of eth1.
     second_is_cluster: bool,
+    /// Whether images are pushed between the nodes, in place of trainings.
+    pushes_images: bool,
 }
 
 const fn variant(name: &'static str, options: &'static [&'static str]) -> Variant {
-    Variant { name, options, daemon_json: "", second_is_cluster: false }
+    Variant { name, options, daemon_json: "", second_is_cluster: false, pushes_images: false }
 }
 
 const USERNS: &str = r#"{ "userns-remap": "default" }"#;
 const CONTAINERD: &str = r#"{ "features": { "containerd-snapshotter": true } }"#;
 
-const VARIANTS: [Variant; 13] = [
+const VARIANTS: [Variant; 14] = [
     variant("no names", &["--names", "none"]),
     variant("own name on a second network", &["--second", "network", "--names", "other"]),
     variant("own name on a second address", &["--second", "address", "--names", "other"]),
@@ -39,6 +41,12 @@ const VARIANTS: [Variant; 13] = [
     Variant { daemon_json: USERNS, ..variant("trixie with userns-remap", &["--distro", "trixie"]) },
     Variant { daemon_json: CONTAINERD, ..variant("trixie with containerd's store", &["--distro", "trixie"]) },
     Variant { daemon_json: CONTAINERD, ..variant("forky with containerd's store", &["--distro", "forky"]) },
+    // the engine of bookworm does not know containerd's store
+    Variant {
+        daemon_json: CONTAINERD,
+        pushes_images: true,
+        ..variant("two image stores", &["--distro", "trixie,bookworm"])
+    },
 ];
 
 /// The checkout whose lab this is.
@@ -87,8 +95,46 @@ fn tried(variant: &Variant, dir: &Path) -> Vec<String> {
         true => with_second_addresses(&inventory),
         false => inventory,
     };
-    steps.run_all(edit, &[0, 1, 2, 3, 4]);
+    if variant.pushes_images {
+        steps.run_all(edit, &[]);
+        push_images(&mut steps);
+    } else {
+        steps.run_all(edit, &[0, 1, 2, 3, 4]);
+    }
     steps.failed
+}
+
+/// Pushes images in both directions, without relays and with them, and again with another last layer.
+fn push_images(steps: &mut Steps) {
+    const PUSHED: &str = "hvdctl-lab/pushed:1";
+    for (from, to) in [("node1", "node2"), ("node2", "node1")] {
+        for mib in [1, 60] {
+            for layer in ["a lower layer", "the last layer"] {
+                let build = format!(
+                    "mkdir -p /root/pushed && cd /root/pushed
+                     {{ [ '{layer}' = 'the last layer' ] && [ -e base ]; }} || head -c {mib}M /dev/urandom >base
+                     head -c {mib}M /dev/urandom >top
+                     printf 'FROM scratch\nCOPY base /base\nCOPY top /top\n' >Dockerfile
+                     DOCKER_BUILDKIT=0 docker build -q -t {PUSHED} ."
+                );
+                lab(&["sh", from, "sh", "-ec", &build]).ok();
+                let name = format!("image push of {mib} MiB from {from}, {layer}");
+                steps.step(&name, &["image", "push", PUSHED, "--from", from], &format!("{to}: pushed"));
+                let hash = |node| {
+                    let copy = format!(
+                        "id=$(docker create {PUSHED} none); docker cp $id:/top - | tar xO | sha256sum; docker rm $id >&2"
+                    );
+                    lab(&["sh", node, "sh", "-ec", &copy]).out
+                };
+                let hashes = [hash(from), hash(to)];
+                if hashes[0] != hashes[1] || hashes[0].is_empty() {
+                    steps.report(&name, "FAILED: the nodes have different images", Instant::now());
+                }
+            }
+        }
+    }
+    // it fails if they differ
+    steps.step("image status", &["image", "status", PUSHED], PUSHED);
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn version(node: &Node) -> Answer {
 
 fn list_images(node: &Node) -> Answer {
     node.edit(|state| {
-        let listed = state.pulled.iter().map(|(name, image)| {
+        let listed = state.pulled.iter().filter(|_| !state.is_unpacked).map(|(name, image)| {
             let (tags, digests) = if name.contains('@') { (vec![], vec![name]) } else { (vec![name], vec![]) };
             json!({
                 "Id": image["Id"], "ParentId": "", "RepoTags": tags, "RepoDigests": digests, "Created": 0, "Size": 0,

@@ -26,6 +26,8 @@ pub struct State {
     pub logins: Vec<String>,
     /// The images that were pulled from hvdctl by their names, as the engine describes them.
     pub pulled: BTreeMap<String, Value>,
+    /// Whether its engine keeps them only unpacked, and so lists and exports none.
+    pub is_unpacked: bool,
     /// The digests of the layers that were pulled from there.
     pub layers: BTreeSet<String>,
     /// The builds of Dockerfiles: what was asked, and the names in the context.
@@ -144,6 +146,7 @@ impl State {
             registry_login: None,
             logins: Vec::new(),
             pulled: BTreeMap::new(),
+            is_unpacked: false,
             layers: BTreeSet::new(),
             builds: Vec::new(),
             saved: Vec::new(),
