@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use hvdctl::inventory::KeyType;
-use hvdctl::keys::files::Kind;
+use hvdctl::keys::files::KeyKind;
 use hvdctl::keys::key_pair::generate;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         ours.push(timed(|| {
-            generate("key", Kind { key_type: KeyType::Rsa, bits: None }, "bench")?;
+            generate("key", KeyKind { key_type: KeyType::Rsa, bits: None }, "bench")?;
             Ok(())
         })?);
         theirs.push(timed(|| {

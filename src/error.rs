@@ -77,7 +77,7 @@ impl<'a> Verdict<'a> {
 /// What kind of failure a node had. In JSON the field `kind`; scripts and the exit code branch on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Kind {
+pub enum ErrorKind {
     /// No session with the node.
     Unreachable,
     /// The node did not answer within the time limit.
@@ -125,7 +125,7 @@ pub struct NodeError {
     pub node: String,
     /// The kind of failure.
     #[serde(flatten)]
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// What was attempted; completes "cannot …".
     pub operation: String,
     /// The cause as the node, the engine or ssh reports it; may have several lines.
@@ -139,23 +139,23 @@ impl NodeError {
     pub fn failed(node: &str, operation: &str, message: impl fmt::Display) -> NodeError {
         let message = message.to_string().trim().to_owned();
         let hints = if is_out_of_files(&message) { vec![MORE_FILES.to_owned()] } else { Vec::new() };
-        NodeError { node: node.into(), kind: Kind::Failed, operation: operation.into(), message, hints }
+        NodeError { node: node.into(), kind: ErrorKind::Failed, operation: operation.into(), message, hints }
     }
 
     /// A node without a session.
     pub fn unreachable(node: &str, operation: &str, message: impl fmt::Display) -> NodeError {
-        NodeError::failed(node, operation, message).kind(Kind::Unreachable)
+        NodeError::failed(node, operation, message).kind(ErrorKind::Unreachable)
     }
 
     /// Sets the kind of failure.
     #[must_use]
-    pub fn kind(self, kind: Kind) -> NodeError {
+    pub fn kind(self, kind: ErrorKind) -> NodeError {
         NodeError { kind, ..self }
     }
 
     /// Whether there is no session with the node.
     pub fn is_unreachable(&self) -> bool {
-        self.kind == Kind::Unreachable
+        self.kind == ErrorKind::Unreachable
     }
 
     /// Adds a hint.
@@ -334,7 +334,7 @@ impl Error {
 impl From<NodeError> for Error {
     fn from(error: NodeError) -> Error {
         match error.kind {
-            Kind::Unreachable => Error::Unreachable(vec![error]),
+            ErrorKind::Unreachable => Error::Unreachable(vec![error]),
             _ => Error::Nodes { failed: vec![error], done: 0 },
         }
     }

@@ -9,7 +9,7 @@ pub use phase::Phase;
 
 use crate::error::NodeError;
 use crate::model::idle_rank::IdleRank;
-use crate::model::job_state::State;
+use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
 use crate::text::units::{count, human};
 use schemars::JsonSchema;
@@ -141,7 +141,7 @@ pub enum Event {
         /// The id of the job.
         id: String,
         /// Its state.
-        state: State,
+        state: JobState,
     },
     /// A node is ready.
     Done {
@@ -295,7 +295,7 @@ impl Events {
         }
     }
 
-    /// Performs a step on a node: reports its start and its end, each once. Whoever runs steps on nodes reports the failure
+    /// Performs a step on a node: reports its start and its end, each once. The room cluster reports the failure of steps on nodes
     /// (`each_node` of the room cluster).
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub struct Report {
 /// The comparison for one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "RankResult")]
-pub struct Row {
+pub struct RankRow {
     /// The rank.
     pub rank: u32,
     /// The node where it should run.
@@ -51,13 +51,13 @@ pub struct Row {
 }
 
 /// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts.
-pub fn compare(placement: &Placement, nodes: &[(Node, Facts)], reports: &[(String, Report)]) -> Vec<Row> {
+pub fn compare(placement: &Placement, nodes: &[(Node, Facts)], reports: &[(String, Report)]) -> Vec<RankRow> {
     let size = placement.ranks();
     let sum = u64::from(size) * (u64::from(size) + 1) / 2;
     let versions = |r: &Report| format!("{}, {}, Python {}", r.framework, r.library, r.python);
     let row = |rank| {
         let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
-        let mut row = Row { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
+        let mut row = RankRow { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
         let Some((actual, report)) = reports.iter().find(|(_, r)| r.rank == rank) else {
             row.faults.push("no report was received".into());
             return row;

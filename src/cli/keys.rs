@@ -2,7 +2,7 @@
 
 use super::Waiting;
 use crate::inventory::KeyType;
-use crate::keys::files::Kind;
+use crate::keys::files::KeyKind;
 use clap::{Args, Subcommand};
 
 /// The subcommands of `keys`.
@@ -45,14 +45,14 @@ impl NewPair {
     ///
     /// # Errors
     /// When a size is given for a type that has only one.
-    pub fn kind(&self, usual: KeyType) -> Result<Option<Kind>, String> {
+    pub fn kind(&self, usual: KeyType) -> Result<Option<KeyKind>, String> {
         let key_type = self.key_type.unwrap_or(usual);
         match self.bits {
             Some(_) if key_type == KeyType::Ed25519 => {
                 Err("--bits is only for RSA: Ed25519 keys have one size".to_owned())
             }
             None if self.key_type.is_none() => Ok(None),
-            bits => Ok(Some(Kind { key_type, bits })),
+            bits => Ok(Some(KeyKind { key_type, bits })),
         }
     }
 }
@@ -106,7 +106,7 @@ mod tests {
             };
             pair.pair.kind(usual)
         };
-        let rsa = |bits| Ok(Some(Kind { key_type: KeyType::Rsa, bits }));
+        let rsa = |bits| Ok(Some(KeyKind { key_type: KeyType::Rsa, bits }));
         assert_eq!(kind("", KeyType::Rsa), Ok(None));
         assert_eq!(kind(" --bits 2056", KeyType::Rsa), rsa(Some(2056)));
         assert_eq!(kind(" --type rsa", KeyType::Ed25519), rsa(None));

@@ -1,6 +1,6 @@
 //! Work on many nodes at once, and its results.
 
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
@@ -130,7 +130,7 @@ pub(super) fn note_few_files(nodes: usize, open_files: Option<u64>, events: &Eve
 
 /// Returns the error of a command that changes nothing, because nodes cannot be reached or give no root.
 pub fn unreached(failed: Vec<NodeError>) -> Error {
-    if failed.iter().any(|e| e.kind == Kind::Unreachable) {
+    if failed.iter().any(|e| e.kind == ErrorKind::Unreachable) {
         Error::Unreachable(failed)
     } else {
         Error::Nodes { failed, done: 0 }

@@ -19,7 +19,7 @@ pub const KEPT: u64 = 1 << 20;
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ExecPlace {
     /// On the node, as the login.
     Node,
     /// On the node, as root.
@@ -55,7 +55,7 @@ pub struct Program<'a> {
     /// The program and its arguments.
     pub command: &'a [String],
     /// Where it runs.
-    pub place: Place,
+    pub place: ExecPlace,
     /// How long it may take; `None`: no limit.
     pub limit: Option<Duration>,
 }
@@ -63,7 +63,7 @@ pub struct Program<'a> {
 impl Program<'_> {
     /// The user of a connection on which it can be run.
     pub fn run_as(&self) -> RunAs {
-        if self.place == Place::Node { RunAs::Login } else { RunAs::Root }
+        if self.place == ExecPlace::Node { RunAs::Login } else { RunAs::Root }
     }
 }
 
@@ -82,8 +82,8 @@ pub async fn exec(
         let Member { node, transport, .. } = &member;
         let _step = events.begin(&node.name, Step::write(format!("running {}", command[0])));
         let process = match place {
-            Place::Node | Place::Root => transport.spawn(run_as, &argv, &operation).await?,
-            Place::Worker => {
+            ExecPlace::Node | ExecPlace::Root => transport.spawn(run_as, &argv, &operation).await?,
+            ExecPlace::Worker => {
                 let (runtime, worker) = worker(cluster, &member).await?;
                 runtime.exec(&worker, &argv, &operation).await?
             }

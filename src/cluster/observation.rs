@@ -2,7 +2,7 @@
 
 use super::member::Member;
 use super::operator::now;
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
@@ -74,7 +74,7 @@ impl ObservedNode {
             };
             if is_setup_image(&cluster.image) {
                 return NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image")
-                    .kind(Kind::ImageMissing)
+                    .kind(ErrorKind::ImageMissing)
                     .hint("hvdctl image push takes it from a node that has it; train and image build make that of a project again");
             }
             let hint = format!(
@@ -82,7 +82,7 @@ impl ObservedNode {
                 cluster.image, self.member.node.host
             );
             let operation = format!("find the image {}", cluster.image);
-            NodeError::failed(self.name(), &operation, "No such image").kind(Kind::ImageMissing).hint(hint)
+            NodeError::failed(self.name(), &operation, "No such image").kind(ErrorKind::ImageMissing).hint(hint)
         })
     }
 }
@@ -113,13 +113,13 @@ pub fn no_place(node: &str, cause: String) -> NodeError {
 pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
     if let Some(message) = network::gpu_failure(node, facts) {
         return Err(NodeError::failed(&node.name, "list the GPUs", format!("nvidia-smi failed: {message}"))
-            .kind(Kind::NvidiaSmiFailed)
+            .kind(ErrorKind::NvidiaSmiFailed)
             .hint(gpus::hint(message)));
     }
     match network::missing_gpus(node, facts) {
         None => Ok(()),
         Some(missing) => Err(NodeError::failed(&node.name, "find the configured GPUs", missing)
-            .kind(Kind::GpusMissing)
+            .kind(ErrorKind::GpusMissing)
             .hint("run nvidia-smi on the node, or set `gpus` to what it lists")),
     }
 }

@@ -9,7 +9,7 @@ use crate::cluster::observation::{ObservedNode, observe};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::cluster::target::Target;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
@@ -242,7 +242,7 @@ impl Context {
             result = match self.observe_all(target, false, &quiet).await.and_then(&free) {
                 Ok(_) => lock_and_observe().await,
                 // a GPU that failed does not come back by itself
-                Err(Error::Nodes { failed, .. }) if failed.iter().any(|e| e.kind == Kind::NvidiaSmiFailed) => {
+                Err(Error::Nodes { failed, .. }) if failed.iter().any(|e| e.kind == ErrorKind::NvidiaSmiFailed) => {
                     Err(Error::Nodes { failed, done: 0 })
                 }
                 // a node that briefly does not answer is queried again

@@ -5,7 +5,7 @@ use super::output::{DataPushNode, NodeEntry};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Step;
 use crate::event::transfer::TransferProgress;
 use crate::image::manifest::Description;
@@ -244,7 +244,7 @@ impl DataDelivery<'_> {
             if let Some(cause) = relays.source.failed().now_or_never() {
                 return Err(self.on(member).broken(&cause));
             }
-            if error.kind == Kind::NoSpace || !member.transport.is_connected().await {
+            if error.kind == ErrorKind::NoSpace || !member.transport.is_connected().await {
                 return Err(error);
             }
             let error = NodeError { hints: Vec::new(), ..error };
@@ -302,7 +302,7 @@ impl DataDelivery<'_> {
             progress.report("pushing", received, *length);
             if since.elapsed() > limit {
                 let cause = format!("no progress for {} s", limit.as_secs());
-                return Err(on_node.failed(cause).kind(Kind::TimedOut));
+                return Err(on_node.failed(cause).kind(ErrorKind::TimedOut));
             }
         }
     }

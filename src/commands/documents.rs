@@ -13,7 +13,7 @@ use super::{
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
-use crate::checks::verify::{Report, Row};
+use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
@@ -38,7 +38,7 @@ use crate::node::gpus::Gpu;
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::record::restart::{Change, Departure, Membership, Ranks, Restart};
-use crate::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
+use crate::record::{Attempt, FailureKind, JobState, LostOutput, RankExit, RootCause};
 use crate::render::json::Line;
 use crate::runtime::Image;
 use crate::secret::Secret;
@@ -365,7 +365,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
         library: "Horovod 0.28.1".into(),
         python: "3.10.12".into(),
     };
-    let row = |rank: u32, node: &str, report| Row {
+    let row = |rank: u32, node: &str, report| RankRow {
         rank,
         expected: node.into(),
         actual: Some(node.into()),
@@ -384,7 +384,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
         verified(verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix))),
     ));
 
-    let missing = Row { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
+    let missing = RankRow { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
     let faults = names(&["rank 0: no report"]);
     let document = verified(verify::details(Some(job), Controller::Mpi, faults, &nodes[..1], &[missing], None));
     all.push(("verify/failed", document));
@@ -401,7 +401,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
 fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
     let line = |event: Event| output::value(&Line::of(&event).expect("a line"));
-    all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
+    all.push(("train-job", line(Event::Job { id: id.into(), state: JobState::Running })));
     let uploaded = Completion::Uploaded { files: 3, bytes: 12 << 10, removed: 0 };
     let fetched_two = Completion::Fetched { files: 2 };
     all.push(("train-node/fetched", line(Event::Done { node: "node1".into(), what: fetched_two })));
@@ -460,7 +460,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         lost: Vec::new(),
         launcher: Vec::new(),
     };
-    let well = ran(State::Succeeded, 0, None);
+    let well = ran(JobState::Succeeded, 0, None);
     let ended = |job: JobOutcome, fetched| job_end::with_verdict(Verdict::Program(job.code), job, fetched).document;
     all.push(("train-end", ended(well.clone(), None)));
     all.push(("train-end/fetched", ended(well, Some(Some(fetch::document(&fetched()))))));
@@ -473,9 +473,9 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         asked: false,
         oom: true,
     };
-    all.push(("train-end/failed", ended(ran(State::Failed, 137, Some(first.clone())), None)));
+    all.push(("train-end/failed", ended(ran(JobState::Failed, 137, Some(first.clone())), None)));
     let by_itself = RankExit { code: 7, signal: None, oom: false, ..first.clone() };
-    all.push(("train-end/exit", ended(ran(State::Failed, 7, Some(by_itself.clone())), None)));
+    all.push(("train-end/exit", ended(ran(JobState::Failed, 7, Some(by_itself.clone())), None)));
     all.push((
         "train-end/error",
         Outcome::failure(&Error::Unreachable(vec![refused("node2")]), ExitCode::Program, cli::OutputForm::Lines)
@@ -502,7 +502,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         name: "big".into(),
         project: Some("digits".into()),
         operator: "ana@desk".into(),
-        state: Some(State::Running),
+        state: Some(JobState::Running),
         ranks: 4,
         placement,
         launcher: Some(LauncherName::Horovodrun),
@@ -553,7 +553,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let lost = Job {
         id: "20261121-110000-0f3b".into(),
         name: "digits".into(),
-        state: Some(State::Lost),
+        state: Some(JobState::Lost),
         placement: Placement { shares: vec![part("node1", 0), part("node2", 2)] },
         restarts: 0,
         min_ranks: None,
@@ -579,7 +579,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         name: "python".into(),
         lost: Vec::new(),
         project: None,
-        state: Some(State::Failed),
+        state: Some(JobState::Failed),
         code: Some(7),
         first_failure: Some(by_itself),
         root_cause: Some(RootCause {
@@ -595,7 +595,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         id: "20261121-090000-77aa".into(),
         name: String::new(),
         operator: String::new(),
-        state: Some(State::Unreadable),
+        state: Some(JobState::Unreadable),
         ranks: 0,
         placement: Placement::default(),
         launcher: None,
@@ -610,7 +610,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let listed = [&running, &lost, &failed, &unreadable];
     all.push(("jobs", jobs::listed(&listed, 2, &[refused("node3")]).document));
     all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]).document));
-    let stopped = |silent: &[&str]| jobs::stopped(id, State::Stopped, names(silent)).document;
+    let stopped = |silent: &[&str]| jobs::stopped(id, JobState::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));
     all.push(("stop/silent", stopped(&["node2"])));
 }

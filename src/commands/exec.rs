@@ -4,7 +4,7 @@ use super::output::{self, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
-use crate::cluster::exec::{CommandOutput, KEPT, Place, Program, exec};
+use crate::cluster::exec::{CommandOutput, ExecPlace, KEPT, Program, exec};
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
 use crate::text::quote;
@@ -13,9 +13,9 @@ use crate::text::units::human;
 /// `exec`.
 pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Error> {
     let place = match (options.container, options.root) {
-        (true, _) => Place::Worker,
-        (_, true) => Place::Root,
-        _ => Place::Node,
+        (true, _) => ExecPlace::Worker,
+        (_, true) => ExecPlace::Root,
+        _ => ExecPlace::Node,
     };
     let limit = Some(options.timeout).filter(|limit| !limit.is_zero());
     let Context { target, fleet, events, .. } = context;

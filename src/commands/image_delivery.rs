@@ -4,7 +4,7 @@ use super::context::Context;
 use super::output::{ImagePushNode, NodeEntry};
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::image::push::{Push, Receiver, free_space};
 use crate::image::relay::chain::{Chain, ChainPlan};
 use crate::image::relay::deployment::Relay;
@@ -146,7 +146,7 @@ impl Delivery<'_> {
             let (own, received) = chain.sums().await;
             events.note(format!("relays received {}, of which this machine sent {}", human(received), human(own)));
             // where the disk is full, what was received is in the way
-            let resumed = given.failed.iter().filter(|error| error.kind != Kind::NoSpace);
+            let resumed = given.failed.iter().filter(|error| error.kind != ErrorKind::NoSpace);
             let resumed: Vec<&str> = resumed.map(|error| error.node.as_str()).collect();
             chain.end(&resumed).boxed().await;
         }
@@ -166,8 +166,10 @@ impl Delivery<'_> {
             let error = loop {
                 match direct.relayed.deliver_by(relay, receiver).boxed().await {
                     // a wrong byte that its engine had was received again since
-                    Err(error) if is_first && error.kind == Kind::Failed && relay.is_useful() => is_first = false,
-                    Err(error) if error.kind != Kind::NoSpace && receiver.member.transport.is_connected().await => {
+                    Err(error) if is_first && error.kind == ErrorKind::Failed && relay.is_useful() => is_first = false,
+                    Err(error)
+                        if error.kind != ErrorKind::NoSpace && receiver.member.transport.is_connected().await =>
+                    {
                         break error;
                     }
                     result => return result,

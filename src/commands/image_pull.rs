@@ -7,7 +7,7 @@ use super::output::{ImagePullNode, NodeEntry};
 use crate::cli;
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::inventory::Pull;
 use crate::runtime::Image;
 use crate::runtime::credentials::Login;
@@ -110,7 +110,7 @@ async fn offer(mut plans: Plans, refused: Vec<(WorkerPlan, NodeError)>, context:
     let name = &target.cluster().image;
     let has_image = |plan: &WorkerPlan| content(plan).is_some();
     // no space is left for one from elsewhere either
-    let can_take = |(plan, error): &(WorkerPlan, NodeError)| error.kind != Kind::NoSpace && !has_image(plan);
+    let can_take = |(plan, error): &(WorkerPlan, NodeError)| error.kind != ErrorKind::NoSpace && !has_image(plan);
     let lacking: Vec<&str> = refused.iter().filter(|node| can_take(node)).map(|(plan, _)| plan.node()).collect();
     let lacking = nodeset::fold(&lacking);
     let found = if lacking.is_empty() { None } else { find_owner(&plans, &refused, context).await };

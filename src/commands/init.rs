@@ -9,7 +9,7 @@ use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Message};
 use crate::init::ansible;
-use crate::init::draft::{self, Entry, Probe};
+use crate::init::draft::{self, DraftNode, Probe};
 use crate::init::draft_file;
 use crate::init::hostfile;
 use crate::init::machines::{self, Fault, Host, Machines};
@@ -188,7 +188,7 @@ async fn ask(
 }
 
 /// Warns of machines that cannot be nodes as they are, and of machines that are named twice.
-fn warn(entries: &[Entry], events: &Events) {
+fn warn(entries: &[DraftNode], events: &Events) {
     for entry in entries {
         if let Some(other) = &entry.same_as {
             events.warn(Message::of(&entry.name, format!("skipped, because it is the same machine as {other}")));
@@ -200,8 +200,8 @@ fn warn(entries: &[Entry], events: &Events) {
     }
 }
 
-fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> Outcome {
-    let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
+fn outcome(file: &Path, options: &Init, global: &Global, entries: &[DraftNode]) -> Outcome {
+    let failed: Vec<NodeError> = entries.iter().filter_map(DraftNode::error).cloned().collect();
     let written = entries.iter().filter(|entry| entry.same_as.is_none()).count();
     let mut text = String::new();
     if !options.no_probe {
@@ -225,11 +225,11 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
     Outcome::new(Verdict::Nodes { done: entries.len() - failed.len(), failed: &failed }, text, details(file, entries))
 }
 
-pub(super) fn details(file: &Path, entries: &[Entry]) -> output::Init {
+pub(super) fn details(file: &Path, entries: &[DraftNode]) -> output::Init {
     output::Init { file: file.display().to_string(), nodes: entries.iter().map(node).collect() }
 }
 
-fn row(entry: &Entry) -> Vec<String> {
+fn row(entry: &DraftNode) -> Vec<String> {
     let Some(probe) = entry.probe() else {
         return [&entry.name, "not probed", "–", "–", "–"].map(str::to_owned).to_vec();
     };
@@ -255,7 +255,7 @@ fn address(probe: &Probe) -> Option<String> {
     probe.address().map(|(_, address)| address.to_string())
 }
 
-fn node(entry: &Entry) -> NodeEntry<InitNode> {
+fn node(entry: &DraftNode) -> NodeEntry<InitNode> {
     let details =
         InitNode { host: entry.host.clone(), found: entry.probe().map(machine), same_as: entry.same_as.clone() };
     NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(&entry.name, entry.error().is_none(), details) }

@@ -7,7 +7,7 @@ use crate::event::{Events, Message};
 use crate::job::watch::tail;
 use crate::launch::Launcher;
 use crate::record::outcome::JobOutcome;
-use crate::record::{RootCause, State};
+use crate::record::{JobState, RootCause};
 use crate::text::nodeset;
 
 /// Returns the outcome of a job that has ended under this launcher.
@@ -21,8 +21,8 @@ pub fn outcome(
     events: &Events,
 ) -> Result<Outcome, Error> {
     match ended.state {
-        State::Succeeded => {}
-        State::Stopped => events.warn(format!("job {} was stopped", ended.id)),
+        JobState::Succeeded => {}
+        JobState::Stopped => events.warn(format!("job {} was stopped", ended.id)),
         _ => report_failure(&ended, launcher, events)?,
     }
     let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
@@ -53,12 +53,12 @@ fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Res
     }
     let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
     let (what, hint) = match &job.fault {
-        Some(fault) if job.state == State::Failed && job.all_started => {
+        Some(fault) if job.state == JobState::Failed && job.all_started => {
             // the launcher did not cause it, and its last lines would mislead
             let hint = "hvdctl status shows the nodes; `docker events` there shows what stopped a container";
             return Err(Error::check(format!("job {} failed: {fault}", job.id), hint));
         }
-        Some(fault) if job.state == State::Failed => (format!("job {} failed: {fault}", job.id), verify),
+        Some(fault) if job.state == JobState::Failed => (format!("job {} failed: {fault}", job.id), verify),
         Some(fault) => (
             format!("job {} is lost: {fault}", job.id),
             "see `dmesg` and `docker events` on the nodes; nothing of the job remains on the nodes that answered",

@@ -8,7 +8,7 @@ use crate::cluster::operator::now;
 use crate::error::{Error, NodeError, Verdict};
 use crate::job::manage::{self, JobList};
 use crate::model::idle_rank;
-use crate::record::State;
+use crate::record::JobState;
 use crate::record::list::{Job, Newest};
 use crate::render::table::{cell, table};
 use crate::text::nodeset;
@@ -75,7 +75,7 @@ pub async fn stop(options: &Stop, context: &Context) -> Result<Outcome, Error> {
     Ok(stopped(&job.id, state, silent))
 }
 
-pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
+pub(super) fn stopped(id: &str, state: JobState, silent: Vec<String>) -> Outcome {
     let mut text = format!("job {id} has ended\n");
     let verdict = if silent.is_empty() { Verdict::Done } else { Verdict::Partly };
     if !silent.is_empty() {
@@ -113,13 +113,13 @@ fn known(text: &str) -> String {
     cell(Some(text).filter(|text| !text.is_empty()))
 }
 
-fn state(state: Option<State>) -> String {
+fn state(state: Option<JobState>) -> String {
     let styled = console::style(state.map_or_else(|| "unknown".to_owned(), |state| state.to_string()));
     match state {
-        Some(State::Succeeded) => styled.green(),
-        Some(State::Failed | State::Lost | State::Unreadable) => styled.red(),
-        Some(State::Running | State::Starting) => styled.cyan(),
-        Some(State::Stopped) | None => styled,
+        Some(JobState::Succeeded) => styled.green(),
+        Some(JobState::Failed | JobState::Lost | JobState::Unreadable) => styled.red(),
+        Some(JobState::Running | JobState::Starting) => styled.cyan(),
+        Some(JobState::Stopped) | None => styled,
     }
     .to_string()
 }

@@ -10,7 +10,7 @@ use crate::cluster::observation::{ObservedNode, engine, facts};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
-use crate::keys::files::{KeyFault, KeyReport, Kind, NodeKeys, report};
+use crate::keys::files::{KeyFault, KeyKind, KeyReport, NodeKeys, report};
 use crate::keys::first_login;
 use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
@@ -53,7 +53,7 @@ pub(super) fn pushed(NodeResults { ok, failed }: NodeResults<PushResult>) -> Out
     Outcome::of_nodes(text, NodeResults { ok: nodes, failed }, &[])
 }
 
-fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
+fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<KeyKind>, Error> {
     pair.kind(usual).map_err(|why| Error::usage(why, "leave out --bits, or add --type rsa"))
 }
 
@@ -105,7 +105,7 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
     Ok(rotated(done, wanted, &offline))
 }
 
-pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
+pub(super) fn rotated(done: RotationResult, wanted: Option<KeyKind>, offline: &[NodeError]) -> Outcome {
     let accepts = if done.switched { "accepts the new key only" } else { "accepts the key" };
     let mut text = String::new();
     match &done.left {

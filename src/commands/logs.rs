@@ -8,7 +8,7 @@ use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
-use crate::record::State;
+use crate::record::JobState;
 use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
 
@@ -29,7 +29,7 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     let monitor = read(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;
     let Some(result) = job.result.clone() else {
         let message = match (job.state, &job.reason) {
-            (Some(State::Unreadable), Some(reason)) => format!("job {} has ended: {reason}", job.id),
+            (Some(JobState::Unreadable), Some(reason)) => format!("job {} has ended: {reason}", job.id),
             _ => format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),
         };
         return Err(Error::check(message, format!("hvdctl stop {} ends what remains of it", job.id)));

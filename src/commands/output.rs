@@ -16,7 +16,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
-use crate::record::State;
+use crate::record::JobState;
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::start::in_worker::NodeCores;
@@ -533,7 +533,7 @@ pub struct Verify {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct VerifyNode {
     /// The ranks that should be there.
-    pub ranks: Vec<verify::Row>,
+    pub ranks: Vec<verify::RankRow>,
 }
 
 /// `bench`.
@@ -737,7 +737,7 @@ pub struct Stop {
     /// False if the job had already ended.
     pub changed: bool,
     /// The state of the job.
-    pub state: Option<State>,
+    pub state: Option<JobState>,
     /// Nodes of the job that did not answer.
     pub silent: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use crate::event::Events;
 use crate::job::watch::tail;
-use crate::record::frames::{Frame, Kind};
+use crate::record::frames::{Frame, FrameKind};
 use crate::record::outcome::JobOutcome;
 use serde::de::DeserializeOwned;
 
@@ -27,12 +27,12 @@ impl<T: DeserializeOwned> RankOutput<T> {
     pub fn take(&mut self, node: &str, frame: &Frame) {
         let rank = frame.rank;
         let line = match &frame.kind {
-            Kind::Stdout(line) => match serde_json::from_slice(line) {
+            FrameKind::Stdout(line) => match serde_json::from_slice(line) {
                 Ok(report) => return self.reports.push((node.to_owned(), rank, report)),
                 Err(_) => String::from_utf8_lossy(line),
             },
-            Kind::Stderr(line) => String::from_utf8_lossy(line),
-            Kind::Broken(text) => text.as_str().into(),
+            FrameKind::Stderr(line) => String::from_utf8_lossy(line),
+            FrameKind::Broken(text) => text.as_str().into(),
             _ => return,
         };
         self.other.push(format!("[{rank} {node}] {line}"));

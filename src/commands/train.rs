@@ -12,7 +12,7 @@ use crate::job::supervision::WatchOptions;
 use crate::launch::placement::{Placement, RankCount, Share};
 use crate::launch::{self, NodeCommand, env_file};
 use crate::model::launcher::LauncherName;
-use crate::record::State;
+use crate::record::JobState;
 use crate::render::table::table;
 use crate::secret::Secret;
 use crate::start::in_worker::{NodeCores, cores};
@@ -111,7 +111,7 @@ async fn launch(
             events.note(Message::from("the outputs were not fetched").hint("hvdctl fetch"));
         }
     })?;
-    if running.detach && ended.state == State::Running {
+    if running.detach && ended.state == JobState::Running {
         events.note(format!(
             "the job continues: follow it with hvdctl attach {0}, stop it with hvdctl stop {0}",
             ended.id

@@ -6,7 +6,7 @@ use super::rank_output::RankOutput;
 use super::{Outcome, job_start};
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
-use crate::checks::verify::{Report, Row, compare};
+use crate::checks::verify::{RankRow, Report, compare};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
 use crate::cluster::observation::ObservedNode;
@@ -98,7 +98,7 @@ enum Line {
 }
 
 /// Adds what is wrong with the collectives to the ranks that it is wrong with.
-fn add_collectives(rows: &mut [Row], answers: &Answers, events: &Events) {
+fn add_collectives(rows: &mut [RankRow], answers: &Answers, events: &Events) {
     answers.notes.iter().for_each(|note| events.note(note));
     for row in rows {
         let wrong = answers.collectives.wrong.iter().filter(|wrong| wrong.rank == row.rank);
@@ -120,12 +120,12 @@ async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error
 }
 
 /// Returns everything that is not as expected, the failure of the job first.
-fn faults(rows: &[Row], failure: Option<String>) -> Vec<String> {
+fn faults(rows: &[RankRow], failure: Option<String>) -> Vec<String> {
     let ranks = rows.iter().flat_map(|row| row.faults.iter().map(move |fault| format!("rank {}: {fault}", row.rank)));
     failure.into_iter().chain(ranks).collect()
 }
 
-fn summary(rows: &[Row], faults: &[String], ranks: u32, collectives: &str) -> String {
+fn summary(rows: &[RankRow], faults: &[String], ranks: u32, collectives: &str) -> String {
     let mut cells = Vec::new();
     for row in rows {
         let report = row.report.as_ref();
@@ -159,11 +159,11 @@ pub(super) fn details(
     controller: Controller,
     faults: Vec<String>,
     nodes: &[&str],
-    rows: &[Row],
+    rows: &[RankRow],
     logins: Option<&Matrix>,
 ) -> output::Verify {
     let node = |name: &&str| {
-        let ranks: Vec<Row> = rows.iter().filter(|row| row.expected == *name).cloned().collect();
+        let ranks: Vec<RankRow> = rows.iter().filter(|row| row.expected == *name).cloned().collect();
         NodeEntry::new(name, ranks.iter().all(|row| row.faults.is_empty()), VerifyNode { ranks })
     };
     output::Verify {

@@ -2,7 +2,7 @@
 
 use super::setup::{Setup, cleaning};
 use crate::cluster::observation::ObservedNode;
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::node::network;
@@ -130,12 +130,12 @@ impl Build<'_> {
         drop(step);
         built.map_err(|error| {
             let cause = match error.kind {
-                Kind::TimedOut => self.late(&format!("{}, {what}", dockerfile.name)),
+                ErrorKind::TimedOut => self.late(&format!("{}, {what}", dockerfile.name)),
                 _ => format!("{}, {what}: {}", dockerfile.name, error.message),
             };
             let failed = self.failed(observed, last.below(&cause)).kind(error.kind);
             let hint = match error.kind {
-                Kind::TimedOut => MORE_TIME,
+                ErrorKind::TimedOut => MORE_TIME,
                 _ if needs_buildkit(&error.message) => {
                     "the engine's own builder runs the Dockerfile, which has no --mount and no here-documents: write it without"
                 }
@@ -177,7 +177,7 @@ impl Build<'_> {
                 }
                 Ok(Err(error)) => format!("{what}: {error}"),
                 Err(_) => {
-                    let failed = self.failed(observed, last.below(&self.late(&what))).kind(Kind::TimedOut);
+                    let failed = self.failed(observed, last.below(&self.late(&what))).kind(ErrorKind::TimedOut);
                     return Err(failed.hint(MORE_TIME));
                 }
             };

@@ -5,7 +5,7 @@ use super::registry::{Guest, Registry};
 use super::relay::deployment::{self, Relay};
 use super::source::Source;
 use crate::cluster::member::Member;
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
@@ -166,7 +166,7 @@ pub async fn free_space(member: &Member) -> Result<(u64, String), NodeError> {
 pub async fn expose(member: &Member, port: u16, what: &str) -> Result<Exposed, NodeError> {
     let transport = &member.transport;
     let refused = match transport.expose(port, &format!("forward a port for {what}")).await {
-        Err(error) if error.kind == Kind::Failed => error,
+        Err(error) if error.kind == ErrorKind::Failed => error,
         result => return result,
     };
     let lines = transport.script(&Script::new(FORWARDING), "read the configuration of sshd").await.unwrap_or_default();
@@ -267,7 +267,7 @@ impl<'a> Push<'a> {
     ) -> Result<(), NodeError> {
         let engine = &receiver.engine;
         engine.pull(reference, self.image, self.events).await.map_err(|error| match error.kind {
-            Kind::Failed if !has_begun() => error.hint(
+            ErrorKind::Failed if !has_begun() => error.hint(
                 "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); otherwise \
                  docker save IMAGE | ssh NODE docker load",
             ),
@@ -308,7 +308,7 @@ impl<'a> Push<'a> {
         }
         let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
         let hint = "free space on that node: docker system df, docker image prune";
-        Err(self.failed(receiver, cause).kind(Kind::NoSpace).hint(hint))
+        Err(self.failed(receiver, cause).kind(ErrorKind::NoSpace).hint(hint))
     }
 
     fn failed(&self, receiver: &Receiver, cause: impl std::fmt::Display) -> NodeError {

@@ -120,7 +120,7 @@ fn list(places: &[(&str, IpAddr)]) -> String {
 
 /// One machine of the draft.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct DraftNode {
     /// What the node will be called; see [`entries`].
     pub name: String,
     /// The machine.
@@ -135,7 +135,7 @@ pub struct Entry {
     pub same_as: Option<String>,
 }
 
-impl Entry {
+impl DraftNode {
     /// What was found on the machine, if it could be probed.
     pub fn probe(&self) -> Option<&Probe> {
         self.found.as_ref()?.as_ref().ok()
@@ -148,42 +148,42 @@ impl Entry {
 }
 
 /// Names the machines: each by its own name, else as its host, unless an earlier one has that name.
-pub fn entries(machines: impl IntoIterator<Item = impl Into<Machine>>) -> Vec<Entry> {
+pub fn entries(machines: impl IntoIterator<Item = impl Into<Machine>>) -> Vec<DraftNode> {
     let mut taken = HashSet::new();
     let mut entry = |Machine { host, name, identity, slots }: Machine| {
         let port = host.port.map(|port| format!("{}-{port}", host.host));
         let numbered = (1..).map(|n| format!("node-{n}"));
         let mut candidates = name.into_iter().chain([host.host.clone()]).chain(port).chain(numbered);
         let name = candidates.find(|name| name.len() <= 253 && taken.insert(name.clone())).unwrap_or_default();
-        Entry { name, host, identity, slots, found: None, same_as: None }
+        DraftNode { name, host, identity, slots, found: None, same_as: None }
     };
     machines.into_iter().map(|machine| entry(machine.into())).collect()
 }
 
 /// Puts the machines that could not be probed last, where not every name need be a node: the first one becomes the master.
-pub fn unprobed_last(entries: &mut [Entry]) {
+pub fn unprobed_last(entries: &mut [DraftNode]) {
     entries.sort_by_key(|entry| entry.error().is_some());
 }
 
 /// Finds the machines that are named a second time, by what was found on them.
-pub fn find_duplicates(entries: &mut [Entry]) {
+pub fn find_duplicates(entries: &mut [DraftNode]) {
     for i in 1..entries.len() {
         let (earlier, later) = entries.split_at_mut(i);
-        let is_same = |other: &&Entry| other.probe().zip(later[0].probe()).is_some_and(|(a, b)| a.is(b));
+        let is_same = |other: &&DraftNode| other.probe().zip(later[0].probe()).is_some_and(|(a, b)| a.is(b));
         later[0].same_as = earlier.iter().find(is_same).map(|other| other.name.clone());
     }
 }
 
 /// The first of these images that every machine with an answering engine has; otherwise the first.
-pub fn image<'i>(wanted: &[&'i str], entries: &[Entry]) -> &'i str {
+pub fn image<'i>(wanted: &[&'i str], entries: &[DraftNode]) -> &'i str {
     let probes: Vec<&Probe> =
-        entries.iter().filter_map(Entry::probe).filter(|probe| matches!(probe.docker, Some(Ok(_)))).collect();
+        entries.iter().filter_map(DraftNode::probe).filter(|probe| matches!(probe.docker, Some(Ok(_)))).collect();
     let everywhere = |image: &&&str| !probes.is_empty() && probes.iter().all(|p| p.images.iter().any(|i| i == **image));
     wanted.iter().find(everywhere).or(wanted.first()).copied().unwrap_or_default()
 }
 
 /// The inventory's text. It is one that [`crate::inventory::Inventory::parse`] takes, whatever was found.
-pub fn text(name: &str, image: &str, entries: &[Entry]) -> String {
+pub fn text(name: &str, image: &str, entries: &[DraftNode]) -> String {
     let (name, image) = (quoted(name), quoted(image));
     // the user of all, if they have the same
     let user = entries.first().and_then(|entry| entry.host.user.as_deref());
@@ -230,7 +230,7 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
 
 /// The groups, for the end of the inventory's text. Each has its entries by their indices; where one is left out, the machine that it
 /// is the same as.
-pub fn groups(groups: &BTreeMap<String, Vec<usize>>, entries: &[Entry]) -> String {
+pub fn groups(groups: &BTreeMap<String, Vec<usize>>, entries: &[DraftNode]) -> String {
     let mut text = Text(String::new());
     if !groups.is_empty() {
         text.0.push_str("\n# Sets of nodes, for --on @GROUP.\n[groups]\n");
@@ -244,7 +244,7 @@ pub fn groups(groups: &BTreeMap<String, Vec<usize>>, entries: &[Entry]) -> Strin
     text.0
 }
 
-fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &mut HashSet<IpAddr>) {
+fn node(text: &mut Text, entry: &DraftNode, common_user: Option<&str>, addresses: &mut HashSet<IpAddr>) {
     let host = &entry.host;
     text.line("[[node]]");
     let found = match &entry.found {

@@ -5,7 +5,7 @@
 //! the first fault, and the reader reports all of them with their places. What the reader has accepted becomes JSON, and
 //! from that serde makes the types.
 
-use super::kind::Kind::{self, *};
+use super::kind::ValueKind::{self, *};
 use super::kind::{PORT, seconds};
 use super::{Bind, Controller, KeyType, LauncherName, Pull, check, container};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// One field of a table.
 pub(super) struct Field {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     /// What it is for, in a sentence or two.
     pub(super) doc: &'static str,
 }

@@ -3,7 +3,7 @@
 use super::check::{NAME, separator};
 use super::fault::{Report, quoted};
 use super::fields;
-use super::kind::Kind;
+use super::kind::ValueKind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -89,7 +89,7 @@ impl<'a> Section<'a> {
 }
 
 /// Reads a value, or reports what is wrong with it. `path` is how messages name it.
-fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'_>) -> Option<Value> {
+fn read(kind: &ValueKind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'_>) -> Option<Value> {
     let before = report.count();
     let list = value.get_ref().as_array().and_then(|items| Some((items, kind.entry(items.len())?)));
     let good = match (kind, value.get_ref(), list) {
@@ -99,14 +99,14 @@ fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'
             for item in items {
                 let Some(good) = read(kind, item, path, report) else { continue };
                 let target = good.get("target").unwrap_or(&good).to_string();
-                if !matches!(kind, Kind::Nodes) && !known.insert(target.clone()) {
+                if !matches!(kind, ValueKind::Nodes) && !known.insert(target.clone()) {
                     report.at(item.span(), format!("{path}: duplicate entry {target}"));
                 }
                 list.push(good);
             }
             Value::Array(list)
         }
-        (Kind::Table(names, kind), DeValue::Table(table), _) => {
+        (ValueKind::Table(names, kind), DeValue::Table(table), _) => {
             let mut entries = Map::new();
             for (key, value) in table {
                 let name = key.get_ref();

@@ -1,7 +1,7 @@
 //! The fields as a JSON Schema, from which editors complete and check the file, and as a table for people.
 
 use super::fields::{self, Field};
-use super::kind::{Kind, record};
+use super::kind::{ValueKind, record};
 use super::{Bench, Cluster, Node};
 use serde_json::{Map, Value, json};
 
@@ -61,9 +61,9 @@ fn defaults(table: &str) -> Value {
 fn default(field: &Field, defaults: &Value) -> Option<Value> {
     let value = &defaults[field.name];
     match field.kind {
-        Kind::Size => value.as_u64().map(|bytes| json!(format!("{}g", bytes >> 30))),
+        ValueKind::Size => value.as_u64().map(|bytes| json!(format!("{}g", bytes >> 30))),
         // these are taken from the host, or chosen among the nodes
-        Kind::Range(_) | Kind::Flag => None,
+        ValueKind::Range(_) | ValueKind::Flag => None,
         _ if field.name == "name" || value.is_null() => None,
         _ => Some(value.clone()),
     }

@@ -5,7 +5,7 @@ use crate::cluster::each_node::{each_node, for_each_node};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
-use crate::record::frames::{Frame, Kind, Parser};
+use crate::record::frames::{Frame, FrameKind, Parser};
 use crate::text::units::human;
 use crate::transport::node::Process;
 use futures_util::StreamExt as _;
@@ -153,7 +153,7 @@ impl<'a> Follow<'a> {
         let FollowedLog { log, skew, parser, heard, losses } = &mut self.logs[i];
         (*heard, *losses) = (true, 0);
         for frame in parser.push(bytes) {
-            if frame.kind == Kind::Over {
+            if frame.kind == FrameKind::Over {
                 self.exit_by = Some(Instant::now() + EXIT_GRACE);
             }
             take(log.node(), *skew, frame);

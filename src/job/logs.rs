@@ -7,7 +7,7 @@ use crate::cancel::signalled;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message, Stream};
-use crate::record::frames::{Frame, Kind};
+use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::lost_output;
 use crate::record::monitor::Monitor;
@@ -47,12 +47,12 @@ impl LogRequest {
         let is_recent = self.since.is_none_or(|since| frame.time >= since);
         let is_of_rank = self.ranks.is_empty() || self.ranks.contains(&frame.rank);
         match &frame.kind {
-            Kind::Stdout(line) | Kind::Stderr(line) => {
+            FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
                 is_recent && is_of_rank && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             }
-            Kind::Waits { .. } | Kind::Resumed(_) => is_recent && is_of_rank,
+            FrameKind::Waits { .. } | FrameKind::Resumed(_) => is_recent && is_of_rank,
             // it concerns all ranks
-            Kind::Restart(_) => is_recent,
+            FrameKind::Restart(_) => is_recent,
             _ => false,
         }
     }
@@ -205,7 +205,7 @@ impl LogView<'_> {
         }
         self.waits.record(node, &frame, frame.time, frame.time);
         match frame.kind {
-            Kind::Restart(logged) => {
+            FrameKind::Restart(logged) => {
                 let (time, restart) = (Some(frame.time), restart::read(&logged));
                 self.events.send(Event::Restart { time, restart });
             }
@@ -219,7 +219,7 @@ impl LogView<'_> {
             return;
         }
         match frame.kind {
-            Kind::Waits { .. } | Kind::Resumed(_) => self.waits.record(node, &frame, frame.time, now()),
+            FrameKind::Waits { .. } | FrameKind::Resumed(_) => self.waits.record(node, &frame, frame.time, now()),
             _ => self.show(node, frame),
         }
     }
@@ -233,8 +233,8 @@ impl LogView<'_> {
 /// Reports a line of output; passes over other frames.
 pub fn report_output(node: &str, frame: Frame, events: &Events) {
     let (stream, line) = match frame.kind {
-        Kind::Stdout(line) => (Stream::Stdout, line),
-        Kind::Stderr(line) => (Stream::Stderr, line),
+        FrameKind::Stdout(line) => (Stream::Stdout, line),
+        FrameKind::Stderr(line) => (Stream::Stderr, line),
         _ => return,
     };
     events.send(Event::Output { rank: frame.rank, node: node.to_owned(), stream, line });
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     fn line(rank: u32, time: f64, text: &str) -> Frame {
-        Frame { time, rank, kind: Kind::Stdout(text.as_bytes().to_vec()) }
+        Frame { time, rank, kind: FrameKind::Stdout(text.as_bytes().to_vec()) }
     }
 
     #[test]
@@ -259,8 +259,8 @@ mod tests {
         assert!(!takes(LogRequest { since: Some(10.1), ..LogRequest::default() }));
         assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
         assert!(!takes(LogRequest { grep: Some(Regex::new("accuracy").unwrap()), ..LogRequest::default() }));
-        assert!(!LogRequest::default().takes(&Frame { kind: Kind::Started, ..frame }));
-        let waits = Frame { kind: Kind::Waits { seconds: 9, does: "sleeping".into() }, ..frame };
+        assert!(!LogRequest::default().takes(&Frame { kind: FrameKind::Started, ..frame }));
+        let waits = Frame { kind: FrameKind::Waits { seconds: 9, does: "sleeping".into() }, ..frame };
         let takes = |wanted: LogRequest| wanted.takes(&waits);
         assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
         assert!(!takes(LogRequest { ranks: vec![1], ..LogRequest::default() }));
@@ -270,7 +270,7 @@ mod tests {
     fn ranks_that_waited_together_are_one_line_where_they_waited() {
         let (events, receiver) = Events::channel();
         let mut view = LogView { job: None, events: &events, waits: Waits::default() };
-        let waits = |rank, time| Frame { time, rank, kind: Kind::Waits { seconds: 100, does: "sleeping".into() } };
+        let waits = |rank, time| Frame { time, rank, kind: FrameKind::Waits { seconds: 100, does: "sleeping".into() } };
         let frames = [waits(1, 100.0), line(2, 101.0, "a"), waits(0, 101.5), line(2, 103.0, "b")];
         frames.into_iter().for_each(|frame| view.show("node1", frame));
         let shown: Vec<String> = std::iter::from_fn(|| receiver.receive(std::time::Duration::ZERO).ok())

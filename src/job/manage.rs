@@ -10,7 +10,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
 use crate::record::list::{self, Job, Newest, StoredJobs};
-use crate::record::{JobResult, State};
+use crate::record::{JobResult, JobState};
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
@@ -148,7 +148,7 @@ impl JobList<'_> {
 ///
 /// # Errors
 /// When the node of the launcher does not answer, or not in time.
-pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(State, Vec<String>), Error> {
+pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(JobState, Vec<String>), Error> {
     let nodes = list.nodes_of(job)?;
     events.phase(Phase::StoppingJob { job: job.id.clone() });
     let (engine, container) = nodes.launcher_container().await?;
@@ -160,7 +160,7 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Sta
     let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(list.cluster, None) };
     // a newer job supervisor may have recorded a result of its own form
     let result = JobResult::read(&nodes.stored_result(&instead).await?);
-    Ok(result.map_or((State::Unreadable, instead.silent), |result| (result.state(), result.silent)))
+    Ok(result.map_or((JobState::Unreadable, instead.silent), |result| (result.state(), result.silent)))
 }
 
 /// Removes the records and logs of these jobs from every node that answered.

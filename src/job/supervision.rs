@@ -1,7 +1,7 @@
 //! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no clock, no
 //! process and no node; `watch.rs` performs the actions.
 
-use crate::record::State;
+use crate::record::JobState;
 use std::time::Duration;
 
 /// SIGHUP: the terminal has gone.
@@ -41,7 +41,7 @@ pub enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Report the job's state.
-    Report(State),
+    Report(JobState),
     /// Report that the job is being stopped.
     ReportStopping,
     /// Ask the job supervisor to stop the job, within the grace period.
@@ -114,7 +114,7 @@ impl Supervision {
     }
 
     fn all_started(&mut self) -> Vec<Action> {
-        let report = Action::Report(State::Running);
+        let report = Action::Report(JobState::Running);
         if self.options.until_started {
             self.phase = Phase::Over;
             return vec![report, Action::Leave(End::AllStarted)];
@@ -155,8 +155,8 @@ mod tests {
     fn reports_running_once_every_rank_has_started() {
         let inputs = [Input::Started(1), Input::Started(2), Input::Started(2), Input::SupervisorExited(Some(0))];
         let finish = Action::Finish(End::Exited(Some(0)));
-        assert_eq!(actions(&inputs, false, false), [Action::Report(State::Running), finish]);
-        let detached = [Action::Report(State::Running), Action::Leave(End::AllStarted)];
+        assert_eq!(actions(&inputs, false, false), [Action::Report(JobState::Running), finish]);
+        let detached = [Action::Report(JobState::Running), Action::Leave(End::AllStarted)];
         assert_eq!(actions(&inputs, true, false), detached);
     }
 

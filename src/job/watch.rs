@@ -13,7 +13,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
-use crate::record::frames::{Frame, Kind};
+use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
 use crate::record::outcome::{JobOutcome, with_observed};
@@ -150,15 +150,17 @@ impl Watch<'_> {
         self.monitor.waits.record(node, &frame, frame.time - skew, now());
         (self.on_frame)(node, &frame);
         match frame.kind {
-            Kind::Stdout(_) | Kind::Stderr(_) if self.options.output => report_output(node, frame, self.events),
-            Kind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
-            Kind::Restart(logged) => {
+            FrameKind::Stdout(_) | FrameKind::Stderr(_) if self.options.output => {
+                report_output(node, frame, self.events)
+            }
+            FrameKind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
+            FrameKind::Restart(logged) => {
                 self.events.send(Event::Restart { time: None, restart: restart::read(&logged) });
             }
-            Kind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
+            FrameKind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
                 self.events.warn(self.launcher.isolation_warning(seconds));
             }
-            Kind::Launcher(line) if self.options.launcher_output => {
+            FrameKind::Launcher(line) if self.options.launcher_output => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 self.events.send(Event::Launcher { line });
             }

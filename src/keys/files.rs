@@ -16,7 +16,7 @@ pub use lines::{
     owner, pinned_names, tag,
 };
 pub use pair::{Keyring, Pair, our_keys, private_key_name};
-pub use public::{Kind, PublicKey, describe};
+pub use public::{KeyKind, PublicKey, describe};
 pub use report::{KeyFault, KeyReport, NodeKeys, report};
 
 use crate::node::facts::Facts;

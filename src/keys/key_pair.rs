@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::inventory::KeyType;
-use crate::keys::files::{Kind, Pair};
+use crate::keys::files::{KeyKind, Pair};
 use crate::secret::Secret;
 use anyhow::Context as _;
 use ssh_key::private::{KeypairData, RsaKeypair};
@@ -15,7 +15,7 @@ use std::thread;
 ///
 /// # Errors
 /// When the operating system has no random numbers, or the crate fails.
-pub fn generate(name: &'static str, kind: Kind, comment: &str) -> Result<Pair, Error> {
+pub fn generate(name: &'static str, kind: KeyKind, comment: &str) -> Result<Pair, Error> {
     let generate = || {
         let mut rng = ssh_key::rand_core::UnwrapErr(ssh_key::getrandom::SysRng);
         let mut key = match kind.key_type {
@@ -60,7 +60,7 @@ mod tests {
         let kinds =
             [(KeyType::Rsa, None), (KeyType::Rsa, Some(2048)), (KeyType::Rsa, Some(2056)), (KeyType::Ed25519, None)];
         for (key_type, bits) in kinds {
-            let pair = generate("key", Kind { key_type, bits }, "hvdctl:lab").unwrap();
+            let pair = generate("key", KeyKind { key_type, bits }, "hvdctl:lab").unwrap();
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("key");
             std::fs::write(&file, pair.private.as_ref().unwrap().expose()).unwrap();
@@ -70,7 +70,7 @@ mod tests {
             let listed = std::process::Command::new("ssh-keygen").arg("-l").arg("-f").arg(&file).output().unwrap();
             let listed = String::from_utf8(listed.stdout).unwrap();
             let described = describe(&pair.public).unwrap();
-            assert!(Kind { key_type, bits }.is(&described), "{described:?}");
+            assert!(KeyKind { key_type, bits }.is(&described), "{described:?}");
             let words = format!("{} {} hvdctl:lab ", described.bits, described.fingerprint);
             assert!(listed.starts_with(&words), "{listed}is not {words}");
         }

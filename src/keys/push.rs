@@ -15,7 +15,7 @@ use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType};
 use crate::keys::files::private_key_name;
 use crate::keys::files::{
-    AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, Keyring, Keys, Kind, Pair, PublicKey, Put, bare, describe,
+    AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, KeyKind, Keyring, Keys, Pair, PublicKey, Put, bare, describe,
     host_key_comment, mode, public_host_key, removal, tag, text, warnings,
 };
 use crate::keys::key_pair;
@@ -114,7 +114,7 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// When there is a pair of another kind.
-    pub async fn generate(&self, members: &[Member], wanted: Option<Kind>) -> Result<GenerateResult, Error> {
+    pub async fn generate(&self, members: &[Member], wanted: Option<KeyKind>) -> Result<GenerateResult, Error> {
         let nodes = self.observe(members).await?.all()?;
         let (member, facts) = self.master(&nodes)?;
         let node = member.node.name.clone();
@@ -141,8 +141,8 @@ impl Distribution<'_> {
     }
 
     /// The kind of pair that the inventory asks for.
-    fn usual_kind(&self) -> Kind {
-        Kind { key_type: self.cluster().key_type, bits: None }
+    fn usual_kind(&self) -> KeyKind {
+        KeyKind { key_type: self.cluster().key_type, bits: None }
     }
 
     /// Observes nodes for a push.
@@ -168,7 +168,7 @@ impl Distribution<'_> {
     /// # Errors
     /// When no host key can be generated.
     async fn distribute(&self, nodes: Vec<(Member, Facts)>, keys: Keys) -> Result<NodeResults<PushResult>, Error> {
-        let kind = Kind { key_type: KeyType::Ed25519, bits: None };
+        let kind = KeyKind { key_type: KeyType::Ed25519, bits: None };
         let mut new_host_keys = BTreeMap::new();
         for (Member { node, .. }, _) in nodes.iter().filter(|(_, facts)| public_host_key(facts).is_none()) {
             let comment = host_key_comment(&node.name, &self.cluster().name);
@@ -198,7 +198,7 @@ impl Distribution<'_> {
     }
 
     /// The master's pair. A public half that is missing is read from the private one, and a pair that is missing is generated.
-    async fn complete_pair(&self, member: &Member, ring: &Keyring, kind: Kind) -> Result<Pair, Error> {
+    async fn complete_pair(&self, member: &Member, ring: &Keyring, kind: KeyKind) -> Result<Pair, Error> {
         let name = match &ring.current {
             Some(pair) if pair.public.is_empty() => pair.name,
             Some(pair) => return Ok(pair.clone()),
@@ -213,7 +213,7 @@ impl Distribution<'_> {
     }
 
     /// Generates a pair in memory, on a thread of its own.
-    async fn generate_pair(&self, node: &str, kind: Kind) -> Result<Pair, Error> {
+    async fn generate_pair(&self, node: &str, kind: KeyKind) -> Result<Pair, Error> {
         let _step = self.events.begin(node, Step::write(format!("generating an {kind} key pair")));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);

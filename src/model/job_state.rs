@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "JobState")]
-pub enum State {
+pub enum JobState {
     /// The launcher is up, not every rank has started its program.
     Starting,
     /// Every rank has started; at least one is running.
@@ -25,7 +25,7 @@ pub enum State {
     Unreadable,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }

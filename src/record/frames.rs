@@ -8,7 +8,7 @@ pub use crate::model::root_cause::Idle;
 
 /// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum FrameKind {
     /// A line of the rank's standard output, without its newline.
     Stdout(Vec<u8>),
     /// A line of its standard error.
@@ -41,7 +41,7 @@ pub enum Kind {
     Resumed(u64),
     /// The number of lines of output that a full disk lost.
     Lost(u64),
-    /// The rank supervisor could not start the program, with the reason. A [`Kind::Exited`] follows.
+    /// The rank supervisor could not start the program, with the reason. A [`FrameKind::Exited`] follows.
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
@@ -59,7 +59,7 @@ pub struct Frame {
     /// The global rank.
     pub rank: u32,
     /// What happened.
-    pub kind: Kind,
+    pub kind: FrameKind,
 }
 
 /// Length limit of a frame: `frames.py` keeps at most 64 KiB of a line and reads 64 KiB at a time. What is longer is
@@ -121,41 +121,46 @@ fn parse(line: &[u8]) -> Option<Frame> {
     let (kind, bytes) = (part()?, part().unwrap_or_default());
     let text = || String::from_utf8_lossy(bytes);
     let kind = match kind {
-        b"o" => Kind::Stdout(bytes.to_vec()),
-        b"e" => Kind::Stderr(bytes.to_vec()),
-        b"l" => Kind::Launcher(bytes.to_vec()),
-        b"s" => Kind::Started,
+        b"o" => FrameKind::Stdout(bytes.to_vec()),
+        b"e" => FrameKind::Stderr(bytes.to_vec()),
+        b"l" => FrameKind::Launcher(bytes.to_vec()),
+        b"s" => FrameKind::Started,
         b"x" => {
             let text = text();
             let (code, marks) = text.split_once(' ').unwrap_or((&text, ""));
             let has = |mark| marks.split(' ').any(|word| word == mark);
             let code = code.parse().ok()?;
-            Kind::Exited { code, signal: has("signal").then_some(code - 128), asked: has("asked"), oom: has("oom") }
+            FrameKind::Exited {
+                code,
+                signal: has("signal").then_some(code - 128),
+                asked: has("asked"),
+                oom: has("oom"),
+            }
         }
         b"h" => {
             let text = text();
             let mut words = text.splitn(3, ' ');
             let (rank, seconds) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             let tensors = words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned);
-            Kind::Hung(HungRank { rank, seconds, tensors, idle: None, time })
+            FrameKind::Hung(HungRank { rank, seconds, tensors, idle: None, time })
         }
         b"i" => {
             let text = text();
             let (seconds, idle) = text.split_once(' ')?;
             let (seconds, idle) = (seconds.parse().ok()?, serde_json::from_value(idle.into()).ok()?);
-            Kind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
+            FrameKind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
         }
-        b"a" => Kind::Isolated(text().parse().ok()?),
+        b"a" => FrameKind::Isolated(text().parse().ok()?),
         b"q" => {
             let text = text();
             let (seconds, does) = text.split_once(' ')?;
-            Kind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
+            FrameKind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
         }
-        b"g" => Kind::Resumed(text().parse().ok()?),
-        b"w" => Kind::Lost(text().parse().ok()?),
-        b"r" => Kind::Restart(text().into_owned()),
-        b"d" => Kind::Over,
-        b"b" => Kind::Broken(text().into_owned()),
+        b"g" => FrameKind::Resumed(text().parse().ok()?),
+        b"w" => FrameKind::Lost(text().parse().ok()?),
+        b"r" => FrameKind::Restart(text().into_owned()),
+        b"d" => FrameKind::Over,
+        b"b" => FrameKind::Broken(text().into_owned()),
         _ => return None,
     };
     Some(Frame { time, rank, kind })
@@ -176,27 +181,27 @@ mod tests {
             b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\n2.7 1 q 90 in a b\n2.8 1 g 95\n2.9 1 q 9\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
         assert_eq!(whole.len(), 17);
-        assert_eq!(whole[15].kind, Kind::Waits { seconds: 90, does: "in a b".into() });
-        assert_eq!(whole[16].kind, Kind::Resumed(95));
-        assert_eq!(whole[14].kind, Kind::Isolated(60));
-        assert_eq!(whole[13].kind, Kind::Lost(66_131));
-        assert_eq!(whole[12].kind, Kind::Over);
-        assert_eq!(whole[10].kind, Kind::Restart("attempt 2".into()));
-        assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
-        assert_eq!(whole[5].kind, Kind::Exited { code: 143, signal: Some(15), asked: true, oom: false });
-        assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
-        assert_eq!(whole[3].kind, Kind::Stderr(vec![0xff, 0xfe]));
+        assert_eq!(whole[15].kind, FrameKind::Waits { seconds: 90, does: "in a b".into() });
+        assert_eq!(whole[16].kind, FrameKind::Resumed(95));
+        assert_eq!(whole[14].kind, FrameKind::Isolated(60));
+        assert_eq!(whole[13].kind, FrameKind::Lost(66_131));
+        assert_eq!(whole[12].kind, FrameKind::Over);
+        assert_eq!(whole[10].kind, FrameKind::Restart("attempt 2".into()));
+        assert_eq!(whole[0].kind, FrameKind::Launcher(b"starting".to_vec()));
+        assert_eq!(whole[5].kind, FrameKind::Exited { code: 143, signal: Some(15), asked: true, oom: false });
+        assert_eq!(whole[2].kind, FrameKind::Stdout(b" two  spaces ".to_vec()));
+        assert_eq!(whole[3].kind, FrameKind::Stderr(vec![0xff, 0xfe]));
         assert_eq!(
             whole[4],
-            Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, signal: None, asked: false, oom: false } }
+            Frame { time: 2.0, rank: 1, kind: FrameKind::Exited { code: 7, signal: None, asked: false, oom: false } }
         );
         assert_eq!(
             whole[6].kind,
-            Kind::Hung(HungRank { tensors: Some("allreduce.a, b".into()), ..hung(5, None, 2.0) })
+            FrameKind::Hung(HungRank { tensors: Some("allreduce.a, b".into()), ..hung(5, None, 2.0) })
         );
-        assert_eq!(whole[7].kind, Kind::Hung(hung(6, None, 2.0)));
-        assert_eq!(whole[11].kind, Kind::Hung(hung(75, Some(Idle::Waiting), 2.3)));
-        assert_eq!(whole[8].kind, Kind::Exited { code: 137, signal: Some(9), asked: false, oom: true });
+        assert_eq!(whole[7].kind, FrameKind::Hung(hung(6, None, 2.0)));
+        assert_eq!(whole[11].kind, FrameKind::Hung(hung(75, Some(Idle::Waiting), 2.3)));
+        assert_eq!(whole[8].kind, FrameKind::Exited { code: 137, signal: Some(9), asked: false, oom: true });
         for cut in 0..log.len() {
             let mut parser = Parser::default();
             let mut frames = parser.push(&log[..cut]);

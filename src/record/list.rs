@@ -2,7 +2,7 @@
 
 use super::restart::Membership;
 use super::{
-    Attempt, JobResult, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, State, UnreadableRecord, lost_output,
+    Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord, lost_output,
 };
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
@@ -57,7 +57,7 @@ pub struct Job {
     #[schemars(with = "Option<String>")]
     pub operator: String,
     /// Its state; null if the node of the launcher was not asked or did not answer.
-    pub state: Option<State>,
+    pub state: Option<JobState>,
     /// The number of ranks; in JSON null if the record cannot be read.
     #[serde(serialize_with = "null_if_default")]
     #[schemars(with = "Option<u32>")]
@@ -138,9 +138,9 @@ impl Job {
     /// Returns whether the job has certainly ended.
     pub fn is_over(&self) -> bool {
         match self.state {
-            None | Some(State::Starting | State::Running) => false,
-            Some(State::Unreadable) => !self.may_run,
-            Some(State::Succeeded | State::Failed | State::Stopped | State::Lost) => true,
+            None | Some(JobState::Starting | JobState::Running) => false,
+            Some(JobState::Unreadable) => !self.may_run,
+            Some(JobState::Succeeded | JobState::Failed | JobState::Stopped | JobState::Lost) => true,
         }
     }
 
@@ -241,7 +241,7 @@ fn unreadable(id: String, record: UnreadableRecord, files: JobFiles) -> Job {
     let reason = format!("its record cannot be read: {}", record.reason);
     let files = JobFiles { result: result.and_then(Result::ok).map(Ok), attempts, membership, ..JobFiles::default() };
     let job = job(id, placeholder, files, &[], started);
-    let state = job.result.as_ref().map_or(State::Unreadable, JobResult::state);
+    let state = job.result.as_ref().map_or(JobState::Unreadable, JobResult::state);
     Job { state: Some(state), launcher: None, reason: Some(reason), container, may_run, nodes, is_check: false, ..job }
 }
 
@@ -271,19 +271,19 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
     let result = result.and_then(Result::ok);
     let state = match &result {
         Some(result) => Some(result.state()),
-        None if has_ended => Some(State::Unreadable),
-        None if container.is_some() && started >= needed => Some(State::Running),
-        None if container.is_some() => Some(State::Starting),
+        None if has_ended => Some(JobState::Unreadable),
+        None if container.is_some() && started >= needed => Some(JobState::Running),
+        None if container.is_some() => Some(JobState::Starting),
         None if !answered.contains(&launcher) => None,
-        None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(State::Starting),
-        None => Some(State::Lost),
+        None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(JobState::Starting),
+        None => Some(JobState::Lost),
     };
     // a supervisor that was killed leaves its file
-    idle.retain(|_| state == Some(State::Running));
+    idle.retain(|_| state == Some(JobState::Running));
     idle.sort_by_key(|idle| idle.rank);
     let reason = match &result {
         Some(result) => result.reason(&placement).or_else(|| lost_output(&result.lost)),
-        None if state == Some(State::Lost) => {
+        None if state == Some(JobState::Lost) => {
             Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
         }
         None => unread.map(|reason| format!("its result cannot be read: {reason}")),
@@ -414,11 +414,11 @@ mod tests {
         let (text, none) = (lines("j1", 1000.0, 1), lines("j1", 1000.0, 0));
         let both = [("a", &text), ("b", &text)];
         let state = |nodes: &[(&str, &String)], launchers: &[&str], now| listed("lab", nodes, launchers, now)[0].state;
-        assert_eq!(state(&both, &["j1"], 5000.0), Some(State::Running));
-        assert_eq!(state(&[("a", &text), ("b", &none)], &["j1"], 5000.0), Some(State::Starting));
-        assert_eq!(state(&both, &["other"], 5000.0), Some(State::Lost), "no launcher, no result");
-        assert_eq!(state(&[("a", &none), ("b", &none)], &[], 1010.0), Some(State::Starting), "it is being prepared");
-        assert_eq!(state(&both, &[], 1010.0), Some(State::Lost), "its ranks had started");
+        assert_eq!(state(&both, &["j1"], 5000.0), Some(JobState::Running));
+        assert_eq!(state(&[("a", &text), ("b", &none)], &["j1"], 5000.0), Some(JobState::Starting));
+        assert_eq!(state(&both, &["other"], 5000.0), Some(JobState::Lost), "no launcher, no result");
+        assert_eq!(state(&[("a", &none), ("b", &none)], &[], 1010.0), Some(JobState::Starting), "it is being prepared");
+        assert_eq!(state(&both, &[], 1010.0), Some(JobState::Lost), "its ranks had started");
         assert_eq!(
             listed("lab", &both, &[], 1010.0)[0].reason.as_deref(),
             Some("its launcher on a is gone, and no result was recorded")
@@ -447,7 +447,7 @@ mod tests {
             format!("{}./j1/result.json:{}\nnoise\n./x/y/z:1\n", lines("j1", 1000.0, 1), ending.replace('\n', ""));
         let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
         let job = &jobs[0];
-        assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(State::Failed), Some(7), Some(1060.5), 2));
+        assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(JobState::Failed), Some(7), Some(1060.5), 2));
         assert_eq!(job.first_failure.as_ref().unwrap().node, "b");
         assert_eq!(job.reason.as_deref(), Some("rank 1 on b ended with exit code 7"));
         assert!(job.is_over() && job.launcher() == "a");
@@ -459,11 +459,11 @@ mod tests {
             "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}]"#;
         let text = format!("{}./j1/attempts.json:{}\n", lines("j1", 1000.0, 1), attempts.replace('\n', ""));
         let running = &listed("lab", &[("a", &text)], &["j1"], 5000.0)[0];
-        assert_eq!((running.state, running.attempts[0].exits[0].code), (Some(State::Running), 7));
+        assert_eq!((running.state, running.attempts[0].exits[0].code), (Some(JobState::Running), 7));
         let ending = r#"{"ended": 1090.5, "launcher": 0, "stopped": false, "started": 1, "silent": ["b"], "ranks": 1,
             "exits": [{"rank": 0, "node": "a", "code": 0, "time": 1090.0, "asked": false}]}"#;
         let text = format!("{text}./j1/result.json:{}\n", ending.replace('\n', ""));
-        assert_eq!(listed("lab", &[("a", &text)], &[], 5000.0)[0].state, Some(State::Succeeded), "with one rank");
+        assert_eq!(listed("lab", &[("a", &text)], &[], 5000.0)[0].state, Some(JobState::Succeeded), "with one rank");
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
         let job = one(&open, &[]);
         assert_eq!(
             (job.state, job.is_over(), job.has_record(), job.launcher),
-            (Some(State::Unreadable), false, false, None)
+            (Some(JobState::Unreadable), false, false, None)
         );
         assert_eq!(
             (job.name.as_str(), job.operator.as_str(), &job.nodes),
@@ -516,17 +516,17 @@ mod tests {
         assert!(listed("other", &[("b", &open)], &[], 5000.0).is_empty(), "another cluster's");
         // its end
         let stopped = one(&(open.clone() + &file("result.json", r#"{"ended": 1060.5, "stopped": true}"#)), &[]);
-        assert_eq!((stopped.state, stopped.ended, stopped.is_over()), (Some(State::Stopped), Some(1060.5), true));
+        assert_eq!((stopped.state, stopped.ended, stopped.is_over()), (Some(JobState::Stopped), Some(1060.5), true));
         let ended = one(&(open + &file("result.json", r#"{"format": 9}"#)), &[]);
-        assert_eq!((ended.state, ended.ended, ended.is_over()), (Some(State::Unreadable), None, true));
+        assert_eq!((ended.state, ended.ended, ended.is_over()), (Some(JobState::Unreadable), None, true));
         // a record that can be read goes before one that cannot
         let (good, bad) = (lines("j1", 1000.0, 0), "./j1/job.json:\n".to_owned());
         for nodes in [[("a", &bad), ("b", &good)], [("a", &good), ("b", &bad)]] {
-            assert_eq!(listed("lab", &nodes, &[], 1010.0)[0].state, Some(State::Starting));
+            assert_eq!(listed("lab", &nodes, &[], 1010.0)[0].state, Some(JobState::Starting));
         }
         let ended = format!("{good}./j1/result.json:{{\"format\": 9}}\n");
         let ended = &listed("lab", &[("a", &ended)], &[], 1010.0)[0];
-        assert_eq!((ended.state, ended.is_over(), ended.has_record()), (Some(State::Unreadable), true, true));
+        assert_eq!((ended.state, ended.is_over(), ended.has_record()), (Some(JobState::Unreadable), true, true));
         assert_eq!(ended.reason, Some(format!("its result cannot be read: {newer_format}")));
     }
 

@@ -19,7 +19,7 @@ pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
-pub use crate::model::job_state::State;
+pub use crate::model::job_state::JobState;
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Span;
 use crate::node::jobs::RecordedJob;

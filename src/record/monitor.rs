@@ -1,6 +1,6 @@
 //! The state of a job as its log frames have reported it so far.
 
-use super::frames::{Frame, Kind};
+use super::frames::{Frame, FrameKind};
 use super::waits::Waits;
 use super::{HungRank, RankExit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,14 +37,14 @@ impl Monitor {
         let text = |line: &[u8]| String::from_utf8_lossy(&line[..line.len().min(BYTES)]).into_owned();
         match &frame.kind {
             // what a rank did before it was restarted is not how it ended
-            Kind::Started => {
+            FrameKind::Started => {
                 self.exits.retain(|exit| exit.rank != rank);
                 self.hung.retain(|hung| hung.rank != rank);
                 self.isolated.0.remove(&rank);
                 self.output.remove(&rank);
                 self.started += 1;
             }
-            Kind::Exited { code, signal, asked, oom } => self.exits.push(RankExit {
+            FrameKind::Exited { code, signal, asked, oom } => self.exits.push(RankExit {
                 rank,
                 node: node.into(),
                 code: *code,
@@ -53,15 +53,15 @@ impl Monitor {
                 asked: *asked,
                 oom: *oom,
             }),
-            Kind::Isolated(_) => drop(self.isolated.0.insert(rank)),
-            Kind::Hung(hung) => self.hung.push(HungRank { time, ..hung.clone() }),
-            Kind::Stdout(line) | Kind::Stderr(line) => {
+            FrameKind::Isolated(_) => drop(self.isolated.0.insert(rank)),
+            FrameKind::Hung(hung) => self.hung.push(HungRank { time, ..hung.clone() }),
+            FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
                 keep(self.output.entry(rank).or_default(), (self.lines, text(line)));
                 self.lines += 1;
             }
-            Kind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
-            Kind::Waits { .. } | Kind::Resumed(_) => {}
-            Kind::Broken(_) | Kind::Restart(_) | Kind::Lost(_) | Kind::Over => {}
+            FrameKind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
+            FrameKind::Waits { .. } | FrameKind::Resumed(_) => {}
+            FrameKind::Broken(_) | FrameKind::Restart(_) | FrameKind::Lost(_) | FrameKind::Over => {}
         }
     }
 
@@ -95,21 +95,25 @@ mod tests {
     use super::*;
 
     fn line(rank: u32, text: &[u8]) -> Frame {
-        Frame { time: 1.0, rank, kind: Kind::Stderr(text.to_vec()) }
+        Frame { time: 1.0, rank, kind: FrameKind::Stderr(text.to_vec()) }
     }
 
     #[test]
     fn ranks_without_connections_are_reported_once_and_only_if_all_are() {
         let mut monitor = Monitor::default();
-        let mut after = |rank: u32, kind: Kind| {
+        let mut after = |rank: u32, kind: FrameKind| {
             monitor.record("a", &Frame { time: 1.0, rank, kind }, 0.0);
             monitor.are_newly_isolated(3)
         };
-        assert!(!after(0, Kind::Isolated(60)) && !after(0, Kind::Isolated(60)) && !after(1, Kind::Isolated(60)));
+        assert!(
+            !after(0, FrameKind::Isolated(60))
+                && !after(0, FrameKind::Isolated(60))
+                && !after(1, FrameKind::Isolated(60))
+        );
         // one that is restarted is looked at again
-        assert!(!after(1, Kind::Started) && !after(2, Kind::Isolated(60)));
-        assert!(after(1, Kind::Isolated(60)));
-        assert!(!after(1, Kind::Started) && !after(1, Kind::Isolated(60)), "it may be on purpose");
+        assert!(!after(1, FrameKind::Started) && !after(2, FrameKind::Isolated(60)));
+        assert!(after(1, FrameKind::Isolated(60)));
+        assert!(!after(1, FrameKind::Started) && !after(1, FrameKind::Isolated(60)), "it may be on purpose");
     }
 
     #[test]
@@ -121,7 +125,7 @@ mod tests {
         let lines = monitor.last_lines(1);
         assert_eq!((lines.len(), lines[0].as_str(), lines[19].as_str()), (20, "step 11", "step 49"));
         assert!(!monitor.are_last(0) && !monitor.are_last(1) && monitor.last_lines(2).is_empty());
-        monitor.record("a", &Frame { time: 1.0, rank: 1, kind: Kind::Started }, 0.0);
+        monitor.record("a", &Frame { time: 1.0, rank: 1, kind: FrameKind::Started }, 0.0);
         assert!(monitor.last_lines(1).is_empty() && monitor.last_lines(0).len() == 20);
         monitor.record("a", &line(2, &[b'x'; 9000]), 0.0);
         monitor.record("a", &line(2, b"\xff"), 0.0);

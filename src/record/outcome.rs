@@ -1,7 +1,7 @@
 //! The outcome of a watched job.
 
 use super::monitor::Monitor;
-use super::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
+use super::{HungRank, JobResult, JobState, LostOutput, RankExit, RootCause};
 use crate::launch::placement::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,7 +13,7 @@ pub struct JobOutcome {
     /// Its id.
     pub id: String,
     /// How it ended, or that it runs.
-    pub state: State,
+    pub state: JobState,
     /// Which rank ran where.
     pub placement: Placement,
     /// The program's exit code: that of the rank that failed first, else the launcher's.
@@ -45,7 +45,7 @@ impl JobOutcome {
     /// Returns the outcome of a job whose ranks have all started and that goes on.
     pub fn running(id: &str, placement: &Placement) -> JobOutcome {
         let outcome = JobOutcome::new(id, placement, JobResult::default(), &Monitor::default());
-        JobOutcome { state: State::Running, code: 0, ..outcome }
+        JobOutcome { state: JobState::Running, code: 0, ..outcome }
     }
 
     /// Returns the outcome of a job with this result. The last lines are those that `monitor` saw.

@@ -1,6 +1,6 @@
 //! How a job ended, and the root cause if it failed.
 
-use super::{State, stored};
+use super::{JobState, stored};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
 use crate::model::root_cause::Idle;
@@ -71,16 +71,16 @@ impl JobResult {
     }
 
     /// Returns the state of a job with this result.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> JobState {
         let first_failure = self.first_failure();
         match self.launcher {
-            _ if self.stopped => State::Stopped,
-            _ if self.fault.is_some() && self.started == 0 => State::Failed,
+            _ if self.stopped => JobState::Stopped,
+            _ if self.fault.is_some() && self.started == 0 => JobState::Failed,
             // a recorded failure of a rank is certain, even without the launcher's exit
-            _ if first_failure.is_some() => State::Failed,
-            Some(0) if self.exits.len() as u32 == self.ranks => State::Succeeded,
-            Some(0) | None => State::Lost,
-            Some(_) => State::Failed,
+            _ if first_failure.is_some() => JobState::Failed,
+            Some(0) if self.exits.len() as u32 == self.ranks => JobState::Succeeded,
+            Some(0) | None => JobState::Lost,
+            Some(_) => JobState::Failed,
         }
     }
 
@@ -116,7 +116,7 @@ impl JobResult {
 
     /// Returns the root cause of a failure; `None` if the job did not fail, or no rank caused that.
     pub fn root_cause(&self, placement: &Placement) -> Option<RootCause> {
-        if !matches!(self.state(), State::Failed | State::Lost) {
+        if !matches!(self.state(), JobState::Failed | JobState::Lost) {
             return None;
         }
         let exit_of = |rank| self.exits.iter().find(|exit| exit.rank == rank);
@@ -157,8 +157,8 @@ impl JobResult {
     /// and `None` if it is not known.
     pub fn code(&self) -> Option<i64> {
         match self.state() {
-            State::Succeeded => Some(0),
-            State::Stopped => Some(143),
+            JobState::Succeeded => Some(0),
+            JobState::Stopped => Some(143),
             _ => self.first_failure().map(|exit| exit.code.into()).or(self.launcher.filter(|code| *code != 0)),
         }
     }

@@ -1,20 +1,20 @@
 //! Endings and their causes.
 
-use super::frames::{Frame, Idle, Kind};
+use super::frames::{Frame, FrameKind, Idle};
 use super::monitor::Monitor;
 use super::restart::Membership;
 use super::*;
 use crate::launch::{Launcher, launcher};
 use crate::model::launcher::{Controller, LauncherName};
 
-fn frame(rank: u32, time: f64, kind: Kind) -> Frame {
+fn frame(rank: u32, time: f64, kind: FrameKind) -> Frame {
     Frame { time, rank, kind }
 }
 
 #[test]
 fn the_first_failure_is_found_across_skewed_clocks() {
     let mut monitor = Monitor::default();
-    let exited = |code, asked| Kind::Exited { code, signal: None, asked, oom: false };
+    let exited = |code, asked| FrameKind::Exited { code, signal: None, asked, oom: false };
     // by the clocks this one came first, but it had been asked to
     monitor.record("a", &frame(3, 99.0, exited(143, true)), 0.0);
     monitor.record("a", &frame(0, 100.0, exited(1, false)), 0.0);
@@ -61,7 +61,7 @@ fn files_of_the_first_form_are_read() {
     );
     assert_eq!((record.grace, record.stall, record.idle_margin, record.isolated_after), (10, 1800, 30, 180));
     let result = JobResult::read(compat!("result.json")).unwrap();
-    assert_eq!((result.state(), result.code(), result.ranks, result.started), (State::Succeeded, Some(0), 2, 2));
+    assert_eq!((result.state(), result.code(), result.ranks, result.started), (JobState::Succeeded, Some(0), 2, 2));
     assert_eq!((result.exits[1].node.as_str(), result.exits[1].time), ("node2", 1_795_638_843.043_638_5));
     assert!((result.ended - 1_795_638_843.288_319).abs() < 1e-5, "{}", result.ended);
     let attempts: Vec<Attempt> = serde_json::from_str(compat!("attempts.json")).unwrap();
@@ -126,22 +126,26 @@ fn states() {
     let ending =
         |launcher, exits: &[RankExit]| JobResult { launcher, ranks: 2, exits: exits.to_vec(), ..JobResult::default() };
     let well = [exit(0, 0, false), exit(1, 0, false)];
-    assert_eq!(ending(Some(0), &well).state(), State::Succeeded);
-    assert_eq!(ending(Some(0), &well[..1]).state(), State::Lost, "the end of the other rank is not recorded");
-    assert_eq!(ending(Some(1), &well).state(), State::Failed, "the launcher's own failure");
-    assert_eq!(ending(None, &well).state(), State::Lost, "the launcher's end is not recorded");
-    assert_eq!(ending(None, &[exit(0, 7, false)]).state(), State::Failed);
-    assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(), State::Failed);
+    assert_eq!(ending(Some(0), &well).state(), JobState::Succeeded);
+    assert_eq!(ending(Some(0), &well[..1]).state(), JobState::Lost, "the end of the other rank is not recorded");
+    assert_eq!(ending(Some(1), &well).state(), JobState::Failed, "the launcher's own failure");
+    assert_eq!(ending(None, &well).state(), JobState::Lost, "the launcher's end is not recorded");
+    assert_eq!(ending(None, &[exit(0, 7, false)]).state(), JobState::Failed);
+    assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(), JobState::Failed);
     let fault = Some("not all ranks had started".to_owned());
     let ends = [exit(0, 143, true), exit(1, 143, true)];
     for seen in [1, 2] {
         let late = JobResult { fault: fault.clone(), started: seen, ..ending(Some(1), &ends[..seen as usize]) };
-        assert_eq!((late.state(), late.first_failure()), (State::Failed, None), "also of one that started in the end");
+        assert_eq!(
+            (late.state(), late.first_failure()),
+            (JobState::Failed, None),
+            "also of one that started in the end"
+        );
     }
     let fault = Some("hmaster was killed".to_owned());
-    assert_eq!(JobResult { fault: fault.clone(), ..ending(None, &[]) }.state(), State::Failed, "it never began");
-    assert_eq!(JobResult { fault, started: 2, ..ending(None, &[]) }.state(), State::Lost);
-    assert_eq!(JobResult { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(), State::Stopped);
+    assert_eq!(JobResult { fault: fault.clone(), ..ending(None, &[]) }.state(), JobState::Failed, "it never began");
+    assert_eq!(JobResult { fault, started: 2, ..ending(None, &[]) }.state(), JobState::Lost);
+    assert_eq!(JobResult { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(), JobState::Stopped);
 }
 
 #[test]
@@ -253,7 +257,7 @@ fn root_causes() {
         ..ending(&[exit(0, 143, true, false)])
     };
     assert_eq!(said(&gone), "rank 1 on b is gone: the worker there did not answer at the end: Connection refused");
-    assert_eq!((gone.state(), gone.code()), (State::Failed, Some(1)));
+    assert_eq!((gone.state(), gone.code()), (JobState::Failed, Some(1)));
     let broken = JobResult { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
     assert!(said(&broken).starts_with("rank 1 on b is gone"), "the other lost its connection to it");
     assert_eq!(broken.code(), Some(1));
@@ -261,7 +265,7 @@ fn root_causes() {
     assert_eq!(said(&JobResult { stopped: true, ..both.clone() }), "");
     let lost =
         JobResult { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
-    assert_eq!((lost.state(), said(&lost)), (State::Lost, "hmaster was gone".into()));
+    assert_eq!((lost.state(), said(&lost)), (JobState::Lost, "hmaster was gone".into()));
 }
 
 #[test]

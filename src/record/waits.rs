@@ -1,7 +1,7 @@
 //! Ranks that make no progress, as their supervisors report them (`src/scripts/programs/waiting.py`): collected for a moment, so that many that
 //! wait at the same time are one message, and reported once for each time that they wait.
 
-use super::frames::{Frame, Kind};
+use super::frames::{Frame, FrameKind};
 use crate::event::Event;
 use crate::model::idle_rank::IdleRank;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl Waits {
     pub fn record(&mut self, node: &str, frame: &Frame, time: f64, now: f64) {
         let rank = frame.rank;
         match &frame.kind {
-            Kind::Waits { seconds, does } => {
+            FrameKind::Waits { seconds, does } => {
                 let since = time - *seconds as f64;
                 let idle = IdleRank { rank, node: node.to_owned(), since, does: does.clone() };
                 // supervisors sample a hundred times in that time: ranks that wait together are reported that far apart
@@ -41,14 +41,14 @@ impl Waits {
                 self.waiting.insert(rank, Wait { rank: idle, is_reported: false, window });
                 self.set_due(time + window, now);
             }
-            Kind::Resumed(seconds) => {
+            FrameKind::Resumed(seconds) => {
                 // what was not reported need not be taken back
                 if let Some(wait) = self.waiting.remove(&rank).filter(|wait| wait.is_reported) {
                     self.resumed.insert(rank, (wait.rank, *seconds));
                     self.set_due(time + wait.window, now);
                 }
             }
-            Kind::Started | Kind::Exited { .. } => drop(self.waiting.remove(&rank)),
+            FrameKind::Started | FrameKind::Exited { .. } => drop(self.waiting.remove(&rank)),
             _ => {}
         }
     }
@@ -88,13 +88,13 @@ mod tests {
     const START: f64 = 1_795_262_584.0;
 
     /// Records that a rank waits, or that it goes on, so many seconds after the start, and reads it at once.
-    fn record(waits: &mut Waits, rank: u32, at: f64, kind: Kind) {
+    fn record(waits: &mut Waits, rank: u32, at: f64, kind: FrameKind) {
         let frame = Frame { time: START + at, rank, kind };
         waits.record(&format!("node{}", rank / 2 + 1), &frame, frame.time, frame.time);
     }
 
-    fn waiting(seconds: u64, does: &str) -> Kind {
-        Kind::Waits { seconds, does: does.into() }
+    fn waiting(seconds: u64, does: &str) -> FrameKind {
+        FrameKind::Waits { seconds, does: does.into() }
     }
 
     /// The events that are due, in short: `idle 0,1 since 100` or `resumed 0,1 after 195`, since in seconds after the start.
@@ -118,13 +118,13 @@ mod tests {
         assert_eq!(waits.due(), Some(START + 102.0));
         assert_eq!(reported(&mut waits, 102.0), ["idle 3 since 0"]);
         assert_eq!((waits.due(), reported(&mut waits, 103.0)), (None, Vec::new()));
-        record(&mut waits, 3, 200.0, Kind::Resumed(195));
+        record(&mut waits, 3, 200.0, FrameKind::Resumed(195));
         assert_eq!(reported(&mut waits, 202.0), ["resumed 3 after 195"]);
         // again, and the rank ends meanwhile
         record(&mut waits, 3, 400.0, waiting(100, "sleeping"));
         assert_eq!(reported(&mut waits, 402.0), ["idle 3 since 300"]);
-        record(&mut waits, 3, 410.0, Kind::Exited { code: 0, signal: None, asked: false, oom: false });
-        record(&mut waits, 3, 411.0, Kind::Resumed(111));
+        record(&mut waits, 3, 410.0, FrameKind::Exited { code: 0, signal: None, asked: false, oom: false });
+        record(&mut waits, 3, 411.0, FrameKind::Resumed(111));
         assert_eq!((waits.due(), reported(&mut waits, 412.0)), (None, Vec::new()));
     }
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(waits.due(), Some(START + 1843.0));
         assert_eq!(reported(&mut waits, 1843.0), ["idle 0,1,2,3,4,5,6,7 since 0"]);
         record(&mut waits, 8, 1900.0, waiting(1800, "sleeping"));
-        (0..8).for_each(|rank| record(&mut waits, rank, 1901.0, Kind::Resumed(1901 - u64::from(rank))));
+        (0..8).for_each(|rank| record(&mut waits, rank, 1901.0, FrameKind::Resumed(1901 - u64::from(rank))));
         assert_eq!(reported(&mut waits, 1937.0), ["resumed 0,1,2,3,4,5,6,7 after 1901", "idle 8 since 100"]);
     }
 
@@ -151,7 +151,7 @@ mod tests {
             waits.due()
         };
         assert_eq!(read(0, 1800.0, waiting(1800, "sleeping")), Some(START + 9001.0), "its end may follow");
-        read(0, 2000.0, Kind::Resumed(2000));
+        read(0, 2000.0, FrameKind::Resumed(2000));
         read(1, 2000.0, waiting(1800, "sleeping"));
         let events = waits.take(None, START + 9001.0);
         let [Event::Idle { ranks, job: None, .. }] = &events[..] else { panic!("{events:?}") };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What a node is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum RowState {
     /// No step is in progress.
     Waiting,
     /// A step or transfer is in progress.
@@ -37,7 +37,7 @@ pub struct Transfer {
 #[derive(Debug)]
 struct Node {
     name: String,
-    state: State,
+    state: RowState,
     /// The step, what was done, or the first line of the error.
     text: String,
     transfer: Option<Transfer>,
@@ -51,9 +51,9 @@ struct Node {
 
 /// A row to be shown.
 #[derive(Debug)]
-pub struct Row {
+pub struct BoardRow {
     /// The state that selects the symbol at its start; `None` for a count of nodes.
-    pub state: Option<State>,
+    pub state: Option<RowState>,
     /// Its text, with colours.
     pub text: String,
     /// The progress, if it is a transfer.
@@ -79,17 +79,22 @@ impl Board {
             Event::StepStarted { node, step } => {
                 let node = self.node(node, now);
                 node.steps.push(step.clone());
-                node.set(State::Busy, &step.text, None, now);
+                node.set(RowState::Busy, &step.text, None, now);
             }
             Event::StepEnded { node, step } => self.node(node, now).end(step, now),
             Event::Transfer { node, what, done, total, rate } => {
                 let left = total.saturating_sub(*done).checked_div(*rate).map(Duration::from_secs);
                 let left = left.map_or_else(String::new, |left| format!(", {} left", span(left)));
                 let text = progress(*done, *total, *rate) + &left;
-                self.node(node, now).set(State::Busy, what, Some(Transfer { done: *done, total: *total, text }), now);
+                self.node(node, now).set(
+                    RowState::Busy,
+                    what,
+                    Some(Transfer { done: *done, total: *total, text }),
+                    now,
+                );
             }
-            Event::Done { node, what } => self.node(node, now).set(State::Done, &what.to_string(), None, now),
-            Event::Failed { node, error } => self.node(node, now).set(State::Failed, &reason(error), None, now),
+            Event::Done { node, what } => self.node(node, now).set(RowState::Done, &what.to_string(), None, now),
+            Event::Failed { node, error } => self.node(node, now).set(RowState::Failed, &reason(error), None, now),
             _ => {}
         }
     }
@@ -106,14 +111,14 @@ impl Board {
 
     /// Returns what was done, each with its nodes, in the order of the first of them.
     pub fn done(&self) -> Vec<(&str, Vec<String>)> {
-        let done = self.nodes.iter().filter(|node| node.state == State::Done);
+        let done = self.nodes.iter().filter(|node| node.state == RowState::Done);
         nodeset::alike(done.map(|node| (node.text.as_str(), node.name.clone())))
     }
 
     fn node(&mut self, name: &str, now: Instant) -> &mut Node {
         let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
             let (name, text, steps) = (name.to_owned(), String::new(), Vec::new());
-            let (state, transfer, begun) = (State::Waiting, None, None);
+            let (state, transfer, begun) = (RowState::Waiting, None, None);
             self.nodes.push(Node { name, state, text, transfer, steps, begun, since: now });
             self.nodes.len() - 1
         });
@@ -122,22 +127,22 @@ impl Board {
 
     /// Returns at most so many rows: one for every node if there is room; else one for those that have failed or are busy,
     /// the longest first, and a last one that counts the others.
-    pub fn rows(&self, now: Instant, rows: usize, columns: usize) -> Vec<Row> {
+    pub fn rows(&self, now: Instant, rows: usize, columns: usize) -> Vec<BoardRow> {
         let mut all = Vec::new();
         if let Some((phase, since)) = self.phase.as_ref().filter(|_| rows > 2 || self.nodes.is_empty()) {
             let time = span(now.saturating_duration_since(*since));
             let text = format!("{phase}  {}", style(time).dim().for_stderr());
-            all.push(Row { state: Some(State::Busy), text, transfer: None });
+            all.push(BoardRow { state: Some(RowState::Busy), text, transfer: None });
         }
         let room = rows.saturating_sub(all.len());
         let (shown, hidden): (Vec<_>, Vec<_>) = self.choose(room);
         let width = self.nodes.iter().map(|node| measure_text_width(&node.name)).max().unwrap_or(0).min(columns / 3);
-        let others_busy = self.nodes.iter().any(|node| node.state == State::Busy);
+        let others_busy = self.nodes.iter().any(|node| node.state == RowState::Busy);
         all.extend(shown.iter().map(|node| node.row(now, width, others_busy)));
         if !hidden.is_empty() && room > 0 {
             let what = if shown.is_empty() { "nodes" } else { "more" };
             let text = style(summary(&hidden, what)).dim().for_stderr().to_string();
-            all.push(Row { state: None, text, transfer: None });
+            all.push(BoardRow { state: None, text, transfer: None });
         }
         all.truncate(rows);
         all
@@ -149,13 +154,13 @@ impl Board {
             return (self.nodes.iter().collect(), Vec::new());
         }
         let room = room.saturating_sub(1);
-        let oldest = |state: State| {
+        let oldest = |state: RowState| {
             let mut nodes: Vec<_> = (0..self.nodes.len()).filter(|i| self.nodes[*i].state == state).collect();
             // the longest first, so that a row stays with its node until that is finished
             nodes.sort_by_key(|i| self.nodes[*i].since);
             nodes
         };
-        let (failed, busy) = (oldest(State::Failed), oldest(State::Busy));
+        let (failed, busy) = (oldest(RowState::Failed), oldest(RowState::Busy));
         let half = failed.len().min((room / 2).max(room.saturating_sub(busy.len())));
         let chosen: Vec<usize> = failed[..half].iter().chain(busy.iter().take(room - half)).copied().collect();
         let (shown, hidden): (Vec<_>, Vec<_>) = self.nodes.iter().enumerate().partition(|(i, _)| chosen.contains(i));
@@ -165,7 +170,12 @@ impl Board {
 
 /// Counts nodes by what they are doing.
 fn summary(nodes: &[&Node], what: &str) -> String {
-    let states = [(State::Busy, "busy"), (State::Failed, "failed"), (State::Done, "done"), (State::Waiting, "waiting")];
+    let states = [
+        (RowState::Busy, "busy"),
+        (RowState::Failed, "failed"),
+        (RowState::Done, "done"),
+        (RowState::Waiting, "waiting"),
+    ];
     let counts = states.map(|(state, name)| (nodes.iter().filter(|node| node.state == state).count(), name));
     let parts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}")).collect();
     format!("{} {what}: {}", nodes.len(), parts.join(", "))
@@ -178,16 +188,16 @@ impl Node {
             self.steps.remove(i);
         }
         match self.steps.last() {
-            None => self.set(State::Waiting, "", None, now),
+            None => self.set(RowState::Waiting, "", None, now),
             Some(_) if self.transfer.is_some() && step.kind != StepKind::Transfer => {}
-            Some(other) => self.set(State::Busy, &other.text.clone(), None, now),
+            Some(other) => self.set(RowState::Busy, &other.text.clone(), None, now),
         }
     }
 
-    fn set(&mut self, state: State, text: &str, transfer: Option<Transfer>, now: Instant) {
+    fn set(&mut self, state: RowState, text: &str, transfer: Option<Transfer>, now: Instant) {
         let is_final = match self.state {
-            State::Failed => matches!(state, State::Waiting | State::Done),
-            State::Done => state == State::Waiting,
+            RowState::Failed => matches!(state, RowState::Waiting | RowState::Done),
+            RowState::Done => state == RowState::Waiting,
             _ => false,
         };
         if is_final {
@@ -197,27 +207,27 @@ impl Node {
         if (self.state, &self.text) != (state, &text) {
             self.since = now;
         }
-        if state == State::Busy {
+        if state == RowState::Busy {
             self.begun.get_or_insert(now);
         }
         (self.state, self.text, self.transfer) = (state, text, transfer);
     }
 
-    fn row(&self, now: Instant, width: usize, others_busy: bool) -> Row {
+    fn row(&self, now: Instant, width: usize, others_busy: bool) -> BoardRow {
         let text = match self.state {
-            State::Waiting if self.begun.is_some() && others_busy => "waiting for the other nodes",
-            State::Waiting => "waiting",
+            RowState::Waiting if self.begun.is_some() && others_busy => "waiting for the other nodes",
+            RowState::Waiting => "waiting",
             _ => &self.text,
         };
         // of a node that is finished, the time that it took in all
         let time = self.begun.map_or(String::new(), |begun| match self.state {
-            State::Done | State::Failed => span(self.since - begun),
-            State::Waiting | State::Busy => span(now.saturating_duration_since(self.since)),
+            RowState::Done | RowState::Failed => span(self.since - begun),
+            RowState::Waiting | RowState::Busy => span(now.saturating_duration_since(self.since)),
         });
         let name = pad_str(&self.name, width, Alignment::Left, Some("…"));
         let (name, time) = (style(name).bold().for_stderr(), style(format!("{time:>6}")).dim().for_stderr());
         let text = format!("{name} {time}  {text}");
-        Row { state: Some(self.state), text, transfer: self.transfer.clone() }
+        BoardRow { state: Some(self.state), text, transfer: self.transfer.clone() }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Options, Renderer, err, messages, out};
 use crate::error::NodeError;
 use crate::event::{Completion, Event, Stream};
 use crate::model::idle_rank::IdleRank;
-use crate::model::job_state::State;
+use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
 use crate::text::units::stamp;
 use schemars::JsonSchema;
@@ -33,7 +33,7 @@ pub enum Line<'a> {
         /// The id of the job.
         id: &'a str,
         /// Its state.
-        state: State,
+        state: JobState,
     },
     /// A node is ready.
     #[serde(rename = "node")]

@@ -1,7 +1,7 @@
 //! Rows on a terminal, drawn by indicatif below the lines that stay: the phase, the nodes that the board has chosen, and the
 //! count of the others.
 
-use super::board::{Board, Row, State, Transfer};
+use super::board::{Board, BoardRow, RowState, Transfer};
 use super::messages::message;
 use super::{INTERVAL, Options, Renderer, output_line, printable};
 use crate::event::{Event, Phase, Stream};
@@ -18,13 +18,13 @@ const REST: Duration = Duration::from_secs(2);
 const WIDE: u16 = 72;
 
 /// Shows a row in a bar.
-fn show(bar: &ProgressBar, row: Row, width: u16) {
+fn show(bar: &ProgressBar, row: BoardRow, width: u16) {
     let (signs, colour) = match row.state {
         None => ("  ", "dim"),
-        Some(State::Waiting) => ("··", "dim"),
-        Some(State::Busy) => ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⠏", "cyan"),
-        Some(State::Done) => ("✔✔", "green"),
-        Some(State::Failed) => ("✘✘", "red"),
+        Some(RowState::Waiting) => ("··", "dim"),
+        Some(RowState::Busy) => ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⠏", "cyan"),
+        Some(RowState::Done) => ("✔✔", "green"),
+        Some(RowState::Failed) => ("✘✘", "red"),
     };
     let transfer = match row.transfer {
         None => "",
@@ -184,8 +184,8 @@ impl Renderer for Rows {
                 }
                 output_line(rank, &node, stream, &line);
             }
-            Event::Job { id, state: job_state::State::Starting } => self.job = Some(id),
-            Event::Job { state: job_state::State::Running, .. } => self.leave_to_ranks(now),
+            Event::Job { id, state: job_state::JobState::Starting } => self.job = Some(id),
+            Event::Job { state: job_state::JobState::Running, .. } => self.leave_to_ranks(now),
             Event::Job { .. } => self.settle(),
             _ => {}
         }

@@ -7,11 +7,11 @@ use super::messages::rank_line;
 use super::plain::Plain;
 use super::rows::Rows;
 use super::{Options, Renderer};
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Completion, Event, Message, Phase, Step, Stream};
 use crate::model::finding::{Finding, Severity};
 use crate::model::idle_rank::IdleRank;
-use crate::model::job_state::State;
+use crate::model::job_state::JobState;
 use crate::model::restart::{Change, Departure, Restart};
 use crate::model::root_cause::{FailureKind, RootCause};
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ fn up() -> Scene {
         (20, ended("node1", pull())),
         (20, started("node1", start())),
         (20, started("node3", start())),
-        (23, Event::failed(full.kind(Kind::NoSpace).hint("free space on the node"))),
+        (23, Event::failed(full.kind(ErrorKind::NoSpace).hint("free space on the node"))),
         (23, ended("node3", start())),
         (25, ended("node1", start())),
         (25, done("node1", "pull team/app:2, start hworker")),
@@ -108,14 +108,14 @@ fn train() -> Scene {
     vec![
         (0, nodes(2)),
         (0, Event::Phase(Phase::Preparing)),
-        (0, job(State::Starting)),
+        (0, job(JobState::Starting)),
         (1, started("node1", uploading())),
         (2, ended("node1", uploading())),
         (2, done("node1", Completion::Uploaded { files: 3, bytes: 12 << 10, removed: 1 })),
         (2, done("node2", Completion::Uploaded { files: 0, bytes: 0, removed: 0 })),
         (3, Event::Phase(Phase::StartingRanks { ranks: 2 })),
         (4, Event::Launcher { line: "Launching horovod task function".into() }),
-        (5, job(State::Running)),
+        (5, job(JobState::Running)),
         (6, line(0, Stream::Stdout, b"epoch 1: loss 0.25")),
         (6, line(1, Stream::Stderr, b"caf\xe9 \x1b[31mred")),
         (1860, Event::Idle { ranks: idle(), job: Some(id()), time: START + 1860.0 }),
@@ -135,7 +135,7 @@ fn train() -> Scene {
         (1890, restart(Restart::Without { gone: vec!["node2".into()], ranks: 1 })),
         (1900, Event::Warning(NodeError::unreachable("node2", "end the job", "no answer within 60 s").into())),
         (1900, Event::Restart { time: Some(START), restart: Restart::Other { logged: "of another version".into() } }),
-        (1901, job(State::Failed)),
+        (1901, job(JobState::Failed)),
         (1902, done("node1", Completion::Fetched { files: 2 })),
     ]
 }

@@ -7,7 +7,7 @@ mod exec;
 mod images;
 mod request;
 
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::text::failure::{self, Docker as Cause};
 use crate::trace;
 use crate::transport::node::Transport;
@@ -68,7 +68,7 @@ impl Runtime {
         let answered = runtime.call(operation, runtime.docker.version()).await;
         let answered = answered.map_err(|error| match error.kind {
             // the engine answers this at once unless its service hangs, so a longer time limit does not help
-            Kind::TimedOut => {
+            ErrorKind::TimedOut => {
                 NodeError { hints: Vec::new(), ..error }.hint("see `systemctl status docker` on the node")
             }
             _ => error,
@@ -135,19 +135,20 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
     let Some(cause) = failure::docker(&failed.message) else { return failed };
     let (kind, hint) = match cause {
         Cause::NoGpuRuntime => (
-            Kind::GpusMissing,
+            ErrorKind::GpusMissing,
             "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
              this node",
         ),
-        Cause::NoSpace => (Kind::NoSpace, MAKE_SPACE),
+        Cause::NoSpace => (ErrorKind::NoSpace, MAKE_SPACE),
         Cause::ImageMissing => {
-            (Kind::ImageMissing, "load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
+            (ErrorKind::ImageMissing, "load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
         }
-        Cause::NotInstalled => (Kind::EngineUnavailable, "install Docker Engine on that node"),
-        Cause::NotRunning => (Kind::EngineUnavailable, "start it on that node: sudo systemctl start docker"),
-        Cause::SudoRefused | Cause::NotAllowed => {
-            (Kind::EngineUnavailable, "add the user to the group docker, or let the user run sudo without a password")
-        }
+        Cause::NotInstalled => (ErrorKind::EngineUnavailable, "install Docker Engine on that node"),
+        Cause::NotRunning => (ErrorKind::EngineUnavailable, "start it on that node: sudo systemctl start docker"),
+        Cause::SudoRefused | Cause::NotAllowed => (
+            ErrorKind::EngineUnavailable,
+            "add the user to the group docker, or let the user run sudo without a password",
+        ),
     };
     failed.kind(kind).hint(hint)
 }

@@ -3,7 +3,7 @@
 use super::plan::{HostAssignment, JobPlan, Workers};
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::inventory::Inventory;
 use crate::launch::programs;
 use crate::paths::WORKSPACE;
@@ -97,7 +97,7 @@ impl JobPlan {
 /// the address of the launcher's node.
 ///
 /// # Errors
-/// With the node's message, or of kind [`Kind::JobExists`] if another job has the directory; or if a file cannot be written as JSON.
+/// With the node's message, or of kind [`ErrorKind::JobExists`] if another job has the directory; or if a file cannot be written as JSON.
 pub(super) async fn create(
     jobs_dir: &str,
     host: &HostAssignment,
@@ -126,7 +126,7 @@ pub(super) async fn create(
     let script = script.with("own", &own(&record).map_err(failed)?);
     let created = transport.script(&script, &operation).await.map(drop);
     created.map_err(|error| match error.kind {
-        Kind::CommandFailed { status: EXISTS } => error.kind(Kind::JobExists).hint("run the command again"),
+        ErrorKind::CommandFailed { status: EXISTS } => error.kind(ErrorKind::JobExists).hint("run the command again"),
         _ => error,
     })
 }

@@ -4,7 +4,7 @@ use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
 use crate::cluster::operator::now;
 use crate::cluster::session::Session;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Events, Phase};
 use crate::job::follow::Follow;
 use crate::job::node_log::logs;
@@ -13,7 +13,7 @@ use crate::launch;
 use crate::record::frames::Frame;
 use crate::record::monitor::Monitor;
 use crate::record::outcome::JobOutcome;
-use crate::record::{JobResult, State};
+use crate::record::{JobResult, JobState};
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
 use std::time::SystemTime;
@@ -30,7 +30,7 @@ pub async fn start(
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
     let engine = plan.hosts.launcher.observed.runtime.engine.clone();
-    events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
+    events.send(Event::Job { id: plan.id.clone(), state: JobState::Starting });
     let prepared = tokio::select! {
         prepared = prepare_launch(plan, events) => prepared,
         error = session.cancellation.cancelled() => Err(error),
@@ -57,7 +57,7 @@ pub async fn start(
     let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher };
     let outcome = watch.run(follow, &mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
-    if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
+    if outcome.as_ref().is_ok_and(|outcome| outcome.state != JobState::Running) {
         gather_outputs(plan, &workspaces, events).await;
     }
     outcome
@@ -83,7 +83,7 @@ async fn launch(plan: &JobPlan, engine: &Runtime, workspaces: &Workspaces) -> Re
 async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     let job = plan.nodes();
     let failed = if let Error::Nodes { failed, .. } = error { failed.as_slice() } else { &[] };
-    let is_own = |node: &str| failed.iter().all(|e| e.node != node || e.kind != Kind::JobExists);
+    let is_own = |node: &str| failed.iter().all(|e| e.node != node || e.kind != ErrorKind::JobExists);
     let own = job.members().filter(|member| is_own(&member.node.name)).collect();
     let silent = job.clean_up_on(own, events).await;
     let never = JobResult {

@@ -10,7 +10,7 @@ use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::observation;
 use crate::cluster::observation::{ObservedNode, engine};
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Phase};
 use crate::inventory::Inventory;
 use crate::job::manage::{remove_records, running};
@@ -168,8 +168,9 @@ impl Extension<'_> {
         };
         if let Err(error) = &joined {
             // if the connection broke the job supervisor may have accepted the nodes
-            let is_refused = matches!(error.kind, Kind::CommandFailed { .. }) || error.node != self.launcher.name();
-            let is_other = |error: &NodeError| error.kind == Kind::JobExists;
+            let is_refused =
+                matches!(error.kind, ErrorKind::CommandFailed { .. }) || error.node != self.launcher.name();
+            let is_other = |error: &NodeError| error.kind == ErrorKind::JobExists;
             let created = ready.iter().zip(&created).filter(|(_, created)| !created.as_ref().is_err_and(is_other));
             for (host, _) in created.filter(|_| is_refused) {
                 let ids = std::slice::from_ref(&self.record.id);

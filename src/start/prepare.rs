@@ -4,7 +4,7 @@ use super::capacity::allocations;
 use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
 use crate::cluster::each_node::{all, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::node::facts::Facts;
@@ -96,7 +96,7 @@ impl Uploads<'_> {
             let upload = async |host| self.to_node(project.as_ref(), host, number == 1).await;
             let results = for_each_node(nodes.to_vec(), upload).await;
             let mut errors = results.iter().filter_map(|result| result.as_ref().err()).peekable();
-            let may_help = errors.peek().is_some() && errors.all(|error| error.kind == Kind::FileChanged);
+            let may_help = errors.peek().is_some() && errors.all(|error| error.kind == ErrorKind::FileChanged);
             let Some(Project { files, .. }) = project.as_mut().filter(|_| may_help && number < UPLOADS) else {
                 return all(self.events, results);
             };
@@ -158,10 +158,10 @@ impl Uploads<'_> {
         let (uploaded, written) = tokio::join!(uploading, writing);
         match (uploaded, written) {
             // the other job keeps what it has
-            (_, Err(written)) if written.kind == Kind::JobExists => Err(written),
+            (_, Err(written)) if written.kind == ErrorKind::JobExists => Err(written),
             // the next upload may succeed
-            (Err(uploaded), Ok(())) if uploaded.kind == Kind::FileChanged => Err(uploaded),
-            (Err(uploaded), Err(written)) if uploaded.kind == Kind::FileChanged => Err(written),
+            (Err(uploaded), Ok(())) if uploaded.kind == ErrorKind::FileChanged => Err(uploaded),
+            (Err(uploaded), Err(written)) if uploaded.kind == ErrorKind::FileChanged => Err(written),
             // if both fail, the upload's error says more about the node, so it is reported
             (uploaded, written) => {
                 let uploaded = uploaded?;

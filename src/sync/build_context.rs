@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::sync::files::ProjectFiles;
 use crate::sync::ignored::literal_braces;
-use crate::sync::manifest::{Entry, Manifest, parents};
+use crate::sync::manifest::{Manifest, ManifestEntry, parents};
 use crate::text::nodeset::printable;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::fs;
@@ -59,7 +59,7 @@ impl ProjectFiles {
     /// If `.dockerignore` cannot be read, or the Dockerfile itself does not belong to the project.
     pub fn build_context(&self, dockerfile: &str, sources: Option<&[String]>) -> Result<ProjectFiles, Error> {
         let all = &self.manifest.0;
-        if !matches!(all.get(dockerfile), Some(Entry::File { .. })) {
+        if !matches!(all.get(dockerfile), Some(ManifestEntry::File { .. })) {
             let what = format!("hvdctl.toml: build: the project has no file {}", printable(dockerfile));
             return Err(Error::usage(
                 what,
@@ -68,15 +68,16 @@ impl ProjectFiles {
         }
         let ignored = DockerIgnore::read(&self.root)?;
         // what a link leads to is copied, and may be anywhere
-        let is_link = |name: &str| matches!(all.get(name), Some(Entry::Link { .. }));
+        let is_link = |name: &str| matches!(all.get(name), Some(ManifestEntry::Link { .. }));
         let is_plain = |source: &String| !is_link(source) && !parents(source).any(is_link);
         let sources = sources.filter(|sources| sources.iter().all(is_plain));
         let is_in = |name: &str, source: &str| {
             name.strip_prefix(source).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let is_copied = |name: &str| sources.is_none_or(|sources| sources.iter().any(|source| is_in(name, source)));
-        let belongs = |name: &str, entry: &Entry| {
-            name == dockerfile || is_copied(name) && !ignored.excludes(name, matches!(entry, Entry::Directory { .. }))
+        let belongs = |name: &str, entry: &ManifestEntry| {
+            name == dockerfile
+                || is_copied(name) && !ignored.excludes(name, matches!(entry, ManifestEntry::Directory { .. }))
         };
         let entries = all.iter().filter(|(name, entry)| belongs(name, entry));
         Ok(self.with(Manifest(entries.map(|(name, entry)| (name.clone(), entry.clone())).collect())))
@@ -100,7 +101,7 @@ mod tests {
         fs::write(dir.path().join(".dockerignore"), ignore).unwrap();
         let sources = sources.map(|sources| sources.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let files = ProjectFiles::read(dir.path()).unwrap().build_context("Dockerfile", sources.as_deref()).unwrap();
-        let is_file = |entry: &Entry| !matches!(entry, Entry::Directory { .. });
+        let is_file = |entry: &ManifestEntry| !matches!(entry, ManifestEntry::Directory { .. });
         files.manifest.0.iter().filter(|(_, entry)| is_file(entry)).map(|(name, _)| name.clone()).collect()
     }
 

@@ -4,13 +4,13 @@
 //! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same can be sent
 //! the same bytes: [`super::groups`] finds them, and [`super::parcel`] is the form in which relays pass these on.
 
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::paths::DATA;
 use crate::sync::files::{NAMED, ProjectFiles};
-use crate::sync::manifest::{Entry, Manifest, Selection, UploadedRecords};
+use crate::sync::manifest::{Manifest, ManifestEntry, Selection, UploadedRecords};
 use crate::sync::{limit, run};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
@@ -136,7 +136,7 @@ pub struct PushSummary {
 impl PushSummary {
     /// Counts the files and links among these entries.
     fn of(manifest: &Manifest, sent: &Selection) -> PushSummary {
-        let files = manifest.select(sent).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. }));
+        let files = manifest.select(sent).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. }));
         let bytes = files.clone().map(|(_, entry)| entry.size()).sum();
         PushSummary { sent: files.count(), bytes, ..PushSummary::default() }
     }
@@ -400,10 +400,11 @@ impl NodeData<'_> {
         let changed = "a program changes the files while they are pushed: push again when nothing writes to them";
         match (failure::files(&error.message), error.kind) {
             (Some(Files::NoSpace), _) => self.no_space(error),
-            (Some(Files::Vanished), _) | (None, Kind::FileChanged | Kind::CommandFailed { status: DIFFERENT }) => {
-                error.kind(Kind::FileChanged).hint(changed)
+            (Some(Files::Vanished), _)
+            | (None, ErrorKind::FileChanged | ErrorKind::CommandFailed { status: DIFFERENT }) => {
+                error.kind(ErrorKind::FileChanged).hint(changed)
             }
-            (_, Kind::CommandFailed { status: MISPLACED }) => {
+            (_, ErrorKind::CommandFailed { status: MISPLACED }) => {
                 let dir = &self.cluster.data_dir;
                 error.hint(format!("push again; {dir} needs a file system that keeps modes"))
             }
@@ -412,7 +413,7 @@ impl NodeData<'_> {
     }
 
     fn no_space(&self, error: NodeError) -> NodeError {
-        error.kind(Kind::NoSpace).hint(format!(
+        error.kind(ErrorKind::NoSpace).hint(format!(
             "free space below {} on the node, or set cluster.data_dir to a larger disk; files that have arrived are not sent again",
             self.cluster.data_dir
         ))

@@ -1,7 +1,7 @@
 //! Downloads from a node: a job's outputs, which are listed first and of which those that are wanted come as one tar stream, and its
 //! project, so that it can be uploaded to another node.
 
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::sync::NodeProject;
@@ -97,7 +97,9 @@ pub async fn download(
         _ if missing.is_empty() => Vec::new(),
         (Err(error), _) => vec![failed(FETCH, &error.to_string()).hint(again)],
         // tar's codes for files that changed or vanished are explained below
-        (Ok(()), Err(error)) if !matches!(error.kind, Kind::CommandFailed { status: 1 | 2 }) => vec![error.hint(again)],
+        (Ok(()), Err(error)) if !matches!(error.kind, ErrorKind::CommandFailed { status: 1 | 2 }) => {
+            vec![error.hint(again)]
+        }
         (Ok(()), _) => missing.into_iter().map(changed).collect(),
     };
     (placed, errors)

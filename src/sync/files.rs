@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::sync::contents::{self, BLOCK, Contents, is_gone, open};
 use crate::sync::ignored::IgnoreRules;
-use crate::sync::manifest::{Entry, Manifest, Selection};
+use crate::sync::manifest::{Manifest, ManifestEntry, Selection};
 use crate::sync::outputs::STATE_DIR;
 use crate::text::digest::{Hash, finish, hash_each, hasher, in_hex};
 use crate::text::nodeset::printable;
@@ -166,7 +166,8 @@ impl ProjectFiles {
         let (mut entries, mut contents) = (self.manifest.0.clone(), (*self.contents).clone());
         let mut vanished = Vec::new();
         for (name, earlier) in &*self.contents {
-            let (path, Some(Entry::File { hash, mode, size })) = (self.root.join(name), entries.get_mut(name)) else {
+            let (path, Some(ManifestEntry::File { hash, mode, size })) = (self.root.join(name), entries.get_mut(name))
+            else {
                 continue;
             };
             let copied = match earlier.is_intact(&path, hash, *size) {
@@ -238,7 +239,7 @@ impl ProjectFiles {
     }
 
     fn write_tar(&self, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
-        let size = |entry: &Entry| matches!(entry, Entry::File { .. }).then(|| entry.size());
+        let size = |entry: &ManifestEntry| matches!(entry, ManifestEntry::File { .. }).then(|| entry.size());
         let entries = self.manifest.select(selection).map(|(name, entry)| (name.as_str(), size(entry), entry));
         write_stream(out, &self.manifest.text(), entries, |tar, name, entry, in_tar| {
             self.append(tar, name, entry, in_tar)
@@ -250,14 +251,20 @@ impl ProjectFiles {
         self.contents.get(name).map_or(0, |contents| contents.mtime)
     }
 
-    fn append(&self, tar: &mut tar::Builder<impl Write>, name: &str, entry: &Entry, in_tar: &str) -> io::Result<()> {
+    fn append(
+        &self,
+        tar: &mut tar::Builder<impl Write>,
+        name: &str,
+        entry: &ManifestEntry,
+        in_tar: &str,
+    ) -> io::Result<()> {
         let appended = match entry {
-            Entry::File { mode, size, .. } => {
+            ManifestEntry::File { mode, size, .. } => {
                 let mut header = file_header(*mode, *size, self.mtime(name));
                 return self.send_file(name, entry, |reader| tar.append_data(&mut header, in_tar, reader));
             }
-            Entry::Directory { mode } => append_directory(tar, in_tar, *mode),
-            Entry::Link { target } => append_link(tar, in_tar, target),
+            ManifestEntry::Directory { mode } => append_directory(tar, in_tar, *mode),
+            ManifestEntry::Link { target } => append_link(tar, in_tar, target),
         };
         appended.map_err(|e| self.at(name, &e))
     }
@@ -269,12 +276,12 @@ impl ProjectFiles {
     pub(super) fn send_file(
         &self,
         name: &str,
-        entry: &Entry,
+        entry: &ManifestEntry,
         write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<()> {
         let changed = || Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED));
         let read = match (entry, self.contents.get(name)) {
-            (Entry::File { hash, size, .. }, Some(contents)) => {
+            (ManifestEntry::File { hash, size, .. }, Some(contents)) => {
                 contents.send(&self.root.join(name), (hash, *size), write)
             }
             _ => changed().map(|()| false),
@@ -413,7 +420,7 @@ fn own_output() -> Vec<(u64, u64)> {
 struct Found {
     path: PathBuf,
     name: String,
-    entry: Entry,
+    entry: ManifestEntry,
     state: State,
 }
 
@@ -450,7 +457,7 @@ fn read_found(
         )
     };
     let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?.to_owned();
-    let nothing = Entry::Directory { mode: 0 };
+    let nothing = ManifestEntry::Directory { mode: 0 };
     let (entry, state) = match read_entry(&path, own_output) {
         Ok(Some(read)) if !name.is_empty() => read,
         Ok(_) => return Ok(None),
@@ -464,7 +471,7 @@ fn read_found(
 }
 
 /// Reads what is at a path. [`io::ErrorKind::InvalidData`] if it is a link whose target is not UTF-8.
-fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(Entry, State)>> {
+fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(ManifestEntry, State)>> {
     let meta = fs::symlink_metadata(path)?;
     let mode = contents::mode(&meta);
     Ok(if own_output.contains(&(meta.dev(), meta.ino())) {
@@ -472,14 +479,14 @@ fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(Entr
     } else if meta.is_symlink() {
         let target = fs::read_link(path)?.into_os_string().into_string();
         let target = target.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        Some((Entry::Link { target }, State::Read(None)))
+        Some((ManifestEntry::Link { target }, State::Read(None)))
     } else if meta.is_dir() {
-        Some((Entry::Directory { mode }, State::Read(None)))
+        Some((ManifestEntry::Directory { mode }, State::Read(None)))
     } else if meta.is_file() && meta.len() < LARGE {
-        Some((Entry::File { hash: Hash::default(), mode, size: meta.len() }, State::Read(None)))
+        Some((ManifestEntry::File { hash: Hash::default(), mode, size: meta.len() }, State::Read(None)))
     } else if meta.is_file() {
         let (hash, size, mode, contents) = Contents::hash(path)?;
-        Some((Entry::File { hash, mode, size }, State::Read(Some(contents))))
+        Some((ManifestEntry::File { hash, mode, size }, State::Read(Some(contents))))
     } else {
         None
     })
@@ -500,8 +507,9 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
 
 /// Reads and hashes the files below [`LARGE`] bytes, several of them side by side on each thread.
 fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
-    let is_small =
-        |found: &&mut Found| matches!(found.entry, Entry::File { .. }) && matches!(found.state, State::Read(None));
+    let is_small = |found: &&mut Found| {
+        matches!(found.entry, ManifestEntry::File { .. }) && matches!(found.state, State::Read(None))
+    };
     let mut small: Vec<_> = found.iter_mut().filter(is_small).collect();
     // by name, as they are on the disk if they were written so
     small.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -538,7 +546,7 @@ fn read_group(group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
     let read = group.iter_mut().filter(|found| !matches!(found.state, State::Vanished));
     for ((found, (file, meta, bytes)), computed) in read.zip(contents).zip(hashes) {
         let len = bytes.len() as u64;
-        if let Entry::File { hash, mode, size } = &mut found.entry {
+        if let ManifestEntry::File { hash, mode, size } = &mut found.entry {
             (*hash, *mode, *size) = (computed, contents::mode(&meta), len);
         }
         let is_kept = kept.fetch_add(len, Relaxed) + len <= KEPT;
@@ -598,8 +606,8 @@ mod tests {
             [".gitignore", ".hvdctlignore", "a b.py", "deep", "deep/er", "deep/er/x", "empty", "out of it"]
         );
         let hash = crate::text::digest::hash(b"a b.py");
-        assert_eq!(entries["a b.py"], Entry::File { hash, mode: 0o750, size: 6 });
-        assert_eq!(entries["out of it"], Entry::Link { target: "/etc/passwd".into() });
+        assert_eq!(entries["a b.py"], ManifestEntry::File { hash, mode: 0o750, size: 6 });
+        assert_eq!(entries["out of it"], ManifestEntry::Link { target: "/etc/passwd".into() });
     }
 
     #[test]
@@ -627,7 +635,7 @@ mod tests {
         assert_eq!(files.manifest.0.len(), 50);
         for (name, entry) in &files.manifest.0 {
             let contents = fs::read(dir.path().join(name)).unwrap();
-            let Entry::File { hash, size, .. } = entry else { panic!("{entry:?}") };
+            let ManifestEntry::File { hash, size, .. } = entry else { panic!("{entry:?}") };
             assert_eq!((*hash, *size), (crate::text::digest::hash(&contents), contents.len() as u64), "{name}");
         }
     }
@@ -677,7 +685,7 @@ mod tests {
             assert!(end(&copied).unwrap().windows(changed.len()).any(|bytes| bytes == changed));
             let hash = crate::text::digest::hash(&changed);
             assert!(
-                matches!(copied.manifest.0["data"], Entry::File { hash: h, size, .. } if h == hash && size == changed.len() as u64)
+                matches!(copied.manifest.0["data"], ManifestEntry::File { hash: h, size, .. } if h == hash && size == changed.len() as u64)
             );
             assert!(copied.notes.is_empty() && copied.hash != files.hash);
         }

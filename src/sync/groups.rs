@@ -1,6 +1,6 @@
 //! Which nodes are sent the same data, so that these can cross the operator's link once.
 
-use crate::sync::manifest::{Entry, Manifest, Selection};
+use crate::sync::manifest::{Manifest, ManifestEntry, Selection};
 
 /// Nodes that are sent the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +17,9 @@ pub struct Group {
 /// ones: each is sent all that one of them lacks. A node joins a group only if what the group is sent then is at most twice of what the node
 /// lacks, and at most twice of what the group was sent before.
 pub fn groups(manifest: &Manifest, missing: &[Selection]) -> Vec<Group> {
-    let bytes =
-        |selection: &Selection| manifest.select(selection).map(|(_, entry): (_, &Entry)| entry.size()).sum::<u64>();
+    let bytes = |selection: &Selection| {
+        manifest.select(selection).map(|(_, entry): (_, &ManifestEntry)| entry.size()).sum::<u64>()
+    };
     let mut order: Vec<(usize, u64)> = missing.iter().map(bytes).enumerate().collect();
     order.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let mut groups: Vec<(Group, u64)> = Vec::new();
@@ -50,7 +51,8 @@ mod tests {
 
     #[test]
     fn nodes_that_lack_mostly_the_same_are_sent_the_same() {
-        let file = |(name, size): (&str, u64)| (name.to_owned(), Entry::File { hash: [0; 32], mode: 0o644, size });
+        let file =
+            |(name, size): (&str, u64)| (name.to_owned(), ManifestEntry::File { hash: [0; 32], mode: 0o644, size });
         let manifest = Manifest([("a", 10), ("b", 10), ("c", 10), ("d", 100)].into_iter().map(file).collect());
         let all = manifest.missing(&[].into());
         let lacks = |names: &str| {

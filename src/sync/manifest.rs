@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum ManifestEntry {
     /// A regular file.
     File {
         /// Hash of the contents.
@@ -28,28 +28,28 @@ pub enum Entry {
     },
 }
 
-impl Entry {
+impl ManifestEntry {
     /// Returns the bytes of a file; 0 for others.
     pub fn size(&self) -> u64 {
-        if let Entry::File { size, .. } = self { *size } else { 0 }
+        if let ManifestEntry::File { size, .. } = self { *size } else { 0 }
     }
 
     /// Returns type and permission bits in one number, as `stat --format %f` prints them.
     fn raw_mode(&self) -> u32 {
         match self {
-            Entry::File { mode, .. } => 0o100_000 | mode,
-            Entry::Directory { mode } => 0o040_000 | mode,
+            ManifestEntry::File { mode, .. } => 0o100_000 | mode,
+            ManifestEntry::Directory { mode } => 0o040_000 | mode,
             // Linux has no other mode for links
-            Entry::Link { .. } => 0o120_777,
+            ManifestEntry::Link { .. } => 0o120_777,
         }
     }
 
     /// Returns its record without the name: kind, mode, and the hash of a file's contents or a link's target.
     fn record(&self) -> String {
         match self {
-            Entry::File { hash, mode, .. } => format!("f {mode:o} {}", hex(hash)),
-            Entry::Directory { mode } => format!("d {mode:o} -"),
-            Entry::Link { target } => format!("l - {}", in_hex(target.as_bytes())),
+            ManifestEntry::File { hash, mode, .. } => format!("f {mode:o} {}", hex(hash)),
+            ManifestEntry::Directory { mode } => format!("d {mode:o} -"),
+            ManifestEntry::Link { target } => format!("l - {}", in_hex(target.as_bytes())),
         }
     }
 }
@@ -57,7 +57,7 @@ impl Entry {
 /// A project's entries by relative path, in the byte order of the names. No path is empty or starts with `/`, and the directory of
 /// each entry is an entry too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Manifest(pub BTreeMap<String, Entry>);
+pub struct Manifest(pub BTreeMap<String, ManifestEntry>);
 
 /// Some entries of a manifest: for each, in order, whether it is selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,8 +87,9 @@ impl Manifest {
 
     /// Selects the entries that a node lacks or has with other contents, and the directories they are in.
     pub fn missing(&self, uploaded: &UploadedRecords) -> Selection {
-        let is_missing =
-            |(name, entry): (&String, &Entry)| uploaded.get(name).is_none_or(|record| *record != entry.record());
+        let is_missing = |(name, entry): (&String, &ManifestEntry)| {
+            uploaded.get(name).is_none_or(|record| *record != entry.record())
+        };
         let mut missing = Selection(self.0.iter().map(is_missing).collect());
         let directories: BTreeSet<&str> = self.select(&missing).flat_map(|(name, _)| parents(name)).collect();
         for (name, is_missing) in self.0.keys().zip(&mut missing.0) {
@@ -101,7 +102,7 @@ impl Manifest {
     pub fn without_staged<'a>(&'a self, selection: &Selection, staged: &UploadedRecords) -> (Selection, Vec<&'a str>) {
         let (mut rest, mut kept) = (selection.clone(), Vec::new());
         for ((name, entry), is_selected) in self.0.iter().zip(&mut rest.0) {
-            let is_file = matches!(entry, Entry::File { .. });
+            let is_file = matches!(entry, ManifestEntry::File { .. });
             if *is_selected && is_file && staged.get(name).is_some_and(|record| *record == entry.record()) {
                 *is_selected = false;
                 kept.push(name.as_str());
@@ -111,13 +112,13 @@ impl Manifest {
     }
 
     /// Returns the selected entries, in order.
-    pub fn select(&self, selection: &Selection) -> impl Iterator<Item = (&String, &Entry)> + Clone {
+    pub fn select(&self, selection: &Selection) -> impl Iterator<Item = (&String, &ManifestEntry)> + Clone {
         self.0.iter().zip(&selection.0).filter_map(|(entry, is_selected)| is_selected.then_some(entry))
     }
 
     /// Returns the bytes of all files.
     pub fn size(&self) -> u64 {
-        self.0.values().map(Entry::size).sum()
+        self.0.values().map(ManifestEntry::size).sum()
     }
 
     /// Returns the links whose targets are not in the project, with these targets. `below`: the project's path on the nodes.
@@ -139,7 +140,7 @@ impl Manifest {
             depth.is_none()
         };
         let links = self.0.iter().filter_map(|(name, entry)| match entry {
-            Entry::Link { target } => Some((name.as_str(), target.as_str())),
+            ManifestEntry::Link { target } => Some((name.as_str(), target.as_str())),
             _ => None,
         });
         links.filter(|(name, target)| leads_out(name, target)).collect()
@@ -184,13 +185,13 @@ impl Manifest {
 }
 
 /// Returns the files' hashes in the order of their names, then the links' targets.
-fn contents<'a>(entries: impl Iterator<Item = (&'a String, &'a Entry)> + Clone) -> String {
+fn contents<'a>(entries: impl Iterator<Item = (&'a String, &'a ManifestEntry)> + Clone) -> String {
     let hashes = entries.clone().filter_map(|(_, entry)| match entry {
-        Entry::File { hash, .. } => Some(hex(hash)),
+        ManifestEntry::File { hash, .. } => Some(hex(hash)),
         _ => None,
     });
     let targets = entries.filter_map(|(_, entry)| match entry {
-        Entry::Link { target } => Some(format!("{target}\0")),
+        ManifestEntry::Link { target } => Some(format!("{target}\0")),
         _ => None,
     });
     hashes.chain(targets).collect()
@@ -207,11 +208,15 @@ mod tests {
     use crate::text::digest::hash;
     use proptest::prelude::*;
 
-    fn entry() -> impl Strategy<Value = Entry> {
+    fn entry() -> impl Strategy<Value = ManifestEntry> {
         prop_oneof![
-            (0u32..0o1000, 0u64..9).prop_map(|(mode, size)| Entry::File { hash: hash(&[size as u8]), mode, size }),
-            "[a-c /\n]{1,3}".prop_map(|target| Entry::Link { target }),
-            (0u32..0o1000).prop_map(|mode| Entry::Directory { mode }),
+            (0u32..0o1000, 0u64..9).prop_map(|(mode, size)| ManifestEntry::File {
+                hash: hash(&[size as u8]),
+                mode,
+                size
+            }),
+            "[a-c /\n]{1,3}".prop_map(|target| ManifestEntry::Link { target }),
+            (0u32..0o1000).prop_map(|mode| ManifestEntry::Directory { mode }),
         ]
     }
 
@@ -219,7 +224,7 @@ mod tests {
     fn tree() -> impl Strategy<Value = Manifest> {
         prop::collection::btree_map("(d/)?[a-c \n*-]{1,2}", entry(), 0..8).prop_map(|mut entries| {
             if entries.keys().any(|name| name.starts_with("d/")) {
-                entries.insert("d".into(), Entry::Directory { mode: 0o755 });
+                entries.insert("d".into(), ManifestEntry::Directory { mode: 0o755 });
             }
             Manifest(entries)
         })
@@ -234,9 +239,9 @@ mod tests {
         let mut all = (Vec::new(), Vec::new());
         for entry in tree.0.values() {
             match entry {
-                Entry::File { hash, .. } => all.0.push(*hash),
-                Entry::Link { target } => all.1.push(target.clone()),
-                Entry::Directory { .. } => {}
+                ManifestEntry::File { hash, .. } => all.0.push(*hash),
+                ManifestEntry::Link { target } => all.1.push(target.clone()),
+                ManifestEntry::Directory { .. } => {}
             }
         }
         all
@@ -244,7 +249,8 @@ mod tests {
 
     #[test]
     fn links_that_lead_out_of_the_project() {
-        let link = |(name, target): &(&str, &str)| (name.to_string(), Entry::Link { target: target.to_string() });
+        let link =
+            |(name, target): &(&str, &str)| (name.to_string(), ManifestEntry::Link { target: target.to_string() });
         let out = [("a", "/data//x"), ("b", ".."), ("d/c", "../../x"), ("d/e", "./..//../x/y"), ("f", "/workspaces")];
         let inside =
             [("d/g", "../x"), ("h", "d/../x"), ("i", "."), ("j", "/workspace"), ("k", "/workspace/x"), ("l", "..x")];
@@ -254,8 +260,9 @@ mod tests {
 
     #[test]
     fn what_is_large_is_named_by_the_path_that_one_would_exclude() {
-        let file =
-            |(name, size): &(&str, u64)| (name.to_string(), Entry::File { hash: hash(b""), mode: 0o644, size: *size });
+        let file = |(name, size): &(&str, u64)| {
+            (name.to_string(), ManifestEntry::File { hash: hash(b""), mode: 0o644, size: *size })
+        };
         let of = |files: &[(&str, u64)]| {
             let manifest = Manifest(files.iter().map(file).collect());
             manifest.largest().iter().map(|(path, size)| format!("{path} {size}")).collect::<Vec<_>>()
@@ -281,7 +288,7 @@ mod tests {
             // nothing else is sent, but the directories that it is in
             for name in missing.into_keys() {
                 let inside = new.select(&new.missing(&had)).any(|(other, _)| other.starts_with(&format!("{name}/")));
-                prop_assert!(inside || old.0.get(name).map(Entry::record) != Some(new.0[name].record()));
+                prop_assert!(inside || old.0.get(name).map(ManifestEntry::record) != Some(new.0[name].record()));
             }
             prop_assert!(old.select(&old.missing(&had)).next().is_none());
 

@@ -6,7 +6,7 @@
 //! sent, `SIZE MTIME` of a file, `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other.
 
 use crate::sync::files::{ProjectFiles, append_directory, append_link, file_header, write_stream};
-use crate::sync::manifest::{Entry, Selection};
+use crate::sync::manifest::{ManifestEntry, Selection};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
@@ -33,9 +33,11 @@ impl Parcel {
         for ((name, entry), is_sent) in files.manifest.0.iter().zip(sent.flags()) {
             match entry {
                 _ if !is_sent => table.push('-'),
-                Entry::File { size, .. } => table.extend([size.to_string(), " ".into(), files.mtime(name).to_string()]),
-                Entry::Directory { .. } => table.push('.'),
-                Entry::Link { target } => table.extend([">", target]),
+                ManifestEntry::File { size, .. } => {
+                    table.extend([size.to_string(), " ".into(), files.mtime(name).to_string()])
+                }
+                ManifestEntry::Directory { .. } => table.push('.'),
+                ManifestEntry::Link { target } => table.extend([">", target]),
             }
             table.push('\0');
         }

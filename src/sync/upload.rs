@@ -1,14 +1,14 @@
 //! Uploads a project to a node: only what differs is sent, what was deleted is deleted there, and the node proves by content hash that
 //! it has the same files. A job that is running keeps the files it was started with.
 
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::paths::WORKSPACE;
 use crate::sync::NodeProject;
 use crate::sync::files::{NAMED, ProjectFiles, pattern};
-use crate::sync::manifest::{Entry, Manifest, UploadedRecords};
+use crate::sync::manifest::{Manifest, ManifestEntry, UploadedRecords};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
@@ -135,7 +135,8 @@ impl NodeProject<'_> {
         project.note(uploaded.is_empty(), events);
         let ProjectFiles { manifest, hash, .. } = &project.files;
         let missing = manifest.missing(&uploaded);
-        let sent = manifest.select(&missing).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. })).count();
+        let sent =
+            manifest.select(&missing).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. })).count();
         let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
         let removed = uploaded.keys().filter(|name| !manifest.0.contains_key(*name)).count();
         let operation = format!("upload the project to {}", workspace.directory);
@@ -257,13 +258,13 @@ impl Comparison {
 /// Gives an error whose cause is known its kind and a hint.
 fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
     let dir = &cluster.projects_dir;
-    let is_misplaced = error.kind == Kind::CommandFailed { status: MISPLACED };
+    let is_misplaced = error.kind == ErrorKind::CommandFailed { status: MISPLACED };
     let (kind, hint) = match (failure::files(&error.message), error.kind) {
         (Some(Files::Occupied), kind) => {
             (kind, "a job wrote where the project now has something else: move it away on the node".to_owned())
         }
         (Some(Files::NoSpace), _) if is_misplaced => {
-            (Kind::NoSpace, format!("free space below {dir} on the node and try again: the upload is incomplete"))
+            (ErrorKind::NoSpace, format!("free space below {dir} on the node and try again: the upload is incomplete"))
         }
         (_, kind) if is_misplaced => (
             kind,
@@ -272,17 +273,18 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
             ),
         ),
         (Some(Files::NoSpace), _) => (
-            Kind::NoSpace,
+            ErrorKind::NoSpace,
             format!(
                 "free space below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
             ),
         ),
-        (Some(Files::Vanished), _) | (None, Kind::FileChanged | Kind::CommandFailed { status: DIFFERENT }) => {
+        (Some(Files::Vanished), _)
+        | (None, ErrorKind::FileChanged | ErrorKind::CommandFailed { status: DIFFERENT }) => {
             let hint = "a program keeps changing files of the project: end it, or exclude its files in .hvdctlignore";
-            (Kind::FileChanged, hint.to_owned())
+            (ErrorKind::FileChanged, hint.to_owned())
         }
-        (None, Kind::TimedOut) => (
-            Kind::TimedOut,
+        (None, ErrorKind::TimedOut) => (
+            ErrorKind::TimedOut,
             "check the node's disk and network; cluster.command_timeout_s gives it more time".to_owned(),
         ),
         (None, _) => return error,

@@ -13,7 +13,7 @@ mod script;
 pub(crate) mod scripted;
 mod tunnel;
 
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::{Cluster, Node};
 use crate::text::failure::is_from_runtime;
@@ -186,7 +186,7 @@ impl Transport {
             Channel::Scripted(node) => node.expose(operation).await.map(|()| Exposed { port, _forward: None }),
         };
         let refused = match forwarded {
-            Err(error) if error.kind == Kind::Failed => error,
+            Err(error) if error.kind == ErrorKind::Failed => error,
             result => return result,
         };
         match Tunnel::open(self, port, operation).await {
@@ -335,7 +335,7 @@ impl Transport {
     ) -> Result<T, NodeError> {
         timeout(limit, work).await.map_err(|_| {
             NodeError::failed(&self.node, operation, format!("no answer within {} s", limit.as_secs()))
-                .kind(Kind::TimedOut)
+                .kind(ErrorKind::TimedOut)
                 .hint("if the node is slow, raise cluster.command_timeout_s")
         })
     }
@@ -359,10 +359,10 @@ impl Transport {
             return login.clone();
         }
         let failed = NodeError::failed(&self.node, operation, error).kind(match error.kind() {
-            io::ErrorKind::TimedOut => Kind::TimedOut,
+            io::ErrorKind::TimedOut => ErrorKind::TimedOut,
             // `sync::files` uses this kind for a file that changed
-            io::ErrorKind::InvalidData => Kind::FileChanged,
-            _ => Kind::Failed,
+            io::ErrorKind::InvalidData => ErrorKind::FileChanged,
+            _ => ErrorKind::Failed,
         });
         match error.get_ref().and_then(|error| error.downcast_ref::<LoginError>()) {
             Some(login) => failed.hint(login.hint),
@@ -376,7 +376,7 @@ impl Transport {
             let stderr = output.complaint();
             let (stdout, status) = (String::from_utf8_lossy(&output.stdout), output.code);
             let failed = |cause: &str| {
-                NodeError::failed(&self.node, operation, cause).kind(Kind::CommandFailed { status })
+                NodeError::failed(&self.node, operation, cause).kind(ErrorKind::CommandFailed { status })
             };
             match stdout.lines().rfind(|line| is_from_runtime(line)) {
                 // `docker exec` prints this to standard output

@@ -2,7 +2,7 @@
 
 use crate::cluster::observation::{ObservedNode, check_gpus, place};
 use crate::cluster::session::ProgressLog;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::names::HostNames;
@@ -392,22 +392,22 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
     let cause = if log.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { log };
     let (kind, hint) = match failure::sshd(&cause) {
         Sshd::PortInUse => (
-            Kind::PortInUse,
+            ErrorKind::PortInUse,
             format!(
                 "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
                 cluster.port
             ),
         ),
         Sshd::AddressMissing => {
-            (Kind::Failed, "the node no longer has this address; try again, or set `address` or `interface`".into())
+            (ErrorKind::Failed, "the node no longer has this address; try again, or set `address` or `interface`".into())
         }
         Sshd::Missing => (
-            Kind::Failed,
+            ErrorKind::Failed,
             "the image lacks OpenSSH: `hvdctl image build` makes one with it, whose name is then cluster.image; or in its Dockerfile: \
              RUN apt-get update && apt-get install -y openssh-server openssh-client"
                 .into(),
         ),
-        Sshd::Other => (Kind::Failed, "hvdctl doctor checks what the worker needs".into()),
+        Sshd::Other => (ErrorKind::Failed, "hvdctl doctor checks what the worker needs".into()),
     };
     Err(NodeError::failed(observed.name(), &operation, cause).kind(kind).hint(hint))
 }

@@ -2,7 +2,7 @@
 //! them (`systemctl daemon-reload`, another driver), and a job would then train on CPUs, or fail after its start.
 
 use crate::cluster::observation::ObservedNode;
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::inventory::{Cluster, Node};
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, Device, Gpu, NvidiaSmi};
@@ -69,7 +69,7 @@ pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Re
         NvidiaSmi::Failed(message) if message == gpus::NO_ANSWER => {
             let message = format!("nvidia-smi: {message}");
             Err(NodeError::failed(observed.name(), &operation, message)
-                .kind(Kind::TimedOut)
+                .kind(ErrorKind::TimedOut)
                 .hint(gpus::hint(gpus::NO_ANSWER)))
         }
         _ => Ok(Some(answer)),
@@ -88,7 +88,7 @@ pub async fn lost_gpus(cluster: &Cluster, observed: &ObservedNode, worker: &str)
 /// Returns the error of a worker that lacks GPUs.
 pub fn error(observed: &ObservedNode, worker: &str, lost: &str) -> NodeError {
     NodeError::failed(observed.name(), &format!("run ranks in {worker}"), format!("it was {lost}"))
-        .kind(Kind::GpusMissing)
+        .kind(ErrorKind::GpusMissing)
         .hint("`hvdctl up` recreates it; if that does not help, docker run --rm --gpus all IMAGE nvidia-smi -L on the node")
 }
 

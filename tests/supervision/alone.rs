@@ -3,8 +3,8 @@
 
 use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
-use hvdctl::record::frames::{Kind, Parser};
-use hvdctl::record::{JobResult, State, stored};
+use hvdctl::record::frames::{FrameKind, Parser};
+use hvdctl::record::{JobResult, JobState, stored};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -112,10 +112,10 @@ fn a_node_that_never_reports_started_ranks_ends_the_job() {
     fs::write(here.path().join("states"), "1.0 0 s \n").unwrap();
     let ending = supervise(here.path(), &description("exec sleep 60"), "#!/bin/sh\nexit 255\n");
     assert_eq!(ending.fault.as_deref(), Some("not all ranks had started within 1 s: no answer from b"));
-    assert_eq!((ending.state(), ending.launcher), (State::Failed, Some(1)), "{ending:?}");
+    assert_eq!((ending.state(), ending.launcher), (JobState::Failed, Some(1)), "{ending:?}");
     let log = fs::read(here.path().join("log")).unwrap();
     let last = Parser::default().push(&log).pop().unwrap();
-    assert_eq!(last.kind, Kind::Over, "{last:?}");
+    assert_eq!(last.kind, FrameKind::Over, "{last:?}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_launcher_that_ends_with_0_has_not_succeeded_if_ranks_are_missing() {
     let result = supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
     let attempts = fs::read_to_string(here.path().join("attempts.json")).unwrap();
     assert_eq!(attempts.matches("\"launcher\": 0").count(), 1, "{attempts}");
-    assert_eq!(result.state(), State::Lost);
+    assert_eq!(result.state(), JobState::Lost);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_file_that_cannot_be_written_for_the_launcher_fails_the_job() {
     fs::create_dir(here.path().join("hosts")).unwrap();
     let files = BTreeMap::from([("hosts", Argument::Hostfile {})]);
     let ending = supervise(here.path(), &LaunchDescription { files, ..description("exit 0") }, "#!/bin/sh\nexit 255\n");
-    assert_eq!((ending.state(), ending.launcher), (State::Failed, Some(127)), "{ending:?}");
+    assert_eq!((ending.state(), ending.launcher), (JobState::Failed, Some(127)), "{ending:?}");
     let log = fs::read_to_string(here.path().join("log")).unwrap();
     assert!(log.contains("hosts.new: Is a directory"), "{log}");
 }

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Job, Method, Spec, each_launcher, host};
-use hvdctl::record::State;
+use hvdctl::record::JobState;
 use rustix::process::Signal;
 
 fn elastic(method: Method, min_ranks: u32, program: &str) -> Spec {
@@ -25,7 +25,7 @@ fn a_node_leaves_and_comes_back() {
         job.until(0, "attempt 1");
         let _again = cluster.start_worker_again();
         let end = job.end();
-        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 2), "{}", end.all);
         assert_eq!(
             end.lines,
             [vec!["attempt 0", "attempt 1", "attempt 2"], vec!["attempt 0", "attempt 2"]],
@@ -50,7 +50,7 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
         job.until(0, "attempt 1");
         std::fs::remove_file(mark).unwrap();
         let end = job.end();
-        assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
+        assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
         assert_eq!(end.lines[1], ["attempt 0", "saved", "attempt 2"], "{}", end.all);
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
         assert_eq!(left, "node2 left (drained); the job continues with 1 of 2 ranks");
@@ -97,7 +97,7 @@ fn a_node_that_is_added_joins_and_may_leave_again() {
         job.until(0, "attempt 2");
         let _again = cluster.start_worker_again();
         let end = job.end();
-        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 2), "{}", end.all);
         let [joined, left, back] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
         assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
         assert!(left.starts_with("node2 left (") && left.ends_with("; the job continues with 1 of 2 ranks"), "{left}");
@@ -118,7 +118,7 @@ fn a_list_of_added_nodes_that_cannot_be_read_adds_none() {
         job.until_holds("the file is taken", || !joining.exists());
         add_node(&cluster, &job);
         let end = job.end();
-        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 2), "{}", end.all);
     });
 }
 
@@ -155,7 +155,7 @@ fn too_few_nodes_end_an_elastic_job_after_its_time() {
         (0..2).for_each(|rank| job.until(rank, "begun"));
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
-        assert_eq!(end.ending.state(), State::Failed, "{}", end.all);
+        assert_eq!(end.ending.state(), JobState::Failed, "{}", end.all);
         assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than 2 ranks for 1 s"), "{}", end.all);
         let [waits] = &end.restarts()[..] else { panic!("{:?}", end.restarts()) };
         assert!(waits.ends_with("; the job has 1 of 2 ranks and waits 1 s for more"), "{waits}");

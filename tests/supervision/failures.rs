@@ -6,8 +6,8 @@ use hvdctl::inventory::{Controller, LauncherName};
 use hvdctl::launch::launcher;
 use hvdctl::launch::programs::{ON_EVERY_NODE, RANK_SUPERVISOR};
 use hvdctl::node::network::alone;
-use hvdctl::record::State;
-use hvdctl::record::frames::Kind;
+use hvdctl::record::JobState;
+use hvdctl::record::frames::FrameKind;
 use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -128,7 +128,7 @@ while not os.path.exists('/run/cluster/shared/go'):
         fs::write(cluster.shared("go"), "").unwrap();
         let end = job.end();
         end.ranks([(0, false), (0, false)]);
-        assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
+        assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
         let expected = [(1, "waiting in openat for a file to open".to_owned()), (1, "goes on".to_owned())];
         assert_eq!(waits, expected, "{}", end.all);
     });
@@ -196,7 +196,7 @@ fn a_program_that_cannot_be_started() {
             let end = cluster.start(&spec).end();
             let reason = format!("rank 0 on node2 ended with exit code {code} (could not be started)");
             end.failed(&reason, code.into());
-            let broken = |kind: &Kind| matches!(kind, Kind::Broken(text) if text == error);
+            let broken = |kind: &FrameKind| matches!(kind, FrameKind::Broken(text) if text == error);
             assert!(end.frames.iter().any(|frame| broken(&frame.kind)), "{}", end.all);
         });
     });
@@ -213,7 +213,7 @@ fn a_rank_that_never_starts_fails_the_job_and_its_node_is_named() {
         // where this machine is slow, rank 0 may be late, too
         assert!(fault.starts_with("not all ranks had started within 1 s: "), "{fault}{}", end.all);
         assert!(fault.ends_with("0 of 1 on node2"), "{fault}{}", end.all);
-        assert_eq!((end.ending.state(), end.ending.launcher), (State::Failed, Some(1)), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.launcher), (JobState::Failed, Some(1)), "{}", end.all);
     });
 }
 
@@ -234,7 +234,7 @@ fn a_launcher_that_is_killed_ends_the_job() {
         job.signal(Signal::CONT);
         let end = job.end();
         end.ranks([(143, true), (143, true)]);
-        assert_eq!((end.ending.state(), end.ending.launcher), (State::Failed, Some(137)), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.launcher), (JobState::Failed, Some(137)), "{}", end.all);
     });
 }
 

@@ -7,9 +7,9 @@ use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, com
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
 use hvdctl::model::launcher::{Bind, Controller, LauncherName};
 use hvdctl::node::network::{Endpoint, alone};
-use hvdctl::record::frames::{Frame, Kind, Parser};
+use hvdctl::record::frames::{Frame, FrameKind, Parser};
 use hvdctl::record::restart;
-use hvdctl::record::{Attempt, JobResult, RankExit, Record, State, stored};
+use hvdctl::record::{Attempt, JobResult, JobState, RankExit, Record, stored};
 use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -289,7 +289,7 @@ impl Job<'_> {
     fn lines(&self, rank: u32) -> Vec<String> {
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).filter(|frame| frame.rank == rank);
         let line = |frame: Frame| match frame.kind {
-            Kind::Stdout(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+            FrameKind::Stdout(text) => Some(String::from_utf8_lossy(&text).into_owned()),
             _ => None,
         };
         frames.filter_map(line).collect()
@@ -311,7 +311,7 @@ impl Job<'_> {
     /// The ranks that are recorded to have no connection to another one.
     pub fn isolated(&self) -> Vec<u32> {
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index));
-        frames.filter(|frame| matches!(frame.kind, Kind::Isolated(_))).map(|frame| frame.rank).collect()
+        frames.filter(|frame| matches!(frame.kind, FrameKind::Isolated(_))).map(|frame| frame.rank).collect()
     }
 
     /// What each rank is recorded to wait for, or that it goes on, in the order of time.
@@ -319,8 +319,8 @@ impl Job<'_> {
         let mut frames: Vec<Frame> = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
         frames.sort_by(|a, b| a.time.total_cmp(&b.time));
         let wait = |frame: Frame| match frame.kind {
-            Kind::Waits { does, .. } => Some((frame.rank, does)),
-            Kind::Resumed(_) => Some((frame.rank, "goes on".to_owned())),
+            FrameKind::Waits { does, .. } => Some((frame.rank, does)),
+            FrameKind::Resumed(_) => Some((frame.rank, "goes on".to_owned())),
             _ => None,
         };
         frames.into_iter().filter_map(wait).collect()
@@ -413,7 +413,7 @@ impl Job<'_> {
             }
         }
         assert!(!all.contains("Traceback"), "{all}");
-        assert_eq!(self.frames(0).pop().map(|frame| frame.kind), Some(Kind::Over), "{all}");
+        assert_eq!(self.frames(0).pop().map(|frame| frame.kind), Some(FrameKind::Over), "{all}");
         let lines = (0..self.spec.ranks.iter().sum()).map(|rank| self.lines(rank)).collect();
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
         End { ending, attempts, lines, frames, placement: self.spec.placement(), all }
@@ -456,14 +456,14 @@ impl End {
         let said = self.ending.reason(&self.placement).unwrap_or_default();
         assert!(said.starts_with(reason), "{said:?} is not {reason:?}: {:?}{}", self.ending, self.all);
         let ended = (self.ending.state(), self.ending.code());
-        assert_eq!(ended, (State::Failed, Some(code)), "{:?}{}", self.ending, self.all);
+        assert_eq!(ended, (JobState::Failed, Some(code)), "{:?}{}", self.ending, self.all);
         self
     }
 
     /// What the job supervisor wrote about starting the job again.
     pub fn restarts(&self) -> Vec<String> {
         let text = |frame: &Frame| match &frame.kind {
-            Kind::Restart(event) => Some(restart::read(event).to_string()),
+            FrameKind::Restart(event) => Some(restart::read(event).to_string()),
             _ => None,
         };
         self.frames.iter().filter_map(text).collect()

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Method, Spec, each_launcher};
-use hvdctl::record::State;
+use hvdctl::record::JobState;
 use rustix::process::Signal;
 use std::fs;
 
@@ -84,7 +84,7 @@ fn a_node_that_does_not_answer_from_the_start() {
         end.failed(reason, 1);
         // without a launcher that attempts all nodes first, the rank of the other one may have started
         let most = u32::from(matches!(method, Method::Torchrun | Method::Env));
-        assert!(end.ending.state() == State::Failed && end.ending.started <= most, "{}", end.all);
+        assert!(end.ending.state() == JobState::Failed && end.ending.started <= most, "{}", end.all);
     });
 }
 

@@ -4,8 +4,8 @@ use crate::cluster::Cluster;
 use crate::job::{Spec, each, each_launcher};
 use hvdctl::launch::programs::BINDING;
 use hvdctl::model::launcher::Bind;
-use hvdctl::record::State;
-use hvdctl::record::frames::Kind;
+use hvdctl::record::JobState;
+use hvdctl::record::frames::FrameKind;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
@@ -22,11 +22,11 @@ out.flush()
 print('an error', file=sys.stderr)
 out.write(b'\\xff\\xfe end without newline')";
         let end = cluster.start(&Spec { ranks: [2, 2], log_progress: true, ..Spec::python(method, program) }).end();
-        assert_eq!((end.ending.state(), end.ending.started), (State::Succeeded, 4), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.started), (JobState::Succeeded, 4), "{}", end.all);
         for rank in 0..4 {
             let of_rank = || end.frames.iter().filter(|frame| frame.rank == rank);
             let lines: Vec<&[u8]> = of_rank()
-                .filter_map(|frame| if let Kind::Stdout(line) = &frame.kind { Some(&line[..]) } else { None })
+                .filter_map(|frame| if let FrameKind::Stdout(line) = &frame.kind { Some(&line[..]) } else { None })
                 .collect();
             let x = "x".repeat(200);
             let wanted = (0..5000).map(|i| format!("{i} {x}")).chain((0..100).map(|i| format!("bar {i}")));
@@ -35,9 +35,9 @@ out.write(b'\\xff\\xfe end without newline')";
             }
             assert_eq!(lines[5100..].iter().copied().flatten().filter(|byte| **byte == b'y').count(), 300_000);
             assert_eq!(lines.last(), Some(&&b"\xff\xfe end without newline"[..]));
-            let errors: Vec<&Kind> =
-                of_rank().map(|frame| &frame.kind).filter(|k| matches!(k, Kind::Stderr(_))).collect();
-            assert_eq!(errors, [&Kind::Stderr(b"an error".to_vec())]);
+            let errors: Vec<&FrameKind> =
+                of_rank().map(|frame| &frame.kind).filter(|k| matches!(k, FrameKind::Stderr(_))).collect();
+            assert_eq!(errors, [&FrameKind::Stderr(b"an error".to_vec())]);
         }
     });
 }
@@ -49,7 +49,7 @@ fn a_limited_log_keeps_its_newest_part() {
         let program = "for i in range(40000): print('%d' % i + 'x' * 200)";
         let job = cluster.start(&Spec { log_max: Some(1 << 20), ..Spec::python(method, program) });
         let end = job.end();
-        assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
+        assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
         let x = "x".repeat(200);
         for rank in 0..2 {
             let log = std::fs::metadata(cluster.job_file(rank, "log")).unwrap();
@@ -72,7 +72,11 @@ fn the_last_lines_of_a_rank_come_however_it_ends() {
             assert_eq!(end.rank(1), (code, false), "{}", end.all);
             let wanted: Vec<String> = (1..=200).map(|i| i.to_string()).chain(["end".to_owned()]).collect();
             assert_eq!(end.lines[1], wanted, "{way}");
-            assert!(end.frames.iter().any(|frame| frame.kind == Kind::Stderr(b"error".to_vec())), "{way}{}", end.all);
+            assert!(
+                end.frames.iter().any(|frame| frame.kind == FrameKind::Stderr(b"error".to_vec())),
+                "{way}{}",
+                end.all
+            );
         });
     });
 }
@@ -114,7 +118,7 @@ print('\\rthe end', end='', file=sys.stderr)";
         let end = job.end();
         for rank in 0..2 {
             let errors = end.frames.iter().filter(|frame| frame.rank == rank).filter_map(|frame| match &frame.kind {
-                Kind::Stderr(line) => Some(String::from_utf8_lossy(line).into_owned()),
+                FrameKind::Stderr(line) => Some(String::from_utf8_lossy(line).into_owned()),
                 _ => None,
             });
             let (lines, errors): (&[String], Vec<String>) = (&end.lines[rank as usize], errors.collect());

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, each_launcher};
-use hvdctl::record::State;
+use hvdctl::record::JobState;
 use rustix::process::Signal;
 
 #[test]
@@ -13,7 +13,7 @@ fn a_failed_job_is_restarted_from_its_checkpoint() {
             if [ -e checkpoint ]; then echo resumed; else touch checkpoint; exit 7; fi";
         let end = cluster.start(&Spec { restarts: 3, ..Spec::shell(method, program) }).end();
         end.ranks([(0, false), (0, false)]);
-        assert_eq!((end.ending.state(), end.ending.started), (State::Succeeded, 2), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.started), (JobState::Succeeded, 2), "{}", end.all);
         assert_eq!(end.lines[1], ["try 0", "try 1", "resumed"], "{}", end.all);
         assert_eq!(end.attempts.len(), 1, "{}", end.all);
         let [first] = &end.attempts[..] else { panic!("{:?}", end.attempts) };
@@ -56,7 +56,7 @@ fn a_restarted_job_continues_without_a_lost_node() {
         (0..2).for_each(|rank| job.until(rank, "try 0"));
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
-        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 1), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 1), "{}", end.all);
         assert_eq!(end.lines, [vec!["try 0", "try 1"], vec!["try 0"]], "{}", end.all);
         assert_eq!((end.attempts.len(), &end.attempts[0].silent[..]), (1, &["node2".to_owned()][..]), "{}", end.all);
         let [failed, without] = &end.restarts()[..] else { panic!("{}", end.all) };

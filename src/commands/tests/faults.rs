@@ -1,7 +1,7 @@
 //! Commands where something fails on one node: that node is named with cause and hint, and the other is done.
 
 use super::*;
-use crate::transport::node::scripted::{CONNECT, DIAL, Fault, State};
+use crate::transport::node::scripted::{CONNECT, DIAL, Fault, NodeState};
 
 /// `up` with a fault in a call of node2: its exit code, and texts of its standard error.
 struct Case {
@@ -102,7 +102,11 @@ async fn up_names_the_node_that_fails_and_does_the_others() {
         assert_given_back(&nodes, &when);
         assert_eq!(nodes.state("node2").ps(), [""; 0], "nothing is left half-made: {when}");
         if code == 4 {
-            assert_eq!(NODES.map(|node| nodes.state(node)), [State::new("node1", 1), State::new("node2", 2)], "{when}");
+            assert_eq!(
+                NODES.map(|node| nodes.state(node)),
+                [NodeState::new("node1", 1), NodeState::new("node2", 2)],
+                "{when}"
+            );
         } else {
             done.says(&["node1: start hworker"]);
             assert_eq!(nodes.state("node1").ps(), ["hworker running"], "{when}");
@@ -120,7 +124,7 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
     nodes.fault("node2", CONNECT, fails("No route to host"));
     for line in ["up", "down", "keys push", "keys rotate", "verify"] {
         hvdctl(&nodes, line).await.code(4).complains(&["error: node2: cannot log in", "nothing was changed"]);
-        assert_eq!(nodes.state("node1"), State::new("node1", 1), "{line}");
+        assert_eq!(nodes.state("node1"), NodeState::new("node1", 1), "{line}");
         assert_eq!(nodes.calls("node1").last().map(String::as_str), Some("access/access.sh"), "{line}");
     }
     hvdctl(&nodes, "run -np 2 -- true").await.code(125).complains(&["error: node2: cannot log in"]);
@@ -129,7 +133,7 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
     assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
     let document = hvdctl(&nodes, "down --skip-offline --json").await.code(0).document();
     assert_eq!((&document["nodes"][1]["node"], &document["nodes"][1]["skipped"]), (&"node2".into(), &true.into()));
-    assert_eq!(nodes.state("node2"), State::new("node2", 2));
+    assert_eq!(nodes.state("node2"), NodeState::new("node2", 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,7 +219,7 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn up_refuses_a_node_that_cannot_have_a_worker() {
-    type Change = fn(&mut State);
+    type Change = fn(&mut NodeState);
     let cases: [(Change, &[&str]); 6] = [
         (|state| state.images.clear(), &["cannot pull the image test/horovod:1: pull access denied", "docker load"]),
         (

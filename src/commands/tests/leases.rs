@@ -1,7 +1,7 @@
 //! Leases: held by another operator, waited for, and lost in the middle of a command.
 
 use super::*;
-use crate::transport::node::scripted::{Fault, Lease, State};
+use crate::transport::node::scripted::{Fault, Lease, NodeState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,7 +42,7 @@ async fn one_node_that_is_held_is_enough_and_the_other_is_given_back() {
     let nodes = Nodes::new(&NODES);
     hold(&nodes, &["node2"]);
     hvdctl(&nodes, "up").await.code(5).complains(&["node2 is locked by bob@laptop"]);
-    assert_eq!(nodes.state("node1").contents(), State::new("node1", 1).contents());
+    assert_eq!(nodes.state("node1").contents(), NodeState::new("node1", 1).contents());
     assert_eq!(nodes.state("node1").lease, None);
     assert_eq!(nodes.state("node2").lease.unwrap().holder, "bob@laptop");
     hvdctl(&nodes, "--on node1 up").await.code(0);
@@ -113,7 +113,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
     let (nodes, done) = lost_during("up", "node/facts.sh", None).await;
     done.code(5).complains(&[words, "node[1-2]: not started", "hint: hvdctl lock status"]);
     for (node, number) in NODES.iter().zip(1..) {
-        assert_eq!(nodes.state(node).contents(), State::new(node, number).contents(), "{node}");
+        assert_eq!(nodes.state(node).contents(), NodeState::new(node, number).contents(), "{node}");
     }
     assert_given_back(&nodes, "after the loss");
     hvdctl(&nodes, "up").await.code(0);

@@ -1,7 +1,7 @@
 //! What commands do where nothing goes wrong.
 
 use super::*;
-use crate::transport::node::scripted::{CONNECT, Fault, State};
+use crate::transport::node::scripted::{CONNECT, Fault, NodeState};
 use serde_json::Value;
 
 #[tokio::test(start_paused = true)]
@@ -15,7 +15,7 @@ async fn up_starts_both_workers_and_gives_both_leases_back() {
         assert_eq!(calls.iter().filter(|call| *call == "lease/hold.sh").count(), 1, "{calls:?}");
         assert_eq!(calls.iter().filter(|call| call.starts_with("docker create")).count(), 1, "{calls:?}");
     }
-    assert_eq!(first.each_ref().map(State::has_private_key), [true, false]);
+    assert_eq!(first.each_ref().map(NodeState::has_private_key), [true, false]);
 
     hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
     for (node, first) in NODES.iter().zip(&first) {
@@ -30,7 +30,7 @@ async fn a_dry_run_changes_nothing_and_takes_no_lease() {
     done.code(0).says(&["node[1-2] (2): start hworker\n", "dry run: 2 of 2 nodes would be changed"]);
     done.complains(&["keys would be pushed to node[1-2]"]);
     for (node, number) in NODES.iter().zip(1..) {
-        assert_eq!(nodes.state(node), State::new(node, number));
+        assert_eq!(nodes.state(node), NodeState::new(node, number));
         assert!(!nodes.calls(node).iter().any(|call| call.starts_with("lease")), "{:?}", nodes.calls(node));
     }
 }
@@ -39,7 +39,7 @@ async fn a_dry_run_changes_nothing_and_takes_no_lease() {
 async fn up_brings_every_state_of_a_worker_back() {
     let nodes = two_up().await;
     let first = nodes.state("node1");
-    type Change = fn(&mut State);
+    type Change = fn(&mut NodeState);
     let cases: [(&str, Change, &str, bool); 5] = [
         ("stopped", |state| state.containers[0].state = "exited", "start hworker again (stopped)", true),
         ("paused", |state| state.containers[0].state = "paused", "unpause hworker", true),
@@ -139,7 +139,7 @@ async fn a_foreign_container_of_the_workers_name_is_left_alone() {
 async fn status_has_a_row_for_every_node() {
     let nodes = Nodes::new(&NODES);
     hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  none"]);
-    assert_eq!(NODES.map(|node| nodes.state(node)), [State::new("node1", 1), State::new("node2", 2)]);
+    assert_eq!(NODES.map(|node| nodes.state(node)), [NodeState::new("node1", 1), NodeState::new("node2", 2)]);
     hvdctl(&nodes, "up").await.code(0);
     nodes.edit("node2", |state| state.containers[0].state = "exited");
     hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  up ", "node2           27.1.0  stopped "]);

@@ -20,7 +20,7 @@ fn failed(message: String) -> Found {
 }
 
 /// Entries for hosts, each with what was found there; nothing where `found` is shorter.
-fn probed_entries(hosts: Vec<Host>, found: Vec<Found>) -> Vec<Entry> {
+fn probed_entries(hosts: Vec<Host>, found: Vec<Found>) -> Vec<DraftNode> {
     let mut entries = super::entries(hosts);
     entries.iter_mut().zip(found).for_each(|(entry, found)| entry.found = found);
     find_duplicates(&mut entries);
@@ -28,7 +28,7 @@ fn probed_entries(hosts: Vec<Host>, found: Vec<Found>) -> Vec<Entry> {
 }
 
 /// Entries for hosts as they are named.
-fn entries(named: &str, found: Vec<Found>) -> Vec<Entry> {
+fn entries(named: &str, found: Vec<Found>) -> Vec<DraftNode> {
     probed_entries(machines::read(named, None).unwrap(), found)
 }
 
@@ -216,7 +216,7 @@ proptest! {
             Ok(inventory) => inventory,
             Err(faults) => return Err(TestCaseError::fail(format!("{faults}\n{text}"))),
         };
-        let kept: Vec<&Entry> = entries.iter().filter(|entry| entry.same_as.is_none()).collect();
+        let kept: Vec<&DraftNode> = entries.iter().filter(|entry| entry.same_as.is_none()).collect();
         prop_assert_eq!(inventory.nodes.len(), kept.len());
         for (node, entry) in inventory.nodes.iter().zip(kept) {
             let host = Host { host: node.host.clone(), user: node.user.clone(), port: node.ssh_port };

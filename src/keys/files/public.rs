@@ -21,8 +21,8 @@ pub struct PublicKey {
 
 impl PublicKey {
     /// Returns the type and size.
-    pub fn kind(&self) -> Kind {
-        Kind { key_type: self.key_type, bits: Some(self.bits) }
+    pub fn kind(&self) -> KeyKind {
+        KeyKind { key_type: self.key_type, bits: Some(self.bits) }
     }
 }
 
@@ -37,14 +37,14 @@ impl fmt::Display for PublicKey {
 
 /// The kind of a new pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
+pub struct KeyKind {
     /// RSA or Ed25519.
     pub key_type: KeyType,
     /// The size of an RSA key, if it is not the default.
     pub bits: Option<u32>,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for KeyKind {
     /// `RSA 4096`, or `Ed25519`, which has one size only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key_type {
@@ -54,7 +54,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl Kind {
+impl KeyKind {
     /// Returns the size of an RSA key; by default that of Horovod's documentation.
     pub fn bits(&self) -> u32 {
         self.bits.unwrap_or(4096)

@@ -366,7 +366,7 @@ fn each_fault_has_its_message_and_its_hint() {
 
 #[test]
 fn the_command_for_a_pair_of_a_kind() {
-    let words = |key_type, bits| Kind { key_type, bits }.rotation();
+    let words = |key_type, bits| KeyKind { key_type, bits }.rotation();
     assert_eq!(words(KeyType::Ed25519, None), "hvdctl keys rotate --type ed25519");
     assert_eq!(words(KeyType::Rsa, Some(2048)), "hvdctl keys rotate --type rsa --bits 2048");
 }

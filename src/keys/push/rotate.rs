@@ -6,7 +6,7 @@ use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
 use crate::keys::files::private_key_name;
-use crate::keys::files::{KEY_NAMES, Keyring, Keys, Kind, Pair, PublicKey, bare, describe, is_ours, our_key};
+use crate::keys::files::{KEY_NAMES, KeyKind, Keyring, Keys, Pair, PublicKey, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
 use crate::transport::node::Script;
 
@@ -41,7 +41,7 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// Before anything was changed; or when the master failed at the switch, in which case both keys are accepted.
-    pub async fn rotate(&self, members: &[Member], wanted: Option<Kind>) -> Result<RotationResult, Error> {
+    pub async fn rotate(&self, members: &[Member], wanted: Option<KeyKind>) -> Result<RotationResult, Error> {
         let (cluster, Distribution { session, events, .. }) = (self.cluster(), self);
         let nodes = self.observe(members).await?.all()?;
         let (member, facts) = self.master(&nodes)?;
@@ -108,7 +108,7 @@ impl Distribution<'_> {
 
     /// Generates the new pair and stages it next to the current one. Keeps a pair that another hvdctl has staged
     /// meanwhile.
-    async fn stage(&self, member: &Member, facts: &Facts, ring: &Keyring, kind: Kind) -> Result<Pair, Error> {
+    async fn stage(&self, member: &Member, facts: &Facts, ring: &Keyring, kind: KeyKind) -> Result<Pair, Error> {
         let (node, cluster) = (&member.node.name, self.cluster());
         let Some(current) = &ring.current else {
             return Err(Error::check(format!("{node} has no key pair to rotate"), "hvdctl keys push"));

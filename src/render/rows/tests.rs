@@ -100,13 +100,13 @@ fn what_was_done_stays_above_what_the_ranks_write() {
     let terminal = Terminal::new(12, 60);
     let mut rows = Shown::on(&terminal, true);
     rows.show(Event::Nodes(nodes(3)));
-    rows.show(Event::Job { id: "x".into(), state: job_state::State::Starting });
+    rows.show(Event::Job { id: "x".into(), state: job_state::JobState::Starting });
     for node in nodes(2) {
         rows.show(done(&node, "project unchanged"));
     }
     rows.show(done("node003", "uploaded 1 file, 1.0 KiB"));
     rows.rows.tick(rows.now);
-    rows.show(Event::Job { id: "x".into(), state: job_state::State::Running });
+    rows.show(Event::Job { id: "x".into(), state: job_state::JobState::Running });
     let done = ["✔ node[001-002] project unchanged", "✔ node003 uploaded 1 file, 1.0 KiB"];
     assert_eq!(terminal.lines(), done);
     // between the ranks' lines nothing moves, and when they are silent the time does

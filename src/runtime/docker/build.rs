@@ -1,7 +1,7 @@
 //! Images that are made from containers.
 
 use super::{Cause, Runtime};
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::runtime::spec::ContainerSpec;
 use crate::text::failure;
 use bollard::errors::Error as DockerError;
@@ -66,7 +66,7 @@ impl Runtime {
     /// future is dropped, the engine stops. Returns the image's id.
     ///
     /// # Errors
-    /// [`NodeError`] with the message of the engine, or of the context; of kind [`Kind::TimedOut`].
+    /// [`NodeError`] with the message of the engine, or of the context; of kind [`ErrorKind::TimedOut`].
     pub async fn build(
         &self,
         build: DockerfileBuild<'_>,
@@ -94,11 +94,11 @@ impl Runtime {
             let cause = of_context.unwrap_or_else(|| super::message(&error));
             let failed = NodeError::failed(self.transport.node(), "build the Dockerfile", &cause);
             match failure::docker(&cause) {
-                Some(Cause::NoSpace) => failed.kind(Kind::NoSpace).hint(super::MAKE_SPACE),
+                Some(Cause::NoSpace) => failed.kind(ErrorKind::NoSpace).hint(super::MAKE_SPACE),
                 _ => failed,
             }
         };
-        let late = |_| NodeError::failed(self.transport.node(), "build the Dockerfile", "").kind(Kind::TimedOut);
+        let late = |_| NodeError::failed(self.transport.node(), "build the Dockerfile", "").kind(ErrorKind::TimedOut);
         let mut messages =
             std::pin::pin!(self.docker.build_image(options, None, Some(bollard::body_try_stream(context))));
         let (mut id, mut open, mut deadline) = (None, String::new(), Instant::now() + limit);

@@ -1,7 +1,7 @@
 //! Images: inspect, list, pull, export, name and remove.
 
 use super::{Cause, MAKE_SPACE, Runtime, explain, message, none_for};
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::event::transfer::TransferProgress;
 use crate::runtime::credentials::{Credentials, Login};
@@ -192,7 +192,7 @@ impl Runtime {
         loop {
             let late = format!("no progress for {} s", silence.as_secs());
             let next = timeout(silence, parts.next()).await;
-            let next = next.map_err(|_| NodeError::failed(node, &operation, late).kind(Kind::TimedOut))?;
+            let next = next.map_err(|_| NodeError::failed(node, &operation, late).kind(ErrorKind::TimedOut))?;
             let Some(part) = next else { break };
             let part = part.map_err(|error| explain(node, &operation, &error))?;
             sink.write_all(&part).await.map_err(here)?;
@@ -214,11 +214,11 @@ impl Runtime {
     /// Pulls an image with the operator's login to the registry, which the engine uses for this pull and does not keep.
     ///
     /// # Errors
-    /// [`NodeError`] with the engine's message; of kind [`Kind::RegistryRefused`] with the next step.
+    /// [`NodeError`] with the engine's message; of kind [`ErrorKind::RegistryRefused`] with the next step.
     pub async fn pull_with(&self, reference: &str, login: &Login, events: &Events) -> Result<(), NodeError> {
         let pulled = self.pull_as(reference, reference, login.credentials.as_ref().map(sent), events).await;
         pulled.map_err(|error| match failure::is_registry_refusal(&error.message) {
-            true => error.kind(Kind::RegistryRefused).hint(login.hint()),
+            true => error.kind(ErrorKind::RegistryRefused).hint(login.hint()),
             false => error,
         })
     }
@@ -233,14 +233,14 @@ impl Runtime {
         let failed = |cause: String| {
             let is_full = failure::docker(&cause) == Some(Cause::NoSpace);
             let failed = NodeError::failed(self.transport.node(), &format!("pull the image {shown}"), cause);
-            if is_full { failed.kind(Kind::NoSpace).hint(MAKE_SPACE) } else { failed }
+            if is_full { failed.kind(ErrorKind::NoSpace).hint(MAKE_SPACE) } else { failed }
         };
         let silence = self.transport.limit().max(MAX_SILENCE);
         let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
         let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, credentials));
         let (mut layers, mut transfer) =
             (PullProgress::default(), TransferProgress::new(self.transport.node(), events));
-        let late = |_| failed(format!("no progress for {} s", silence.as_secs())).kind(Kind::TimedOut);
+        let late = |_| failed(format!("no progress for {} s", silence.as_secs())).kind(ErrorKind::TimedOut);
         while let Some(update) = timeout(silence, messages.next()).await.map_err(late)? {
             // about the registry: an error of the engine itself would have occurred before
             let update = update.map_err(|error| failed(message(&error)))?;

@@ -374,7 +374,7 @@ fn data_of_others_are_refused() {
 
 #[test]
 fn what_is_needed_counts_blocks_of_what_is_sent_alone() {
-    let file = |size| Entry::File { hash: [1; 32], mode: 0o644, size };
+    let file = |size| ManifestEntry::File { hash: [1; 32], mode: 0o644, size };
     let manifest = Manifest([("a".to_owned(), file(1)), ("b".to_owned(), file(4097))].into());
     let all = ChangeSet::new(&manifest, &DataState::default());
     let text = 4 * manifest.text().len() as u64;

@@ -149,8 +149,8 @@ fn a_project_arrives_while_other_programs_write_to_it() {
 
 #[test]
 fn one_note_names_links_that_lead_out_and_one_what_is_large() {
-    let link = |target: &str| Entry::Link { target: target.into() };
-    let file = |size| Entry::File { hash: [0; 32], mode: 0o644, size };
+    let link = |target: &str| ManifestEntry::Link { target: target.into() };
+    let file = |size| ManifestEntry::File { hash: [0; 32], mode: 0o644, size };
     let entries = [
         ("data".to_owned(), link("/home/me/datasets/mnist")),
         ("here".to_owned(), link("train.py")),
@@ -590,7 +590,7 @@ proptest! {
             lay_out(&bench.here(""), &things);
             bench.upload();
             prop_assert_eq!(bench.arrived().manifest, bench.tree().manifest);
-            let links = |tree: &ProjectFiles| tree.manifest.0.values().filter(|e| matches!(e, Entry::Link { .. })).count();
+            let links = |tree: &ProjectFiles| tree.manifest.0.values().filter(|e| matches!(e, ManifestEntry::Link { .. })).count();
             prop_assert_eq!(links(&bench.arrived()), links(&bench.tree()));
         }
     }
@@ -601,22 +601,22 @@ fn a_failed_upload_has_a_kind_and_a_hint() {
     let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
     let inventory = crate::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
     let explained = |status, output: &str| {
-        let failed = NodeError::failed("a", "upload", output).kind(Kind::CommandFailed { status });
+        let failed = NodeError::failed("a", "upload", output).kind(ErrorKind::CommandFailed { status });
         let error = with_hint(&inventory.cluster, failed);
         (error.kind, error.hints.join("\n"))
     };
     let (kind, hint) = explained(1, "tar: t/x: Cannot write: No space left on device");
-    assert_eq!(kind, Kind::NoSpace);
+    assert_eq!(kind, ErrorKind::NoSpace);
     assert!(hint.contains("free space") && hint.contains("the earlier files are intact"));
     let misplaced = "some files are not in place with their type and mode";
     assert!(explained(MISPLACED, misplaced).1.contains("keeps modes"));
     // by then files are in their places, so the hint does not mention the earlier files
     let (kind, late) = explained(MISPLACED, &format!("stat: write error: No space left on device\n{misplaced}"));
-    assert_eq!(kind, Kind::NoSpace);
+    assert_eq!(kind, ErrorKind::NoSpace);
     assert!(late.contains("free space") && !late.contains("intact") && !late.contains("modes"), "{late}");
     let (kind, hint) = explained(DIFFERENT, "the files that arrived differ from those that were sent");
-    assert_eq!((kind, hint.contains(".hvdctlignore")), (Kind::FileChanged, true));
+    assert_eq!((kind, hint.contains(".hvdctlignore")), (ErrorKind::FileChanged, true));
     let (_, hint) = explained(1, "cp: cannot overwrite directory './data' with non-directory");
     assert!(hint.contains("move it away"), "{hint}");
-    assert_eq!(explained(2, "odd"), (Kind::CommandFailed { status: 2 }, String::new()));
+    assert_eq!(explained(2, "odd"), (ErrorKind::CommandFailed { status: 2 }, String::new()));
 }

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::{Channel, Output, RunAs, Transport};
-use crate::error::{Kind, NodeError};
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::Cluster;
 use crate::secret::Secret;
@@ -96,7 +96,7 @@ impl Transport {
     }
 
     fn no_root(&self, user: &str, message: &str) -> NodeError {
-        NodeError::failed(&self.node, "get root", message).kind(Kind::PrivilegesDenied).hint(format!(
+        NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(format!(
             "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
              without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
              set `user = \"root\"`"
@@ -109,7 +109,7 @@ impl Transport {
     /// Why there is none.
     pub fn check_engine(&self, operation: &str) -> Result<(), NodeError> {
         let error = |EngineFault { message, hint }: &EngineFault| {
-            NodeError::failed(&self.node, operation, message).kind(Kind::EngineUnavailable).hint(hint)
+            NodeError::failed(&self.node, operation, message).kind(ErrorKind::EngineUnavailable).hint(hint)
         };
         self.engine_fault.as_ref().map(error).map_or(Ok(()), Err)
     }
@@ -129,7 +129,7 @@ impl Transport {
             let is_missing = |line: &&str| failure::docker(line) == Some(Docker::ImageMissing);
             let image = &self.access.image;
             return stderr.lines().find(is_missing).map(|line| {
-                NodeError::failed(&self.node, operation, line).kind(Kind::ImageMissing).hint(format!(
+                NodeError::failed(&self.node, operation, line).kind(ErrorKind::ImageMissing).hint(format!(
                     "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
                      docker pull {image} on the node, or docker save {image} | ssh NODE docker load"
                 ))

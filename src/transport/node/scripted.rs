@@ -9,7 +9,7 @@ mod scripts;
 mod state;
 
 pub use jobs::Play;
-pub use state::{Lease, State};
+pub use state::{Lease, NodeState};
 
 use super::tunnel::PROGRAM as TUNNEL;
 use crate::error::NodeError;
@@ -96,7 +96,7 @@ type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;
 pub struct Nodes(Arc<Mutex<Inner>>);
 
 struct Inner {
-    states: BTreeMap<String, State>,
+    states: BTreeMap<String, NodeState>,
     faults: Vec<(String, String, Fault)>,
     calls: Vec<Call>,
     unexpected: Vec<String>,
@@ -120,7 +120,7 @@ impl fmt::Debug for Nodes {
 impl Nodes {
     /// Nodes of these names as they are before hvdctl has ever changed them.
     pub fn new(names: &[&str]) -> Nodes {
-        let states = names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), State::new(name, number)));
+        let states = names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), NodeState::new(name, number)));
         Nodes::with(states.collect())
     }
 
@@ -129,7 +129,7 @@ impl Nodes {
         Nodes::with(self.inner().states.clone())
     }
 
-    fn with(states: BTreeMap<String, State>) -> Nodes {
+    fn with(states: BTreeMap<String, NodeState>) -> Nodes {
         Nodes(Arc::new(Mutex::new(Inner {
             states,
             faults: Vec::new(),
@@ -149,12 +149,12 @@ impl Nodes {
     }
 
     /// A node's state.
-    pub fn state(&self, node: &str) -> State {
+    pub fn state(&self, node: &str) -> NodeState {
         self.inner().states[node].clone()
     }
 
     /// Changes a node's state.
-    pub fn edit(&self, node: &str, change: impl FnOnce(&mut State)) {
+    pub fn edit(&self, node: &str, change: impl FnOnce(&mut NodeState)) {
         change(self.inner().states.get_mut(node).expect("a node of the test"));
     }
 
@@ -518,7 +518,7 @@ impl Node {
         127
     }
 
-    fn edit<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn edit<T>(&self, change: impl FnOnce(&mut NodeState) -> T) -> T {
         change(self.nodes.inner().states.get_mut(&self.name).expect("a node of the test"))
     }
 }

@@ -72,7 +72,7 @@ async fn what_sudo_prints_is_not_the_programs() {
     assert_eq!(transport.failed(&output, "read").to_string(), "here: cannot read: exit code 7");
     // a program's text is not a refusal of sudo
     let (transport, output) = by_sudo(TALKS, "echo 'eve is not allowed to do this' >&2; exit 1").await;
-    assert_eq!(transport.failed(&output, "read").kind, Kind::CommandFailed { status: 1 });
+    assert_eq!(transport.failed(&output, "read").kind, ErrorKind::CommandFailed { status: 1 });
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_refusal_of_sudo_is_one_whatever_else_it_prints() {
         );
         let (transport, output) = by_sudo(&sudo, "echo answer").await;
         let error = transport.failed(&output, "read");
-        assert_eq!((error.kind, error.message.as_str()), (Kind::PrivilegesDenied, refusal));
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::PrivilegesDenied, refusal));
     }
     // it could not start the program
     let (transport, output) = by_sudo("echo 'sudo: unable to execute /bin/sh' >&2; exit 1", "echo answer").await;

@@ -1,6 +1,6 @@
 //! The Docker Engine of a scripted node: the few requests that hvdctl makes, over HTTP/1.1, on a list of containers.
 
-use super::state::{Container, State, image_id};
+use super::state::{Container, NodeState, image_id};
 use super::{DIAL, Node, Own};
 use crate::text::digest::hex;
 use base64::Engine as _;
@@ -288,7 +288,7 @@ async fn fetch(address: &str, path: &str, digest: &str) -> Result<Vec<u8>, Strin
 }
 
 /// The image of this name or id that was pulled from hvdctl.
-fn pulled(state: &State, name: &str) -> Option<Value> {
+fn pulled(state: &NodeState, name: &str) -> Option<Value> {
     let is_it = |own: &str, image: &Value| own == name || image["Id"] == name;
     state.pulled.iter().find(|(own, image)| is_it(own, image)).map(|(_, image)| image.clone())
 }

@@ -1,7 +1,7 @@
 //! Jobs on scripted nodes: their directories, and a play in the place of the launcher and the ranks, which writes their logs.
 
 use super::scripts::variable;
-use super::state::State;
+use super::state::NodeState;
 use super::{Nodes, Own};
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -157,7 +157,7 @@ impl Directory {
     }
 }
 
-impl State {
+impl NodeState {
     fn directory(&mut self, job: &str) -> &mut Directory {
         self.directories.entry(job.to_owned()).or_default()
     }

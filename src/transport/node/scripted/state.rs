@@ -9,7 +9,7 @@ pub const IMAGE: &str = "test/horovod:1";
 
 /// A scripted node's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct NodeState {
     /// What the machine calls itself.
     pub hostname: String,
     /// Its address on `eth0`, by which ssh reached it.
@@ -134,10 +134,10 @@ impl Lease {
     }
 }
 
-impl State {
+impl NodeState {
     /// The node of this number as it is before hvdctl has ever changed it: Docker, the image, no keys and no container.
-    pub fn new(name: &str, number: usize) -> State {
-        State {
+    pub fn new(name: &str, number: usize) -> NodeState {
+        NodeState {
             hostname: name.to_owned(),
             address: format!("10.0.0.{number}"),
             images: vec![IMAGE.to_owned()],
@@ -265,7 +265,7 @@ impl State {
     pub fn facts(&self) -> String {
         // hvdctl compares this clock with its own, which no test can pause
         let clock = clock();
-        let State { hostname, address, facts, .. } = self;
+        let NodeState { hostname, address, facts, .. } = self;
         let mut text = format!(
             "clock {clock}\nhostname {hostname}\ncores 4\nssh {address}\naddr lo 127.0.0.1/8\naddr eth0 {address}/24\n\
              ports 22\n{facts}{}clock {clock}\n",
