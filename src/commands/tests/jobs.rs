@@ -337,6 +337,25 @@ async fn logs_are_filtered_by_rank_time_and_pattern() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_lines_are_those_of_all_however_far_back_they_begin() {
+    let mut play = Play::default().frame(0, "node1", "0 s ");
+    for line in 0..40 {
+        // together more than what is read first of a log's end, and more than eight times as much
+        play = play.frame(1000, "node1", &format!("0 o {line} {}", "x".repeat(60_000)));
+    }
+    let nodes = up_with(play.frame(2000, "node1", "0 x 0").ends(2000, 0)).await;
+    hvdctl(&nodes, "--on node1 run -np 1 -- true").await.code(0);
+    let all = hvdctl(&nodes, "logs").await;
+    let all: Vec<&str> = all.code(0).ranks.lines().collect();
+    assert_eq!(all.len(), 40);
+    for tail in [1, 3, 20, 39, 40, 100] {
+        let last = hvdctl(&nodes, &format!("logs -n {tail}")).await;
+        let expected = &all[all.len().saturating_sub(tail)..];
+        assert!(last.code(0).ranks.lines().eq(expected.iter().copied()), "the last {tail} lines");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dry_run_says_what_would_run_on_each_node() {
     let nodes = two_up().await;
     let dry = async |launcher: &str| {
