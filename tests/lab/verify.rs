@@ -1,15 +1,13 @@
 //! `verify`: a real launch on the real nodes, compared with what was expected.
 
 use crate::process::{eventually, s};
-use crate::state::{FULL, FULL_IMAGE, IMAGE, Lab, NODES, gpu_uuids, no_job_is_left, no_session_is_left, on};
+use crate::state::{FULL, Lab, NODES, gpu_uuids, no_job_is_left, no_session_is_left, on};
 use crate::up::banner;
 use serde_json::Value;
 
 #[test]
 fn ranks_gpus_and_allreduce_are_proven_under_both_controllers() {
-    let lab = Lab::with_rsa_keys();
-    lab.edit(IMAGE, FULL_IMAGE);
-    lab.hvdctl(&["up"]).code(0);
+    let lab = Lab::up_with_full_image();
     let uuids = NODES.map(gpu_uuids);
     assert!(uuids.iter().all(|u| u.len() == 1) && uuids[0] != uuids[1], "{uuids:?}");
     for controller in ["--gloo", "--mpi"] {
