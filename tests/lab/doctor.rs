@@ -129,6 +129,8 @@ fn a_port_that_another_program_has() {
 #[test]
 fn a_firewall_on_the_workers_port_or_on_all_others() {
     let lab = Lab::up();
+    // what is dropped is waited for
+    lab.edit("connect_timeout_s = 10", "connect_timeout_s = 5");
     let from = address("node1");
     {
         let rule = format!("INPUT -p tcp --dport 12345 -s {from} -j DROP");
@@ -144,7 +146,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let accept = format!("iptables -w 10 -I INPUT -p tcp --dport 12345 -s {from} -j ACCEPT");
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
-        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 10 s", "above 1023");
+        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 5 s", "above 1023");
         assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);
