@@ -54,7 +54,8 @@ os._exit(0)
 #[test]
 fn ranks_communicate_under_each_launcher() {
     let lab = Lab::up();
-    for launcher in LAUNCHERS {
+    // the collectives below are under env as well, and modern.rs verifies mpirun
+    for launcher in if FULL { &LAUNCHERS[..] } else { &LAUNCHERS[..1] } {
         let document: Value =
             serde_json::from_str(&lab.hvdctl(&["verify", "--launcher", launcher, "--json"]).code(0).out).unwrap();
         let reports: Vec<&Value> =
