@@ -400,6 +400,20 @@ fn a_project_without_a_clear_entry() {
     invalid type: string "python train.py", expected a sequence
       hint: fix or remove the file
     "#);
+    fs::write(project.join("hvdctl.toml"), "comand = [\"x\"]\n").unwrap();
+    fs::write(dir.path().join("file.py"), "").unwrap();
+    fs::create_dir(dir.path().join("none")).unwrap();
+    for (path, words) in [
+        ("p", ["hvdctl.toml", "comand"]),
+        ("missing", ["missing", "No such file"]),
+        ("file.py", ["file.py", "not a directory"]),
+        ("none", ["no clear entry", "there is no hvdctl.toml, train.py or main.py"]),
+        ("/", ["/", "root of the file system"]),
+    ] {
+        let shown = hvdctl(dir.path(), &["train", path, "-np", "2"]);
+        assert!(shown.starts_with("exit code: 2") && shown.contains("hint: "), "{path}: {shown}");
+        assert!(words.iter().all(|word| shown.contains(word)), "{path}: {shown}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod data;
 mod faults;
 mod gpus;
 mod image;
+mod inventories;
 mod jobs;
 mod leases;
 mod records;

@@ -30,54 +30,6 @@ fn job(lab: &Lab, name: &str) -> Value {
     jobs.iter().find(|job| job["name"] == name).unwrap_or_else(|| panic!("no {name} in {document:#}")).clone()
 }
 
-#[test]
-fn jobs_on_different_nodes_are_independent_and_one_on_the_same_nodes_waits() {
-    let lab = Lab::up();
-    let start = |on: &str, name: &str, more: &[&str]| {
-        let words = ["--on", on, "run", "-np", "1", "--name", name];
-        lab.start(&[&words[..], more, &["--", "sh", "-c", WAITS, name]].concat())
-    };
-    let mut a = start("node1", "a", &[]);
-    a.until(&["[0 node1] ready"], s(60));
-    let mut b = start("node2", "b", &[]);
-    b.until(&["[0 node2] ready"], s(60));
-    assert_eq!(NODES.map(|node| ours(node).contains("hmaster running")), [true, true]);
-    let (id_a, id_b) = (job(&lab, "a")["id"].clone(), job(&lab, "b")["id"].clone());
-    assert!(job(&lab, "a")["project"].is_null());
-
-    // refused with the holder's name, before anything is changed
-    let before = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
-    let refused = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
-    refused.complains(&[
-        "node1 is allocated exclusively to job",
-        id_a.as_str().unwrap(),
-        "(a)",
-        "node2 is allocated exclusively to job",
-        id_b.as_str().unwrap(),
-        "--wait",
-    ]);
-    lab.hvdctl(&["verify"]).code(5).complains(&["nothing was changed"]);
-    // also with only one of the nodes selected
-    lab.hvdctl(&["--on", "node2", "run", "-np", "1", "--", "true"]).code(125).complains(&[id_b.as_str().unwrap()]);
-    let there = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
-    assert_eq!(there, before);
-
-    // by their names; the other one stays
-    let mut waits = start("node1", "c", &["--wait"]);
-    assert!(eventually(s(30), || waits.err().contains("waiting")), "{}", waits.err());
-    lab.hvdctl(&["stop", "a"]).code(0);
-    a.end(s(60)).code(143);
-    waits.until(&["[0 node1] ready"], s(60));
-    assert!(b.runs() && !rank_processes("node2").is_empty());
-    for name in ["b", "c"] {
-        go(name);
-    }
-    b.end(s(60)).code(0).says(&["[0 node2] gone"]);
-    waits.end(s(60)).code(0).says(&["[0 node1] gone"]);
-    no_job_is_left();
-    lab.hvdctl(&["logs", "c"]).code(0).says(&["[0 node1] gone"]);
-}
-
 /// How many jobs are "many".
 const MANY: usize = if FULL { 10 } else { 3 };
 
@@ -93,61 +45,6 @@ fn only_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
     there.sort_unstable();
     wanted.sort_unstable();
     assert_eq!(there, wanted.into_iter().map(|(state, code)| (state.to_owned(), code)).collect::<Vec<_>>());
-}
-
-#[test]
-fn many_jobs_at_once_have_the_nodes_one_after_the_other() {
-    let lab = Lab::up();
-    // each job needs all slots; its ranks print when they were running
-    let program = "date +%s.%N; sleep 0.3; date +%s.%N";
-    let start = |i: usize| {
-        let controller = ["--gloo", "--mpi"][i % 2];
-        lab.start(&["run", "-np", "2", controller, "--wait", "600s", "--", "sh", "-c", program])
-    };
-    let all: Vec<Running> = (0..MANY).map(start).collect();
-    let mut times: Vec<(f64, f64)> = Vec::new();
-    for run in all {
-        let done = run.end(s(400)).code(0);
-        let time = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
-        let mut said: Vec<f64> = done.out.lines().map(time).collect();
-        said.sort_by(f64::total_cmp);
-        assert_eq!(said.len(), 4, "two of each rank: {}", done.out);
-        times.push((said[0], said[3]));
-        no_session_is_left(done.pid);
-    }
-    times.sort_by(|a, b| a.0.total_cmp(&b.0));
-    assert!(times.windows(2).all(|two| two[0].1 < two[1].0), "two of them at the same time: {times:?}");
-    only_records_are_left(&lab, vec![("succeeded", 0); MANY]);
-}
-
-#[test]
-fn many_jobs_are_under_way_at_the_same_time() {
-    let lab = Lab::empty();
-    lab.edit("gpus = 1", "gpus = 0\nslots = 10");
-    lab.edit("[defaults]", "start_timeout_s = 300\n[defaults]");
-    lab.hvdctl(&["up"]).code(0);
-    let mut all: Vec<Running> = (0..MANY)
-        .map(|i| {
-            let own = ["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--wait", "300s"];
-            let program = [["--gloo", "--mpi"][i % 2], "--", "sh", "-c", WAITS, "all"];
-            lab.start(&[&own[..], &program[..]].concat())
-        })
-        .collect();
-    for run in &mut all {
-        run.until(&["[0 node1] ready", "[1 node2] ready"], s(240));
-    }
-    assert!(all.iter_mut().all(Running::runs));
-    for node in NODES {
-        let names = ours(node);
-        let of = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
-        assert_eq!((of("hmaster"), of("hworker")), if node == "node1" { (MANY, 1) } else { (0, MANY) }, "{names}");
-    }
-    go("all");
-    for run in all {
-        let pid = run.end(s(120)).code(0).says(&["[0 node1] gone", "[1 node2] gone"]).pid;
-        no_session_is_left(pid);
-    }
-    only_records_are_left(&lab, vec![("succeeded", 0); MANY]);
 }
 
 #[test]
@@ -263,43 +160,99 @@ fn a_gpu_is_allocated_to_one_job_and_its_ranks_see_no_other() {
     no_job_is_left();
 }
 
-#[test]
-fn a_failed_job_is_restarted_from_its_checkpoint() {
-    let lab = Lab::up();
-    let fails_once = "import os, sys
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn many_jobs_at_once_have_the_nodes_one_after_the_other() {
+        let lab = Lab::up();
+        // each job needs all slots; its ranks print when they were running
+        let program = "date +%s.%N; sleep 0.3; date +%s.%N";
+        let start = |i: usize| {
+            let controller = ["--gloo", "--mpi"][i % 2];
+            lab.start(&["run", "-np", "2", controller, "--wait", "600s", "--", "sh", "-c", program])
+        };
+        let all: Vec<Running> = (0..MANY).map(start).collect();
+        let mut times: Vec<(f64, f64)> = Vec::new();
+        for run in all {
+            let done = run.end(s(400)).code(0);
+            let time = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+            let mut said: Vec<f64> = done.out.lines().map(time).collect();
+            said.sort_by(f64::total_cmp);
+            assert_eq!(said.len(), 4, "two of each rank: {}", done.out);
+            times.push((said[0], said[3]));
+            no_session_is_left(done.pid);
+        }
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(times.windows(2).all(|two| two[0].1 < two[1].0), "two of them at the same time: {times:?}");
+        only_records_are_left(&lab, vec![("succeeded", 0); MANY]);
+    }
+
+    #[test]
+    fn many_jobs_are_under_way_at_the_same_time() {
+        let lab = Lab::empty();
+        lab.edit("gpus = 1", "gpus = 0\nslots = 10");
+        lab.edit("[defaults]", "start_timeout_s = 300\n[defaults]");
+        lab.hvdctl(&["up"]).code(0);
+        let mut all: Vec<Running> = (0..MANY)
+            .map(|i| {
+                let own = ["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--wait", "300s"];
+                let program = [["--gloo", "--mpi"][i % 2], "--", "sh", "-c", WAITS, "all"];
+                lab.start(&[&own[..], &program[..]].concat())
+            })
+            .collect();
+        for run in &mut all {
+            run.until(&["[0 node1] ready", "[1 node2] ready"], s(240));
+        }
+        assert!(all.iter_mut().all(Running::runs));
+        for node in NODES {
+            let names = ours(node);
+            let of = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
+            assert_eq!((of("hmaster"), of("hworker")), if node == "node1" { (MANY, 1) } else { (0, MANY) }, "{names}");
+        }
+        go("all");
+        for run in all {
+            let pid = run.end(s(120)).code(0).says(&["[0 node1] gone", "[1 node2] gone"]).pid;
+            no_session_is_left(pid);
+        }
+        only_records_are_left(&lab, vec![("succeeded", 0); MANY]);
+    }
+
+    #[test]
+    fn a_failed_job_is_restarted_from_its_checkpoint() {
+        let lab = Lab::up();
+        let fails_once = "import os, sys
 rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
 print('try', os.environ['HVDCTL_RESTART'], flush=True)
 if rank == '1' and not os.path.exists('checkpoint'):
     open('checkpoint', 'w').write('half')
     sys.exit(7)
 if rank == '1': print('goes on from', open('checkpoint').read())";
-    for controller in controllers("--mpi") {
-        let name = format!("again{controller}");
-        let project = lab.project(&name, &[("train.py", fails_once)]);
-        let project = project.to_str().unwrap();
-        let done = lab.hvdctl(&["train", project, "-np", "2", controller, "--restarts", "3", "--name", &name]).code(0);
-        done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"])
-            .complains(&["rank 1 on node2 ended with exit code 7", "attempt 2 of 4"]);
-        no_job_is_left();
-        let job = job(&lab, &name);
-        assert_eq!(
-            (&job["state"], &job["code"], &job["restarts"]),
-            (&"succeeded".into(), &0.into(), &3.into()),
-            "{job}"
-        );
-        assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "{job}");
-        let exits = job["attempts"][0]["exits"].as_array().unwrap();
-        assert!(exits.iter().any(|exit| exit["rank"] == 1 && exit["code"] == 7), "{job}");
-        let id = job["id"].as_str().unwrap();
-        for node in NODES {
-            on(node, &format!("test ! -e /opt/horovod/jobs/{id}/env.json"));
+        for controller in controllers("--mpi") {
+            let name = format!("again{controller}");
+            let project = lab.project(&name, &[("train.py", fails_once)]);
+            let project = project.to_str().unwrap();
+            let done =
+                lab.hvdctl(&["train", project, "-np", "2", controller, "--restarts", "3", "--name", &name]).code(0);
+            done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"])
+                .complains(&["rank 1 on node2 ended with exit code 7", "attempt 2 of 4"]);
+            no_job_is_left();
+            let job = job(&lab, &name);
+            assert_eq!(
+                (&job["state"], &job["code"], &job["restarts"]),
+                (&"succeeded".into(), &0.into(), &3.into()),
+                "{job}"
+            );
+            assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "{job}");
+            let exits = job["attempts"][0]["exits"].as_array().unwrap();
+            assert!(exits.iter().any(|exit| exit["rank"] == 1 && exit["code"] == 7), "{job}");
+            let id = job["id"].as_str().unwrap();
+            for node in NODES {
+                on(node, &format!("test ! -e /opt/horovod/jobs/{id}/env.json"));
+            }
         }
     }
-}
-
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
-mod full {
-    use super::*;
 
     #[test]
     fn a_restarted_job_continues_without_a_lost_node() {

@@ -1,4 +1,5 @@
-//! `up` reaches the desired state from every state of the workers, and reports what prevents it.
+//! `up` reaches the desired state from every state of the workers, and reports what prevents it. By default the tests over scripted
+//! nodes show it (`src/commands/tests/`).
 
 use crate::pool::power;
 use crate::process::{eventually, s};
@@ -12,144 +13,148 @@ fn undo(script: &str) -> Restore<impl FnMut() + '_> {
     })
 }
 
-#[test]
-fn every_state_of_a_worker_leads_back() {
-    let lab = Lab::up();
-    let first = id_of("node1", "hworker");
-    // one with the labels of the worker that is there, changed by `sed`
-    let like_it = |sed: &str, made: &str| {
-        let labels = "/opt/horovod/test-labels";
-        format!(
-            "docker inspect -f '{{{{range $k, $v := .Config.Labels}}}}{{{{$k}}}}={{{{$v}}}}{{{{\"\\n\"}}}}{{{{end}}}}' hworker |
-               grep . | sed '{sed}' >{labels} && docker rm -f hworker &&
-             docker {made} --name hworker --label-file {labels} {IMAGE} sleep 600"
-        )
-    };
-    let cases = [
-        ("killed", "docker kill hworker".to_owned(), "start hworker again (stopped)", true),
-        ("paused", "docker pause hworker".to_owned(), "unpause hworker", true),
-        ("removed", "docker rm -f hworker".to_owned(), "start hworker", false),
-        // as an hvdctl that was killed in the middle leaves it
-        ("never started", like_it("", "create"), "recreate hworker (never started)", false),
-        (
-            "older",
-            like_it("s/\"address\":\"[^\"]*\",//; s/^hvdctl.spec=.*/hvdctl.spec=0123456789ab/", "run -d"),
-            "recreate hworker (address)",
-            false,
-        ),
-    ];
-    for (state, make, summary, same) in cases {
-        on("node2", &make);
-        let before = id_of_any("node2");
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", &format!("node2: {summary}\n")]);
-        assert_eq!(ours("node2"), "hworker running\n", "{state}");
-        assert_eq!(id_of_any("node2") == before, same, "{state}: whether it is the same container");
-        assert_eq!(banner("node2", 12345), "SSH-2.0-", "{state}");
-        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): unchanged\n", "nothing to do"]);
-    }
-    assert_eq!(id_of("node1", "hworker"), first, "node1 was never touched");
-}
-
 /// The id of the worker, or nothing.
 fn id_of_any(node: &str) -> String {
     on(node, "docker ps -aq --no-trunc --filter name='^hworker$'")
 }
 
-#[test]
-fn a_worker_that_does_not_come_up_is_not_left_behind() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    // its public half is in order, so that only sshd itself finds out
-    on("node2", "echo broken >/opt/horovod/ssh/ssh_host_ed25519_key");
-    let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
-    done.complains(&["node2: cannot reach sshd in hworker on port 12345", "no hostkeys available", "hint: "]);
-    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
-    on("node2", "rm /opt/horovod/ssh/ssh_host_ed25519_key*");
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
-    assert_eq!(banner("node2", 12345), "SSH-2.0-");
-}
-
-#[test]
-fn a_disk_that_is_full_is_named() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    // a file system of its own without room, over the directory
-    let full = |directory: &str, options: &str| {
-        on("node2", &format!("mkdir -p {directory} && mount -t tmpfs -o {options} test {directory}"));
-    };
-    {
-        let directory = "/var/lib/docker/containers";
-        full(directory, "nr_inodes=1");
-        let off = format!("umount {directory}");
-        let _restore = undo(&off);
-        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
-        done.complains(&["node2: cannot start hworker: ", "no space left on device", "hint: free space on that node"]);
-    }
-    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
-    {
-        full("/opt/horovod/ssh", "nr_inodes=2");
-        let _restore = undo("umount /opt/horovod/ssh");
-        lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot ", "No space left on device"]);
-        assert_eq!(ours("node2"), "");
-    }
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
-    full("/opt/horovod/projects", "size=1m");
-    let _restore = undo("umount /opt/horovod/projects");
-    let done = lab.hvdctl(&["doctor"]).code(1);
-    done.says(&["error node2: ", "1.0 MiB", "/opt/horovod/projects"]);
-}
-
 /// A rank that saves a checkpoint at SIGTERM.
 const SAVES: &str = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.2; done";
-
-#[test]
-fn a_worker_is_not_replaced_during_a_job() {
-    let lab = Lab::up();
-    let ids = || NODES.map(|node| id_of(node, "hworker"));
-    let before = ids();
-    let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", SAVES]);
-    let come = run.comes(&["[0 node1] ready", "[1 node2] ready"], s(60));
-    let state = || NODES.map(|node| on(node, "cat /opt/horovod/jobs/*/log; ps axfww")).join("\n");
-    assert!(come, "no rank is ready\n{}{}{}", run.out(), run.err(), state());
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-    lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
-    let dry = lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
-    dry.complains(&["warning: job ", "is running", "would be replaced on node2"]);
-    let refusal = ["is running, and its workers would be replaced on node2", "hint: ", "--force"];
-    lab.hvdctl(&["up"]).code(1).complains(&refusal);
-    // without its launcher's node in sight, too
-    lab.hvdctl(&["--on", "node2", "up"]).code(1).complains(&refusal);
-    assert_eq!(ids(), before);
-    assert!(run.runs(), "{}", run.err());
-
-    let dry = lab.hvdctl(&["up", "--force", "--dry-run"]).code(0);
-    dry.says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
-    assert!(run.runs() && ids() == before, "{}", run.err());
-    lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
-    // in order: every rank had its time
-    let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
-    assert_eq!(run.code, 143, "a job that was ended is no success");
-    no_job_is_left();
-    for (node, before) in NODES.iter().zip(before) {
-        assert_eq!(ours(node), "hworker running\n");
-        assert_ne!(id_of(node, "hworker"), before);
-    }
-    let record = on("node1", "cat /opt/horovod/jobs/*/result.json");
-    assert!(record.contains("\"stopped\": true"), "{record}");
-
-    // a rank that runs only next to the launcher prevents nothing
-    let mut run = lab.start(&["run", "-np", "1", "--", "sh", "-c", SAVES]);
-    run.until(&["[0 node1] ready"], s(60));
-    lab.edit("shm_size = \"1g\"", "shm_size = \"2g\"");
-    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
-    assert!(run.runs(), "{}", run.err());
-    run.signal("INT");
-    run.end(s(60)).code(130);
-}
 
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn every_state_of_a_worker_leads_back() {
+        let lab = Lab::up();
+        let first = id_of("node1", "hworker");
+        // one with the labels of the worker that is there, changed by `sed`
+        let like_it = |sed: &str, made: &str| {
+            let labels = "/opt/horovod/test-labels";
+            let list = r#"{{range $k, $v := .Config.Labels}}{{$k}}={{$v}}{{"\n"}}{{end}}"#;
+            format!(
+                "docker inspect -f '{list}' hworker | grep . | sed '{sed}' >{labels} && docker rm -f hworker &&
+                 docker {made} --name hworker --label-file {labels} {IMAGE} sleep 600"
+            )
+        };
+        let cases = [
+            ("killed", "docker kill hworker".to_owned(), "start hworker again (stopped)", true),
+            ("paused", "docker pause hworker".to_owned(), "unpause hworker", true),
+            ("removed", "docker rm -f hworker".to_owned(), "start hworker", false),
+            // as an hvdctl that was killed in the middle leaves it
+            ("never started", like_it("", "create"), "recreate hworker (never started)", false),
+            (
+                "older",
+                like_it("s/\"address\":\"[^\"]*\",//; s/^hvdctl.spec=.*/hvdctl.spec=0123456789ab/", "run -d"),
+                "recreate hworker (address)",
+                false,
+            ),
+        ];
+        for (state, make, summary, same) in cases {
+            on("node2", &make);
+            let before = id_of_any("node2");
+            lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", &format!("node2: {summary}\n")]);
+            assert_eq!(ours("node2"), "hworker running\n", "{state}");
+            assert_eq!(id_of_any("node2") == before, same, "{state}: whether it is the same container");
+            assert_eq!(banner("node2", 12345), "SSH-2.0-", "{state}");
+            lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): unchanged\n", "nothing to do"]);
+        }
+        assert_eq!(id_of("node1", "hworker"), first, "node1 was never touched");
+    }
+
+    #[test]
+    fn a_worker_that_does_not_come_up_is_not_left_behind() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        // its public half is in order, so that only sshd itself finds out
+        on("node2", "echo broken >/opt/horovod/ssh/ssh_host_ed25519_key");
+        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
+        done.complains(&["node2: cannot reach sshd in hworker on port 12345", "no hostkeys available", "hint: "]);
+        assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+        on("node2", "rm /opt/horovod/ssh/ssh_host_ed25519_key*");
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+        assert_eq!(banner("node2", 12345), "SSH-2.0-");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_is_named() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        // a file system of its own without room, over the directory
+        let full = |directory: &str, options: &str| {
+            on("node2", &format!("mkdir -p {directory} && mount -t tmpfs -o {options} test {directory}"));
+        };
+        {
+            let directory = "/var/lib/docker/containers";
+            full(directory, "nr_inodes=1");
+            let off = format!("umount {directory}");
+            let _restore = undo(&off);
+            let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
+            done.complains(&[
+                "node2: cannot start hworker: ",
+                "no space left on device",
+                "hint: free space on that node",
+            ]);
+        }
+        assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+        {
+            full("/opt/horovod/ssh", "nr_inodes=2");
+            let _restore = undo("umount /opt/horovod/ssh");
+            lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot ", "No space left on device"]);
+            assert_eq!(ours("node2"), "");
+        }
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+        full("/opt/horovod/projects", "size=1m");
+        let _restore = undo("umount /opt/horovod/projects");
+        let done = lab.hvdctl(&["doctor"]).code(1);
+        done.says(&["error node2: ", "1.0 MiB", "/opt/horovod/projects"]);
+    }
+
+    #[test]
+    fn a_worker_is_not_replaced_during_a_job() {
+        let lab = Lab::up();
+        let ids = || NODES.map(|node| id_of(node, "hworker"));
+        let before = ids();
+        let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", SAVES]);
+        let come = run.comes(&["[0 node1] ready", "[1 node2] ready"], s(60));
+        let state = || NODES.map(|node| on(node, "cat /opt/horovod/jobs/*/log; ps axfww")).join("\n");
+        assert!(come, "no rank is ready\n{}{}{}", run.out(), run.err(), state());
+        lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+        lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
+        let dry = lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
+        dry.complains(&["warning: job ", "is running", "would be replaced on node2"]);
+        let refusal = ["is running, and its workers would be replaced on node2", "hint: ", "--force"];
+        lab.hvdctl(&["up"]).code(1).complains(&refusal);
+        // without its launcher's node in sight, too
+        lab.hvdctl(&["--on", "node2", "up"]).code(1).complains(&refusal);
+        assert_eq!(ids(), before);
+        assert!(run.runs(), "{}", run.err());
+
+        let dry = lab.hvdctl(&["up", "--force", "--dry-run"]).code(0);
+        dry.says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
+        assert!(run.runs() && ids() == before, "{}", run.err());
+        lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
+        // in order: every rank had its time
+        let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
+        assert_eq!(run.code, 143, "a job that was ended is no success");
+        no_job_is_left();
+        for (node, before) in NODES.iter().zip(before) {
+            assert_eq!(ours(node), "hworker running\n");
+            assert_ne!(id_of(node, "hworker"), before);
+        }
+        let record = on("node1", "cat /opt/horovod/jobs/*/result.json");
+        assert!(record.contains("\"stopped\": true"), "{record}");
+
+        // a rank that runs only next to the launcher prevents nothing
+        let mut run = lab.start(&["run", "-np", "1", "--", "sh", "-c", SAVES]);
+        run.until(&["[0 node1] ready"], s(60));
+        lab.edit("shm_size = \"1g\"", "shm_size = \"2g\"");
+        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
+        assert!(run.runs(), "{}", run.err());
+        run.signal("INT");
+        run.end(s(60)).code(130);
+    }
 
     #[test]
     fn a_node_that_hangs_in_the_middle_holds_up_no_other() {

@@ -3,6 +3,26 @@
 use crate::state::{IMAGE, Lab, NODES, id_of, node_sh, on, ours};
 
 #[test]
+fn purge_leaves_nothing_where_all_was_ours() {
+    let lab = Lab::with_rsa_keys();
+    let project = lab.project("odd na'me", &[("train.py", "open('written', 'w')"), ("-f", "")]);
+    lab.hvdctl(&["up"]).code(0);
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    lab.hvdctl(&["verify"]).code(0);
+    let before = NODES.map(|node| on(node, "docker volume ls -q; docker images -q | sort -u"));
+    let done = lab.hvdctl(&["down", "--purge", "--json"]).code(0);
+    let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&document["ok"], document["nodes"].as_array().unwrap().len()), (&true.into(), 2));
+    for (node, before) in NODES.iter().zip(before) {
+        on(node, "test ! -e /opt/horovod");
+        assert_eq!(ours(node), "", "{node}");
+        assert_eq!(on(node, "docker volume ls -q; docker images -q | sort -u"), before, "{node}: the image stays");
+        assert_eq!(on(node, "find /tmp /var/tmp /root -name '*hvdctl*' | head"), "", "{node}");
+    }
+    lab.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["no containers"]);
+}
+
+#[test]
 fn only_ours_is_removed() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "open('written', 'w')")]);
@@ -47,24 +67,4 @@ fn only_ours_is_removed() {
     on("node1", "rm -r /opt/horovod/ssh/* /opt/horovod/projects/theirs /opt/horovod/jobs/theirs");
     lab.hvdctl(&["down", "--purge", "-y"]).code(0);
     on("node1", "test ! -e /opt/horovod");
-}
-
-#[test]
-fn purge_leaves_nothing_where_all_was_ours() {
-    let lab = Lab::with_rsa_keys();
-    let project = lab.project("odd na'me", &[("train.py", "open('written', 'w')"), ("-f", "")]);
-    lab.hvdctl(&["up"]).code(0);
-    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
-    lab.hvdctl(&["verify"]).code(0);
-    let before = NODES.map(|node| on(node, "docker volume ls -q; docker images -q | sort -u"));
-    let done = lab.hvdctl(&["down", "--purge", "--json"]).code(0);
-    let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!((&document["ok"], document["nodes"].as_array().unwrap().len()), (&true.into(), 2));
-    for (node, before) in NODES.iter().zip(before) {
-        on(node, "test ! -e /opt/horovod");
-        assert_eq!(ours(node), "", "{node}");
-        assert_eq!(on(node, "docker volume ls -q; docker images -q | sort -u"), before, "{node}: the image stays");
-        assert_eq!(on(node, "find /tmp /var/tmp /root -name '*hvdctl*' | head"), "", "{node}");
-    }
-    lab.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["no containers"]);
 }

@@ -39,33 +39,6 @@ fn signalled(name: &str, code: i32, controller: &'static str) {
 }
 
 #[test]
-fn interrupted() {
-    signalled("INT", 130, "--gloo");
-}
-
-#[test]
-fn interrupted_at_any_moment() {
-    let lab = Lab::up();
-    let project = lab.project("p", &[("train.py", "import time; time.sleep(300)")]);
-    // connecting, preparing, starting the launcher, starting the ranks
-    let moments: &[u64] = if FULL { &[100, 300, 600, 900, 1200, 1600, 2000, 2500] } else { &[600, 1600] };
-    for (i, moment) in moments.iter().copied().enumerate() {
-        fs::write(project.join("changed"), moment.to_string()).unwrap();
-        let controller = ["--gloo", "--mpi"][i % 2];
-        let run = lab.start(&["train", project.to_str().unwrap(), "-np", "2", controller]);
-        thread::sleep(Duration::from_millis(moment));
-        run.signal("INT");
-        let done = run.end(s(60)).code(130);
-        no_job_is_left();
-        no_session_is_left(done.pid);
-    }
-    assert_eq!(
-        lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "echo", "x"]).ok().lines().count(),
-        2
-    );
-}
-
-#[test]
 fn a_supervisor_or_the_launcher_that_is_killed() {
     let lab = Lab::up();
     for controller in controllers("--mpi") {
@@ -86,19 +59,6 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
         no_session_is_left(done.pid);
         let job = newest(&lab);
         assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("hmaster"), "{job}");
-    }
-}
-
-#[test]
-fn a_launcher_that_the_engine_stops_is_no_requested_end() {
-    let lab = Lab::up();
-    for controller in controllers("--gloo") {
-        let run = sleeping(&lab, controller, SLEEP);
-        on("node1", "docker stop hmaster");
-        run.end(s(60)).code(125).complains(&["its launcher's container was stopped", "docker stop", "hint: "]);
-        no_job_is_left();
-        let job = newest(&lab);
-        assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("docker stop"), "{job}");
     }
 }
 
@@ -155,7 +115,9 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
 
 #[test]
 fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
-    let lab = Lab::up();
+    let lab = Lab::empty();
+    lab.edit("[defaults]", "keep_alive_s = 5\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
     // the other rank fails a while later, as it would in a collective operation
     let program = "echo ready; [ $HOROVOD_RANK = 0 ] || exec sleep 300; until [ -e /opt/horovod/jobs/fail ]; do sleep 0.2; done; exit 1";
     let run = sleeping(&lab, "--gloo", program);
@@ -163,7 +125,7 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
     on("node2", "ip link set eth0 down");
     let back = format!("ip link set eth0 up; ip route replace {}", route.trim());
     let up_again = Restore(|| drop(node_sh("node2", &back, &[])));
-    // the connections themselves are given up after 45 s
+    // the connections themselves are given up after 15 s, and by default after 45 s (full::cuts)
     assert!(eventually(s(30), || run.err().contains("node2: no answer for 10 s")), "{}", run.err());
     on("node1", "touch /opt/horovod/jobs/fail");
     run.end(s(150)).code(1).complains(&["rank 1 on node2 is gone", "hint: "]);
@@ -248,7 +210,7 @@ time.sleep(300)\"; true";
 #[test]
 fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
     let lab = Lab::empty();
-    lab.edit("[defaults]", "stop_grace_s = 20\n[defaults]");
+    lab.edit("[defaults]", "stop_grace_s = 10\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     for controller in controllers("--gloo") {
         let mut run = sleeping(&lab, controller, "trap 'echo asked' TERM; echo ready; while :; do sleep 1; done");
@@ -312,6 +274,46 @@ fn a_worker_dies_during_a_job() {
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn interrupted() {
+        signalled("INT", 130, "--gloo");
+    }
+
+    #[test]
+    fn interrupted_at_any_moment() {
+        let lab = Lab::up();
+        let project = lab.project("p", &[("train.py", "import time; time.sleep(300)")]);
+        // connecting, preparing, starting the launcher, starting the ranks
+        let moments: &[u64] = if FULL { &[100, 300, 600, 900, 1200, 1600, 2000, 2500] } else { &[600, 1600] };
+        for (i, moment) in moments.iter().copied().enumerate() {
+            fs::write(project.join("changed"), moment.to_string()).unwrap();
+            let controller = ["--gloo", "--mpi"][i % 2];
+            let run = lab.start(&["train", project.to_str().unwrap(), "-np", "2", controller]);
+            thread::sleep(Duration::from_millis(moment));
+            run.signal("INT");
+            let done = run.end(s(60)).code(130);
+            no_job_is_left();
+            no_session_is_left(done.pid);
+        }
+        assert_eq!(
+            lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "echo", "x"]).ok().lines().count(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_launcher_that_the_engine_stops_is_no_requested_end() {
+        let lab = Lab::up();
+        for controller in controllers("--gloo") {
+            let run = sleeping(&lab, controller, SLEEP);
+            on("node1", "docker stop hmaster");
+            run.end(s(60)).code(125).complains(&["its launcher's container was stopped", "docker stop", "hint: "]);
+            no_job_is_left();
+            let job = newest(&lab);
+            assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("docker stop"), "{job}");
+        }
+    }
 
     #[test]
     fn the_first_failure_is_reported_although_others_follow_at_once() {

@@ -49,7 +49,7 @@ fn change_host_key(node: &str) {
 
 #[test]
 fn unknown_host_keys_are_shown_and_stored() {
-    let operator = Operator::new("user = \"workshop\"", "user = \"root\"\nssh_port = 2222");
+    let mut operator = Operator::new("user = \"workshop\"", "user = \"root\"\nssh_port = 2222");
     let done = operator.hvdctl(&["status"]).code(0);
     for node in NODES {
         assert_eq!(contacts(&done.err, node), 1, "{node}\n{}", done.err);
@@ -72,11 +72,9 @@ fn unknown_host_keys_are_shown_and_stored() {
     let done = operator.hvdctl(&["--json", "status"]).code(0).complains(&["first contact with "]);
     serde_json::from_str::<serde_json::Value>(&done.out).unwrap();
     assert!(!operator.home().join(".ssh/known_hosts").exists(), "the user's own file is not written");
-}
 
-#[test]
-fn the_state_directory_may_be_elsewhere() {
-    let mut operator = Operator::new("user = \"workshop\"", "user = \"workshop\"");
+    // the state directory may be elsewhere
+    fs::remove_file(operator.known_hosts()).unwrap();
     let state = operator.lab.path().join("a state");
     operator.set("XDG_STATE_HOME", state.to_str().unwrap());
     operator.hvdctl(&["status"]).code(0).complains(&["first contact with "]);

@@ -3,28 +3,6 @@
 use crate::state::{Lab, Restore, id_of, node_sh, on};
 
 #[test]
-fn a_node_whose_nvidia_smi_fails_is_no_node_without_gpus() {
-    let lab = Lab::up();
-    lab.edit("gpus = 1", "gpus = \"auto\"");
-    lab.hvdctl(&["up"]).code(0);
-    let before = id_of("node2", "hworker");
-    // found before the one that its engine uses
-    let smi = "/usr/local/bin/nvidia-smi";
-    let message = "Failed to initialize NVML: Driver/library version mismatch";
-    let restore = Restore(|| drop(node_sh("node2", &format!("rm -f {smi}"), &[])));
-    on("node2", &format!("printf '#!/bin/sh\\necho {message}\\nexit 18\\n' >{smi}; chmod 755 {smi}"));
-    let texts = ["node2: cannot list the GPUs: nvidia-smi failed: ", message, "hint: ", "reboot the node"];
-    lab.hvdctl(&["up"]).code(3).says(&["node1: unchanged"]).complains(&texts);
-    lab.hvdctl(&["verify"]).code(1).complains(&texts);
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&texts);
-    lab.hvdctl(&["status"]).code(0).says(&[&format!("node2: nvidia-smi failed: {message}\n")]);
-    lab.hvdctl(&["doctor"]).code(1).says(&[&format!("error node2: nvidia-smi failed: {message}\n"), "reboot the node"]);
-    drop(restore);
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-    assert_eq!(id_of("node2", "hworker"), before, "the worker was never touched");
-}
-
-#[test]
 fn a_worker_that_has_lost_its_gpus_is_replaced_before_ranks_start() {
     let lab = Lab::up();
     let before = ["node1", "node2"].map(|node| id_of(node, "hworker"));

@@ -133,6 +133,37 @@ fn outlives(lab: &Lab, controller: &str) {
 }
 
 #[test]
+fn a_job_continues_without_its_terminal_and_is_stopped_from_another_machine() {
+    let lab = Lab::up();
+    for controller in controllers("--gloo") {
+        let polite = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
+        let mut first = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", polite]);
+        first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+        first.signal("HUP");
+        first.end(s(30)).code(129).complains(&["continues"]);
+        assert!(ours("node1").contains("hmaster running"));
+        let mut watcher = lab.start(&["attach"]);
+        watcher.until(&["[1 node2] ready"], s(60));
+        lab.hvdctl(&["stop"]).code(0);
+        no_job_is_left();
+        let done = watcher.end(s(60)).code(143);
+        done.says(&["[0 node1] saved", "[1 node2] saved"]).complains(&["was stopped"]);
+        let job = &jobs(&lab)[0];
+        assert_eq!((job["state"].as_str(), job["code"].as_i64()), (Some("stopped"), Some(143)), "{job}");
+        assert_eq!(result(job["id"].as_str().unwrap())["stopped"], true);
+        let table = lab.hvdctl(&["jobs"]).ok();
+        let lines: Vec<Vec<&str>> =
+            table.lines().map(|line| line.split("  ").filter(|w| !w.is_empty()).collect()).collect();
+        let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
+        assert!(lines[0].iter().map(|head| head.trim()).eq(heads), "{table}");
+        let row: Vec<&str> = lines[1].iter().map(|word| word.trim()).collect();
+        let (id, who) = (job["id"].as_str().unwrap(), job["operator"].as_str().unwrap());
+        assert_eq!(row[..7], [id, "sh", "–", who, "stopped", "2", "node[1-2]"], "{table}");
+        assert!(row[7].ends_with("s ago") && row[8].ends_with('s') && row[9] == "143", "{table}");
+    }
+}
+
+#[test]
 fn an_operator_reattaches_after_a_network_failure() {
     let lab = Lab::empty();
     lab.edit("[defaults]", "keep_alive_s = 3\n[defaults]");
@@ -168,76 +199,77 @@ fn an_operator_reattaches_after_a_network_failure() {
     assert!(job["reason"].as_str().unwrap().starts_with("its launcher's node node1 does not answer: "), "{job}");
 }
 
-#[test]
-fn a_job_continues_without_its_terminal_and_is_stopped_from_another_machine() {
-    let lab = Lab::up();
-    for controller in controllers("--gloo") {
-        let polite = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
-        let mut first = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", polite]);
-        first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
-        first.signal("HUP");
-        first.end(s(30)).code(129).complains(&["continues"]);
-        assert!(ours("node1").contains("hmaster running"));
-        let mut watcher = lab.start(&["attach"]);
-        watcher.until(&["[1 node2] ready"], s(60));
-        lab.hvdctl(&["stop"]).code(0);
-        no_job_is_left();
-        let done = watcher.end(s(60)).code(143);
-        done.says(&["[0 node1] saved", "[1 node2] saved"]).complains(&["was stopped"]);
-        let job = &jobs(&lab)[0];
-        assert_eq!((job["state"].as_str(), job["code"].as_i64()), (Some("stopped"), Some(143)), "{job}");
-        assert_eq!(result(job["id"].as_str().unwrap())["stopped"], true);
-        let table = lab.hvdctl(&["jobs"]).ok();
-        let lines: Vec<Vec<&str>> =
-            table.lines().map(|line| line.split("  ").filter(|w| !w.is_empty()).collect()).collect();
-        let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
-        assert!(lines[0].iter().map(|head| head.trim()).eq(heads), "{table}");
-        let row: Vec<&str> = lines[1].iter().map(|word| word.trim()).collect();
-        let (id, who) = (job["id"].as_str().unwrap(), job["operator"].as_str().unwrap());
-        assert_eq!(row[..7], [id, "sh", "–", who, "stopped", "2", "node[1-2]"], "{table}");
-        assert!(row[7].ends_with("s ago") && row[8].ends_with('s') && row[9] == "143", "{table}");
-    }
-}
-
-#[test]
-fn logs_are_filtered_by_rank_time_and_pattern() {
-    let lab = Lab::up();
-    let program =
-        "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
-    lab.hvdctl(&["run", "-np", "2", "--", "sh", "-c", program]).code(0);
-    let all = lab.hvdctl(&["logs"]).code(0).out;
-    assert_eq!(all.lines().filter(|line| line.contains("step")).count(), 1000);
-    for (rank, node) in [(0, "node1"), (1, "node2")] {
-        let of: Vec<&str> = all.lines().filter(|line| line.starts_with(&format!("[{rank} {node}] step"))).collect();
-        let wanted: Vec<String> = (1..=500).map(|i| format!("[{rank} {node}] step {i} of {rank}")).collect();
-        assert_eq!(of, wanted, "each rank's lines are all there, in their order");
-    }
-    let one = lab.hvdctl(&["logs", "--rank", "1", "--grep", "^step [123] "]).ok();
-    assert_eq!(one, "[1 node2] step 1 of 1\n[1 node2] step 2 of 1\n[1 node2] step 3 of 1\n");
-    assert_eq!(lab.hvdctl(&["logs", "--rank", "0", "--grep", "step", "-n", "1"]).ok(), "[0 node1] step 500 of 0\n");
-    assert_eq!(lab.hvdctl(&["logs", "--since", "2099-01-01T00:00:00Z"]).ok(), "");
-    assert_eq!(lab.hvdctl(&["logs", "--since", "1h"]).ok(), all);
-    let late = lab.hvdctl(&["run", "-np", "1", "--", "sh", "-c", "echo early; sleep 2; date -u +%FT%TZ"]).ok();
-    let time = late.lines().last().unwrap().rsplit(' ').next().unwrap();
-    assert_eq!(lab.hvdctl(&["logs", "--since", time]).ok(), format!("[0 node1] {time}\n"));
-    lab.hvdctl(&["logs", "--rank", "2"]).code(2).complains(&["has no rank 2"]);
-    lab.hvdctl(&["logs", "nosuch"]).code(1).complains(&["there is no job nosuch", "hvdctl jobs"]);
-
-    let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", WAITS]).ok();
-    let mut follower = lab.start(&["logs", "-f", "--rank", "0"]);
-    follower.until(&["[0 node1] ready"], s(60));
-    for node in NODES {
-        go(node, 0);
-    }
-    let done = follower.end(s(60)).code(0).says(&["[0 node1] going"]);
-    assert!(!done.out.contains("node2"), "{}", done.out);
-    assert_eq!(result(id.trim())["launcher"], 0);
-    no_job_is_left();
-}
-
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn logs_are_filtered_by_rank_time_and_pattern() {
+        let lab = Lab::up();
+        let program = "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
+        lab.hvdctl(&["run", "-np", "2", "--", "sh", "-c", program]).code(0);
+        let all = lab.hvdctl(&["logs"]).code(0).out;
+        assert_eq!(all.lines().filter(|line| line.contains("step")).count(), 1000);
+        for (rank, node) in [(0, "node1"), (1, "node2")] {
+            let of: Vec<&str> = all.lines().filter(|line| line.starts_with(&format!("[{rank} {node}] step"))).collect();
+            let wanted: Vec<String> = (1..=500).map(|i| format!("[{rank} {node}] step {i} of {rank}")).collect();
+            assert_eq!(of, wanted, "each rank's lines are all there, in their order");
+        }
+        let one = lab.hvdctl(&["logs", "--rank", "1", "--grep", "^step [123] "]).ok();
+        assert_eq!(one, "[1 node2] step 1 of 1\n[1 node2] step 2 of 1\n[1 node2] step 3 of 1\n");
+        assert_eq!(lab.hvdctl(&["logs", "--rank", "0", "--grep", "step", "-n", "1"]).ok(), "[0 node1] step 500 of 0\n");
+        assert_eq!(lab.hvdctl(&["logs", "--since", "2099-01-01T00:00:00Z"]).ok(), "");
+        assert_eq!(lab.hvdctl(&["logs", "--since", "1h"]).ok(), all);
+        let late = lab.hvdctl(&["run", "-np", "1", "--", "sh", "-c", "echo early; sleep 2; date -u +%FT%TZ"]).ok();
+        let time = late.lines().last().unwrap().rsplit(' ').next().unwrap();
+        assert_eq!(lab.hvdctl(&["logs", "--since", time]).ok(), format!("[0 node1] {time}\n"));
+        lab.hvdctl(&["logs", "--rank", "2"]).code(2).complains(&["has no rank 2"]);
+        lab.hvdctl(&["logs", "nosuch"]).code(1).complains(&["there is no job nosuch", "hvdctl jobs"]);
+
+        let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", WAITS]).ok();
+        let mut follower = lab.start(&["logs", "-f", "--rank", "0"]);
+        follower.until(&["[0 node1] ready"], s(60));
+        for node in NODES {
+            go(node, 0);
+        }
+        let done = follower.end(s(60)).code(0).says(&["[0 node1] going"]);
+        assert!(!done.out.contains("node2"), "{}", done.out);
+        assert_eq!(result(id.trim())["launcher"], 0);
+        no_job_is_left();
+    }
+
+    #[test]
+    fn a_job_of_a_newer_hvdctl_keeps_its_node_until_it_is_stopped() {
+        let lab = Lab::up();
+        let project = lab.project("digits", &[("train.py", "print('trained')\n")]);
+        let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "python3", "train.py"]);
+        let (id, directory) = ("20261121-101500-4f2a", "/opt/horovod/jobs/20261121-101500-4f2a");
+        let record = format!(r#"{{"format":3,"id":"{id}","cluster":"lab","launcher":"slurm"}}"#);
+        let rank = format!("docker exec -d -e HVDCTL_TEST=1 -e HVDCTL_JOB={id} -e HVDCTL_PROGRAM=1 hworker sleep 500");
+        on(
+            "node2",
+            &format!(
+                "mkdir -p {directory} && echo '{record}' >{directory}/job.json && echo '{{}}' >{directory}/env.json && {rank}"
+            ),
+        );
+        assert!(eventually(s(10), || !rank_processes("node2").is_empty()));
+        let worker = id_of("node2", "hworker");
+
+        let newer = "its record cannot be read: written by a newer hvdctl (format 3); this one reads up to 1";
+        train()
+            .code(125)
+            .complains(&[&format!("node2 is allocated exclusively to job {id}"), "written by a newer hvdctl"]);
+        assert_eq!((id_of("node2", "hworker"), rank_processes("node2").lines().count()), (worker.clone(), 1));
+        lab.hvdctl(&["jobs", "--running"]).code(0).says(&[id, "unreadable", "node2", newer]);
+
+        lab.hvdctl(&["stop", id]).code(0).says(&[&format!("job {id} has ended")]);
+        assert_eq!(
+            (rank_processes("node2"), on("node2", &format!("ls {directory}"))),
+            (String::new(), "job.json\nresult.json\n".into())
+        );
+        assert_eq!(id_of("node2", "hworker"), worker);
+        train().code(0).says(&["[0 node1] trained", "[1 node2] trained"]);
+    }
 
     #[test]
     fn a_launcher_killed_without_a_watcher_leaves_nothing() {
@@ -274,35 +306,4 @@ mod full {
         logs.end(s(60)).code(0);
         assert_eq!(jobs(&lab)[0]["state"], "failed");
     }
-}
-
-#[test]
-fn a_job_of_a_newer_hvdctl_keeps_its_node_until_it_is_stopped() {
-    let lab = Lab::up();
-    let project = lab.project("digits", &[("train.py", "print('trained')\n")]);
-    let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "python3", "train.py"]);
-    let (id, directory) = ("20261121-101500-4f2a", "/opt/horovod/jobs/20261121-101500-4f2a");
-    let record = format!(r#"{{"format":3,"id":"{id}","cluster":"lab","launcher":"slurm"}}"#);
-    let rank = format!("docker exec -d -e HVDCTL_TEST=1 -e HVDCTL_JOB={id} -e HVDCTL_PROGRAM=1 hworker sleep 500");
-    on(
-        "node2",
-        &format!(
-            "mkdir -p {directory} && echo '{record}' >{directory}/job.json && echo '{{}}' >{directory}/env.json && {rank}"
-        ),
-    );
-    assert!(eventually(s(10), || !rank_processes("node2").is_empty()));
-    let worker = id_of("node2", "hworker");
-
-    let newer = "its record cannot be read: written by a newer hvdctl (format 3); this one reads up to 1";
-    train().code(125).complains(&[&format!("node2 is allocated exclusively to job {id}"), "written by a newer hvdctl"]);
-    assert_eq!((id_of("node2", "hworker"), rank_processes("node2").lines().count()), (worker.clone(), 1));
-    lab.hvdctl(&["jobs", "--running"]).code(0).says(&[id, "unreadable", "node2", newer]);
-
-    lab.hvdctl(&["stop", id]).code(0).says(&[&format!("job {id} has ended")]);
-    assert_eq!(
-        (rank_processes("node2"), on("node2", &format!("ls {directory}"))),
-        (String::new(), "job.json\nresult.json\n".into())
-    );
-    assert_eq!(id_of("node2", "hworker"), worker);
-    train().code(0).says(&["[0 node1] trained", "[1 node2] trained"]);
 }

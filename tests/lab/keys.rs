@@ -1,8 +1,7 @@
 //! `keys push`: the contents of the nodes' key directories, and the places where the private key must never be.
 
-use crate::pool::power;
 use crate::process::{Done, Running, run, s};
-use crate::state::{FULL, Lab, NODES, Restore, address, files_with, node_sh, on};
+use crate::state::{FULL, Lab, NODES, address, files_with, node_sh, on};
 use crate::watch::{Watcher, has};
 use std::collections::BTreeSet;
 use std::fs;
@@ -238,97 +237,6 @@ fn the_key_is_of_use_from_the_clusters_addresses_only() {
 }
 
 #[test]
-fn a_node_that_leaves_the_inventory_is_revoked() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    let key = public_half("node1", "id_ed25519");
-    assert_eq!(read("node1", "authorized_keys"), line(&key, &NODES));
-    // a worker leaves
-    let both = fs::read_to_string(lab.inventory()).unwrap();
-    lab.edit("\n[[node]]\nhost = \"node2\"\n", "");
-    lab.hvdctl(&["keys", "status"]).code(1).says(&["node1 still pins nodes that the inventory does not have"]);
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote authorized_keys, known_hosts"]);
-    assert_eq!(read("node1", "authorized_keys"), line(&key, &["node1"]));
-    assert!(!read("node1", "known_hosts").contains("node2"), "{}", read("node1", "known_hosts"));
-    // the master leaves: its key is worth nothing any more
-    fs::write(lab.inventory(), &both).unwrap();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    fs::write(lab.inventory(), both.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1)).unwrap();
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["node2: wrote", "id_ed25519"]);
-    let new = public_half("node2", "id_ed25519");
-    assert_ne!(new, key);
-    assert_eq!(read("node2", "authorized_keys"), line(&new, &["node2"]));
-}
-
-#[test]
-fn the_key_of_another_cluster_in_a_shared_directory_stays() {
-    let lab = Lab::empty();
-    let ours = fs::read_to_string(lab.inventory()).unwrap();
-    let theirs = ours.replacen("name = \"lab\"", "name = \"other\"", 1);
-    let theirs = theirs.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1);
-    fs::write(lab.inventory(), &theirs).unwrap();
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["node2: wrote", "id_ed25519"]);
-    let their_key = public_half("node2", "id_ed25519");
-    assert_eq!(read("node2", "id_ed25519.pub"), format!("{their_key} hvdctl:other\n"));
-
-    fs::write(lab.inventory(), &ours).unwrap();
-    let words = "node2: id_ed25519 is kept: it is the key of the cluster other, which uses the same directory";
-    lab.hvdctl(&["keys", "push"]).code(0).complains(&[words]);
-    assert_eq!(public_half("node2", "id_ed25519"), their_key);
-    let our_key = public_half("node1", "id_ed25519");
-    assert_ne!(our_key, their_key);
-    let lines = read("node2", "authorized_keys");
-    let lines: Vec<&str> = lines.lines().collect();
-    assert!(lines.len() == 2 && lines[0].ends_with(&format!("{their_key} hvdctl:other")), "{lines:?}");
-    assert_eq!(lines[1], line(&our_key, &NODES).trim_end());
-    // to this cluster that is no fault
-    lab.hvdctl(&["keys", "status"]).code(0).says(&[words]);
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
-    let before = fingerprint("node2");
-    fs::write(lab.inventory(), &theirs).unwrap();
-    lab.hvdctl(&["keys", "status"]).code(0);
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
-    assert_eq!(fingerprint("node2"), before);
-}
-
-#[test]
-fn a_pair_is_made_once() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["--on", "node2", "keys", "generate"]).code(2).complains(&["node1", "--on"]);
-    lab.hvdctl(&["keys", "generate", "--bits", "4096"]).code(2).complains(&["one size", "--type rsa"]);
-    on("node1", "test ! -e /opt/horovod");
-    let made = lab.hvdctl(&["keys", "generate"]).code(0).says(&["node1: generated a key pair: Ed25519 SHA256:"]);
-    assert_eq!(directory("node1"), [". 700 0:0", "id_ed25519 600 0:0", "id_ed25519.pub 644 0:0"]);
-    on("node2", "test ! -e /opt/horovod");
-    let listed = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_ed25519");
-    let sha = listed.split_whitespace().nth(1).unwrap();
-    assert!(made.out.contains(sha), "{listed}{}", made.out);
-
-    let before = fingerprint("node1");
-    for words in [&["keys", "generate"] as &[&str], &["--on", "node1", "keys", "generate", "--type", "ed25519"]] {
-        lab.hvdctl(words).code(0).says(&["nothing to do", "Ed25519", sha]);
-    }
-    lab.hvdctl(&["keys", "generate", "--type", "rsa"]).code(1).complains(&["Ed25519", "hvdctl keys rotate --type rsa"]);
-    let words = ["keys", "generate", "--type", "rsa", "--bits", "2048"];
-    lab.hvdctl(&words).code(1).complains(&["hvdctl keys rotate --type rsa --bits 2048"]);
-    assert_eq!(fingerprint("node1"), before);
-    let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "keys", "generate"]).ok()).unwrap();
-    let reported =
-        (&document["ok"], &document["changed"], &document["type"], &document["bits"], &document["fingerprint"]);
-    assert_eq!(reported, (&true.into(), &false.into(), &"ed25519".into(), &256.into(), &sha.into()));
-
-    // the public half is restored; a push uses the pair, whatever the inventory's type is now
-    on("node1", "rm /opt/horovod/ssh/id_ed25519.pub");
-    lab.hvdctl(&["keys", "generate"]).code(0).says(&["nothing to do", sha]);
-    assert!(read("node1", "id_ed25519.pub").ends_with(" hvdctl:lab\n"));
-    lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
-    let push = lab.hvdctl(&["keys", "push"]).code(0);
-    push.complains(&["the cluster's pair is Ed25519, but the inventory has another key_type", "hvdctl keys rotate"]);
-    on("node1", "test ! -e /opt/horovod/ssh/id_rsa");
-    assert_eq!(read("node2", "authorized_keys"), line(&public_half("node1", "id_ed25519"), &NODES));
-}
-
-#[test]
 fn the_state_of_every_nodes_keys() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "status"]).code(1).says(&["the master has no key pair", "hint: hvdctl keys push"]);
@@ -402,21 +310,108 @@ fn the_state_of_every_nodes_keys() {
     assert_eq!(document(1)["logins"]["failed"][0]["to"][0], "node2");
     lab.hvdctl(&["keys", "push"]).code(0);
     lab.hvdctl(&["down"]).code(0);
-
-    lab.edit("connect_timeout_s = 10", "connect_timeout_s = 3");
-    power(&["pause"], "node2");
-    let _restore = Restore(|| power(&["unpause"], "node2"));
-    let done = lab.hvdctl(&["keys", "status"]).code(3).complains(&["node2: cannot log in by ssh"]);
-    assert_eq!(rows(&done.out)[2], ["node2", "unreachable"]);
-    assert_eq!(rows(&done.out)[1][4..], ["ok", "yes", "yes", "–"]);
-    lab.hvdctl(&["--on", "node2", "keys", "status"]).code(4);
-    // only the master has a part in this
-    lab.hvdctl(&["keys", "generate"]).code(0);
 }
 
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn a_node_that_leaves_the_inventory_is_revoked() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        let key = public_half("node1", "id_ed25519");
+        assert_eq!(read("node1", "authorized_keys"), line(&key, &NODES));
+        // a worker leaves
+        let both = fs::read_to_string(lab.inventory()).unwrap();
+        lab.edit("\n[[node]]\nhost = \"node2\"\n", "");
+        lab.hvdctl(&["keys", "status"]).code(1).says(&["node1 still pins nodes that the inventory does not have"]);
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote authorized_keys, known_hosts"]);
+        assert_eq!(read("node1", "authorized_keys"), line(&key, &["node1"]));
+        assert!(!read("node1", "known_hosts").contains("node2"), "{}", read("node1", "known_hosts"));
+        // the master leaves: its key is worth nothing any more
+        fs::write(lab.inventory(), &both).unwrap();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        fs::write(lab.inventory(), both.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1)).unwrap();
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["node2: wrote", "id_ed25519"]);
+        let new = public_half("node2", "id_ed25519");
+        assert_ne!(new, key);
+        assert_eq!(read("node2", "authorized_keys"), line(&new, &["node2"]));
+    }
+
+    #[test]
+    fn the_key_of_another_cluster_in_a_shared_directory_stays() {
+        let lab = Lab::empty();
+        let ours = fs::read_to_string(lab.inventory()).unwrap();
+        let theirs = ours.replacen("name = \"lab\"", "name = \"other\"", 1);
+        let theirs = theirs.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1);
+        fs::write(lab.inventory(), &theirs).unwrap();
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["node2: wrote", "id_ed25519"]);
+        let their_key = public_half("node2", "id_ed25519");
+        assert_eq!(read("node2", "id_ed25519.pub"), format!("{their_key} hvdctl:other\n"));
+
+        fs::write(lab.inventory(), &ours).unwrap();
+        let words = "node2: id_ed25519 is kept: it is the key of the cluster other, which uses the same directory";
+        lab.hvdctl(&["keys", "push"]).code(0).complains(&[words]);
+        assert_eq!(public_half("node2", "id_ed25519"), their_key);
+        let our_key = public_half("node1", "id_ed25519");
+        assert_ne!(our_key, their_key);
+        let lines = read("node2", "authorized_keys");
+        let lines: Vec<&str> = lines.lines().collect();
+        assert!(lines.len() == 2 && lines[0].ends_with(&format!("{their_key} hvdctl:other")), "{lines:?}");
+        assert_eq!(lines[1], line(&our_key, &NODES).trim_end());
+        // to this cluster that is no fault
+        lab.hvdctl(&["keys", "status"]).code(0).says(&[words]);
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+        let before = fingerprint("node2");
+        fs::write(lab.inventory(), &theirs).unwrap();
+        lab.hvdctl(&["keys", "status"]).code(0);
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+        assert_eq!(fingerprint("node2"), before);
+    }
+
+    #[test]
+    fn a_pair_is_made_once() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["--on", "node2", "keys", "generate"]).code(2).complains(&["node1", "--on"]);
+        lab.hvdctl(&["keys", "generate", "--bits", "4096"]).code(2).complains(&["one size", "--type rsa"]);
+        on("node1", "test ! -e /opt/horovod");
+        let made = lab.hvdctl(&["keys", "generate"]).code(0).says(&["node1: generated a key pair: Ed25519 SHA256:"]);
+        assert_eq!(directory("node1"), [". 700 0:0", "id_ed25519 600 0:0", "id_ed25519.pub 644 0:0"]);
+        on("node2", "test ! -e /opt/horovod");
+        let listed = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_ed25519");
+        let sha = listed.split_whitespace().nth(1).unwrap();
+        assert!(made.out.contains(sha), "{listed}{}", made.out);
+
+        let before = fingerprint("node1");
+        for words in [&["keys", "generate"] as &[&str], &["--on", "node1", "keys", "generate", "--type", "ed25519"]] {
+            lab.hvdctl(words).code(0).says(&["nothing to do", "Ed25519", sha]);
+        }
+        lab.hvdctl(&["keys", "generate", "--type", "rsa"])
+            .code(1)
+            .complains(&["Ed25519", "hvdctl keys rotate --type rsa"]);
+        let words = ["keys", "generate", "--type", "rsa", "--bits", "2048"];
+        lab.hvdctl(&words).code(1).complains(&["hvdctl keys rotate --type rsa --bits 2048"]);
+        assert_eq!(fingerprint("node1"), before);
+        let document: serde_json::Value =
+            serde_json::from_str(&lab.hvdctl(&["--json", "keys", "generate"]).ok()).unwrap();
+        let reported =
+            (&document["ok"], &document["changed"], &document["type"], &document["bits"], &document["fingerprint"]);
+        assert_eq!(reported, (&true.into(), &false.into(), &"ed25519".into(), &256.into(), &sha.into()));
+
+        // the public half is restored; a push uses the pair, whatever the inventory's type is now
+        on("node1", "rm /opt/horovod/ssh/id_ed25519.pub");
+        lab.hvdctl(&["keys", "generate"]).code(0).says(&["nothing to do", sha]);
+        assert!(read("node1", "id_ed25519.pub").ends_with(" hvdctl:lab\n"));
+        lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
+        let push = lab.hvdctl(&["keys", "push"]).code(0);
+        push.complains(&[
+            "the cluster's pair is Ed25519, but the inventory has another key_type",
+            "hvdctl keys rotate",
+        ]);
+        on("node1", "test ! -e /opt/horovod/ssh/id_rsa");
+        assert_eq!(read("node2", "authorized_keys"), line(&public_half("node1", "id_ed25519"), &NODES));
+    }
 
     #[test]
     fn a_second_push_changes_nothing() {

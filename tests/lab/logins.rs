@@ -98,20 +98,6 @@ fn a_user_of_the_group_docker_and_one_with_a_socket_of_their_own() {
 }
 
 #[test]
-fn an_engine_that_only_docker_host_names() {
-    let operator = Operator::new("user = \"own\"", "user = \"workshop\"");
-    on(
-        "node1",
-        "mv /run/user/$(id -u own)/docker.sock /run/moved-engine.sock &&
-         sed -i '1i export DOCKER_HOST=unix:///run/moved-engine.sock' /home/own/.bashrc",
-    );
-    operator.hvdctl(&["up"]).code(0);
-    assert_eq!(ours("node1"), "hworker running\n");
-    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
-    nothing_is_there();
-}
-
-#[test]
 fn nothing_of_a_job_is_left_where_containers_provide_root() {
     let operator = Operator::new("user = \"dock\"", "user = \"own\"");
     let before = NODES.map(engine_has);
@@ -137,30 +123,6 @@ fn nothing_of_a_job_is_left_where_containers_provide_root() {
     }
     operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
-}
-
-#[test]
-fn a_user_with_neither_sudo_nor_an_engine_is_refused() {
-    let mut operator = Operator::new("user = \"plain\"", "user = \"plain\"");
-    for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"], &["down", "--purge", "-y"]] {
-        let done = operator.hvdctl(args);
-        let code = if args[0] == "run" { 125 } else { 1 };
-        done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
-        nothing_is_there();
-    }
-    // sudo asks a user for the password before it refuses that user
-    operator.sudo_password(&password("plain"));
-    let before = NODES.map(wrong_passwords);
-    let done = operator.hvdctl(&["keys", "push"]).code(1).complains(&["plain is not in the sudoers file", "hint:"]);
-    assert!(!done.err.contains("refused the password"), "it was right: {}", done.err);
-    assert_eq!(NODES.map(wrong_passwords), before);
-    nothing_is_there();
-    // one such node is no reason to be silent about the other
-    operator.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"plain\"");
-    let done = operator.hvdctl(&["status"]);
-    assert_ne!(done.code, 0);
-    assert!(done.out.contains("node1"), "{}", done.out);
-    assert!(done.err.contains("node2"), "{}", done.err);
 }
 
 #[test]
@@ -296,16 +258,47 @@ fn on_a_terminal_one_question_serves_all_nodes() {
     nothing_is_there();
 }
 
-#[test]
-fn a_command_that_may_not_ask_says_why() {
-    let operator = Operator::new("user = \"asks\"", "user = \"asks\"");
-    let done = operator.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y disables questions"]);
-    assert!(!done.out.contains("password for sudo"), "nobody is asked: {}", done.out);
-}
-
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn an_engine_that_only_docker_host_names() {
+        let operator = Operator::new("user = \"own\"", "user = \"workshop\"");
+        on(
+            "node1",
+            "mv /run/user/$(id -u own)/docker.sock /run/moved-engine.sock &&
+         sed -i '1i export DOCKER_HOST=unix:///run/moved-engine.sock' /home/own/.bashrc",
+        );
+        operator.hvdctl(&["up"]).code(0);
+        assert_eq!(ours("node1"), "hworker running\n");
+        operator.hvdctl(&["down", "--purge", "-y"]).code(0);
+        nothing_is_there();
+    }
+
+    #[test]
+    fn a_user_with_neither_sudo_nor_an_engine_is_refused() {
+        let mut operator = Operator::new("user = \"plain\"", "user = \"plain\"");
+        for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"], &["down", "--purge", "-y"]] {
+            let done = operator.hvdctl(args);
+            let code = if args[0] == "run" { 125 } else { 1 };
+            done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
+            nothing_is_there();
+        }
+        // sudo asks a user for the password before it refuses that user
+        operator.sudo_password(&password("plain"));
+        let before = NODES.map(wrong_passwords);
+        let done = operator.hvdctl(&["keys", "push"]).code(1).complains(&["plain is not in the sudoers file", "hint:"]);
+        assert!(!done.err.contains("refused the password"), "it was right: {}", done.err);
+        assert_eq!(NODES.map(wrong_passwords), before);
+        nothing_is_there();
+        // one such node is no reason to be silent about the other
+        operator.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"plain\"");
+        let done = operator.hvdctl(&["status"]);
+        assert_ne!(done.code, 0);
+        assert!(done.out.contains("node1"), "{}", done.out);
+        assert!(done.err.contains("node2"), "{}", done.err);
+    }
 
     #[test]
     fn the_other_way_round() {

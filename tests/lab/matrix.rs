@@ -186,38 +186,6 @@ fn an_idle_rank_is_named_even_if_no_other_waits() {
 /// How many lines each rank writes.
 const LINES: usize = if FULL { 50_000 } else { 10_000 };
 
-#[test]
-fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
-    let lab = lab();
-    lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
-    for controller in controllers("--gloo") {
-        lab.hvdctl(&["jobs", "prune", "-y"]).code(0);
-        many_lines(&lab, controller);
-    }
-
-    // the last lines are those of all lines, however far back they begin
-    let all = lab.hvdctl(&["logs", "--rank", "1"]).ok();
-    let all: Vec<&str> = all.lines().collect();
-    for tail in [1, 3, LINES / 2, all.len(), 2 * LINES] {
-        let last = lab.hvdctl(&["logs", "--rank", "1", "-n", &tail.to_string()]).ok();
-        assert!(last.lines().eq(all[all.len().saturating_sub(tail)..].iter().copied()), "the last {tail} lines");
-    }
-
-    // a log that breaks off in the middle is no log that has ended
-    let mut command = lab.command(&["logs"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let reader = "pgrep -f '^tail -c [+]1 /'; :";
-    assert!(eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
-    on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
-    let done = child.wait_with_output().unwrap();
-    let complaint = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("node2: cannot read the job's log"), "{complaint}");
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES, "what could be read is shown");
-}
-
 #[track_caller]
 fn many_lines(lab: &Lab, controller: &str) {
     // many lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
@@ -279,6 +247,41 @@ time.sleep(4)";
 /// What tests without a lab prove as well, or another one here in part (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
+        let lab = lab();
+        lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
+        for controller in controllers("--gloo") {
+            lab.hvdctl(&["jobs", "prune", "-y"]).code(0);
+            many_lines(&lab, controller);
+        }
+
+        // the last lines are those of all lines, however far back they begin
+        let all = lab.hvdctl(&["logs", "--rank", "1"]).ok();
+        let all: Vec<&str> = all.lines().collect();
+        for tail in [1, 3, LINES / 2, all.len(), 2 * LINES] {
+            let last = lab.hvdctl(&["logs", "--rank", "1", "-n", &tail.to_string()]).ok();
+            assert!(last.lines().eq(all[all.len().saturating_sub(tail)..].iter().copied()), "the last {tail} lines");
+        }
+
+        // a log that breaks off in the middle is no log that has ended
+        let mut command = lab.command(&["logs"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let reader = "pgrep -f '^tail -c [+]1 /'; :";
+        assert!(eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
+        on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
+        let done = child.wait_with_output().unwrap();
+        let complaint = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{complaint}");
+        assert!(complaint.contains("node2: cannot read the job's log"), "{complaint}");
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES,
+            "what could be read is shown"
+        );
+    }
 
     #[test]
     fn ranks_that_all_hang_and_one_that_does_not_come_to_the_others_are_named() {

@@ -78,43 +78,6 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
 }
 
 #[test]
-fn deleted_files_are_removed_and_outputs_are_kept() {
-    let lab = Lab::up();
-    let project =
-        lab.project("p", &[("train.py", WRITE), ("gone.txt", "old"), ("kept.txt", "kept"), ("kind", "a file")]);
-    fs::create_dir(project.join("directory")).unwrap();
-    fs::write(project.join("directory/inside"), "x").unwrap();
-    let path = project.to_str().unwrap();
-    lab.hvdctl(&["train", path, "-np", "2"]).code(0);
-
-    fs::remove_file(project.join("gone.txt")).unwrap();
-    fs::remove_dir_all(project.join("directory")).unwrap();
-    fs::write(project.join("kept.txt"), "changed").unwrap();
-    fs::write(project.join("new.txt"), "new").unwrap();
-    // a file becomes a directory
-    fs::remove_file(project.join("kind")).unwrap();
-    fs::create_dir(project.join("kind")).unwrap();
-    fs::write(project.join("kind/now"), "a directory").unwrap();
-    // someone changed the copy on one node by hand
-    on("node2", "echo other >/opt/horovod/projects/p/train.py");
-    lab.hvdctl(&["train", path, "-np", "2"]).code(0);
-    for (rank, node) in NODES.iter().enumerate() {
-        assert_eq!(node_sh(node, LIST, &["/opt/horovod/projects/p"]).ok(), list_here(&project), "{node}");
-        assert_eq!(
-            on(node, "ls /opt/horovod/projects/p"),
-            format!("by-rank-{rank}\nkept.txt\nkind\nnew.txt\ntrain.py\n")
-        );
-    }
-    // what a job wrote is not sent back, and not taken for a part of the project
-    assert!(!project.join("by-rank-0").exists());
-
-    // a node without ranks gets the same files too: a later job may use it
-    fs::write(project.join("kept.txt"), "third").unwrap();
-    lab.hvdctl(&["train", path, "-np", "1"]).code(0);
-    assert_eq!(on("node2", "cat /opt/horovod/projects/p/kept.txt"), "third");
-}
-
-#[test]
 fn what_is_ignored_stays_here_and_data_arrive_whole() {
     let lab = Lab::up();
     let files = [("train.py", WRITE), (".hvdctlignore", "*.bin\n"), (".gitignore", "cache/\n"), ("big.bin", "x")];
@@ -177,177 +140,6 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
 }
 
 #[test]
-fn a_part_of_a_repository_arrives_while_programs_write_to_it() {
-    let lab = Lab::up();
-    let project = lab.project(
-        "repo/part",
-        &[("train.py", "print('go')"), ("data/x", "large"), (".env", "KEY=secret"), ("notebook", "")],
-    );
-    fs::write(project.join("../.gitignore"), "data/\n.env\n").unwrap();
-    fs::create_dir(project.join("../.git")).unwrap();
-    fs::write(project.join("../.git/HEAD"), "").unwrap();
-    symlink("/mnt/nvme//imagenet/./x", project.join("imagenet")).unwrap();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for turn in 0_u64.. {
-                if stop.load(Relaxed) {
-                    break;
-                }
-                let mut log = fs::File::options().create(true).append(true).open(project.join("train.log")).unwrap();
-                log.write_all(&b"line\n".repeat(1000)).unwrap();
-                if turn % 16 == 0 {
-                    fs::write(project.join("notebook"), turn.to_string().repeat(100_000)).unwrap();
-                }
-                std::thread::sleep(s(1) / 50);
-            }
-        });
-        for _ in 0..2 {
-            let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]);
-            let notes = ["2 entries by ", "1 link leads out of the project", "imagenet -> /mnt/nvme//imagenet/./x"];
-            done.code(0).complains(&notes);
-        }
-        stop.store(true, Relaxed);
-    });
-    let listed = NODES.map(|node| node_sh(node, LIST, &["/opt/horovod/projects/part"]).ok());
-    assert!(listed[0].contains("train.log") && listed[0].contains("'/mnt/nvme//imagenet/./x'"), "{}", listed[0]);
-    assert!(!listed[0].contains(".env") && !listed[0].contains("data"), "{}", listed[0]);
-    assert_eq!(listed[0], listed[1]);
-}
-
-#[test]
-fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
-    let lab = Lab::empty();
-    let file = lab.path().join("file.py");
-    fs::write(&file, "").unwrap();
-    let none = lab.project("none", &[("other.py", "")]);
-    let two = lab.project("two", &[("train.py", ""), ("main.py", "")]);
-    let broken = lab.project("broken", &[("hvdctl.toml", "comand = [\"x\"]\n"), ("train.py", "")]);
-    let missing = lab.path().join("missing");
-    for (project, words) in [
-        (&missing, ["missing", "No such file"]),
-        (&file, ["file.py", "not a directory"]),
-        (&none, ["no clear entry", "there is no hvdctl.toml, train.py or main.py"]),
-        (&two, ["no clear entry", "both train.py and main.py"]),
-        (&broken, ["hvdctl.toml", "comand"]),
-        (&Path::new("/").to_owned(), ["/", "root of the file system"]),
-    ] {
-        lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(2).complains(&words).complains(&["hint:"]);
-    }
-    for node in NODES {
-        on(node, "test ! -e /opt/horovod");
-    }
-    // the project's own file names a command, and a command after `--` overrides it
-    lab.hvdctl(&["up"]).code(0);
-    let own = lab.project("own", &[("hvdctl.toml", "command = [\"echo\", \"from the  file\"]\n")]);
-    let own = own.to_str().unwrap();
-    let done = lab.hvdctl(&["train", own, "-np", "1"]).code(0);
-    assert_eq!(done.out, "[0 node1] from the  file\n");
-    assert_eq!(lab.hvdctl(&["train", own, "-np", "1", "--", "echo", "mine"]).ok(), "[0 node1] mine\n");
-}
-
-#[test]
-fn a_directory_that_was_emptied_is_still_there_and_what_a_link_leads_to_is_not_touched() {
-    let lab = Lab::up();
-    let project = lab.project("p", &[("logs/a.txt", "a"), ("d/f", "f"), ("d/g", "g")]);
-    let directory = project.to_str().unwrap();
-    let look = ["train", directory, "-np", "2", "--", "sh", "-c", "ls -d logs && echo x >logs/by-rank-$HOROVOD_RANK"];
-    fs::write(project.join("train.py"), "").unwrap();
-    lab.hvdctl(&look).code(0);
-    for node in NODES {
-        // a job moved a directory of the project elsewhere and left a link
-        on(
-            node,
-            "mkdir /opt/horovod/else && echo mine >/opt/horovod/else/f && cd /opt/horovod/projects/p && rm -r d && ln -s ../../else d",
-        );
-    }
-    fs::remove_file(project.join("logs/a.txt")).unwrap();
-    fs::remove_dir_all(project.join("d")).unwrap();
-    lab.hvdctl(&look).code(0).says(&["[0 node1] logs", "[1 node2] logs"]);
-    for (rank, node) in NODES.iter().enumerate() {
-        assert_eq!(on(node, "ls /opt/horovod/projects/p/logs"), format!("by-rank-{rank}\n"));
-        assert_eq!(on(node, "cat /opt/horovod/else/f; rm -r /opt/horovod/else"), "mine\n");
-    }
-}
-
-#[test]
-fn a_full_disk_ends_the_upload_with_its_error() {
-    let lab = Lab::up();
-    let project = lab.project("p", &[("train.py", "")]);
-    for i in 0..3000 {
-        fs::write(project.join(format!("{i:04}")), vec![b'x'; 4096]).unwrap();
-    }
-    let small = crate::state::Restore(|| drop(node_sh("node2", "umount /opt/horovod/projects", &[])));
-    on("node2", "mkdir -p /opt/horovod/projects && mount -t tmpfs -o size=4m none /opt/horovod/projects");
-    let path = project.to_str().unwrap();
-    let small_ones = "0[0-9][0-9][0-9]";
-    fs::write(project.join(".hvdctlignore"), "[123][0-9][0-9][0-9]\n0[1-9][0-9][0-9]\n").unwrap();
-    lab.hvdctl(&["train", path, "-np", "2", "--", "true"]).code(0);
-    let before = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
-    assert_eq!(before.lines().count(), 100);
-    fs::remove_file(project.join(".hvdctlignore")).unwrap();
-    let done = lab.hvdctl(&["train", path, "-np", "2"]).code(125);
-    done.complains(&[
-        "node2: cannot upload the project to /opt/horovod/projects/p",
-        "No space left on device",
-        "hint: free space",
-    ]);
-    crate::state::no_job_is_left();
-    // the earlier tree is whole, and nothing of the new one is left to fill the disk
-    let after = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
-    assert_eq!(after, before);
-    assert_eq!(on("node2", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
-    drop(small);
-    lab.hvdctl(&["train", path, "-np", "2", "--", "true"]).code(0);
-    assert_eq!(on("node2", "ls /opt/horovod/projects/p | wc -l"), "3001\n");
-}
-
-#[test]
-fn a_connection_that_breaks_in_the_middle_leaves_the_earlier_tree_whole() {
-    let lab = Lab::up();
-    let project = lab.project("p", &[("train.py", "print('old')")]);
-    let path = project.to_str().unwrap();
-    lab.hvdctl(&["train", path, "-np", "2"]).code(0).says(&["[0 node1] old", "[1 node2] old"]);
-    fs::write(project.join("train.py"), "print('new')").unwrap();
-    fs::File::create(project.join("data")).unwrap().set_len(512 << 20).unwrap();
-    let run = lab.start(&["train", path, "-np", "2"]);
-    // the servers of the operator's sessions go while the file comes
-    on(
-        "node2",
-        "cd /opt/horovod/projects/.p@lab
-         for i in $(seq 5000); do [ -z \"$(find . -name data -size +1M)\" ] || { came=1; break; }; sleep 0.02; done
-         [ -n \"$came\" ] || exit 1
-         kill -9 $(pgrep -f '^sshd: workshop') || :",
-    );
-    run.end(s(120)).code(125).complains(&["node2: ", "hint: "]);
-    crate::state::no_job_is_left();
-    let there = "cd /opt/horovod/projects/p && cat train.py && ls";
-    assert_eq!(on("node2", there), "print('old')train.py\n");
-    assert!(eventually(s(30), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\nshipped\nstat\n"));
-    lab.hvdctl(&["train", path, "-np", "2"]).code(0).says(&["[0 node1] new", "[1 node2] new"]);
-}
-
-#[test]
-fn a_node_that_accepts_nothing_of_the_project_fails_and_delays_no_other() {
-    let lab = Lab::up();
-    let project = lab.project("p", &[("train.py", "")]);
-    // more than connection and pipes take, and more than one node may be ahead of another
-    fs::write(project.join("data"), vec![b'x'; 32 << 20]).unwrap();
-    lab.edit("[cluster]", "[cluster]\ncommand_timeout_s = 15");
-    on("node2", "printf '#!/bin/sh\\nexec sleep 97\\n' >/usr/local/bin/tar && chmod 755 /usr/local/bin/tar");
-    let stuck = crate::state::Restore(|| {
-        on("node2", "rm -f /usr/local/bin/tar; kill $(pgrep -f '^sleep 97'); :");
-    });
-    let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
-    done.complains(&["node2: cannot upload the project", "no progress for 15 s", "hint: check the node's disk"]);
-    assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
-    crate::state::no_job_is_left();
-    drop(stuck);
-    assert!(eventually(s(20), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\n"));
-    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "true"]).code(0);
-}
-
-#[test]
 fn a_job_keeps_its_files_during_another_upload_and_the_next_job_has_both_outputs() {
     let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
@@ -392,74 +184,258 @@ import lazy";
     assert_eq!(id_of("node2", "hworker"), worker);
 }
 
-#[test]
-fn a_large_file_arrives_and_another_project_of_the_name_does_not() {
-    const SIZE: u64 = if FULL { 1 << 30 } else { 1 << 28 };
-    let lab = Lab::up();
-    let project = lab.project("p", &[("train.py", "import os; print(os.path.getsize('large'))")]);
-    // no zeros: neither a hole nor a compression makes it less
-    let random = fs::File::open("/dev/urandom").unwrap();
-    std::io::copy(&mut random.take(SIZE), &mut fs::File::create(project.join("large")).unwrap()).unwrap();
-    symlink("/etc/hostname", project.join("out of it")).unwrap();
-    let mut train = lab.start(&["train", project.to_str().unwrap(), "-np", "2"]);
-    let mut peak = 0;
-    eventually(s(240), || {
-        let status = fs::read_to_string(format!("/proc/{}/status", train.pid())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        peak = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(peak);
-        !train.runs()
-    });
-    train.end(s(60)).code(0).says(&[&format!("[0 node1] {SIZE}\n"), &format!("[1 node2] {SIZE}\n")]);
-    assert!((1..200 << 10).contains(&peak), "hvdctl took {peak} KiB of memory for it");
-    assert_eq!(on("node1", "readlink '/opt/horovod/projects/p/out of it'"), "/etc/hostname\n");
-    let mut sum = Command::new("sha256sum");
-    sum.arg(project.join("large"));
-    let sum = run(sum, s(60)).ok()[..64].to_owned();
-    for node in NODES {
-        assert_eq!(on(node, "sha256sum </opt/horovod/projects/p/large")[..64], sum, "{node}");
+/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn deleted_files_are_removed_and_outputs_are_kept() {
+        let lab = Lab::up();
+        let project =
+            lab.project("p", &[("train.py", WRITE), ("gone.txt", "old"), ("kept.txt", "kept"), ("kind", "a file")]);
+        fs::create_dir(project.join("directory")).unwrap();
+        fs::write(project.join("directory/inside"), "x").unwrap();
+        let path = project.to_str().unwrap();
+        lab.hvdctl(&["train", path, "-np", "2"]).code(0);
+
+        fs::remove_file(project.join("gone.txt")).unwrap();
+        fs::remove_dir_all(project.join("directory")).unwrap();
+        fs::write(project.join("kept.txt"), "changed").unwrap();
+        fs::write(project.join("new.txt"), "new").unwrap();
+        // a file becomes a directory
+        fs::remove_file(project.join("kind")).unwrap();
+        fs::create_dir(project.join("kind")).unwrap();
+        fs::write(project.join("kind/now"), "a directory").unwrap();
+        // someone changed the copy on one node by hand
+        on("node2", "echo other >/opt/horovod/projects/p/train.py");
+        lab.hvdctl(&["train", path, "-np", "2"]).code(0);
+        for (rank, node) in NODES.iter().enumerate() {
+            assert_eq!(node_sh(node, LIST, &["/opt/horovod/projects/p"]).ok(), list_here(&project), "{node}");
+            assert_eq!(
+                on(node, "ls /opt/horovod/projects/p"),
+                format!("by-rank-{rank}\nkept.txt\nkind\nnew.txt\ntrain.py\n")
+            );
+        }
+        // what a job wrote is not sent back, and not taken for a part of the project
+        assert!(!project.join("by-rank-0").exists());
+
+        // a node without ranks gets the same files too: a later job may use it
+        fs::write(project.join("kept.txt"), "third").unwrap();
+        lab.hvdctl(&["train", path, "-np", "1"]).code(0);
+        assert_eq!(on("node2", "cat /opt/horovod/projects/p/kept.txt"), "third");
     }
 
-    let other = lab.project("elsewhere/p", &[("train.py", "print('other')")]);
-    let other = other.to_str().unwrap();
-    let done = lab.hvdctl(&["--on", "node1", "train", other, "-np", "1"]).code(125);
-    done.complains(&["another project has this name", project.to_str().unwrap(), "hint:", "--as NAME"]);
-    on("node1", "test -e /opt/horovod/projects/p/large");
-    let done = lab.hvdctl(&["--on", "node1", "train", other, "-np", "1", "--as", "q"]).code(0);
-    assert_eq!(done.out, "[0 node1] other\n");
-    on("node1", "cd /opt/horovod/projects && test -e p/large -a ! -e q/large -a -e q/train.py");
-}
-
-#[test]
-fn of_thousands_of_files_only_what_changed_goes_over_the_wire() {
-    const FILES: usize = if FULL { 10_000 } else { 2_000 };
-    let lab = Lab::up();
-    let count = "import os; print(sum(len(files) for _, _, files in os.walk('.')))";
-    let project = lab.project("many", &[("train.py", count)]);
-    for i in 0..FILES {
-        let directory = project.join(format!("directory {}", i % 100));
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join(i.to_string()), vec![b'x'; i % 500]).unwrap();
+    #[test]
+    fn a_part_of_a_repository_arrives_while_programs_write_to_it() {
+        let lab = Lab::up();
+        let project = lab.project(
+            "repo/part",
+            &[("train.py", "print('go')"), ("data/x", "large"), (".env", "KEY=secret"), ("notebook", "")],
+        );
+        fs::write(project.join("../.gitignore"), "data/\n.env\n").unwrap();
+        fs::create_dir(project.join("../.git")).unwrap();
+        fs::write(project.join("../.git/HEAD"), "").unwrap();
+        symlink("/mnt/nvme//imagenet/./x", project.join("imagenet")).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0_u64.. {
+                    if stop.load(Relaxed) {
+                        break;
+                    }
+                    let mut log =
+                        fs::File::options().create(true).append(true).open(project.join("train.log")).unwrap();
+                    log.write_all(&b"line\n".repeat(1000)).unwrap();
+                    if turn % 16 == 0 {
+                        fs::write(project.join("notebook"), turn.to_string().repeat(100_000)).unwrap();
+                    }
+                    std::thread::sleep(s(1) / 50);
+                }
+            });
+            for _ in 0..2 {
+                let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]);
+                let notes = ["2 entries by ", "1 link leads out of the project", "imagenet -> /mnt/nvme//imagenet/./x"];
+                done.code(0).complains(&notes);
+            }
+            stop.store(true, Relaxed);
+        });
+        let listed = NODES.map(|node| node_sh(node, LIST, &["/opt/horovod/projects/part"]).ok());
+        assert!(listed[0].contains("train.log") && listed[0].contains("'/mnt/nvme//imagenet/./x'"), "{}", listed[0]);
+        assert!(!listed[0].contains(".env") && !listed[0].contains("data"), "{}", listed[0]);
+        assert_eq!(listed[0], listed[1]);
     }
-    let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
-    let first = train();
-    let all = FILES + 1;
-    let first = first.says(&[&format!("[0 node1] {all}\n"), &format!("[1 node2] {all}\n")]);
-    first.complains(&[&format!("node1: uploaded {all} files")]);
-    let inodes = || NODES.map(|node| on(node, "cd /opt/horovod/projects/many && stat -c '%n %i %Z' */* | sort"));
-    let before = inodes();
-    train().complains(&["node1: project unchanged", "node2: project unchanged"]);
-    assert_eq!(inodes(), before);
 
-    fs::remove_file(project.join("directory 7/107")).unwrap();
-    fs::rename(project.join("directory 8/108"), project.join("directory 9/108")).unwrap();
-    fs::write(project.join("directory 10/110"), "changed").unwrap();
-    let done = train().says(&[&format!("[0 node1] {FILES}\n"), &format!("[1 node2] {FILES}\n")]);
-    done.complains(&["node1: uploaded 2 files", "node2: uploaded 2 files", "removed 2 files"]);
-    let wanted: Vec<&str> = ["directory 10/110 ", "directory 7/107 ", "directory 8/108 "].into();
-    for (node, (before, after)) in NODES.iter().zip(before.iter().zip(inodes().iter())) {
-        let kept: Vec<&str> = before.lines().filter(|line| !after.lines().any(|other| other == *line)).collect();
-        assert_eq!(kept.len(), wanted.len(), "{node}: {kept:?}");
-        assert!(kept.iter().zip(&wanted).all(|(line, name)| line.starts_with(name)), "{node}: {kept:?}");
-        assert_eq!(on(node, "cat '/opt/horovod/projects/many/directory 10/110'"), "changed");
+    #[test]
+    fn a_directory_that_was_emptied_is_still_there_and_what_a_link_leads_to_is_not_touched() {
+        let lab = Lab::up();
+        let project = lab.project("p", &[("logs/a.txt", "a"), ("d/f", "f"), ("d/g", "g")]);
+        let directory = project.to_str().unwrap();
+        let look =
+            ["train", directory, "-np", "2", "--", "sh", "-c", "ls -d logs && echo x >logs/by-rank-$HOROVOD_RANK"];
+        fs::write(project.join("train.py"), "").unwrap();
+        lab.hvdctl(&look).code(0);
+        for node in NODES {
+            // a job moved a directory of the project elsewhere and left a link
+            on(
+                node,
+                "mkdir /opt/horovod/else && echo mine >/opt/horovod/else/f && cd /opt/horovod/projects/p && rm -r d && ln -s ../../else d",
+            );
+        }
+        fs::remove_file(project.join("logs/a.txt")).unwrap();
+        fs::remove_dir_all(project.join("d")).unwrap();
+        lab.hvdctl(&look).code(0).says(&["[0 node1] logs", "[1 node2] logs"]);
+        for (rank, node) in NODES.iter().enumerate() {
+            assert_eq!(on(node, "ls /opt/horovod/projects/p/logs"), format!("by-rank-{rank}\n"));
+            assert_eq!(on(node, "cat /opt/horovod/else/f; rm -r /opt/horovod/else"), "mine\n");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_upload_with_its_error() {
+        let lab = Lab::up();
+        let project = lab.project("p", &[("train.py", "")]);
+        for i in 0..3000 {
+            fs::write(project.join(format!("{i:04}")), vec![b'x'; 4096]).unwrap();
+        }
+        let small = crate::state::Restore(|| drop(node_sh("node2", "umount /opt/horovod/projects", &[])));
+        on("node2", "mkdir -p /opt/horovod/projects && mount -t tmpfs -o size=4m none /opt/horovod/projects");
+        let path = project.to_str().unwrap();
+        let small_ones = "0[0-9][0-9][0-9]";
+        fs::write(project.join(".hvdctlignore"), "[123][0-9][0-9][0-9]\n0[1-9][0-9][0-9]\n").unwrap();
+        lab.hvdctl(&["train", path, "-np", "2", "--", "true"]).code(0);
+        let before = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
+        assert_eq!(before.lines().count(), 100);
+        fs::remove_file(project.join(".hvdctlignore")).unwrap();
+        let done = lab.hvdctl(&["train", path, "-np", "2"]).code(125);
+        done.complains(&[
+            "node2: cannot upload the project to /opt/horovod/projects/p",
+            "No space left on device",
+            "hint: free space",
+        ]);
+        crate::state::no_job_is_left();
+        // the earlier tree is whole, and nothing of the new one is left to fill the disk
+        let after = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
+        assert_eq!(after, before);
+        assert_eq!(on("node2", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
+        drop(small);
+        lab.hvdctl(&["train", path, "-np", "2", "--", "true"]).code(0);
+        assert_eq!(on("node2", "ls /opt/horovod/projects/p | wc -l"), "3001\n");
+    }
+
+    #[test]
+    fn a_connection_that_breaks_in_the_middle_leaves_the_earlier_tree_whole() {
+        let lab = Lab::up();
+        let project = lab.project("p", &[("train.py", "print('old')")]);
+        let path = project.to_str().unwrap();
+        lab.hvdctl(&["train", path, "-np", "2"]).code(0).says(&["[0 node1] old", "[1 node2] old"]);
+        fs::write(project.join("train.py"), "print('new')").unwrap();
+        fs::File::create(project.join("data")).unwrap().set_len(512 << 20).unwrap();
+        let run = lab.start(&["train", path, "-np", "2"]);
+        // the servers of the operator's sessions go while the file comes
+        on(
+            "node2",
+            "cd /opt/horovod/projects/.p@lab
+         for i in $(seq 5000); do [ -z \"$(find . -name data -size +1M)\" ] || { came=1; break; }; sleep 0.02; done
+         [ -n \"$came\" ] || exit 1
+         kill -9 $(pgrep -f '^sshd: workshop') || :",
+        );
+        run.end(s(120)).code(125).complains(&["node2: ", "hint: "]);
+        crate::state::no_job_is_left();
+        let there = "cd /opt/horovod/projects/p && cat train.py && ls";
+        assert_eq!(on("node2", there), "print('old')train.py\n");
+        assert!(eventually(s(30), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\nshipped\nstat\n"));
+        lab.hvdctl(&["train", path, "-np", "2"]).code(0).says(&["[0 node1] new", "[1 node2] new"]);
+    }
+
+    #[test]
+    fn a_node_that_accepts_nothing_of_the_project_fails_and_delays_no_other() {
+        let lab = Lab::up();
+        let project = lab.project("p", &[("train.py", "")]);
+        // more than connection and pipes take, and more than one node may be ahead of another
+        fs::write(project.join("data"), vec![b'x'; 32 << 20]).unwrap();
+        lab.edit("[cluster]", "[cluster]\ncommand_timeout_s = 15");
+        on("node2", "printf '#!/bin/sh\\nexec sleep 97\\n' >/usr/local/bin/tar && chmod 755 /usr/local/bin/tar");
+        let stuck = crate::state::Restore(|| {
+            on("node2", "rm -f /usr/local/bin/tar; kill $(pgrep -f '^sleep 97'); :");
+        });
+        let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
+        done.complains(&["node2: cannot upload the project", "no progress for 15 s", "hint: check the node's disk"]);
+        assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
+        crate::state::no_job_is_left();
+        drop(stuck);
+        assert!(eventually(s(20), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\n"));
+        lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "true"]).code(0);
+    }
+
+    #[test]
+    fn a_large_file_arrives_and_another_project_of_the_name_does_not() {
+        const SIZE: u64 = if FULL { 1 << 30 } else { 1 << 28 };
+        let lab = Lab::up();
+        let project = lab.project("p", &[("train.py", "import os; print(os.path.getsize('large'))")]);
+        // no zeros: neither a hole nor a compression makes it less
+        let random = fs::File::open("/dev/urandom").unwrap();
+        std::io::copy(&mut random.take(SIZE), &mut fs::File::create(project.join("large")).unwrap()).unwrap();
+        symlink("/etc/hostname", project.join("out of it")).unwrap();
+        let mut train = lab.start(&["train", project.to_str().unwrap(), "-np", "2"]);
+        let mut peak = 0;
+        eventually(s(240), || {
+            let status = fs::read_to_string(format!("/proc/{}/status", train.pid())).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            peak = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(peak);
+            !train.runs()
+        });
+        train.end(s(60)).code(0).says(&[&format!("[0 node1] {SIZE}\n"), &format!("[1 node2] {SIZE}\n")]);
+        assert!((1..200 << 10).contains(&peak), "hvdctl took {peak} KiB of memory for it");
+        assert_eq!(on("node1", "readlink '/opt/horovod/projects/p/out of it'"), "/etc/hostname\n");
+        let mut sum = Command::new("sha256sum");
+        sum.arg(project.join("large"));
+        let sum = run(sum, s(60)).ok()[..64].to_owned();
+        for node in NODES {
+            assert_eq!(on(node, "sha256sum </opt/horovod/projects/p/large")[..64], sum, "{node}");
+        }
+
+        let other = lab.project("elsewhere/p", &[("train.py", "print('other')")]);
+        let other = other.to_str().unwrap();
+        let done = lab.hvdctl(&["--on", "node1", "train", other, "-np", "1"]).code(125);
+        done.complains(&["another project has this name", project.to_str().unwrap(), "hint:", "--as NAME"]);
+        on("node1", "test -e /opt/horovod/projects/p/large");
+        let done = lab.hvdctl(&["--on", "node1", "train", other, "-np", "1", "--as", "q"]).code(0);
+        assert_eq!(done.out, "[0 node1] other\n");
+        on("node1", "cd /opt/horovod/projects && test -e p/large -a ! -e q/large -a -e q/train.py");
+    }
+
+    #[test]
+    fn of_thousands_of_files_only_what_changed_goes_over_the_wire() {
+        const FILES: usize = if FULL { 10_000 } else { 2_000 };
+        let lab = Lab::up();
+        let count = "import os; print(sum(len(files) for _, _, files in os.walk('.')))";
+        let project = lab.project("many", &[("train.py", count)]);
+        for i in 0..FILES {
+            let directory = project.join(format!("directory {}", i % 100));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(i.to_string()), vec![b'x'; i % 500]).unwrap();
+        }
+        let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+        let first = train();
+        let all = FILES + 1;
+        let first = first.says(&[&format!("[0 node1] {all}\n"), &format!("[1 node2] {all}\n")]);
+        first.complains(&[&format!("node1: uploaded {all} files")]);
+        let inodes = || NODES.map(|node| on(node, "cd /opt/horovod/projects/many && stat -c '%n %i %Z' */* | sort"));
+        let before = inodes();
+        train().complains(&["node1: project unchanged", "node2: project unchanged"]);
+        assert_eq!(inodes(), before);
+
+        fs::remove_file(project.join("directory 7/107")).unwrap();
+        fs::rename(project.join("directory 8/108"), project.join("directory 9/108")).unwrap();
+        fs::write(project.join("directory 10/110"), "changed").unwrap();
+        let done = train().says(&[&format!("[0 node1] {FILES}\n"), &format!("[1 node2] {FILES}\n")]);
+        done.complains(&["node1: uploaded 2 files", "node2: uploaded 2 files", "removed 2 files"]);
+        let wanted: Vec<&str> = ["directory 10/110 ", "directory 7/107 ", "directory 8/108 "].into();
+        for (node, (before, after)) in NODES.iter().zip(before.iter().zip(inodes().iter())) {
+            let kept: Vec<&str> = before.lines().filter(|line| !after.lines().any(|other| other == *line)).collect();
+            assert_eq!(kept.len(), wanted.len(), "{node}: {kept:?}");
+            assert!(kept.iter().zip(&wanted).all(|(line, name)| line.starts_with(name)), "{node}: {kept:?}");
+            assert_eq!(on(node, "cat '/opt/horovod/projects/many/directory 10/110'"), "changed");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::keys::{directory, fingerprint, line, login, pieces, public_half, read};
 use crate::pool::power;
 use crate::process::{Running, kill, s};
-use crate::state::{FULL, Lab, NODES, Restore, files_with, id_of, node_sh, on};
+use crate::state::{FULL, Lab, NODES, Restore, files_with, id_of, on};
 use crate::watch::{Watcher, has};
 use std::fs;
 use std::thread::sleep;
@@ -109,149 +109,6 @@ fn a_new_pair_takes_the_old_ones_place() {
 }
 
 #[test]
-fn killed_after_any_step_it_launches_and_the_next_one_finishes() {
-    let lab = Lab::up();
-    let mut key = one_key_everywhere(&lab, "id_ed25519");
-    let steps = ["not yet in use", "accept both keys", "launches with the new key"];
-    for step in if FULL { &steps[..] } else { &steps[1..2] } {
-        assert!(
-            killed_when(&lab, &[], |running| running.err().contains(*step)),
-            "it ended before it could be killed: {step}"
-        );
-        lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
-        let left = directory("node1").iter().any(|f| f.contains(".next"));
-        // the switch follows the second step at once, and may have been on its way when hvdctl was killed
-        assert!(left || !step.starts_with("not yet"), "{step}: {:?}", directory("node1"));
-        if left {
-            lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished", "hint: hvdctl keys rotate"]);
-            // neither breaks what was begun
-            lab.hvdctl(&["keys", "push"]).code(0).complains(&["a rotation is unfinished"]);
-            lab.hvdctl(&["up"]).code(0);
-            launches(&lab);
-        }
-        lab.hvdctl(&["keys", "rotate"]).code(0);
-        let new = one_key_everywhere(&lab, "id_ed25519");
-        assert_ne!(new, key);
-        key = new;
-        launches(&lab);
-    }
-}
-
-#[test]
-fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
-    let lab = Lab::up();
-    // what keys/switch.sh does, a command at a time: the pair of the same type, and that of the other
-    let same = ["rm id_ed25519.pub", "mv id_ed25519.next id_ed25519"];
-    let other = ["mv id_rsa.next id_rsa", "rm id_ed25519", "rm id_ed25519.pub"];
-    let kinds = [(&["--type", "rsa", "--bits", "2048"] as &[&str], &other as &[&str]), (&[], &same)];
-    for &(words, steps) in if FULL { &kinds[..] } else { &kinds[..1] } {
-        for last in if FULL { 1..=steps.len() } else { 1..=1 } {
-            assert!(killed_when(&lab, words, |running| running.err().contains("not yet in use")));
-            // the step before is complete by then; a push authorizes both keys
-            sleep(Duration::from_millis(500));
-            lab.hvdctl(&["keys", "push"]).code(0);
-            assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
-            for step in &steps[..last] {
-                on("node1", &format!("cd /opt/horovod/ssh && {step}"));
-            }
-            let place = format!("after {:?}: {:?}", &steps[..last], directory("node1"));
-            let run = lab.hvdctl(&["run", "-np", "2", "--", "true"]);
-            assert_eq!(run.code, 0, "{place}\n{}", run.err);
-            lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished"]);
-            let before = directory("node1");
-            lab.hvdctl(&["keys", "push"]).code(0);
-            assert_eq!(directory("node1"), before, "{place}");
-            lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["resuming the rotation"]);
-            one_key_everywhere(&lab, if words.is_empty() { "id_ed25519" } else { "id_rsa" });
-            launches(&lab);
-            if !words.is_empty() {
-                lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
-            }
-        }
-    }
-    // a purge takes what was staged
-    assert!(killed_when(&lab, &[], |running| running.err().contains("not yet in use")));
-    assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
-    lab.hvdctl(&["down", "--purge", "-y"]).code(0);
-    on("node1", "test ! -e /opt/horovod/ssh");
-}
-
-#[test]
-fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
-    let lab = Lab::up();
-    let old = public_half("node1", "id_ed25519");
-    let stub = "printf '#!/bin/sh\necho base64: write error >&2\nexit 1\n' >/usr/local/bin/base64";
-    on("node2", &format!("{stub} && chmod 755 /usr/local/bin/base64"));
-    let restore = Restore(|| {
-        on("node2", "rm -f /usr/local/bin/base64");
-    });
-    let done =
-        lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64: write error"]);
-    done.says(&["the old key is still in use", "run `hvdctl keys rotate` again"]);
-    assert_eq!(public_half("node1", "id_ed25519"), old);
-    let staged = read("node1", "id_ed25519.next.pub");
-    drop(restore);
-    launches(&lab);
-    lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["resuming the rotation"]);
-    one_key_everywhere(&lab, "id_ed25519");
-    assert_eq!(read("node1", "id_ed25519.pub"), staged, "it is the pair that was staged");
-
-    // where only the last step is missing, a push does it
-    let old_line = line(&old, &NODES);
-    node_sh("node2", "printf %s \"$1\" >>/opt/horovod/ssh/authorized_keys", &[&old_line]).code(0);
-    lab.hvdctl(&["keys", "status"]).code(1).says(&["node2 still accepts an earlier key", "hint: hvdctl keys push"]);
-    launches(&lab);
-    lab.hvdctl(&["keys", "push"]).code(0);
-    one_key_everywhere(&lab, "id_ed25519");
-    assert_eq!(read("node1", "id_ed25519.pub"), staged);
-}
-
-#[test]
-fn a_push_with_an_older_observation_does_not_restore_the_old_key() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    // a push prints this between its observation and its write, and is stopped there
-    lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
-    let old = public_half("node1", "id_ed25519");
-    for _ in 0..20 {
-        for node in NODES {
-            on(node, "sed -i 's/from=\"[^\"]*\"/from=\"192.0.2.1\"/' /opt/horovod/ssh/authorized_keys");
-        }
-        let before = NODES.map(fingerprint);
-        let mut push = lab.start(&["keys", "push"]);
-        while push.runs() && !push.err().contains("the inventory has another key_type") {
-            sleep(Duration::from_millis(1));
-        }
-        push.signal("STOP");
-        // what it sent before that arrives
-        sleep(Duration::from_millis(500));
-        if NODES.map(fingerprint) != before {
-            push.signal("CONT");
-            push.end(s(60)).code(0);
-            continue;
-        }
-        // it still holds its leases, so they are released first
-        lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(5).complains(&["hvdctl keys push"]);
-        lab.hvdctl(&["lock", "release", "--yes"]).code(0);
-        lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
-        let after = NODES.map(fingerprint);
-        push.signal("CONT");
-        // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it saw
-        let done = push.end(s(60));
-        let stopped = done.code == 5 && done.err.contains("another command released the lock")
-            || done.code == 1
-                && done.err.contains("cannot write the keys")
-                && done.err.contains("run the same command again");
-        assert!(stopped, "{}\n{}", done.code, done.err);
-        assert_eq!(NODES.map(fingerprint), after);
-        assert_ne!(one_key_everywhere(&lab, "id_ed25519"), old);
-        lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
-        return;
-    }
-    panic!("it wrote before it could be stopped, each time");
-}
-
-#[test]
 fn no_part_of_the_new_key_is_ever_an_argument() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
@@ -280,6 +137,119 @@ fn no_part_of_the_new_key_is_ever_an_argument() {
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn killed_after_any_step_it_launches_and_the_next_one_finishes() {
+        let lab = Lab::up();
+        let mut key = one_key_everywhere(&lab, "id_ed25519");
+        let steps = ["not yet in use", "accept both keys", "launches with the new key"];
+        for step in if FULL { &steps[..] } else { &steps[1..2] } {
+            assert!(
+                killed_when(&lab, &[], |running| running.err().contains(*step)),
+                "it ended before it could be killed: {step}"
+            );
+            lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+            let left = directory("node1").iter().any(|f| f.contains(".next"));
+            // the switch follows the second step at once, and may have been on its way when hvdctl was killed
+            assert!(left || !step.starts_with("not yet"), "{step}: {:?}", directory("node1"));
+            if left {
+                lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished", "hint: hvdctl keys rotate"]);
+                // neither breaks what was begun
+                lab.hvdctl(&["keys", "push"]).code(0).complains(&["a rotation is unfinished"]);
+                lab.hvdctl(&["up"]).code(0);
+                launches(&lab);
+            }
+            lab.hvdctl(&["keys", "rotate"]).code(0);
+            let new = one_key_everywhere(&lab, "id_ed25519");
+            assert_ne!(new, key);
+            key = new;
+            launches(&lab);
+        }
+    }
+
+    #[test]
+    fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
+        let lab = Lab::up();
+        // what keys/switch.sh does, a command at a time: the pair of the same type, and that of the other
+        let same = ["rm id_ed25519.pub", "mv id_ed25519.next id_ed25519"];
+        let other = ["mv id_rsa.next id_rsa", "rm id_ed25519", "rm id_ed25519.pub"];
+        let kinds = [(&["--type", "rsa", "--bits", "2048"] as &[&str], &other as &[&str]), (&[], &same)];
+        for &(words, steps) in if FULL { &kinds[..] } else { &kinds[..1] } {
+            for last in if FULL { 1..=steps.len() } else { 1..=1 } {
+                assert!(killed_when(&lab, words, |running| running.err().contains("not yet in use")));
+                // the step before is complete by then; a push authorizes both keys
+                sleep(Duration::from_millis(500));
+                lab.hvdctl(&["keys", "push"]).code(0);
+                assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
+                for step in &steps[..last] {
+                    on("node1", &format!("cd /opt/horovod/ssh && {step}"));
+                }
+                let place = format!("after {:?}: {:?}", &steps[..last], directory("node1"));
+                let run = lab.hvdctl(&["run", "-np", "2", "--", "true"]);
+                assert_eq!(run.code, 0, "{place}\n{}", run.err);
+                lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished"]);
+                let before = directory("node1");
+                lab.hvdctl(&["keys", "push"]).code(0);
+                assert_eq!(directory("node1"), before, "{place}");
+                lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["resuming the rotation"]);
+                one_key_everywhere(&lab, if words.is_empty() { "id_ed25519" } else { "id_rsa" });
+                launches(&lab);
+                if !words.is_empty() {
+                    lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
+                }
+            }
+        }
+        // a purge takes what was staged
+        assert!(killed_when(&lab, &[], |running| running.err().contains("not yet in use")));
+        assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
+        lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+        on("node1", "test ! -e /opt/horovod/ssh");
+    }
+
+    #[test]
+    fn a_push_with_an_older_observation_does_not_restore_the_old_key() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        // a push prints this between its observation and its write, and is stopped there
+        lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
+        let old = public_half("node1", "id_ed25519");
+        for _ in 0..20 {
+            for node in NODES {
+                on(node, "sed -i 's/from=\"[^\"]*\"/from=\"192.0.2.1\"/' /opt/horovod/ssh/authorized_keys");
+            }
+            let before = NODES.map(fingerprint);
+            let mut push = lab.start(&["keys", "push"]);
+            while push.runs() && !push.err().contains("the inventory has another key_type") {
+                sleep(Duration::from_millis(1));
+            }
+            push.signal("STOP");
+            // what it sent before that arrives
+            sleep(Duration::from_millis(500));
+            if NODES.map(fingerprint) != before {
+                push.signal("CONT");
+                push.end(s(60)).code(0);
+                continue;
+            }
+            // it still holds its leases, so they are released first
+            lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(5).complains(&["hvdctl keys push"]);
+            lab.hvdctl(&["lock", "release", "--yes"]).code(0);
+            lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
+            let after = NODES.map(fingerprint);
+            push.signal("CONT");
+            // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it saw
+            let done = push.end(s(60));
+            let stopped = done.code == 5 && done.err.contains("another command released the lock")
+                || done.code == 1
+                    && done.err.contains("cannot write the keys")
+                    && done.err.contains("run the same command again");
+            assert!(stopped, "{}\n{}", done.code, done.err);
+            assert_eq!(NODES.map(fingerprint), after);
+            assert_ne!(one_key_everywhere(&lab, "id_ed25519"), old);
+            lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+            return;
+        }
+        panic!("it wrote before it could be stopped, each time");
+    }
 
     #[test]
     fn with_a_node_out_of_reach_nothing_is_changed() {

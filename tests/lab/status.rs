@@ -15,48 +15,48 @@ fn document(lab: &Lab, code: i32) -> Value {
     serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}\n{}", done.out))
 }
 
-#[test]
-fn the_state_of_every_node() {
-    let lab = Lab::empty();
-    let engine = on("node1", "docker version -f '{{.Server.Version}}'");
-    let image = on("node1", &format!("docker images --no-trunc -q {IMAGE}"));
-    let image = image.trim().trim_start_matches("sha256:").get(..12).unwrap().to_owned();
-    // nothing there yet
-    let text = lab.hvdctl(&["status"]).ok();
-    assert_eq!(
-        text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
-        ["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"]
-    );
-    assert_eq!(row(&text, "node1"), ["node1", "(master)", engine.trim(), "none", &image, "1", "1", "–"]);
-    assert_eq!(row(&text, "node2")[2], "none");
-    assert_eq!(document(&lab, 0)["nodes"][0]["worker"], "none");
-    on("node1", "test ! -e /opt/horovod");
-
-    lab.hvdctl(&["up"]).code(0);
-    assert_eq!(row(&lab.hvdctl(&["ps"]).ok(), "node2"), ["node2", engine.trim(), "up", &image, "1", "1", "–"]);
-    let up = document(&lab, 0);
-    assert_eq!(up["ok"], true);
-    for (i, node) in up["nodes"].as_array().unwrap().iter().enumerate() {
-        assert_eq!((&node["node"], &node["reachable"]), (&format!("node{}", i + 1).into(), &true.into()));
-        assert_eq!((&node["worker"], &node["master"], &node["jobs"]), (&"up".into(), &(i == 0).into(), &json!([])));
-    }
-
-    on("node1", "docker stop -t 1 hworker");
-    on(
-        "node2",
-        &format!("docker rm -f hworker && docker run -d --name hworker --label hvdctl-test=1 {IMAGE} sleep 600"),
-    );
-    let text = lab.hvdctl(&["status"]).ok();
-    assert_eq!((row(&text, "node1")[3], row(&text, "node2")[2]), ("stopped", "foreign"));
-    on("node2", "docker rm -f hworker");
-    lab.hvdctl(&["up"]).code(0);
-    lab.edit("[defaults]", "port = 12346\n[defaults]");
-    assert_eq!(row(&lab.hvdctl(&["status"]).ok(), "node2")[2], "differs");
-}
-
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn the_state_of_every_node() {
+        let lab = Lab::empty();
+        let engine = on("node1", "docker version -f '{{.Server.Version}}'");
+        let image = on("node1", &format!("docker images --no-trunc -q {IMAGE}"));
+        let image = image.trim().trim_start_matches("sha256:").get(..12).unwrap().to_owned();
+        // nothing there yet
+        let text = lab.hvdctl(&["status"]).ok();
+        assert_eq!(
+            text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
+            ["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"]
+        );
+        assert_eq!(row(&text, "node1"), ["node1", "(master)", engine.trim(), "none", &image, "1", "1", "–"]);
+        assert_eq!(row(&text, "node2")[2], "none");
+        assert_eq!(document(&lab, 0)["nodes"][0]["worker"], "none");
+        on("node1", "test ! -e /opt/horovod");
+
+        lab.hvdctl(&["up"]).code(0);
+        assert_eq!(row(&lab.hvdctl(&["ps"]).ok(), "node2"), ["node2", engine.trim(), "up", &image, "1", "1", "–"]);
+        let up = document(&lab, 0);
+        assert_eq!(up["ok"], true);
+        for (i, node) in up["nodes"].as_array().unwrap().iter().enumerate() {
+            assert_eq!((&node["node"], &node["reachable"]), (&format!("node{}", i + 1).into(), &true.into()));
+            assert_eq!((&node["worker"], &node["master"], &node["jobs"]), (&"up".into(), &(i == 0).into(), &json!([])));
+        }
+
+        on("node1", "docker stop -t 1 hworker");
+        on(
+            "node2",
+            &format!("docker rm -f hworker && docker run -d --name hworker --label hvdctl-test=1 {IMAGE} sleep 600"),
+        );
+        let text = lab.hvdctl(&["status"]).ok();
+        assert_eq!((row(&text, "node1")[3], row(&text, "node2")[2]), ("stopped", "foreign"));
+        on("node2", "docker rm -f hworker");
+        lab.hvdctl(&["up"]).code(0);
+        lab.edit("[defaults]", "port = 12346\n[defaults]");
+        assert_eq!(row(&lab.hvdctl(&["status"]).ok(), "node2")[2], "differs");
+    }
 
     #[test]
     fn a_node_out_of_reach_does_not_hide_the_other() {

@@ -104,23 +104,68 @@ fn the_environment_of_a_job_reaches_its_ranks() {
 }
 
 #[test]
-fn more_ranks_than_slots_upload_nothing() {
+fn a_program_of_the_image_needs_no_project() {
     let lab = Lab::up();
-    let project = lab.project("who", &[("train.py", WHO)]);
-    let project = project.to_str().unwrap();
-    lab.hvdctl(&["train", project, "-np", "3"]).code(2).complains(&["3 ranks", "2 slots", "slots"]);
-    lab.hvdctl(&["run", "-np=3", "--", "true"]).code(2).complains(&["3 ranks", "2 slots"]);
-    lab.hvdctl(&["train", project, "-np", "0"]).code(2);
-    for node in NODES {
-        on(node, "test ! -e /opt/horovod/projects && test ! -e /opt/horovod/jobs -o -z \"$(ls /opt/horovod/jobs)\"");
-    }
-    // with more slots on the second node its share grows, and the ranks stay in order
-    lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
-    let done = lab.hvdctl(&["run", "-np", "3", "--", "sh", "-c", "echo rank $HOROVOD_RANK local $HOROVOD_LOCAL_RANK"]);
-    let done = done.code(0);
+    let program = "import os; print(os.environ['HOROVOD_RANK'], os.getcwd(), os.path.exists('/workspace/data.txt'))";
+    let done = lab.hvdctl(&["run", "-np", "2", "--", "python3", "-c", program]).code(0);
     let mut lines: Vec<&str> = done.out.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["[0 node1] rank 0 local 0", "[1 node2] rank 1 local 0", "[2 node2] rank 2 local 1"]);
+    assert_eq!(lines, ["[0 node1] 0 / False", "[1 node2] 1 / False"]);
+    // a node that is not the master can be chosen, too
+    assert_eq!(lab.hvdctl(&["--on", "node2", "run", "-np", "1", "--", "uname", "-n"]).ok(), "[0 node2] node2\n");
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+    // one rank alone is on the master, and its standard input is empty
+    let done =
+        lab.hvdctl(&["run", "-np", "1", "--mpi", "--", "sh", "-c", "cat; echo $OMPI_COMM_WORLD_SIZE; exit 3"]).code(3);
+    assert_eq!(done.out, "[0 node1] 1\n");
+    for node in NODES {
+        on(node, "test ! -e /opt/horovod/projects");
+    }
+    no_job_is_left();
+}
+
+/// The lines of rank 0 about each epoch, without the time that it took.
+fn epochs(out: &str) -> Vec<&str> {
+    out.lines()
+        .filter(|line| line.starts_with("[0 node1] epoch "))
+        .map(|line| line.rsplit_once(", ").unwrap().0)
+        .collect()
+}
+
+const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/digits");
+
+/// Trains on the digits from the first epoch to the last.
+#[track_caller]
+fn learn(lab: &Lab) -> Done {
+    let before = std::fs::read_dir(DIGITS).unwrap().count();
+    let epochs = if FULL { "15" } else { "6" };
+    let program = ["python3", "train.py", "--epochs", epochs];
+    let done = lab.hvdctl(&[&["train", DIGITS, "-np", "2", "--gloo", "--"], &program[..]].concat()).code(0);
+    let done = done.says(&["[0 node1] rank 0 of 2 on node1", "[1 node2] rank 1 of 2 on node2"]);
+    let accuracy: f64 = test_accuracy(&done).split_whitespace().nth(4).unwrap().parse().unwrap();
+    assert!(accuracy >= if FULL { 0.95 } else { 0.9 }, "{}", test_accuracy(&done));
+    on("node1", "test -s /opt/horovod/projects/digits/checkpoint.pt");
+    on("node2", "test ! -e /opt/horovod/projects/digits/checkpoint.pt");
+    assert_eq!(std::fs::read_dir(DIGITS).unwrap().count(), before, "nothing is written to the project here");
+    done
+}
+
+/// The line with the accuracy at the end.
+#[track_caller]
+fn test_accuracy(done: &Done) -> &str {
+    let line = done.out.lines().rfind(|line| line.starts_with("[0 node1] test accuracy "));
+    line.unwrap_or_else(|| panic!("{}", done.out))
+}
+
+#[test]
+fn each_rank_has_a_colour_of_its_own_where_colours_are_wanted() {
+    let lab = Lab::up();
+    let lines = |when: &str| lab.hvdctl(&["--color", when, "run", "-np", "2", "--", "echo", "text"]).ok();
+    let seen = lines("always");
+    for bracket in ["\u{1b}[38;5;33m[0 node1]\u{1b}[0m text\n", "\u{1b}[38;5;166m[1 node2]\u{1b}[0m text\n"] {
+        assert!(seen.contains(bracket), "{seen:?}");
+    }
+    assert!(!lines("never").contains('\u{1b}'));
 }
 
 #[test]
@@ -169,164 +214,72 @@ fn arguments_arrive_byte_for_byte() {
     }
 }
 
-#[test]
-fn a_program_of_the_image_needs_no_project() {
-    let lab = Lab::up();
-    let program = "import os; print(os.environ['HOROVOD_RANK'], os.getcwd(), os.path.exists('/workspace/data.txt'))";
-    let done = lab.hvdctl(&["run", "-np", "2", "--", "python3", "-c", program]).code(0);
-    let mut lines: Vec<&str> = done.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["[0 node1] 0 / False", "[1 node2] 1 / False"]);
-    // a node that is not the master can be chosen, too
-    assert_eq!(lab.hvdctl(&["--on", "node2", "run", "-np", "1", "--", "uname", "-n"]).ok(), "[0 node2] node2\n");
-    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
-    // one rank alone is on the master, and its standard input is empty
-    let done =
-        lab.hvdctl(&["run", "-np", "1", "--mpi", "--", "sh", "-c", "cat; echo $OMPI_COMM_WORLD_SIZE; exit 3"]).code(3);
-    assert_eq!(done.out, "[0 node1] 1\n");
-    for node in NODES {
-        on(node, "test ! -e /opt/horovod/projects");
-    }
-    no_job_is_left();
-}
-
-#[test]
-fn every_job_has_its_own_project() {
-    let lab = Lab::up();
-    let show = "print(open('/workspace/mine').read())";
-    let projects = ["one", "two"].map(|name| lab.project(name, &[("train.py", show), ("mine", name)]));
-    let all = [(0, "--gloo"), (1, "--mpi"), (0, "--mpi"), (0, "--gloo")];
-    for &(i, controller) in if FULL { &all[..] } else { &all[..2] } {
-        // named after the working directory, as well
-        let mut train = lab.command(&["train", ".", "-np", "2", controller]);
-        train.current_dir(&projects[i]).env("HVDCTL_INVENTORY", lab.inventory());
-        let done = run(train, s(120)).code(0);
-        let mut lines: Vec<&str> = done.out.lines().collect();
-        lines.sort_unstable();
-        let name = ["one", "two"][i];
-        assert_eq!(lines, [format!("[0 node1] {name}"), format!("[1 node2] {name}")]);
-    }
-    assert_eq!(on("node2", "ls /opt/horovod/projects"), "one\ntwo\n");
-    // `up` takes no worker away from the project that it has
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-}
-
-#[test]
-fn json_is_a_line_per_event_and_ends_with_the_code() {
-    let lab = Lab::up();
-    let project = lab.project(
-        "who",
-        &[
-            (
-                "train.py",
-                &format!(
-                    "{WHO}\nimport time\nwhile not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)\nif rank == '1': sys.exit(7)\ntime.sleep(300)"
-                ),
-            ),
-            ("data.txt", "d"),
-        ],
-    );
-    let mut run = lab.start(&["--json", "train", project.to_str().unwrap(), "-np", "2"]);
-    run.until(&["out 0 node1", "err 0 node1", "out 1 node2", "err 1 node2"], s(60));
-    for node in NODES {
-        on(node, "touch /opt/horovod/jobs/go");
-    }
-    let done = run.end(s(60)).code(7);
-    let events: Vec<Value> =
-        done.out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l:?}"))).collect();
-    assert!(events.iter().all(|e| e["event"].is_string()), "{}", done.out);
-    let output = |rank: usize, stream: &str| {
-        let of = |e: &&Value| {
-            e["event"] == "output" && e["rank"] == rank && e["stream"] == stream && e["node"] == NODES[rank]
-        };
-        events.iter().filter(of).map(|e| e["line"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    for (rank, node) in NODES.iter().enumerate() {
-        assert_eq!(output(rank, "stdout"), [format!("out {rank} {node} /workspace d")]);
-        assert_eq!(output(rank, "stderr"), [format!("err {rank} {node}")]);
-    }
-    let last = events.last().unwrap();
-    assert_eq!((&last["event"], &last["ok"], &last["code"]), (&"end".into(), &false.into(), &7.into()));
-    let states: Vec<&str> =
-        events.iter().filter(|e| e["event"] == "job").map(|e| e["state"].as_str().unwrap()).collect();
-    assert_eq!(states.first(), Some(&"starting"));
-    assert_eq!(states.last(), Some(&"failed"));
-    // an error before the job is a line too
-    let done = lab.hvdctl(&["--json", "train", "no-such-project", "-np", "2"]).code(2);
-    let end: Value = serde_json::from_str(done.out.trim()).unwrap();
-    assert_eq!((&end["event"], &end["ok"], &end["code"]), (&"end".into(), &false.into(), &2.into()));
-}
-
-/// The lines of rank 0 about each epoch, without the time that it took.
-fn epochs(out: &str) -> Vec<&str> {
-    out.lines()
-        .filter(|line| line.starts_with("[0 node1] epoch "))
-        .map(|line| line.rsplit_once(", ").unwrap().0)
-        .collect()
-}
-
-const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/digits");
-
-/// Trains on the digits from the first epoch to the last.
-#[track_caller]
-fn learn(lab: &Lab) -> Done {
-    let before = std::fs::read_dir(DIGITS).unwrap().count();
-    let epochs = if FULL { "15" } else { "6" };
-    let program = ["python3", "train.py", "--epochs", epochs];
-    let done = lab.hvdctl(&[&["train", DIGITS, "-np", "2", "--gloo", "--"], &program[..]].concat()).code(0);
-    let done = done.says(&["[0 node1] rank 0 of 2 on node1", "[1 node2] rank 1 of 2 on node2"]);
-    let accuracy: f64 = test_accuracy(&done).split_whitespace().nth(4).unwrap().parse().unwrap();
-    assert!(accuracy >= if FULL { 0.95 } else { 0.9 }, "{}", test_accuracy(&done));
-    on("node1", "test -s /opt/horovod/projects/digits/checkpoint.pt");
-    on("node2", "test ! -e /opt/horovod/projects/digits/checkpoint.pt");
-    assert_eq!(std::fs::read_dir(DIGITS).unwrap().count(), before, "nothing is written to the project here");
-    done
-}
-
-/// The line with the accuracy at the end.
-#[track_caller]
-fn test_accuracy(done: &Done) -> &str {
-    let line = done.out.lines().rfind(|line| line.starts_with("[0 node1] test accuracy "));
-    line.unwrap_or_else(|| panic!("{}", done.out))
-}
-
-#[test]
-fn the_digits_are_learnt() {
-    learn(&Lab::up());
-}
-
-#[test]
-fn missing_keys_or_a_running_job_are_errors_with_hints() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node[1-2]", "hvdctl keys push"]);
-    lab.hvdctl(&["keys", "push"]).code(0);
-    // workers that are not up are brought up
-    let mut first = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; sleep 100"]);
-    first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
-    let job = node_sh("node1", "docker inspect -f '{{index .Config.Labels \"hvdctl.job\"}}' hmaster", &[]).ok();
-    let second = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
-    second.complains(&["node[1-2] are allocated exclusively to job ", job.trim()]);
-    assert!(first.runs(), "the first job goes on");
-    assert!(lab.hvdctl(&["status"]).code(0).out.contains(job.trim()));
-    first.signal("TERM");
-    first.end(s(40)).code(143);
-    no_job_is_left();
-}
-
-#[test]
-fn each_rank_has_a_colour_of_its_own_where_colours_are_wanted() {
-    let lab = Lab::up();
-    let lines = |when: &str| lab.hvdctl(&["--color", when, "run", "-np", "2", "--", "echo", "text"]).ok();
-    let seen = lines("always");
-    for bracket in ["\u{1b}[38;5;33m[0 node1]\u{1b}[0m text\n", "\u{1b}[38;5;166m[1 node2]\u{1b}[0m text\n"] {
-        assert!(seen.contains(bracket), "{seen:?}");
-    }
-    assert!(!lines("never").contains('\u{1b}'));
-}
-
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn every_job_has_its_own_project() {
+        let lab = Lab::up();
+        let show = "print(open('/workspace/mine').read())";
+        let projects = ["one", "two"].map(|name| lab.project(name, &[("train.py", show), ("mine", name)]));
+        let all = [(0, "--gloo"), (1, "--mpi"), (0, "--mpi"), (0, "--gloo")];
+        for &(i, controller) in if FULL { &all[..] } else { &all[..2] } {
+            // named after the working directory, as well
+            let mut train = lab.command(&["train", ".", "-np", "2", controller]);
+            train.current_dir(&projects[i]).env("HVDCTL_INVENTORY", lab.inventory());
+            let done = run(train, s(120)).code(0);
+            let mut lines: Vec<&str> = done.out.lines().collect();
+            lines.sort_unstable();
+            let name = ["one", "two"][i];
+            assert_eq!(lines, [format!("[0 node1] {name}"), format!("[1 node2] {name}")]);
+        }
+        assert_eq!(on("node2", "ls /opt/horovod/projects"), "one\ntwo\n");
+        // `up` takes no worker away from the project that it has
+        lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    }
+
+    #[test]
+    fn json_is_a_line_per_event_and_ends_with_the_code() {
+        let lab = Lab::up();
+        let waits = "import time\nwhile not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)";
+        let program = format!("{WHO}\n{waits}\nif rank == '1': sys.exit(7)\ntime.sleep(300)");
+        let project = lab.project("who", &[("train.py", &program), ("data.txt", "d")]);
+        let mut run = lab.start(&["--json", "train", project.to_str().unwrap(), "-np", "2"]);
+        run.until(&["out 0 node1", "err 0 node1", "out 1 node2", "err 1 node2"], s(60));
+        for node in NODES {
+            on(node, "touch /opt/horovod/jobs/go");
+        }
+        let done = run.end(s(60)).code(7);
+        let events: Vec<Value> =
+            done.out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l:?}"))).collect();
+        assert!(events.iter().all(|e| e["event"].is_string()), "{}", done.out);
+        let output = |rank: usize, stream: &str| {
+            let of = |e: &&Value| {
+                e["event"] == "output" && e["rank"] == rank && e["stream"] == stream && e["node"] == NODES[rank]
+            };
+            events.iter().filter(of).map(|e| e["line"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        for (rank, node) in NODES.iter().enumerate() {
+            assert_eq!(output(rank, "stdout"), [format!("out {rank} {node} /workspace d")]);
+            assert_eq!(output(rank, "stderr"), [format!("err {rank} {node}")]);
+        }
+        let last = events.last().unwrap();
+        assert_eq!((&last["event"], &last["ok"], &last["code"]), (&"end".into(), &false.into(), &7.into()));
+        let states: Vec<&str> =
+            events.iter().filter(|e| e["event"] == "job").map(|e| e["state"].as_str().unwrap()).collect();
+        assert_eq!(states.first(), Some(&"starting"));
+        assert_eq!(states.last(), Some(&"failed"));
+        // an error before the job is a line too
+        let done = lab.hvdctl(&["--json", "train", "no-such-project", "-np", "2"]).code(2);
+        let end: Value = serde_json::from_str(done.out.trim()).unwrap();
+        assert_eq!((&end["event"], &end["ok"], &end["code"]), (&"end".into(), &false.into(), &2.into()));
+    }
+
+    #[test]
+    fn the_digits_are_learnt() {
+        learn(&Lab::up());
+    }
 
     #[test]
     fn a_program_that_cannot_be_started_is_said_so() {

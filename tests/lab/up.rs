@@ -1,17 +1,12 @@
 //! `up`: which containers run on the nodes afterwards, and how they were made.
 
-use crate::state::{Lab, NODES, address, controllers, gpu_uuids, id_of, inspect, node_sh, on, ours};
+use crate::state::{Lab, NODES, address, gpu_uuids, id_of, inspect, node_sh, on, ours};
 use serde_json::{Value, json};
 
 /// The program that listens on a port of a node's address in the cluster, by the first bytes that it sends.
 pub fn banner(node: &str, port: u16) -> String {
     let read = "timeout 5 bash -c 'exec 3<>/dev/tcp/'$1/$2' && head -c 8 <&3' 2>/dev/null; :";
     node_sh(node, read, &[&address(node), &port.to_string()]).ok()
-}
-
-fn running_since(node: &str) -> (String, String) {
-    let worker = inspect(node, "hworker");
-    (worker["Id"].to_string(), worker["State"]["StartedAt"].to_string())
 }
 
 #[test]
@@ -52,39 +47,6 @@ fn a_worker_runs_on_every_node_as_the_contract_names_it() {
 }
 
 #[test]
-fn a_second_up_changes_nothing() {
-    let lab = Lab::up();
-    let before = NODES.map(running_since);
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-    let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).ok()).unwrap();
-    assert_eq!(document["ok"], true);
-    let nodes = document["nodes"].as_array().unwrap();
-    let reported: Vec<_> =
-        nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true, n["changed"] == true)).collect();
-    assert_eq!(reported, [("node1", true, false), ("node2", true, false)]);
-    assert_eq!(NODES.map(running_since), before);
-    // neither does a `keys push` in between
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["nothing to do"]);
-    assert_eq!(NODES.map(running_since), before);
-}
-
-#[test]
-fn a_dry_run_changes_nothing() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["start hworker", "2 of 2 nodes"]);
-    for node in NODES {
-        on(node, "test ! -e /opt/horovod");
-        assert_eq!(ours(node), "");
-    }
-    lab.hvdctl(&["up"]).code(0);
-    let before = NODES.map(running_since);
-    lab.edit("[defaults]", "port = 12346\n[defaults]");
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (port)\n", "2 of 2 nodes"]);
-    assert_eq!(NODES.map(running_since), before);
-}
-
-#[test]
 fn a_stopped_worker_is_started_and_a_changed_one_is_recreated() {
     let lab = Lab::up();
     let ids = NODES.map(|node| id_of(node, "hworker"));
@@ -107,32 +69,4 @@ fn a_stopped_worker_is_started_and_a_changed_one_is_recreated() {
     lab.edit("[defaults]", "worker = \"other\"\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     assert_eq!(NODES.map(ours), ["other running\n", "other running\n"]);
-}
-
-#[test]
-fn only_the_selected_nodes_are_touched() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["--on", "node1", "up"]).code(0);
-    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
-    // the second node has no keys yet, and they come from the master
-    lab.hvdctl(&["down", "--purge", "-y"]).code(0);
-    lab.hvdctl(&["--on", "!node1", "up"]).code(1).complains(&["node2: ", "node1", "hint: "]);
-    assert_eq!(NODES.map(ours), ["", ""]);
-    on("node2", "test ! -e /opt/horovod");
-    lab.hvdctl(&["--on", "node1", "up"]).code(0);
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
-    lab.hvdctl(&["--on", "!node1", "down"]).code(0);
-    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
-}
-
-#[test]
-fn another_port_takes_the_pinned_keys_along() {
-    let lab = Lab::up();
-    lab.edit("[defaults]", "port = 12399\n[defaults]");
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node[1-2]", "hvdctl keys push"]);
-    lab.hvdctl(&["up"]).code(0).complains(&["pushing them first"]);
-    assert_eq!(banner("node2", 12399), "SSH-2.0-");
-    for controller in controllers("--gloo") {
-        lab.hvdctl(&["run", "-np", "2", controller, "--", "true"]).code(0);
-    }
 }

@@ -4,14 +4,6 @@ use crate::pool::power;
 use crate::process::{eventually, s};
 use crate::state::{IMAGE, Lab, Restore, id_of, node_sh, on, ours};
 
-#[test]
-fn promised_gpus_that_are_not_there_name_both_numbers() {
-    let lab = Lab::empty();
-    lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: ", "requires 2", "lists 1", "hint:"]);
-    assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
-}
-
 /// A fault on node2 that is made, seen by `up`, and undone.
 fn fault(lab: &Lab, make: &str, undo: &str, code: i32, words: &[&str]) {
     let restore = Restore(|| {

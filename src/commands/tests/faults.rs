@@ -220,7 +220,7 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
 #[tokio::test(start_paused = true)]
 async fn up_refuses_a_node_that_cannot_have_a_worker() {
     type Change = fn(&mut NodeState);
-    let cases: [(Change, &[&str]); 6] = [
+    let cases: [(Change, &[&str]); 8] = [
         (|state| state.images.clear(), &["cannot pull the image test/horovod:1: pull access denied", "docker load"]),
         (
             |state| state.facts = "listener 0.0.0.0:12345 7 www - nginx\n".into(),
@@ -239,6 +239,14 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
             &["cannot get root: ana may not run sudo", "group docker"],
         ),
         (|state| state.hostname = "node1".into(), &["they have the same host name, node1", "hostnamectl"]),
+        (
+            |state| state.clock_ahead = 30,
+            &["cannot use the node: its clock is 30 s ahead", "set the clock on the node"],
+        ),
+        (
+            |state| state.access = "os debian \nuser root\nsudo root\nengine open\nmissing ss iproute2\n",
+            &["ss is missing", "apt-get install iproute2"],
+        ),
     ];
     for (change, words) in cases {
         let nodes = Nodes::new(&NODES);
@@ -253,6 +261,11 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
         assert_eq!(nodes.state("node1").ps(), worker, "{done}");
         assert_given_back(&nodes, "after up");
     }
+    // less is a warning
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| state.clock_ahead = -5);
+    hvdctl(&nodes, "up").await.code(0).complains(&["warning: node2: its clock is 5 s behind"]);
+    assert_up(&nodes, "with a clock that is behind");
 }
 
 #[tokio::test(start_paused = true)]

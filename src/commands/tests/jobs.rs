@@ -185,11 +185,14 @@ async fn what_fails_on_the_second_node_starts_no_job_and_leaves_none() {
         ("job/follow.sh", "the process that follows the log did not start"),
         ("upload/compare.sh", "Read-only file system"),
         ("upload/apply.sh", "tar: write error"),
+        // it takes nothing of the project
+        ("upload/apply.sh", "no progress for 30 s"),
     ] {
         let project = tempfile::tempdir().unwrap();
         std::fs::write(project.path().join("train.py"), "print(1)\n").unwrap();
         let nodes = up_with(ends_with([0, 0])).await;
-        nodes.fault("node2", call, Fault::Fails(words.into()));
+        let is_silent = words.starts_with("no progress");
+        nodes.fault("node2", call, if is_silent { Fault::Silent } else { Fault::Fails(words.into()) });
         let line = format!("train {} -np 2 --map-by node -- true", project.path().display());
         let done = hvdctl(&nodes, &line).await;
         done.code(125).complains(&["error: node2: ", words]);
@@ -239,4 +242,133 @@ async fn a_signal_at_every_moment_of_a_job_leaves_nothing_of_it() {
         nodes.play(ends_with([0, 0]));
         hvdctl(&nodes, RUN).await.code(0);
     }
+}
+
+/// One rank on this node, which ends after so many milliseconds.
+fn alone(node: &str, end: u64) -> Play {
+    Play::default().frame(0, node, "0 s ").frame(1000, node, "0 o here").frame(end, node, "0 x 0").ends(end, 0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_on_different_nodes_are_independent_and_one_on_the_same_nodes_waits() {
+    let nodes = two_up().await;
+    let start = async |node: &str, name: &str, end: u64| {
+        nodes.play(alone(node, end));
+        let line = format!("--on {node} run --detach -np 1 --name {name} -- true");
+        hvdctl(&nodes, &line).await.code(0).out.trim().to_owned()
+    };
+    let first = start("node1", "a", 120_000).await;
+    let second = start("node2", "b", 3_600_000).await;
+    assert_eq!(NODES.map(|node| nodes.state(node).ps()), [["hworker running", "hmaster running"]; 2]);
+
+    // refused with the names of both, before anything is changed
+    let before = NODES.map(|node| nodes.state(node));
+    let holds = |node: &str, id: &str, name: &str| format!("{node} is allocated exclusively to job {id} ({name})");
+    let (of_first, of_second) = (holds("node1", &first, "a"), holds("node2", &second, "b"));
+    hvdctl(&nodes, "run -np 8 -- true").await.code(125).complains(&[&of_first, &of_second, "--wait"]);
+    hvdctl(&nodes, "verify").await.code(5).complains(&["nothing was changed"]);
+    hvdctl(&nodes, "--on node2 run -np 1 -- true").await.code(125).complains(&[&of_second]);
+    assert_eq!(NODES.map(|node| nodes.state(node)), before);
+
+    nodes.play(alone("node1", 5000));
+    let waited = hvdctl(&nodes, "--on node1 run -np 1 --wait --name c -- true").await;
+    waited.code(0).complains(&[&format!("waiting: {of_first}")]);
+    assert_eq!(waited.ranks, "0 here\n");
+    assert_eq!(nodes.state("node2").ps(), ["hworker running", "hmaster running"], "the other one goes on");
+    hvdctl(&nodes, "stop b").await.code(0).says(&[&format!("job {second} has ended")]);
+    let listed = hvdctl(&nodes, "jobs --json").await.document();
+    let mut states: Vec<_> =
+        listed["jobs"].as_array().unwrap().iter().map(|job| (&job["name"], &job["state"])).collect();
+    states.sort_by_key(|(name, _)| name.to_string());
+    let expected =
+        [("a", "succeeded"), ("b", "stopped"), ("c", "succeeded")].map(|(name, state)| (name.into(), state.into()));
+    assert!(states.into_iter().eq(expected.iter().map(|(name, state): &(Value, Value)| (name, state))), "{listed}");
+    assert_over(&nodes, "after all of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_needs_keys_and_starts_the_workers_that_it_needs() {
+    let nodes = Nodes::new(&NODES);
+    hvdctl(&nodes, RUN).await.code(125).complains(&["keys are missing or differ on node[1-2]", "hvdctl keys push"]);
+    hvdctl(&nodes, "keys push").await.code(0);
+    nodes.play(ends_with([0, 0]));
+    hvdctl(&nodes, RUN).await.code(0);
+    // the rank of the master has run in the launcher's container
+    assert_eq!(NODES.map(|node| nodes.state(node).ps()), [Vec::new(), vec!["hworker running".to_owned()]]);
+    assert_given_back(&nodes, "after the job");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_job_is_unknown_while_its_launchers_node_does_not_answer() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    hvdctl(&nodes, RUN).await.code(0);
+    nodes.fault("node1", CONNECT, Fault::Fails("No route to host".into()));
+    let job = hvdctl(&nodes, "jobs --json").await.code(3).document()["jobs"][0].clone();
+    assert_eq!(job["state"], Value::Null, "{job}");
+    assert!(job["reason"].as_str().unwrap().starts_with("its launcher's node node1 does not answer: "), "{job}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_are_filtered_by_rank_time_and_pattern() {
+    let mut play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ");
+    for (rank, node) in NODES.iter().enumerate() {
+        for step in 1..=30 {
+            play = play.frame(1000, node, &format!("{rank} o step {step} of {rank}"));
+        }
+    }
+    let play = play.frame(9000, "node1", "0 x 0").frame(9000, "node2", "1 x 0").ends(9000, 0);
+    let nodes = up_with(play).await;
+    let id = hvdctl(&nodes, &RUN.replace("run ", "run --detach ")).await.code(0).out.trim().to_owned();
+    let logs = async |words: &str| hvdctl(&nodes, format!("logs {words}").trim_end()).await;
+    let followed = logs("-f --rank 0").await;
+    assert!(followed.code(0).ranks.ends_with("0 step 30 of 0\n") && !followed.ranks.contains("of 1"), "{followed}");
+    hvdctl(&nodes, "jobs").await.code(0).says(&[&id, "succeeded"]);
+
+    let all = logs("").await;
+    assert_eq!(all.code(0).ranks.lines().count(), 60);
+    let some = logs("--rank 1 --grep ^step.[123].of").await;
+    assert_eq!(some.code(0).ranks, "1 step 1 of 1\n1 step 2 of 1\n1 step 3 of 1\n");
+    assert_eq!(logs("--rank 0 --grep step -n 1").await.ranks, "0 step 30 of 0\n");
+    assert_eq!(logs("-n 1000").await.ranks, all.ranks);
+    assert_eq!(logs("--since 2099-01-01T00:00:00Z").await.ranks, "");
+    assert_eq!(logs("--since 1h").await.ranks, all.ranks);
+    logs("--rank 2").await.code(2).complains(&["has no rank 2"]);
+    logs("nosuch").await.code(1).complains(&["there is no job nosuch", "hvdctl jobs"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_lines_are_those_of_all_however_far_back_they_begin() {
+    let mut play = Play::default().frame(0, "node1", "0 s ");
+    for line in 0..40 {
+        // together more than what is read first of a log's end, and more than eight times as much
+        play = play.frame(1000, "node1", &format!("0 o {line} {}", "x".repeat(60_000)));
+    }
+    let nodes = up_with(play.frame(2000, "node1", "0 x 0").ends(2000, 0)).await;
+    hvdctl(&nodes, "--on node1 run -np 1 -- true").await.code(0);
+    let all = hvdctl(&nodes, "logs").await;
+    let all: Vec<&str> = all.code(0).ranks.lines().collect();
+    assert_eq!(all.len(), 40);
+    for tail in [1, 3, 20, 39, 40, 100] {
+        let last = hvdctl(&nodes, &format!("logs -n {tail}")).await;
+        let expected = &all[all.len().saturating_sub(tail)..];
+        assert!(last.code(0).ranks.lines().eq(expected.iter().copied()), "the last {tail} lines");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_says_what_would_run_on_each_node() {
+    let nodes = two_up().await;
+    let dry = async |launcher: &str| {
+        let line = format!("run -np 2 --map-by node --launcher {launcher} --dry-run -- train");
+        hvdctl(&nodes, &line).await
+    };
+    dry("torchrun").await.code(0).says(&[
+        "launcher on node1: torchrun --nnodes 2 --node_rank 0",
+        "launcher on node2: torchrun --nnodes 2 --node_rank 1",
+    ]);
+    let env = dry("env").await;
+    env.code(0).says(&["rank on node1: env RANK=0 LOCAL_RANK=0 WORLD_SIZE=2", "rank on node2: env RANK=1"]);
+    env.says(&["cores on node1: ", "cores on node2: "]);
+    dry("mpirun").await.code(0).says(&["launcher: mpirun --allow-run-as-root -np 2"]);
+    assert!(NODES.iter().all(|node| nodes.state(node).directories.is_empty()), "no job was begun");
 }

@@ -143,6 +143,8 @@ async fn status_has_a_row_for_every_node() {
     hvdctl(&nodes, "up").await.code(0);
     nodes.edit("node2", |state| state.containers[0].state = "exited");
     hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  up ", "node2           27.1.0  stopped "]);
+    nodes.edit("node2", |state| state.containers[0].image = "older".into());
+    hvdctl(&nodes, "status").await.code(0).says(&["node2           27.1.0  differs "]);
     nodes.fault("node2", CONNECT, Fault::Fails("Connection refused".into()));
     let done = hvdctl(&nodes, "status").await;
     done.code(3).says(&["node1 (master)  27.1.0       up ", "node2           unreachable"]);

@@ -14,6 +14,8 @@ pub struct NodeState {
     pub hostname: String,
     /// Its address on `eth0`, by which ssh reached it.
     pub address: String,
+    /// How many seconds its clock is ahead of this machine's.
+    pub clock_ahead: i32,
     /// The images that its engine has.
     pub images: Vec<String>,
     /// Whether they are older than those of other nodes, until a pull.
@@ -140,6 +142,7 @@ impl NodeState {
         NodeState {
             hostname: name.to_owned(),
             address: format!("10.0.0.{number}"),
+            clock_ahead: 0,
             images: vec![IMAGE.to_owned()],
             are_old: false,
             has_registry: false,
@@ -264,7 +267,7 @@ impl NodeState {
     /// What `node/facts.sh` says.
     pub fn facts(&self) -> String {
         // hvdctl compares this clock with its own, which no test can pause
-        let clock = clock();
+        let clock = clock() + f64::from(self.clock_ahead);
         let NodeState { hostname, address, facts, .. } = self;
         let mut text = format!(
             "clock {clock}\nhostname {hostname}\ncores 4\nssh {address}\naddr lo 127.0.0.1/8\naddr eth0 {address}/24\n\
