@@ -1,14 +1,30 @@
 //! `completions`, `man` and `schema`: files about hvdctl itself, for shells, readers and editors.
 
-use super::{Outcome, output};
+use super::Outcome;
 use crate::cli::{Cli, Completions, Man};
 use crate::error::Error;
 use crate::inventory;
 use anyhow::Context as _;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io;
 use std::path::Path;
+
+/// `completions`, `man` and `schema`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TextDocument {
+    /// What is printed without `--json`.
+    pub text: String,
+}
+
+/// `man --dir`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DirDocument {
+    /// The directory with the manual pages.
+    pub dir: String,
+}
 
 /// Prints the completions of a shell.
 pub fn completions(options: &Completions) -> Outcome {
@@ -65,7 +81,7 @@ fn render(command: &Command, pages: &mut Vec<u8>) -> io::Result<()> {
 
 pub(super) fn written_to(dir: &Path) -> Outcome {
     let text = format!("wrote hvdctl.1 and a page for each command to {}\n", dir.display());
-    Outcome::ok(text, output::Dir { dir: dir.display().to_string() })
+    Outcome::ok(text, DirDocument { dir: dir.display().to_string() })
 }
 
 /// Prints the inventory's JSON Schema.
@@ -74,5 +90,5 @@ pub fn schema() -> Outcome {
 }
 
 pub(super) fn printed(text: String) -> Outcome {
-    Outcome::ok(text.clone(), output::Text { text })
+    Outcome::ok(text.clone(), TextDocument { text })
 }

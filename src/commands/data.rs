@@ -2,9 +2,10 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
+use super::data_delivery::DataPushNode;
 use super::data_delivery::{DataDelivery, Recipient};
 use super::image::with_count;
-use super::output::{DataEntry, DataPushNode, DataRmNode, DataStatusNode, NodeEntry, Nodes};
+use super::output::{NodeEntry, Nodes};
 use crate::cli::{DataPush, DataRm};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -23,8 +24,45 @@ use crate::text::nodeset::{self, printable};
 use crate::text::units::{age, count, human};
 use crate::worker::spec::data_obstacle;
 use anyhow::Context as _;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+/// The data of a node. `ok` is false if they are not complete, or not those that most nodes have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataStatusNode {
+    /// Each of them.
+    pub data: Vec<DataEntry>,
+}
+
+/// Data that were pushed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataEntry {
+    /// The name.
+    pub name: String,
+    /// `complete`; `incomplete` if a push was interrupted; `changed` or `removed` if others did that on the node.
+    pub state: String,
+    /// The hash of all files, which is the same on all nodes that have the same data; null if they are incomplete.
+    pub hash: Option<String>,
+    /// How many files there are.
+    pub files: u64,
+    /// Their bytes.
+    pub size: u64,
+    /// The seconds since they were pushed, or null.
+    pub age_s: Option<u64>,
+    /// The directory that they came from, `HOST:DIRECTORY`.
+    pub origin: String,
+}
+
+/// What `data rm` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataRmNode {
+    /// Whether the node had the data.
+    pub changed: bool,
+    /// Whether others have files in the directory, which stay.
+    pub left: bool,
+}
 
 /// `data push`.
 pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Error> {

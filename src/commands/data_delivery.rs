@@ -1,7 +1,7 @@
 //! Delivers a directory of data to locked nodes: by relays where these pay, else from this process.
 
 use super::context::Context;
-use super::output::{DataPushNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
@@ -25,11 +25,31 @@ use crate::transport::node::Process;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use hyper::body::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval, timeout};
+
+/// What `data push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataPushNode {
+    /// Whether the node lacked something.
+    pub changed: bool,
+    /// How many files and links were sent to the node.
+    pub files: usize,
+    /// How many bytes of them.
+    pub sent: u64,
+    /// How many bytes this machine sent to the node for that. Less than `sent` if other nodes passed them on; more, by names and headers,
+    /// if not.
+    pub from_operator: u64,
+    /// How many files an interrupted push had sent before.
+    pub resumed: usize,
+    /// How many files and directories were removed.
+    pub removed: usize,
+}
 
 /// The longest time that a push that was given up takes to remove its relay from a node.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);

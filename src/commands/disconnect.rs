@@ -2,10 +2,19 @@
 
 use super::Outcome;
 use super::context::{Context, node_rows};
-use super::output::{DisconnectNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cluster::each_node::NodeResults;
 use crate::error::Error;
 use crate::transport::ssh;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The connections to a node that `disconnect` found.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DisconnectNode {
+    /// Whether there was one, which is closed now.
+    pub closed: bool,
+}
 
 /// `disconnect`. Contacts no node.
 pub async fn run(context: &Context) -> Result<Outcome, Error> {

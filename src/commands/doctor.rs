@@ -1,6 +1,6 @@
 //! `hvdctl doctor`.
 
-use super::output::{self, NoDetails, NodeEntry};
+use super::output::{NoDetails, NodeEntry};
 use super::{Context, Outcome};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
@@ -9,6 +9,19 @@ use crate::doctor::{Examination, Fixed, examine, fix};
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::units::count;
 use console::style;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// `doctor`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DoctorDocument {
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What `--fix` fixed.
+    pub fixed: Vec<Fixed>,
+    /// The nodes; `ok` is false if a finding on the node is an error.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
 
 /// `doctor`.
 pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> {
@@ -43,14 +56,14 @@ pub(super) fn details(
     fixed: Vec<Fixed>,
     nodes: &[String],
     unreachable: &[NodeError],
-) -> output::Doctor {
+) -> DoctorDocument {
     let errors = |node: &String| findings.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
     let node = |name: &String| {
         let entry = NodeEntry::new(name, !errors(name), NoDetails {});
         NodeEntry { reachable: Some(unreachable.iter().all(|error| error.node != *name)), ..entry }
     };
     let nodes = nodes.iter().map(node).collect();
-    output::Doctor { findings, fixed, nodes }
+    DoctorDocument { findings, fixed, nodes }
 }
 
 /// Formats each finding with its severity, then the number of findings of each severity.

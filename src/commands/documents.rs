@@ -3,7 +3,7 @@
 #[path = "../../tests/documented/mod.rs"]
 pub(super) mod documented;
 
-use super::output::{
+use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::output::{DownNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cli::Down;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -14,6 +14,22 @@ use crate::keys::push;
 use crate::node::facts::Facts;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What `down` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DownNode {
+    /// Whether containers were removed.
+    pub changed: bool,
+    /// The containers that were removed.
+    pub removed: Vec<String>,
+    /// Whether keys, projects and records were removed (`--purge`).
+    pub purged: bool,
+    /// The names of the pushed data, which `--purge` keeps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept_data: Vec<String>,
+}
 
 const PURGE: &str = concat!(include_str!("../scripts/keys/lock.sh"), include_str!("../scripts/node/purge.sh"));
 

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{Context, node_rows};
-use super::output::{DrainNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cli::Drain;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -13,6 +13,21 @@ use crate::error::{Error, NodeError};
 use crate::node::facts::{Drained, Facts};
 use crate::record::{Record, open_jobs};
 use crate::transport::node::Script;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A node as `drain` left it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DrainNode {
+    /// Whether something was changed.
+    pub changed: bool,
+    /// Who drained it; null if it is not drained.
+    pub drained: Option<Drained>,
+    /// The elastic jobs that continue without it.
+    pub leaving: Vec<String>,
+    /// The jobs that stay there until their end: of a fixed size, or launched there.
+    pub staying: Vec<String>,
+}
 
 const DRAIN: &str = include_str!("../scripts/node/drain.sh");
 

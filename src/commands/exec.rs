@@ -1,6 +1,6 @@
 //! `hvdctl exec`.
 
-use super::output::{self, NodeEntry, entries};
+use super::output::{NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
@@ -9,6 +9,17 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::human;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// `exec`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ExecDocument {
+    /// The exit code of hvdctl.
+    pub code: u8,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<CommandOutput>>,
+}
 
 /// `exec`.
 pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Error> {
@@ -45,7 +56,7 @@ pub(super) fn outcome(command: &str, outputs: NodeResults<CommandOutput>) -> Out
     let errors = failed.iter().cloned().chain(errors).map(|error| error.to_string()).collect();
     let entry = |output: CommandOutput| NodeEntry::new(&output.node.clone(), output.code == 0, output);
     let nodes = entries(outputs.into_iter().map(entry), &failed);
-    Outcome { errors, ..Outcome::new(verdict, text, output::Exec { code: verdict.exit_code(), nodes }) }
+    Outcome { errors, ..Outcome::new(verdict, text, ExecDocument { code: verdict.exit_code(), nodes }) }
 }
 
 /// A node's standard output, followed by its standard error.

@@ -1,6 +1,7 @@
 //! `hvdctl fetch`.
 
-use super::output::{self, Document, FetchedFile, entries};
+use super::output::NodeEntry;
+use super::output::{Document, NoDetails, entries};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::error::{Error, Verdict};
@@ -9,6 +10,37 @@ use crate::job::manage;
 use crate::record::list::Newest;
 use crate::sync::outputs::{Download, Output};
 use crate::text::units::human;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// `fetch`.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Fetch")]
+pub struct FetchDocument {
+    /// The id of the job.
+    pub job: String,
+    /// The directory with the files.
+    pub directory: String,
+    /// All files and links that the job wrote.
+    pub files: Vec<FetchedFile>,
+    /// The nodes that did not give everything.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// A file or link that a job wrote.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FetchedFile {
+    /// The path below `directory`.
+    pub path: String,
+    /// The node that it came from.
+    pub node: String,
+    /// False if it already existed.
+    pub changed: bool,
+    /// The size; null for a link.
+    pub bytes: Option<u64>,
+    /// The hash as of `b2sum -l 256`; null for a link.
+    pub blake2b: Option<String>,
+}
 
 /// `fetch`.
 pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Error> {
@@ -44,7 +76,7 @@ pub(super) fn summary(report: &FetchReport) -> String {
     }
 }
 
-pub(super) fn document(report: &FetchReport) -> Document<output::Fetch> {
+pub(super) fn document(report: &FetchReport) -> Document<FetchDocument> {
     let FetchReport { job, directory, items, failed } = report;
     let file = |(item, is_new): &(Download, bool)| {
         let (bytes, blake2b) = match &item.output {
@@ -53,7 +85,7 @@ pub(super) fn document(report: &FetchReport) -> Document<output::Fetch> {
         };
         FetchedFile { path: item.path.clone(), node: item.node.clone(), changed: *is_new, bytes, blake2b }
     };
-    let details = output::Fetch {
+    let details = FetchDocument {
         job: job.clone(),
         directory: directory.display().to_string(),
         files: items.iter().map(file).collect(),

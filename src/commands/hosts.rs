@@ -1,6 +1,6 @@
 //! `hvdctl hosts`.
 
-use super::output::{self, HostsNode, NodeEntry};
+use super::output::NodeEntry;
 use super::{Context, Outcome};
 use crate::cli::{self, Format};
 use crate::cluster::each_node::each_node;
@@ -9,7 +9,31 @@ use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
 use crate::node::network;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// `hosts`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostsDocument {
+    /// What is printed without `--json`.
+    pub text: String,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<HostsNode>>,
+}
+
+/// A node as `hosts` has it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostsNode {
+    /// The host that ssh connects to.
+    pub host: String,
+    /// The `address` of the inventory, else `host`.
+    pub reached_by: String,
+    /// The slots; null with `--format ssh` if they are not known.
+    pub slots: Option<u32>,
+    /// Whether it is the master.
+    pub master: bool,
+}
 
 /// `hosts`.
 pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Error> {
@@ -48,5 +72,5 @@ pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<
         let (host, reached_by) = (node.host.clone(), host.reached_by().to_string());
         NodeEntry::new(&node.name, true, HostsNode { host, reached_by, slots: *slots, master: node.master })
     });
-    Outcome::ok(text.clone(), output::Hosts { text, nodes: entries.collect() })
+    Outcome::ok(text.clone(), HostsDocument { text, nodes: entries.collect() })
 }

@@ -2,8 +2,9 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
+use super::image_delivery::ImagePushNode;
 use super::image_delivery::{Delivery, Origin};
-use super::output::{ImagePushNode, ImageStatusNode, NodeEntry, Nodes};
+use super::output::{NodeEntry, Nodes};
 use crate::cli::{ImagePush, ImageStatus};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -21,8 +22,29 @@ use crate::runtime::Image;
 use crate::text::nodeset;
 use crate::text::units::{self, human};
 use futures_util::FutureExt;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// The image of a node. `ok` is false if it is missing, or is not the one that most nodes have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImageStatusNode {
+    /// The image's name.
+    pub image: String,
+    /// Its id on the node, or null if the node does not have it.
+    pub id: Option<String>,
+    /// The hash of its layers and environment, which is the same on all nodes that have the same image; else null.
+    pub content: Option<String>,
+    /// Its bytes as the engine counts them, or null.
+    pub size: Option<u64>,
+    /// Its platform, e.g. `linux/amd64`, or null.
+    pub platform: Option<String>,
+    /// When it was built, or null if that is unknown.
+    pub created: Option<String>,
+    /// How many layers the node lacks of the image that most nodes have.
+    pub lacking_layers: usize,
+}
 
 /// `image status`.
 pub async fn status(options: &ImageStatus, context: &Context) -> Result<Outcome, Error> {

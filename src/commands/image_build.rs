@@ -4,7 +4,7 @@ use super::Outcome;
 use super::context::Context;
 use super::image::{SourceChoice, give};
 use super::image_pull::login;
-use super::output::{ImageBuild, ImagePruneNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cli;
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
@@ -25,10 +25,28 @@ use crate::sync::project::{self, ProjectFile};
 use crate::text::units::count;
 use crate::worker::image;
 use anyhow::Context as _;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+
+/// `image build`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImageBuild {
+    /// The name of the image.
+    pub image: String,
+    /// Whether a node lacked it.
+    pub changed: bool,
+}
+
+/// What `image prune` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePruneNode {
+    /// The names of the images that were removed.
+    pub removed: Vec<String>,
+}
 
 /// The longest time that a step of a setup may take in `train`.
 const STEP_LIMIT: Duration = Duration::from_secs(2 * 3600);

@@ -1,7 +1,7 @@
 //! Delivers an image to locked nodes: by relays where these pay, else from this process.
 
 use super::context::Context;
-use super::output::{ImagePushNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
 use crate::error::{Error, ErrorKind, NodeError};
@@ -12,7 +12,18 @@ use crate::image::source::Source;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use futures_util::FutureExt;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::sync::OnceCell;
+
+/// What `image push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePushNode {
+    /// Whether the node did not have the image.
+    pub changed: bool,
+    /// How many bytes of it were sent to the node.
+    pub sent: u64,
+}
 
 /// An engine that has the image.
 pub(super) struct Origin {

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
 use super::image::{SourceChoice, give, image_name, local};
-use super::output::{ImagePullNode, NodeEntry};
+use super::output::NodeEntry;
 use crate::cli;
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
@@ -17,6 +17,19 @@ use crate::text::units::human;
 use crate::worker::apply::WorkerPlan;
 use crate::worker::image;
 use crate::worker::plan::Operation;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What `image pull` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePullNode {
+    /// Whether the node did not have this image.
+    pub changed: bool,
+    /// Its id on the node.
+    pub id: String,
+    /// The hash of its layers and environment, which is the same on all nodes that have the same image.
+    pub content: Option<String>,
+}
 
 /// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
 type Plans = NodeResults<WorkerPlan>;

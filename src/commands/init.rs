@@ -1,7 +1,7 @@
 //! `init`: writes an inventory of the named machines, with what was found on them.
 
 use super::Outcome;
-use super::output::{self, FoundMachine, InitNode, NodeEntry};
+use super::output::NodeEntry;
 use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::fleet::Fleet;
@@ -23,11 +23,60 @@ use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::count;
 use crate::transport::ssh::Client;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// `init`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct InitDocument {
+    /// The file that was written.
+    pub file: String,
+    /// The machines.
+    pub nodes: Vec<NodeEntry<InitNode>>,
+}
+
+/// A machine that was given to `init`. One that could not be read has `error`; with `--no-probe` it has neither `error`
+/// nor `found`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct InitNode {
+    /// The machine as ssh is given it.
+    #[serde(flatten)]
+    pub host: Host,
+    /// What was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<FoundMachine>,
+    /// The earlier machine that is the same one, so this one was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<String>,
+}
+
+/// What `init` found on a machine.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FoundMachine {
+    /// The machine's own name.
+    pub hostname: String,
+    /// The address that the node will have; null if it is not clear.
+    pub address: Option<String>,
+    /// All its addresses.
+    pub addresses: Vec<String>,
+    /// Processor cores.
+    pub cores: u32,
+    /// Its GPUs.
+    pub gpus: Vec<Gpu>,
+    /// How root is obtained: `login` or `sudo`; null if it cannot be.
+    pub root: Option<String>,
+    /// The version of the Docker Engine, or null.
+    pub docker: Option<String>,
+    /// Those of the requested images that are there.
+    pub images: Vec<String>,
+    /// Reasons why the machine cannot be a node yet.
+    pub concerns: Vec<String>,
+}
 
 /// Writes the inventory.
 ///
@@ -225,8 +274,8 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[DraftNode]) 
     Outcome::new(Verdict::Nodes { done: entries.len() - failed.len(), failed: &failed }, text, details(file, entries))
 }
 
-pub(super) fn details(file: &Path, entries: &[DraftNode]) -> output::Init {
-    output::Init { file: file.display().to_string(), nodes: entries.iter().map(node).collect() }
+pub(super) fn details(file: &Path, entries: &[DraftNode]) -> InitDocument {
+    InitDocument { file: file.display().to_string(), nodes: entries.iter().map(node).collect() }
 }
 
 fn row(entry: &DraftNode) -> Vec<String> {

@@ -1,7 +1,8 @@
 //! The result of a job that was watched to its end, for `train`, `run` and `attach`.
 
 use super::Outcome;
-use super::output::{self, Document, End, JobEnd};
+use super::fetch::FetchDocument;
+use super::output::{Document, End};
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
 use crate::job::watch::tail;
@@ -9,6 +10,22 @@ use crate::launch::Launcher;
 use crate::record::outcome::JobOutcome;
 use crate::record::{JobState, RootCause};
 use crate::text::nodeset;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The last line of `train`, `run` and `attach`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobEnd {
+    /// `end`.
+    pub event: End,
+    /// The exit code of hvdctl.
+    pub code: u8,
+    /// How the job ended; `running` with `--detach`.
+    pub job: JobOutcome,
+    /// With `--fetch`: what was fetched; null if no node could be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<Option<Document<FetchDocument>>>,
+}
 
 /// Returns the outcome of a job that has ended under this launcher.
 ///
@@ -16,7 +33,7 @@ use crate::text::nodeset;
 /// When the job failed although no rank did: then the program is not the cause.
 pub fn outcome(
     ended: JobOutcome,
-    fetched: Option<Option<Document<output::Fetch>>>,
+    fetched: Option<Option<Document<FetchDocument>>>,
     launcher: &Launcher,
     events: &Events,
 ) -> Result<Outcome, Error> {
@@ -35,7 +52,7 @@ pub fn outcome(
 pub fn with_verdict(
     verdict: Verdict<'_>,
     job: JobOutcome,
-    fetched: Option<Option<Document<output::Fetch>>>,
+    fetched: Option<Option<Document<FetchDocument>>>,
 ) -> Outcome {
     Outcome::new(verdict, "", JobEnd { event: End::End, code: verdict.exit_code(), job, fetched })
 }

@@ -1,6 +1,6 @@
 //! `hvdctl jobs` and `hvdctl stop`.
 
-use super::output::{self, JobsPrune, NoDetails, NodeEntry, entries};
+use super::output::{NoDetails, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::each_node::NodeResults;
@@ -13,7 +13,40 @@ use crate::record::list::{Job, Newest};
 use crate::render::table::{cell, table};
 use crate::text::nodeset;
 use crate::text::units::count;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
+
+/// `jobs`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobsDocument {
+    /// The jobs, the newest first.
+    pub jobs: Vec<Job>,
+    /// The nodes that did not answer.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// `jobs prune`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobsPrune {
+    /// The ids of the jobs that were removed.
+    pub removed: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// `stop`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StopDocument {
+    /// The id of the job.
+    pub job: String,
+    /// False if the job had already ended.
+    pub changed: bool,
+    /// The state of the job.
+    pub state: Option<JobState>,
+    /// Nodes of the job that did not answer.
+    pub silent: Vec<String>,
+}
 
 /// Seconds.
 const A_DAY: f64 = 86_400.0;
@@ -26,7 +59,7 @@ pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError]) -> Outcome {
-    let details = output::Jobs { jobs: jobs.iter().copied().cloned().collect(), nodes: entries([], failed) };
+    let details = JobsDocument { jobs: jobs.iter().copied().cloned().collect(), nodes: entries([], failed) };
     Outcome::new(Verdict::Nodes { done: answered, failed }, text(jobs), details)
 }
 
@@ -68,7 +101,7 @@ pub async fn stop(options: &Stop, context: &Context) -> Result<Outcome, Error> {
     let job = running.map_or_else(|| jobs.find(wanted, Newest::Any), Ok)?;
     if job.is_over() && job.ended.is_some() {
         let (id, state) = (job.id.clone(), job.state);
-        let details = output::Stop { job: id, changed: false, state, silent: Vec::new() };
+        let details = StopDocument { job: id, changed: false, state, silent: Vec::new() };
         return Ok(Outcome::ok(format!("job {} has already ended\n", job.id), details));
     }
     let (state, silent) = manage::stop(&jobs, job, events).await?;
@@ -82,7 +115,7 @@ pub(super) fn stopped(id: &str, state: JobState, silent: Vec<String>) -> Outcome
         let nodes = nodeset::fold(&silent);
         text.push_str(&format!("no answer from {nodes}: ranks may still run there (hvdctl doctor --fix)\n"));
     }
-    Outcome::new(verdict, text, output::Stop { job: id.to_owned(), changed: true, state: Some(state), silent })
+    Outcome::new(verdict, text, StopDocument { job: id.to_owned(), changed: true, state: Some(state), silent })
 }
 
 fn text(jobs: &[&Job]) -> String {

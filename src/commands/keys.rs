@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, login_table, node_table, with_role};
-use super::output::{KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry, entries};
+use super::output::{NoDetails, NodeEntry, entries};
 use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -10,13 +10,79 @@ use crate::cluster::observation::{ObservedNode, engine, facts};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
+use crate::keys::files::WrongMode;
 use crate::keys::files::{KeyFault, KeyKind, KeyReport, NodeKeys, report};
 use crate::keys::first_login;
 use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
+use crate::keys::reachability::AbsentNode;
+use crate::keys::reachability::FailedLogins;
+use crate::keys::reachability::Login;
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::render::table::cell;
 use crate::worker::logins;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What `keys push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysPushNode {
+    /// Whether anything was written.
+    pub changed: bool,
+    /// The files that were written.
+    pub written: Vec<String>,
+    /// The files that were removed.
+    pub removed: Vec<String>,
+    /// The files and directories with a wrong owner or mode, as they were before.
+    pub repaired: Vec<WrongMode>,
+}
+
+/// `keys status`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysStatus {
+    /// What an unfinished rotation has left to do, or null.
+    pub rotation: Option<KeyFault>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<NodeKeys>>,
+    /// Logins from worker to worker; null if none was tried.
+    pub logins: Option<Logins>,
+}
+
+/// `keys rotate`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysRotate {
+    /// False if no other key pair was put in place.
+    pub switched: bool,
+    /// The type of the key pair in use, `rsa` or `ed25519`; null if it is not known.
+    #[serde(rename = "type")]
+    pub key_type: Option<KeyType>,
+    /// Its size.
+    pub bits: Option<u32>,
+    /// Its fingerprint.
+    pub fingerprint: Option<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// Logins from worker to worker.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Logins {
+    /// Whether every login worked.
+    pub ok: bool,
+    /// Nodes whose worker is not running.
+    pub absent: Vec<AbsentNode>,
+    /// The failures by reason.
+    pub failed: Vec<FailedLogins>,
+    /// Every login that was tried.
+    pub pairs: Vec<Login>,
+}
+
+impl From<&Matrix> for Logins {
+    fn from(matrix: &Matrix) -> Logins {
+        let (absent, failed, pairs) = (matrix.absent.clone(), matrix.rows(), matrix.pairs.clone());
+        Logins { ok: matrix.is_good(), absent, failed, pairs }
+    }
+}
 
 /// `keys push`.
 pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{Context, node_table};
-use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes, entries};
+use super::output::{NodeEntry, Nodes, entries};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::node_lock;
@@ -10,6 +10,22 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::{Lease, holders};
 use crate::render::table::cell;
 use crate::text::nodeset;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The lease of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LockStatusNode {
+    /// The lease, or null.
+    pub lease: Option<Lease>,
+}
+
+/// The lease that was released on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LockReleaseNode {
+    /// The lease that was released, or null.
+    pub released: Option<Lease>,
+}
 
 /// `lock status`.
 pub async fn status(context: &Context) -> Result<Outcome, Error> {

@@ -1,6 +1,6 @@
 //! `hvdctl attach` and `hvdctl logs`.
 
-use super::output::{End, LogsEnd};
+use super::output::End;
 use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
 use crate::error::Error;
@@ -11,6 +11,17 @@ use crate::job::watch;
 use crate::record::JobState;
 use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The last line of `logs`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LogsEnd {
+    /// `end`.
+    pub event: End,
+    /// The exit code.
+    pub code: u8,
+}
 
 /// `attach`.
 pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Error> {

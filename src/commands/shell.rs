@@ -1,7 +1,7 @@
 //! `hvdctl shell`: an interactive shell in `hmaster`, in a worker, or in a container of the shell's own. Keys and output go over the
 //! runtime, so the shell is the same however the node and root there are reached.
 
-use super::{Context, Outcome, output};
+use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::each_node::{NodeResults, unreached};
 use crate::cluster::exec::worker;
@@ -24,10 +24,19 @@ use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
 use crate::worker::{names, plan};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
+
+/// `shell`, after it has ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ShellDocument {
+    /// The exit code of the shell.
+    pub code: u8,
+}
 
 const GUARD: &str = include_str!("../scripts/shell/guard.sh");
 const MASTER: &str = include_str!("../scripts/shell/master.sh");
@@ -75,7 +84,7 @@ pub async fn run(options: &cli::Shell, context: &Context) -> Result<Outcome, Err
 
 pub(super) fn ended(code: i64) -> Outcome {
     let verdict = Verdict::Program(code);
-    Outcome::new(verdict, "", output::Shell { code: verdict.exit_code() })
+    Outcome::new(verdict, "", ShellDocument { code: verdict.exit_code() })
 }
 
 /// Where a shell is opened.

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
-use super::output::{NodeEntry, NodeStatus, Nodes};
+use super::output::{NodeEntry, Nodes};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
@@ -10,12 +10,45 @@ use crate::cluster::operator::now;
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
 use crate::model::idle_rank::{self, IdleRank};
+use crate::node::facts::Drained;
 use crate::node::facts::Facts;
 use crate::node::gpus::Device;
+use crate::node::gpus::Gpu;
 use crate::node::network;
 use crate::render::table::cell;
 use crate::worker::apply;
 use crate::worker::plan;
+use crate::worker::plan::WorkerStatus;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The status of a node.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct NodeStatus {
+    /// Whether it is the master.
+    pub master: bool,
+    /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too.
+    pub engine: Option<String>,
+    /// The status of the worker, as in the column WORKER in [cli.md](cli.md#status).
+    pub worker: Option<WorkerStatus>,
+    /// How a worker that `up` would replace differs.
+    pub differs: Vec<String>,
+    /// The id of the cluster's image on the node; null if the node does not have it.
+    pub image: Option<String>,
+    /// Its GPUs; null if `nvidia-smi` failed.
+    pub gpus: Option<Vec<Gpu>>,
+    /// The message of an `nvidia-smi` that failed, or null.
+    pub nvidia_smi: Option<String>,
+    /// Its slots.
+    pub slots: u32,
+    /// The ids of the jobs that have their launcher or ranks on the node.
+    pub jobs: Vec<String>,
+    /// The ranks of these jobs on the node that have made no progress for `stall_warning_s`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<IdleRank>,
+    /// Who drained it, or null.
+    pub drained: Option<Drained>,
+}
 
 /// `status`.
 pub async fn run(context: &Context) -> Result<Outcome, Error> {

@@ -1,8 +1,8 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::fetch::{document, summary};
+use super::fetch::{FetchDocument, document, summary};
 use super::image_build::use_image;
-use super::output::{self, Document, DryRun, End};
+use super::output::{Document, End};
 use super::{Context, Outcome, job_end, job_start};
 use crate::cli;
 use crate::error::{Error, Verdict};
@@ -24,9 +24,30 @@ use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
 use anyhow::Context as _;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
+
+/// The only line of `train --dry-run` and `run --dry-run`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DryRun {
+    /// `end`.
+    pub event: End,
+    /// The exit code.
+    pub code: u8,
+    /// Always true.
+    pub dry_run: bool,
+    /// Which ranks would be where.
+    pub placement: Placement,
+    /// What would be started on the nodes.
+    pub launch: Vec<NodeCommand>,
+    /// The cores and threads of the ranks on each node whose worker is up.
+    pub cores: Vec<NodeCores>,
+    /// The command of each rank.
+    pub command: Vec<ProgramArgument>,
+}
 
 /// `train`.
 pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome, Error> {
@@ -127,7 +148,7 @@ async fn launch(
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
-async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
+async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> Option<Document<FetchDocument>> {
     let Context { target, fleet, events, session, .. } = context;
     // the launcher's node may not be selected
     let (id, of_job) = (&plan.id, target.only(plan.hosts.observed().map(|observed| observed.name().to_owned())));

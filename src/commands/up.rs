@@ -4,7 +4,7 @@
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
 use super::image_pull::pull;
-use super::output::{NodeEntry, UpNode, UpOperation};
+use super::output::NodeEntry;
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
@@ -21,6 +21,71 @@ use crate::start::join::add_nodes;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
 use crate::worker::names;
+use crate::worker::plan::Operation;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What `up` did on a node, or would do with `--dry-run`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct UpNode {
+    /// Whether there are operations.
+    pub changed: bool,
+    /// The operations in order. A container that is recreated is removed and created.
+    pub operations: Vec<UpOperation>,
+    /// The same as one line.
+    #[serde(skip)]
+    pub summary: String,
+}
+
+/// An operation of `up`.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "operation", rename_all = "snake_case")]
+pub enum UpOperation {
+    /// End a job (`--force`).
+    EndJob {
+        /// Its id.
+        job: String,
+    },
+    /// Pull the image.
+    Pull {
+        /// Its name.
+        image: String,
+    },
+    /// Remove a container.
+    Remove {
+        /// Its name.
+        container: String,
+        /// Why: in what it differs from the desired one, or what is wrong with it.
+        reasons: Vec<String>,
+    },
+    /// Create a container and start it.
+    Create {
+        /// Its name.
+        container: String,
+    },
+    /// Start a container that has exited.
+    Start {
+        /// Its name.
+        container: String,
+    },
+    /// Unpause a container.
+    Unpause {
+        /// Its name.
+        container: String,
+    },
+}
+
+impl From<&Operation> for UpOperation {
+    fn from(operation: &Operation) -> UpOperation {
+        match operation.clone() {
+            Operation::Pull { image } => UpOperation::Pull { image },
+            Operation::Remove { name, reasons, .. } => UpOperation::Remove { container: name, reasons },
+            Operation::Create(desired) => UpOperation::Create { container: desired.name },
+            Operation::Start { name } => UpOperation::Start { container: name },
+            Operation::Unpause { name } => UpOperation::Unpause { container: name },
+        }
+    }
+}
 
 /// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
 type Plans = NodeResults<WorkerPlan>;

@@ -1,7 +1,8 @@
 //! `hvdctl verify`.
 
 use super::context::{Context, login_table};
-use super::output::{self, Logins, NodeEntry, VerifyNode};
+use super::keys::Logins;
+use super::output::NodeEntry;
 use super::rank_output::RankOutput;
 use super::{Outcome, job_start};
 use crate::checks::bench::answers::{Answers, RankLine};
@@ -21,8 +22,34 @@ use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, Program};
 use crate::text::units::count;
 use crate::worker::logins;
+use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::Serialize;
 use std::time::Duration;
+
+/// `verify`. If a worker cannot log in to another, nothing is launched, and `nodes` is empty.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct VerifyDocument {
+    /// The id of its job; null if nothing was launched.
+    pub job: Option<String>,
+    /// Horovod's controller.
+    pub controller: Controller,
+    /// The number of ranks that were launched.
+    pub ranks: usize,
+    /// Everything that is wrong.
+    pub faults: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<VerifyNode>>,
+    /// Logins from worker to worker; null if all ranks are on one node.
+    pub logins: Option<Logins>,
+}
+
+/// The ranks of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct VerifyNode {
+    /// The ranks that should be there.
+    pub ranks: Vec<RankRow>,
+}
 
 /// `verify`.
 pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> {
@@ -75,7 +102,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     Ok(outcome(text, details(Some(&ended.id), controller, faults, &names, &rows, logins.as_ref())))
 }
 
-pub(super) fn outcome(text: String, details: output::Verify) -> Outcome {
+pub(super) fn outcome(text: String, details: VerifyDocument) -> Outcome {
     Outcome::new(Verdict::of_check(details.faults.is_empty(), 0, &[]), text, details)
 }
 
@@ -161,12 +188,12 @@ pub(super) fn details(
     nodes: &[&str],
     rows: &[RankRow],
     logins: Option<&Matrix>,
-) -> output::Verify {
+) -> VerifyDocument {
     let node = |name: &&str| {
         let ranks: Vec<RankRow> = rows.iter().filter(|row| row.expected == *name).cloned().collect();
         NodeEntry::new(name, ranks.iter().all(|row| row.faults.is_empty()), VerifyNode { ranks })
     };
-    output::Verify {
+    VerifyDocument {
         job: job.map(str::to_owned),
         controller,
         ranks: rows.len(),

@@ -2,7 +2,7 @@
 
 use clap::{Command, CommandFactory};
 use hvdctl::cli::Cli;
-use hvdctl::commands::output::{self, *};
+use hvdctl::commands::json::{self, *};
 use hvdctl::keys::push::GenerateResult;
 use hvdctl::render::json::Line;
 use schemars::generate::SchemaSettings;
@@ -161,12 +161,12 @@ pub fn schema() -> Value {
     let mut documents = Map::new();
     macro_rules! add {
         ($($name:literal: $type:ty),* $(,)?) => {
-            $(documents.insert($name.to_owned(), output::value(&generator.subschema_for::<Document<$type>>()));)*
+            $(documents.insert($name.to_owned(), json::value(&generator.subschema_for::<Document<$type>>()));)*
         };
     }
     add! {
         "error": Failure,
-        "init": Init,
+        "init": InitDocument,
         "keys-generate": GenerateResult,
         "keys-push": Nodes<KeysPushNode>,
         "keys-status": KeysStatus,
@@ -184,24 +184,24 @@ pub fn schema() -> Value {
         "disconnect": Nodes<DisconnectNode>,
         "drain": Nodes<DrainNode>,
         "status": Nodes<NodeStatus>,
-        "doctor": Doctor,
-        "verify": Verify,
-        "bench": Bench,
-        "text": Text,
-        "dir": Dir,
+        "doctor": DoctorDocument,
+        "verify": VerifyDocument,
+        "bench": BenchDocument,
+        "text": TextDocument,
+        "dir": DirDocument,
         "job-end": JobEnd,
         "dry-run": DryRun,
         "logs-end": LogsEnd,
-        "jobs": Jobs,
+        "jobs": JobsDocument,
         "jobs-prune": JobsPrune,
-        "stop": Stop,
-        "fetch": Fetch,
-        "exec": Exec,
-        "shell": Shell,
-        "hosts": Hosts,
+        "stop": StopDocument,
+        "fetch": FetchDocument,
+        "exec": ExecDocument,
+        "shell": ShellDocument,
+        "hosts": HostsDocument,
         "lock-status": Nodes<LockStatusNode>,
         "lock-release": Nodes<LockReleaseNode>,
     }
-    documents.insert("line".to_owned(), output::value(&generator.subschema_for::<Line<'_>>()));
+    documents.insert("line".to_owned(), json::value(&generator.subschema_for::<Line<'_>>()));
     json!({ "documents": documents, "$defs": generator.take_definitions(true) })
 }

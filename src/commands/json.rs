@@ -1,0 +1,30 @@
+//! All documents of `--json`, each of which is defined next to the command that makes it. `docs/json.md` is generated from these types
+//! and their comments.
+
+pub use super::about::{DirDocument, TextDocument};
+pub use super::bench::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
+pub use super::data::{DataEntry, DataRmNode, DataStatusNode};
+pub use super::data_delivery::DataPushNode;
+pub use super::disconnect::DisconnectNode;
+pub use super::doctor::DoctorDocument;
+pub use super::down::DownNode;
+pub use super::drain::DrainNode;
+pub use super::exec::ExecDocument;
+pub use super::fetch::{FetchDocument, FetchedFile};
+pub use super::hosts::{HostsDocument, HostsNode};
+pub use super::image::ImageStatusNode;
+pub use super::image_build::{ImageBuild, ImagePruneNode};
+pub use super::image_delivery::ImagePushNode;
+pub use super::image_pull::ImagePullNode;
+pub use super::init::{FoundMachine, InitDocument, InitNode};
+pub use super::job_end::JobEnd;
+pub use super::jobs::{JobsDocument, JobsPrune, StopDocument};
+pub use super::keys::{KeysPushNode, KeysRotate, KeysStatus, Logins};
+pub use super::lock::{LockReleaseNode, LockStatusNode};
+pub use super::logs::LogsEnd;
+pub use super::output::{Document, End, Failure, FailureDetails, NoDetails, NodeEntry, Nodes, value};
+pub use super::shell::ShellDocument;
+pub use super::status::NodeStatus;
+pub use super::train::DryRun;
+pub use super::up::{UpNode, UpOperation};
+pub use super::verify::{VerifyDocument, VerifyNode};
