@@ -74,7 +74,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a command. `details`: its document without `ok` (see [`output`]).
+    /// The outcome of a command. `details`: its document without `ok` (see [`json`]).
     pub fn new(verdict: Verdict<'_>, text: impl Into<String>, details: impl Serialize) -> Outcome {
         let code = verdict.exit_code();
         let document = output::value(&Document { ok: code == 0, details });
