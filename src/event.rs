@@ -295,8 +295,8 @@ impl Events {
         }
     }
 
-    /// Performs a step on a node: reports its start and its end, each once. The room cluster reports the failure of steps on nodes
-    /// (`each_node` of the room cluster).
+    /// Performs a step on a node: reports its start and its end, each once. It does not report a failure: the caller does, usually
+    /// `each_node`.
     ///
     /// # Errors
     /// Those of the work.

@@ -53,7 +53,7 @@ fn documents_have_the_fields_of_their_types() {
 }
 
 /// What begins the generated part of the page.
-const MARK: &str = "<!-- generated from src/commands/output.rs -->\n";
+const MARK: &str = "<!-- generated from src/commands/json.rs -->\n";
 
 #[test]
 fn the_page_describes_every_document() {

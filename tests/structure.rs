@@ -99,12 +99,12 @@ fn sources() -> BTreeMap<String, String> {
     found
 }
 
-/// The directory or top-level file that a path is in: `job` for job/run.rs, `event` for event.rs.
+/// The directory or top-level file that a path is in: `job` for job/watch.rs, `event` for event.rs.
 fn room(path: &str) -> &str {
     path.trim_end_matches(".rs").split('/').next().unwrap()
 }
 
-/// The module of a file: `job/plan` for job/plan.rs, `job` for job/mod.rs.
+/// The module of a file: `start/plan` for start/plan.rs, `start` for start/mod.rs.
 fn module(file: &str) -> &str {
     let path = file.strip_suffix(".rs").unwrap();
     path.strip_suffix("/mod").unwrap_or(path)

@@ -110,7 +110,7 @@ impl<T> NodeResults<T> {
     }
 }
 
-/// Returns all results of what is no step on the nodes, or all failures as one error. Reports the failures.
+/// Returns all results, or all failures as one error, and reports these: for work that did not report them when they happened.
 ///
 /// # Errors
 /// [`Error::Nodes`] if one failed.

@@ -7,6 +7,7 @@ use crate::cli::Doctor;
 use crate::cluster::each_node::NodeResults;
 use crate::doctor::{Examination, Fixed, examine, fix};
 use crate::error::{Error, NodeError, Verdict};
+use crate::event::Events;
 use crate::text::units::count;
 use console::style;
 use schemars::JsonSchema;
@@ -29,16 +30,21 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
         return Err(Error::usage("--wait needs --fix: without it nothing is locked", "leave out --wait"));
     }
     let Context { target, fleet, events, session, .. } = context;
-    let examine = || session.cancellation.run(examine(target, fleet, events));
-    let mut examined = examine().await?;
+    let examine = async |reported: &Events| {
+        let examining = async { examine(target, fleet.members(target, reported).await?, events).await };
+        session.cancellation.run(examining).await
+    };
+    let mut examined = examine(events).await?;
+    // nodes that cannot be reached have been reported
+    let (quiet, _) = Events::channel();
     let mut fixed = NodeResults { ok: Vec::new(), failed: Vec::new() };
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         session.lock_all(&examined.members()).await?;
         // findings from before the nodes were locked may be outdated
-        examined = examine().await?;
+        examined = examine(&quiet).await?;
         fixed = fix(target, &examined, session, events).await?;
         session.locks.release().await;
-        examined = examine().await?;
+        examined = examine(&quiet).await?;
     }
     let Examination { findings: found, unreachable, .. } = examined;
 

@@ -570,7 +570,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
-        fault: Some("hmaster exited without recording a result".into()),
+        fault: Some("the job supervisor exited without recording a result".into()),
         lost: vec![LostOutput { rank: 1, node: "node1".into(), lines: 66_131 }],
         ..running.clone()
     };

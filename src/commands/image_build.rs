@@ -114,7 +114,8 @@ impl Recipe {
             if engine.image(base).await?.is_none() {
                 let login = login(base, context).await?;
                 let pulling = image::pull(base, &login, &observed.member, engine, &context.events);
-                context.events.step(observed.name(), image::step(base), pulling).await?;
+                let pulled = context.events.step(observed.name(), image::step(base), pulling).await;
+                context.events.report(pulled)?;
             }
         }
         Ok(())

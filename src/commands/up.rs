@@ -172,15 +172,14 @@ async fn push_keys(mut plans: Plans, dry_run: bool, context: &Context) -> Result
         events.note(format!("keys are missing or differ on {names}: pushing them first"));
         let known = |plan: &WorkerPlan| (plan.observed.member.clone(), plan.observed.facts.clone());
         let observed = NodeResults { ok: plans.ok.iter().map(known).collect(), failed: Vec::new() };
-        let failed = match (Distribution { inventory, session, events }).push(observed).await {
-            Ok(pushed) => pushed.failed,
+        plans = match (Distribution { inventory, session, events }).push(observed).await {
+            Ok(pushed) => plans.leave_out(pushed.failed, WorkerPlan::node),
             Err(Error::Nodes { failed, .. }) => {
                 has_master = false;
-                failed
+                plans.without(events, failed, WorkerPlan::node)
             }
             Err(error) => return Err(error),
         };
-        plans = plans.leave_out(failed, WorkerPlan::node);
     }
     if !has_master {
         let without_keys = plans.ok.iter().filter(|plan| lacks_keys(&plan.observed.facts));

@@ -91,10 +91,10 @@ impl NodeState {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn examine(target: &Target, fleet: &Fleet, events: &Events) -> Result<Examination, Error> {
+pub async fn examine(target: &Target, nodes: NodeResults<Member>, events: &Events) -> Result<Examination, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase(Phase::Observing);
-    let NodeResults { ok: members, failed } = fleet.members(target, events).await?;
+    let NodeResults { ok: members, failed } = nodes;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).collect();
 

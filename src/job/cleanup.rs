@@ -190,9 +190,9 @@ pub fn stuck(output: &str) -> Option<String> {
 }
 
 /// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its container, if known.
-pub fn unrecorded(cluster: &Cluster, code: Option<i64>) -> JobResult {
+pub fn unrecorded(code: Option<i64>) -> JobResult {
     let code = code.map_or_else(String::new, |code| format!(" with code {code}"));
-    let fault = Some(format!("{} exited{code} without recording a result", cluster.master));
+    let fault = Some(format!("the job supervisor exited{code} without recording a result"));
     JobResult { ended: now(), fault, ..JobResult::default() }
 }
 

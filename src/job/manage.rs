@@ -157,7 +157,7 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Job
     if !job.has_record() {
         silent.extend(list.failed.iter().map(|error| error.node.clone()));
     }
-    let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(list.cluster, None) };
+    let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(None) };
     // a newer job supervisor may have recorded a result of its own form
     let result = JobResult::read(&nodes.stored_result(&instead).await?);
     Ok(result.map_or((JobState::Unreadable, instead.silent), |result| (result.state(), result.silent)))

@@ -71,7 +71,7 @@ pub struct Watch<'a> {
     pub events: &'a Events,
     /// Gets every frame of the logs.
     pub on_frame: &'a mut dyn FnMut(&str, &Frame),
-    /// What the frames have said so far.
+    /// What is known from the frames so far.
     pub monitor: Monitor,
     /// The job's launcher.
     pub launcher: &'static Launcher,
@@ -186,7 +186,7 @@ impl Watch<'_> {
             exits: monitor.exits.clone(),
             hung: monitor.hung.clone(),
             silent: silent.clone(),
-            ..unrecorded(self.job.cluster, code)
+            ..unrecorded(code)
         };
         let result = self.job.result(&instead).await.map_err(|error| self.disconnected(error))?;
         self.events.send(Event::Job { id: self.job.id.to_owned(), state: result.state() });

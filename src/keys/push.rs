@@ -11,7 +11,7 @@ use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::{Cluster, Inventory, KeyType};
 use crate::keys::files::private_key_name;
 use crate::keys::files::{
@@ -102,7 +102,7 @@ impl Distribution<'_> {
         }
         for (member, facts) in &nodes {
             let warnings = warnings(self.inventory, &member.node, facts).into_iter();
-            warnings.for_each(|warning| self.events.warn(format!("{}: {warning}", member.node.name)));
+            warnings.for_each(|warning| self.events.warn(Message::of(&member.node.name, warning)));
         }
         let pushed = self.distribute(nodes, keys).await?;
         failed.extend(pushed.failed);

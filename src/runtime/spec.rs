@@ -182,8 +182,8 @@ impl Spec {
 }
 
 impl ContainerSpec {
-    /// Returns a container with what the inventory says of the node's containers, and nothing of hvdctl's own: no GPUs, no mounts of the
-    /// keys and jobs, and no command.
+    /// Returns a container with the inventory's settings for the node's containers, without GPUs, a command, and the mounts of keys and
+    /// jobs.
     pub fn new(cluster: &Cluster, node: &Node, role: Role, name: String) -> ContainerSpec {
         let spec = Spec {
             image: cluster.image.clone(),

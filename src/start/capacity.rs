@@ -152,7 +152,7 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
     })
 }
 
-/// Nodes that a job is allocated: they are locked, and no other job has what it gets of them.
+/// Nodes on which a job may have its ranks: no other job has what it gets of them. They are locked, except in a dry run.
 pub struct AllocatedNodes {
     /// The observed nodes, the master first; not all of them need have ranks.
     pub nodes: Vec<ObservedNode>,

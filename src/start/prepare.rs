@@ -2,7 +2,7 @@
 
 use super::capacity::allocations;
 use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
-use crate::cluster::each_node::{all, each_node, for_each_node};
+use crate::cluster::each_node::{NodeResults, all, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
@@ -27,11 +27,11 @@ pub(super) type Workspaces = BTreeMap<String, Workspace>;
 const UPLOADS: usize = 5;
 
 /// A node, and what it gets of the job.
-type Host<'a> = (&'a ObservedNode, Part<'a>);
+type Host<'a> = (&'a ObservedNode, NodeRole<'a>);
 
 /// What a node gets of a job.
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum NodeRole<'a> {
     /// Its launcher.
     Launcher(&'a HostAssignment),
     /// Ranks in a worker.
@@ -50,10 +50,10 @@ type Placed = (Option<Workspace>, Option<Uploaded>);
 /// [`Error::Nodes`] with each node that failed.
 pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspaces, Error> {
     let JobHosts { launcher, others } = &plan.hosts;
-    let workers = others.iter().map(|host| (&host.observed, Part::Worker(host)));
-    let nodes: Vec<Host<'_>> = std::iter::once((&launcher.observed, Part::Launcher(launcher)))
+    let workers = others.iter().map(|host| (&host.observed, NodeRole::Worker(host)));
+    let nodes: Vec<Host<'_>> = std::iter::once((&launcher.observed, NodeRole::Launcher(launcher)))
         .chain(workers)
-        .chain(plan.others.iter().map(|observed| (observed, Part::Project)))
+        .chain(plan.others.iter().map(|observed| (observed, NodeRole::Project)))
         .collect();
     let inventory = plan.workers.of_job(&plan.inventory);
     events.phase(Phase::Preparing);
@@ -93,12 +93,20 @@ impl Uploads<'_> {
         }
         let mut number = 1;
         loop {
-            let upload = async |host| self.to_node(project.as_ref(), host, number == 1).await;
+            let upload = async |host| match self.to_node(project.as_ref(), host, number == 1).await {
+                // the next upload may succeed
+                Err(error) if error.kind == ErrorKind::FileChanged => Err(error),
+                result => self.events.report(result),
+            };
             let results = for_each_node(nodes.to_vec(), upload).await;
             let mut errors = results.iter().filter_map(|result| result.as_ref().err()).peekable();
             let may_help = errors.peek().is_some() && errors.all(|error| error.kind == ErrorKind::FileChanged);
             let Some(Project { files, .. }) = project.as_mut().filter(|_| may_help && number < UPLOADS) else {
-                return all(self.events, results);
+                let report = |result: Result<Placed, NodeError>| match result {
+                    Err(error) if error.kind == ErrorKind::FileChanged => self.events.report(Err(error)),
+                    result => result,
+                };
+                return results.into_iter().map(report).collect::<NodeResults<Placed>>().all();
             };
             let earlier = files.clone();
             let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
@@ -112,7 +120,7 @@ impl Uploads<'_> {
     async fn to_node(
         &self,
         project: Option<&Project>,
-        (observed, part): Host<'_>,
+        (observed, role): Host<'_>,
         first: bool,
     ) -> Result<Placed, NodeError> {
         let Uploads { plan, events, .. } = self;
@@ -143,15 +151,15 @@ impl Uploads<'_> {
         let uploading = async {
             match compared {
                 // nothing of this job is there, and another job's directory stays as it is
-                Some((_, compared)) if compared.workspace.is_separate && matches!(part, Part::Project) => Ok(None),
+                Some((_, compared)) if compared.workspace.is_separate && matches!(role, NodeRole::Project) => Ok(None),
                 Some((project, compared)) => node_project.upload(project, compared, events).await.map(Some),
                 None => Ok(None),
             }
         };
         let writing = async {
-            match part {
-                Part::Launcher(host) if first => plan.create_directory_of_launcher(host).await,
-                Part::Worker(host) if first => plan.create_directory(host).await,
+            match role {
+                NodeRole::Launcher(host) if first => plan.create_directory_of_launcher(host).await,
+                NodeRole::Worker(host) if first => plan.create_directory(host).await,
                 _ => Ok(()),
             }
         };
@@ -175,19 +183,19 @@ impl Uploads<'_> {
 async fn start_container(
     plan: &JobPlan,
     inventory: &Inventory,
-    (observed, part): Host<'_>,
+    (observed, role): Host<'_>,
     place: Option<&Workspace>,
     events: &Events,
 ) -> Result<(), NodeError> {
     let cluster = &inventory.cluster;
-    match part {
-        Part::Project => Ok(()),
-        Part::Worker(_) => {
+    match role {
+        NodeRole::Project => Ok(()),
+        NodeRole::Worker(_) => {
             // after the upload, which may create the directory that the worker mounts
             let own = (plan.workers != Workers::Shared).then(|| (plan.id.as_str(), plan.options.may_restart()));
             ensure_worker(inventory, observed, place, own, &plan.names, events).await
         }
-        Part::Launcher(_) => {
+        NodeRole::Launcher(_) => {
             remove_ended_master(&plan.container.name, observed).await?;
             let containers = &observed.runtime.containers;
             let shells = orphaned_shells(&cluster.name, containers, observed.facts.clock);

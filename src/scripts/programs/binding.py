@@ -3,7 +3,7 @@
 Memory follows the cores: Linux takes a page from the NUMA node whose core writes to it first (numa(7)). A stricter policy would take
 set_mempolicy(2), which Docker's seccomp profile denies to containers without CAP_SYS_NICE.
 
-As a program, with BIND and RANKS, it prints the same for a dry run (job/in_worker.rs), which runs it in the worker."""
+As a program, with BIND and RANKS, it prints the same for a dry run (start/in_worker.rs), which runs it in the worker."""
 import json
 import os
 import re

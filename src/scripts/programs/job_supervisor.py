@@ -516,7 +516,7 @@ class JobSupervisor:
             pass  # a full disk is no reason to give up
 
     def note(self, event):
-        """Logs an event of a restart (job/restart.rs)."""
+        """Logs an event of a restart (record/restart.rs)."""
         self.log.write(b"r", [json.dumps(event).encode()])
 
 

@@ -11,7 +11,7 @@ import workers
 
 PERIOD = 2  # seconds between two queries to a node
 HERE = os.path.dirname(os.path.abspath(__file__))
-JOINING = os.path.join(HERE, "joining.json")  # nodes that are added to the job, as launch.json has them (job/join.rs)
+JOINING = os.path.join(HERE, "joining.json")  # nodes that are added to the job, as launch.json has them (start/join.rs)
 MISSES = 3  # consecutive unanswered queries after which a node has left: a busy one may miss one
 
 

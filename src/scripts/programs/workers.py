@@ -85,7 +85,7 @@ class Workers:
     def connect(self):
         """Opens a connection to each worker that has none: the launcher's test whether it answers uses it, and at the end what ends
         the ranks. Where it fails, each logs in by itself. A worker of the job does not exit while the connection is
-        open (runtime/spec.rs)."""
+        open (worker/spec.rs)."""
         try:
             os.makedirs(SOCKETS, 0o700, exist_ok=True)
             for worker in self.list:
