@@ -138,10 +138,16 @@ impl DataDelivery<'_> {
         &self,
         compared: NodeResults<Recipient<'_>>,
     ) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
-        let Context { session, .. } = self.context;
+        let Context { target, session, .. } = self.context;
+        let cluster = &target.cluster().name;
         let order: Vec<String> = compared.ok.iter().map(|recipient| recipient.name().to_owned()).collect();
         let (having, lacking): (Vec<_>, Vec<_>) =
             compared.ok.into_iter().partition(|recipient| recipient.state.is_same);
+        // what a push that was killed has left
+        let left =
+            having.iter().filter(|recipient| deployment::is_left(&recipient.observed.runtime.containers, cluster));
+        let left = left.map(|recipient| recipient.observed.runtime.engine.clone()).collect();
+        for_each_node(left, async |engine| timeout(REMOVE_LIMIT, deployment::remove(&engine, cluster)).await).await;
         let unchanged = |recipient: Recipient| {
             session.progress.done(recipient.name());
             entry(recipient.name(), None, 0)
@@ -269,6 +275,8 @@ impl DataDelivery<'_> {
             }
             let error = NodeError { hints: Vec::new(), ..error };
             events.note(format!("{error}\n  {node} receives the data from this machine"));
+            // what its script still receives ends with it
+            let _ = timeout(REMOVE_LIMIT, deployment::remove(&runtime.engine, cluster)).await;
             let comparing = self.on(member).compare(self.data);
             let state = events.step(node, Step::read("comparing the data"), comparing).await?;
             let rest = ChangeSet::new(manifest, &state);

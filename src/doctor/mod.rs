@@ -4,7 +4,6 @@ mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
 use crate::cluster::each_node::{NodeResults, for_each_node};
-use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
 use crate::cluster::session::Session;
@@ -285,6 +284,7 @@ pub async fn fix(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fleet::Fleet;
     use crate::transport::node::TransportKind;
     use crate::transport::node::scripted::{Fault, Nodes};
     use std::sync::Arc;
@@ -297,7 +297,8 @@ mod tests {
         let nodes = Nodes::new(&["node1"]);
         nodes.fault("node1", "docker info", Fault::Fails("no".into()));
         let fleet = Fleet::over(TransportKind::Scripted(nodes), Arc::default(), &events);
-        let findings = examine(&target, &fleet, &events).await.unwrap().findings;
+        let members = fleet.members(&target, &events).await.unwrap();
+        let findings = examine(&target, members, &events).await.unwrap().findings;
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
         for expected in ["cannot query the Docker Engine: ", "cannot examine the node: "] {
             assert!(messages.iter().any(|message| message.starts_with(expected)), "{messages:?}");

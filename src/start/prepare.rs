@@ -2,7 +2,7 @@
 
 use super::capacity::allocations;
 use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
-use crate::cluster::each_node::{NodeResults, all, each_node, for_each_node};
+use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Completion, Events, Phase, Step};

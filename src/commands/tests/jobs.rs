@@ -84,7 +84,8 @@ async fn a_supervisor_that_is_killed_leaves_a_job_that_is_lost_and_nothing_else(
     let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ").killed(2000);
     let nodes = up_with(play).await;
     let done = hvdctl(&nodes, RUN).await;
-    done.code(125).complains(&["is lost: the job supervisor exited with code 137 without recording a result", "docker events"]);
+    done.code(125)
+        .complains(&["is lost: the job supervisor exited with code 137 without recording a result", "docker events"]);
     assert_over(&nodes, "after it was killed");
     hvdctl(&nodes, "jobs").await.code(0).says(&["lost"]);
     // its nodes are free

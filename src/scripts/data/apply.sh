@@ -9,6 +9,9 @@ fail() { # MESSAGE [EXIT-CODE]
   [ -z "$1" ] || echo "$1" >&2
   exit "${2:-1}"
 }
+check_mark() {
+  [ "$(cat "$known/push")" = "$mark" ] || fail "another push of these data has begun meanwhile"
+}
 # checks types and modes by their states
 prove() {
   cut -z -d' ' -f1,6- "$stage/stat" | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
@@ -33,21 +36,24 @@ place_changes() {
 take_pipe() {
   exec 8<>"$pipe"
   exec <"$pipe"
-  timeout 60 dd bs=1 count=1 of=/dev/null 2>/dev/null || fail "the relay of the node sends nothing"
+  timeout 60 dd bs=1 count=1 of=/dev/null 2>/dev/null 7<&- || fail "the relay of the node sends nothing"
   exec 8>&-
 }
 
 main() {
-  { mkdir -p "$stage/t" && find "$stage" -mindepth 1 -maxdepth 1 ! -name t -exec rm -rf {} +; } || fail ""
-  { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
   mark="$$ $(date +%s.%N)"
-  printf '%s\n' "$mark" >"$known/push" || fail ""
+  { mkdir -p "$stage/t" && printf '%s\n' "$mark" >"$known/push"; } || fail ""
+  lock_stage
+  check_mark
+  { mkdir -p "$stage/t" && find "$stage" -mindepth 1 -maxdepth 1 ! -name t -exec rm -rf {} +; } || fail ""
+  echo $$ >"$stage/pid" || fail ""
+  { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
   [ -z "$pipe" ] || take_pipe
   receive || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
   lock
-  [ "$(cat "$known/push")" = "$mark" ] || fail "another push of these data has begun meanwhile"
+  check_mark
   rm -f "$known/tree" "$known/stat" || fail ""
   if [ -d "$name" ]; then place_changes; else place_new; fi
   sort -z -o "$stage/stat" "$stage/stat" || fail ""

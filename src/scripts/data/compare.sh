@@ -32,6 +32,7 @@ done
 if [ -d "$known" ]; then
   lock
   rm -rf "$known/push" "$known/relay" || exit
+  [ ! -d "$known/stage" ] || lock_stage
 fi
 if [ -h "$name" ] || { [ -e "$name" ] && { [ ! -f "$known/shipped" ] || [ ! -d "$name" ]; }; }; then
   record foreign

@@ -10,9 +10,12 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 HEADER = struct.Struct(">IH")
 SILENCE = 60  # seconds
+STALL = 20  # seconds until a connection that takes nothing is ended: the others wait for it
+MOST_CONNECTIONS = 64
 MOST = 65535  # bytes of a frame
 
 connections = {}
@@ -39,11 +42,27 @@ def follow(number, connection):
     connection.close()
 
 
+def end(connection):
+    """Ends a connection; its thread closes it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
 def accept(listener):
     """Accepts connections, and numbers them."""
     number = 0
     while True:
-        connection = listener.accept()[0]
+        try:
+            connection = listener.accept()[0]
+        except OSError:  # the node has no file or memory for it
+            time.sleep(1)
+            continue
+        if len(connections) >= MOST_CONNECTIONS:
+            connection.close()
+            continue
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
         number += 1
         connections[number] = connection
         threading.Thread(target=follow, args=(number, connection), daemon=True).start()
@@ -68,10 +87,10 @@ def main():
             if connection and data:
                 connection.sendall(data)
             elif connection:
-                # what was sent arrives; its thread closes it
-                connection.shutdown(socket.SHUT_RDWR)
+                # what was sent arrives
+                end(connection)
         except OSError:
-            pass
+            end(connection)
 
 
 main()

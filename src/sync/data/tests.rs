@@ -253,9 +253,11 @@ fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
         std::thread::sleep(Duration::from_millis(5));
     }
     fs::write(bench.here("a"), "third").unwrap();
+    // it writes nothing more to what the next push hashes, though more may still arrive
+    let input = earlier.stdin.take();
     bench.push();
-    drop(earlier.stdin.take());
     let ended = earlier.wait_with_output().unwrap();
+    drop(input);
     assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
     assert_eq!(fs::read_to_string(bench.there("set/a")).unwrap(), "third");
     assert!(bench.compare(&bench.files()).is_same);

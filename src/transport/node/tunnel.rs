@@ -26,6 +26,9 @@ echo "there is no python3, which could forward it instead" >&2; exit 127"#;
 /// The most bytes of a frame.
 const MOST: usize = 65_535;
 
+/// The longest time in which the registry takes what a connection brings.
+const STALL: Duration = Duration::from_secs(20);
+
 /// Frames that wait for the network.
 const FRAMES_AHEAD: usize = 4;
 
@@ -104,13 +107,23 @@ async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<Frame>
         let mut bytes = vec![0; count.into()];
         output.read_exact(&mut bytes).await?;
         if let Entry::Vacant(new) = connections.entry(number) {
-            let (read, write) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?.into_split();
-            new.insert(Some((write, following.spawn(follow(number, read, sender.clone())))));
+            let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok().map(|stream| {
+                let (read, write) = stream.into_split();
+                (write, following.spawn(follow(number, read, sender.clone())))
+            });
+            if new.insert(connected).is_none() {
+                let _ = sender.send((number, Vec::new())).await;
+            }
         }
         let Some(Some((write, task))) = connections.get_mut(&number) else { continue };
-        if bytes.is_empty() || write.write_all(&bytes).await.is_err() {
+        // the other connections wait meanwhile
+        let is_written = matches!(timeout(STALL, write.write_all(&bytes)).await, Ok(Ok(())));
+        if bytes.is_empty() || !is_written {
             task.abort();
             connections.insert(number, None);
+        }
+        if !is_written {
+            let _ = sender.send((number, Vec::new())).await;
         }
     }
 }
