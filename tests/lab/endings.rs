@@ -54,11 +54,11 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
         on("node1", "docker kill hmaster");
         let done = run.end(s(60));
         assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
-        let done = done.complains(&["is lost: hmaster"]);
+        let done = done.complains(&["is lost: the job supervisor"]);
         no_job_is_left();
         no_session_is_left(done.pid);
         let job = newest(&lab);
-        assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("hmaster"), "{job}");
+        assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("job supervisor"), "{job}");
     }
 }
 
