@@ -12,9 +12,21 @@ lock() {
 # and of all that it starts: files are hashed once, when they arrive
 lock_stage() {
   exec 7<"$known/stage" || exit
-  flock -n 7 && return
-  kill "$(cat "$known/stage/pid")" 2>/dev/null
-  flock -w 20 7 && return
-  [ $? = 1 ] && echo "an earlier push still receives these data on the node" >&2
-  exit 1
+  attempts=0
+  until flock -w 1 7; do
+    [ $? = 1 ] || exit 1
+    attempts=$((attempts + 1))
+    if [ "$attempts" -gt 20 ]; then
+      echo "an earlier push still receives these data on the node" >&2
+      exit 1
+    fi
+    end_receiver
+  done
+}
+# ends the process that `pid` names, if it is one of those that have the lock: the number may be another one's by now
+end_receiver() {
+  receiver=$(cat "$known/stage/pid" 2>/dev/null)
+  [ -n "$receiver" ] || return 0
+  held=$(readlink "/proc/$receiver/fd/7" 2>/dev/null)
+  [ "$held" != "$(readlink -f "$known/stage")" ] || kill "$receiver" 2>/dev/null
 }

@@ -17,12 +17,17 @@ receive() {
   } | end_without_space | hash_lists
 }
 # passes on what tar complains of, and ends it when the disk is full: it would read the rest of the stream. The last write to a full disk
-# is a short one
+# is a short one, for which tar names no reason: that of the next write is printed
 end_without_space() {
   while IFS= read -r line; do
     printf '%s\n' "$line" >&2
     case $line in
-    *'No space left on device'* | *'Disk quota exceeded'* | *': Wrote only '*) kill -s PIPE "$(cat "$stage/pid")" 2>/dev/null ;;
+    *'No space left on device'* | *'Disk quota exceeded'*) kill -s PIPE "$(cat "$stage/pid")" 2>/dev/null ;;
+    *': Wrote only '*)
+      kill -s PIPE "$(cat "$stage/pid")" 2>/dev/null
+      head -c 1048576 /dev/zero >"$stage/rest"
+      rm -f "$stage/rest"
+      ;;
     esac
   done
 }

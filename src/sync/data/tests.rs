@@ -4,6 +4,7 @@ use super::*;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -261,6 +262,26 @@ fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
     assert!(!ended.status.success() && !ended.stderr.is_empty(), "{ended:?}");
     assert_eq!(fs::read_to_string(bench.there("set/a")).unwrap(), "third");
     assert!(bench.compare(&bench.files()).is_same);
+}
+
+#[test]
+fn only_a_process_that_receives_is_ended_whenever_its_number_is_known() {
+    let bench = Bench::new(&[("a", "first")]);
+    let stage = bench.there(".set@lab/stage");
+    fs::create_dir_all(&stage).unwrap();
+    // one that receives, before it has written its number, which is that of another process until then
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    fs::write(stage.join("pid"), other.id().to_string()).unwrap();
+    let receive = "exec 7<\"$1\"; flock 7; echo; sleep 2; echo $$ >\"$1/pid\"; exec sleep 60";
+    let mut receiver = Command::new("sh");
+    receiver.args(["-c", receive, "sh"]).arg(&stage).stdout(Stdio::piped());
+    let mut receiver = receiver.spawn().unwrap();
+    std::io::Read::read_exact(receiver.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    bench.push();
+    assert_eq!(receiver.wait().unwrap().signal(), Some(15));
+    assert_eq!(other.try_wait().unwrap(), None, "it receives nothing");
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 #[test]
