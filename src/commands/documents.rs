@@ -335,7 +335,8 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
         Comparison { compared: 2, slower: vec![slower], notes: vec!["1 direction is not in the baseline".to_owned()] };
     let mut add = |name, measured: &Measurements, ranks: Option<&bench::ranks::Ranks>| {
         let verdict = blame::verdict(measured);
-        let compared = bench::Compared { baseline: Some(baseline.clone()), ..bench::Compared::default() };
+        let compared =
+            bench::compared::Compared { baseline: Some(baseline.clone()), ..bench::compared::Compared::default() };
         all.push((name, bench::outcome(String::new(), measured, &verdict, ranks, &compared).document));
     };
     let seconds = Duration::from_secs_f64;

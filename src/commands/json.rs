@@ -2,7 +2,7 @@
 //! and their comments.
 
 pub use super::about::{DirDocument, TextDocument};
-pub use super::bench::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
+pub use super::bench::document::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
 pub use super::data::{DataEntry, DataRmNode, DataStatusNode};
 pub use super::data_delivery::DataPushNode;
 pub use super::disconnect::DisconnectNode;

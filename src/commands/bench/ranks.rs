@@ -309,11 +309,11 @@ pub(in super::super) mod tests {
 
     fn shown(ranks: &Ranks) -> String {
         console::set_colors_enabled(false);
-        super::super::text(
+        super::super::text::text(
             &Measurements::default(),
             &crate::checks::bench::Verdict::default(),
             Some(ranks),
-            &super::super::Compared::default(),
+            &super::super::compared::Compared::default(),
         )
     }
 
