@@ -1,25 +1,18 @@
 //! Reads the operator's project: which files belong to it, their contents, and the tar stream that carries them.
 
 use crate::error::Error;
-use crate::sync::contents::{self, BLOCK, Contents, is_gone, open};
+use crate::sync::contents::{BLOCK, Contents, is_gone};
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Manifest, ManifestEntry, Selection};
-use crate::sync::outputs::STATE_DIR;
-use crate::text::digest::{Hash, finish, hash_each, hasher, in_hex};
+use crate::sync::tree::{Found, FoundState, pattern, read_tree, unreadable};
+use crate::text::digest::{Hash, finish, hasher, in_hex};
 use crate::text::nodeset::printable;
 use crate::text::units::count;
-use anyhow::Context as _;
-use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
-use std::iter;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -33,15 +26,6 @@ const LIST: &str = "f";
 const PIECE: usize = 256 * 1024;
 /// How many pieces are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
-
-/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads at
-/// most.
-const LARGE: u64 = 64 * 1024;
-const GROUP: usize = 16;
-const MAX_THREADS: usize = 12;
-
-/// So many bytes of small files are kept in memory as they were hashed, for all nodes.
-const KEPT: u64 = 32 << 20;
 
 /// How many files a note names.
 pub(super) const NAMED: usize = 5;
@@ -110,32 +94,14 @@ impl ProjectFiles {
     }
 
     fn read_by(root: &Path, rules: Option<IgnoreRules>) -> Result<ProjectFiles, Error> {
-        let (own_output, is_data, rules) = (own_output(), rules.is_none(), rules.map(Arc::new));
-        let (sender, found) = std::sync::mpsc::channel();
-        let unread = Arc::new(Mutex::new(None));
-        walk(root, rules.clone(), Arc::clone(&unread)).run(|| {
-            let (sender, own_output) = (sender.clone(), &own_output);
-            Box::new(move |found| {
-                let read = read_found(root, found, own_output, is_data);
-                let state = if read.is_ok() { WalkState::Continue } else { WalkState::Quit };
-                if let Some(read) = read.transpose() {
-                    let _ = sender.send(read);
-                }
-                state
-            })
-        });
-        drop(sender);
-        let mut found = found.into_iter().collect::<Result<Vec<_>, Error>>()?;
-        if let Some(error) = unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(error);
-        }
-        read_small_files(&mut found)?;
+        let rules = rules.map(Arc::new);
+        let found = read_tree(root, rules.clone())?;
         let mut vanished = Vec::new();
         let (mut entries, mut contents) = (BTreeMap::new(), FileContents::new());
         for Found { name, entry, state, .. } in found {
             match state {
-                State::Vanished => vanished.push(name),
-                State::Read(of_file) => {
+                FoundState::Vanished => vanished.push(name),
+                FoundState::Read(of_file) => {
                     contents.extend(of_file.map(|of_file| (name.clone(), Arc::new(of_file))));
                     entries.insert(name, entry);
                 }
@@ -382,116 +348,6 @@ impl Write for Pieces {
     }
 }
 
-/// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put into `unread`.
-fn walk(root: &Path, rules: Option<Arc<IgnoreRules>>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
-    let Some(rules) = rules else {
-        // what the file system keeps at the top of a disk is root's alone
-        let is_data = |entry: &ignore::DirEntry| entry.depth() != 1 || entry.file_name() != "lost+found";
-        return WalkBuilder::new(root).standard_filters(false).filter_entry(is_data).build_parallel();
-    };
-    let is_ignored = move |path: &Path, is_directory| {
-        rules.excludes(path, is_directory).unwrap_or_else(|error| {
-            unread.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            true
-        })
-    };
-    WalkBuilder::new(root)
-        .standard_filters(false)
-        .filter_entry(move |entry| {
-            let is = |kind: fn(&fs::FileType) -> bool| entry.file_type().as_ref().is_some_and(kind);
-            entry.depth() == 0
-                || entry.file_name() != ".git"
-                    && entry.file_name() != STATE_DIR
-                    && (is(fs::FileType::is_file) || !entry.path().join(STATE_DIR).is_dir())
-                    && !is_ignored(entry.path(), is(fs::FileType::is_dir))
-        })
-        .build_parallel()
-}
-
-/// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
-/// it is uploaded and is no part of the program.
-fn own_output() -> Vec<(u64, u64)> {
-    let descriptors = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
-    let files = descriptors.into_iter().filter_map(|fd| fs::File::from(fd.ok()?).metadata().ok());
-    files.map(|meta| (meta.dev(), meta.ino())).collect()
-}
-
-/// What the walk has found.
-struct Found {
-    path: PathBuf,
-    name: String,
-    entry: ManifestEntry,
-    state: State,
-}
-
-/// How far something is that was found.
-enum State {
-    /// It was read; a file's contents are there.
-    Read(Option<Contents>),
-    /// It was removed since the walk listed it.
-    Vanished,
-}
-
-/// Reads what the walk has found; a file only if it is large, see [`read_small_files`]. `None` for what is not uploaded: the root itself,
-/// hvdctl's own output, sockets, pipes and devices.
-fn read_found(
-    root: &Path,
-    found: Result<ignore::DirEntry, ignore::Error>,
-    own_output: &[(u64, u64)],
-    is_data: bool,
-) -> Result<Option<Found>, Error> {
-    let found = match found {
-        // a directory that was removed before it was read, and is noted when it is looked at
-        Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return Ok(None),
-        found => found.with_context(|| format!("cannot read the {}", if is_data { "data" } else { "project" }))?,
-    };
-    let path = found.into_path();
-    let relative = path.strip_prefix(root).unwrap_or(&path);
-    let not_utf8 = |what: &str, remedy: &str| {
-        if is_data {
-            return Error::usage(format!("the data have a {what} is not UTF-8: {}", relative.display()), remedy);
-        }
-        Error::usage(
-            format!("the project has a {what} is not UTF-8: {}", relative.display()),
-            format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
-        )
-    };
-    let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?.to_owned();
-    let nothing = ManifestEntry::Directory { mode: 0 };
-    let (entry, state) = match read_entry(&path, own_output) {
-        Ok(Some(read)) if !name.is_empty() => read,
-        Ok(_) => return Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-            return Err(not_utf8("link whose target", "point it elsewhere"));
-        }
-        Err(e) if is_gone(&e) => (nothing, State::Vanished),
-        Err(e) => return Err(unreadable(&path, &e)),
-    };
-    Ok(Some(Found { path, name, entry, state }))
-}
-
-/// Reads what is at a path. [`io::ErrorKind::InvalidData`] if it is a link whose target is not UTF-8.
-fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(ManifestEntry, State)>> {
-    let meta = fs::symlink_metadata(path)?;
-    let mode = contents::mode(&meta);
-    Ok(if own_output.contains(&(meta.dev(), meta.ino())) {
-        None
-    } else if meta.is_symlink() {
-        let target = fs::read_link(path)?.into_os_string().into_string();
-        let target = target.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        Some((ManifestEntry::Link { target }, State::Read(None)))
-    } else if meta.is_dir() {
-        Some((ManifestEntry::Directory { mode }, State::Read(None)))
-    } else if meta.is_file() && meta.len() < LARGE {
-        Some((ManifestEntry::File { hash: Hash::default(), mode, size: meta.len() }, State::Read(None)))
-    } else if meta.is_file() {
-        let (hash, size, mode, contents) = Contents::hash(path)?;
-        Some((ManifestEntry::File { hash, mode, size }, State::Read(Some(contents))))
-    } else {
-        None
-    })
-}
-
 /// Returns a note about files that were removed while they were read or sent.
 fn note_of_vanished(names: &mut [String]) -> Option<String> {
     names.sort_unstable();
@@ -501,76 +357,11 @@ fn note_of_vanished(names: &mut [String]) -> Option<String> {
         .then(|| format!("left out {} removed during the upload: {named}{more}", count(names.len(), "file")))
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!("cannot read {}: {error}", path.display()))
-}
-
-/// Reads and hashes the files below [`LARGE`] bytes, several of them side by side on each thread.
-fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
-    let is_small = |found: &&mut Found| {
-        matches!(found.entry, ManifestEntry::File { .. }) && matches!(found.state, State::Read(None))
-    };
-    let mut small: Vec<_> = found.iter_mut().filter(is_small).collect();
-    // by name, as they are on the disk if they were written so
-    small.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let (groups, failed, kept) = (Mutex::new(small.chunks_mut(GROUP)), AtomicBool::new(false), AtomicU64::new(0));
-    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next().filter(|_| !failed.load(Relaxed));
-    let work = || {
-        let worked = iter::from_fn(next).try_for_each(|group| read_group(group, &kept));
-        worked.inspect_err(|_| failed.store(true, Relaxed))
-    };
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        working.into_iter().try_for_each(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })
-}
-
-/// Reads and hashes some small files. Of one that has grown since the walk, the first [`LARGE`] bytes are read. `kept` is the number of
-/// bytes that are in memory.
-fn read_group(group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
-    let mut contents = Vec::with_capacity(group.len());
-    for found in &mut *group {
-        let read = open(&found.path).and_then(|(file, meta)| {
-            let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(LARGE)).unwrap_or_default());
-            (&file).take(LARGE).read_to_end(&mut bytes)?;
-            Ok((file, meta, bytes))
-        });
-        match read {
-            Ok(read) => contents.push(read),
-            Err(e) if is_gone(&e) => found.state = State::Vanished,
-            Err(e) => return Err(unreadable(&found.path, &e)),
-        }
-    }
-    let hashes = hash_each(&contents.iter().map(|(.., bytes)| &bytes[..]).collect::<Vec<_>>());
-    let read = group.iter_mut().filter(|found| !matches!(found.state, State::Vanished));
-    for ((found, (file, meta, bytes)), computed) in read.zip(contents).zip(hashes) {
-        let len = bytes.len() as u64;
-        if let ManifestEntry::File { hash, mode, size } = &mut found.entry {
-            (*hash, *mode, *size) = (computed, contents::mode(&meta), len);
-        }
-        let is_kept = kept.fetch_add(len, Relaxed) + len <= KEPT;
-        let contents = if is_kept { Ok(Contents::in_memory(bytes, &meta)) } else { Contents::in_place(&file, &meta) };
-        found.state = State::Read(Some(contents.map_err(|e| unreadable(&found.path, &e))?));
-    }
-    Ok(())
-}
-
 /// Returns the hash and the size of a file.
 pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
     let mut hasher = hasher();
     let size = io::copy(&mut BufReader::with_capacity(BLOCK, File::open(path)?), &mut hasher)?;
     Ok((finish(&hasher), size))
-}
-
-/// Returns a line for an ignore file that matches this path; `*` stands for what is not UTF-8.
-pub(super) fn pattern(path: &Path) -> String {
-    let escape = |c: char| match c {
-        char::REPLACEMENT_CHARACTER => "*".to_owned(),
-        '*' | '?' | '[' | ']' | '{' | '}' | '\\' => format!("\\{c}"),
-        c => c.to_string(),
-    };
-    format!("/{}", path.to_string_lossy().chars().map(escape).collect::<String>())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod parcel;
 pub mod project;
 mod receive;
 pub mod target;
+mod tree;
 pub mod upload;
 
 use crate::error::NodeError;

@@ -1,0 +1,237 @@
+//! What is in a directory of this machine, found and read by several threads.
+
+use crate::error::Error;
+use crate::sync::contents::{self, Contents, is_gone, open};
+use crate::sync::ignored::IgnoreRules;
+use crate::sync::manifest::ManifestEntry;
+use crate::sync::outputs::STATE_DIR;
+use crate::text::digest::{Hash, hash_each};
+use anyhow::Context as _;
+use ignore::{WalkBuilder, WalkParallel, WalkState};
+use std::fs;
+use std::io::{self, Read};
+use std::iter;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads at
+/// most.
+const LARGE: u64 = 64 * 1024;
+const GROUP: usize = 16;
+const MAX_THREADS: usize = 12;
+
+/// So many bytes of small files are kept in memory as they were hashed, for all nodes.
+const KEPT: u64 = 32 << 20;
+
+/// Finds and reads what belongs to a project, or without rules all that is there.
+///
+/// # Errors
+/// If a file or a line of an ignore file cannot be read, or a name is not UTF-8.
+pub(super) fn read_tree(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<Vec<Found>, Error> {
+    let (own_output, is_data) = (own_output(), rules.is_none());
+    let (sender, found) = std::sync::mpsc::channel();
+    let unread = Arc::new(Mutex::new(None));
+    walk(root, rules, Arc::clone(&unread)).run(|| {
+        let (sender, own_output) = (sender.clone(), &own_output);
+        Box::new(move |found| {
+            let read = read_found(root, found, own_output, is_data);
+            let state = if read.is_ok() { WalkState::Continue } else { WalkState::Quit };
+            if let Some(read) = read.transpose() {
+                let _ = sender.send(read);
+            }
+            state
+        })
+    });
+    drop(sender);
+    let mut found = found.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    if let Some(error) = unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(error);
+    }
+    read_small_files(&mut found)?;
+    Ok(found)
+}
+
+/// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put
+/// into `unread`.
+fn walk(root: &Path, rules: Option<Arc<IgnoreRules>>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
+    let Some(rules) = rules else {
+        // what the file system keeps at the top of a disk is root's alone
+        let is_data = |entry: &ignore::DirEntry| entry.depth() != 1 || entry.file_name() != "lost+found";
+        return WalkBuilder::new(root).standard_filters(false).filter_entry(is_data).build_parallel();
+    };
+    let is_ignored = move |path: &Path, is_directory| {
+        rules.excludes(path, is_directory).unwrap_or_else(|error| {
+            unread.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            true
+        })
+    };
+    WalkBuilder::new(root)
+        .standard_filters(false)
+        .filter_entry(move |entry| {
+            let is = |kind: fn(&fs::FileType) -> bool| entry.file_type().as_ref().is_some_and(kind);
+            entry.depth() == 0
+                || entry.file_name() != ".git"
+                    && entry.file_name() != STATE_DIR
+                    && (is(fs::FileType::is_file) || !entry.path().join(STATE_DIR).is_dir())
+                    && !is_ignored(entry.path(), is(fs::FileType::is_dir))
+        })
+        .build_parallel()
+}
+
+/// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
+/// it is uploaded and is no part of the program.
+fn own_output() -> Vec<(u64, u64)> {
+    let descriptors = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
+    let files = descriptors.into_iter().filter_map(|fd| fs::File::from(fd.ok()?).metadata().ok());
+    files.map(|meta| (meta.dev(), meta.ino())).collect()
+}
+
+/// What the walk has found.
+pub(super) struct Found {
+    path: PathBuf,
+    /// Its path in the directory.
+    pub(super) name: String,
+    /// What it is.
+    pub(super) entry: ManifestEntry,
+    /// How far it is.
+    pub(super) state: FoundState,
+}
+
+/// How far something is that was found.
+pub(super) enum FoundState {
+    /// It was read; a file's contents are there.
+    Read(Option<Contents>),
+    /// It was removed since the walk listed it.
+    Vanished,
+}
+
+/// Reads what the walk has found; a file only if it is large, see [`read_small_files`]. `None` for what is not uploaded: the root itself,
+/// hvdctl's own output, sockets, pipes and devices.
+fn read_found(
+    root: &Path,
+    found: Result<ignore::DirEntry, ignore::Error>,
+    own_output: &[(u64, u64)],
+    is_data: bool,
+) -> Result<Option<Found>, Error> {
+    let found = match found {
+        // a directory that was removed before it was read, and is noted when it is looked at
+        Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return Ok(None),
+        found => found.with_context(|| format!("cannot read the {}", if is_data { "data" } else { "project" }))?,
+    };
+    let path = found.into_path();
+    let relative = path.strip_prefix(root).unwrap_or(&path);
+    let not_utf8 = |what: &str, remedy: &str| {
+        if is_data {
+            return Error::usage(format!("the data have a {what} is not UTF-8: {}", relative.display()), remedy);
+        }
+        Error::usage(
+            format!("the project has a {what} is not UTF-8: {}", relative.display()),
+            format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
+        )
+    };
+    let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?.to_owned();
+    let nothing = ManifestEntry::Directory { mode: 0 };
+    let (entry, state) = match read_entry(&path, own_output) {
+        Ok(Some(read)) if !name.is_empty() => read,
+        Ok(_) => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(not_utf8("link whose target", "point it elsewhere"));
+        }
+        Err(e) if is_gone(&e) => (nothing, FoundState::Vanished),
+        Err(e) => return Err(unreadable(&path, &e)),
+    };
+    Ok(Some(Found { path, name, entry, state }))
+}
+
+/// Reads what is at a path. [`io::ErrorKind::InvalidData`] if it is a link whose target is not UTF-8.
+fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(ManifestEntry, FoundState)>> {
+    let meta = fs::symlink_metadata(path)?;
+    let mode = contents::mode(&meta);
+    Ok(if own_output.contains(&(meta.dev(), meta.ino())) {
+        None
+    } else if meta.is_symlink() {
+        let target = fs::read_link(path)?.into_os_string().into_string();
+        let target = target.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        Some((ManifestEntry::Link { target }, FoundState::Read(None)))
+    } else if meta.is_dir() {
+        Some((ManifestEntry::Directory { mode }, FoundState::Read(None)))
+    } else if meta.is_file() && meta.len() < LARGE {
+        Some((ManifestEntry::File { hash: Hash::default(), mode, size: meta.len() }, FoundState::Read(None)))
+    } else if meta.is_file() {
+        let (hash, size, mode, contents) = Contents::hash(path)?;
+        Some((ManifestEntry::File { hash, mode, size }, FoundState::Read(Some(contents))))
+    } else {
+        None
+    })
+}
+
+/// Returns the error of a file that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
+    Error::Local(format!("cannot read {}: {error}", path.display()))
+}
+
+/// Reads and hashes the files below [`LARGE`] bytes, several of them side by side on each thread.
+fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
+    let is_small = |found: &&mut Found| {
+        matches!(found.entry, ManifestEntry::File { .. }) && matches!(found.state, FoundState::Read(None))
+    };
+    let mut small: Vec<_> = found.iter_mut().filter(is_small).collect();
+    // by name, as they are on the disk if they were written so
+    small.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let (groups, failed, kept) = (Mutex::new(small.chunks_mut(GROUP)), AtomicBool::new(false), AtomicU64::new(0));
+    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next().filter(|_| !failed.load(Relaxed));
+    let work = || {
+        let worked = iter::from_fn(next).try_for_each(|group| read_group(group, &kept));
+        worked.inspect_err(|_| failed.store(true, Relaxed))
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        working.into_iter().try_for_each(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+/// Reads and hashes some small files. Of one that has grown since the walk, the first [`LARGE`] bytes are read. `kept` is the number of
+/// bytes that are in memory.
+fn read_group(group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
+    let mut contents = Vec::with_capacity(group.len());
+    for found in &mut *group {
+        let read = open(&found.path).and_then(|(file, meta)| {
+            let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(LARGE)).unwrap_or_default());
+            (&file).take(LARGE).read_to_end(&mut bytes)?;
+            Ok((file, meta, bytes))
+        });
+        match read {
+            Ok(read) => contents.push(read),
+            Err(e) if is_gone(&e) => found.state = FoundState::Vanished,
+            Err(e) => return Err(unreadable(&found.path, &e)),
+        }
+    }
+    let hashes = hash_each(&contents.iter().map(|(.., bytes)| &bytes[..]).collect::<Vec<_>>());
+    let read = group.iter_mut().filter(|found| !matches!(found.state, FoundState::Vanished));
+    for ((found, (file, meta, bytes)), computed) in read.zip(contents).zip(hashes) {
+        let len = bytes.len() as u64;
+        if let ManifestEntry::File { hash, mode, size } = &mut found.entry {
+            (*hash, *mode, *size) = (computed, contents::mode(&meta), len);
+        }
+        let is_kept = kept.fetch_add(len, Relaxed) + len <= KEPT;
+        let contents = if is_kept { Ok(Contents::in_memory(bytes, &meta)) } else { Contents::in_place(&file, &meta) };
+        found.state = FoundState::Read(Some(contents.map_err(|e| unreadable(&found.path, &e))?));
+    }
+    Ok(())
+}
+
+/// Returns a line for an ignore file that matches this path; `*` stands for what is not UTF-8.
+pub(super) fn pattern(path: &Path) -> String {
+    let escape = |c: char| match c {
+        char::REPLACEMENT_CHARACTER => "*".to_owned(),
+        '*' | '?' | '[' | ']' | '{' | '}' | '\\' => format!("\\{c}"),
+        c => c.to_string(),
+    };
+    format!("/{}", path.to_string_lossy().chars().map(escape).collect::<String>())
+}
