@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -814,6 +815,56 @@ class Processes(unittest.TestCase):
         self.assertEqual((processes.condition(child.pid), processes.name(child.pid), processes.start_time(child.pid)), (b"X", b"", None))
         self.assertTrue(processes.ignores(child.pid, signal.SIGTERM))
         processes.send(signal.SIGTERM, [child.pid])
+
+
+class Tunnel(unittest.TestCase):
+    """node/tunnel.py with hvdctl's side of it."""
+
+    def setUp(self):
+        with open(os.path.join(SCRIPTS, "node", "tunnel.py")) as file:
+            program = file.read()
+        for constant, value in [("STALL = 20", "STALL = 1"), ("MOST_CONNECTIONS = 64", "MOST_CONNECTIONS = 2")]:
+            self.assertIn(constant, program)
+            program = program.replace(constant, value)
+        self.process = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.port = int(self.process.stdout.readline())
+
+    def tearDown(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+    def connect(self, data):
+        connection = socket.create_connection(("127.0.0.1", self.port), 20)
+        connection.sendall(data)
+        self.addCleanup(connection.close)
+        return connection
+
+    def frame(self):
+        number, count = struct.unpack(">IH", self.process.stdout.read(6))
+        return number, self.process.stdout.read(count)
+
+    def send(self, number, data):
+        self.process.stdin.write(struct.pack(">IH", number, len(data)) + data)
+        self.process.stdin.flush()
+
+    def test_a_connection_that_takes_nothing_is_ended_and_the_others_go_on(self):
+        self.connect(b"a")
+        self.assertEqual(self.frame(), (1, b"a"))
+        other = self.connect(b"b")
+        self.assertEqual(self.frame(), (2, b"b"))
+        for _ in range(2000):
+            self.send(1, b"x" * 65535)
+        self.send(2, b"answer")
+        self.assertEqual(other.recv(6), b"answer")
+        self.assertEqual(self.frame(), (1, b""), "hvdctl knows that it has ended")
+
+    def test_more_connections_than_are_allowed_are_closed(self):
+        for number in (1, 2):
+            self.connect(b"a")
+            self.assertEqual(self.frame(), (number, b"a"))
+        with socket.create_connection(("127.0.0.1", self.port), 20) as third:
+            self.assertEqual(third.recv(1), b"")
 
 
 if __name__ == "__main__":
