@@ -4,6 +4,7 @@ pub mod allocation;
 pub mod collective;
 pub mod finding;
 pub mod format;
+pub mod grade;
 pub mod idle_rank;
 pub mod job_state;
 pub mod launcher;
