@@ -3,7 +3,9 @@
 use super::Waiting;
 use crate::error::Error;
 use crate::inventory::{Bind, Controller, LauncherName, VARIABLE, parse_size};
+use crate::launch;
 use crate::launch::placement::{MapBy, RankCount};
+use crate::model::launcher::ElasticMode;
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
 use clap::{Args, ValueHint};
@@ -58,6 +60,12 @@ pub struct Running {
     /// Restart the job up to N times after a failure, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
+    /// When nodes leave or join an elastic job (-np MIN:MAX) [default: in-place with horovodrun and Gloo, else restart]
+    #[arg(long, value_name = "MODE")]
+    pub elastic: Option<ElasticMode>,
+    /// How often nodes may leave or join while ranks continue in place [default: without limit]
+    #[arg(long, value_name = "N")]
+    pub reset_limit: Option<u32>,
     /// End the job when a rank makes no progress for this long; 0s: only warn [default: cluster.stall_timeout_s, 0s]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
@@ -127,6 +135,45 @@ impl Launching {
         let named = [(self.gloo, Controller::Gloo), (self.mpi, Controller::Mpi)];
         let named = named.into_iter().find(|(is_named, _)| *is_named).map(|(_, controller)| controller);
         self.controller.or(named).unwrap_or(default)
+    }
+}
+
+impl Running {
+    /// Returns what is to happen to the ranks of an elastic job when nodes leave or join.
+    ///
+    /// # Errors
+    /// A job of a fixed size, or a launcher that cannot keep them.
+    pub fn elastic(
+        &self,
+        ranks: RankCount,
+        launcher: LauncherName,
+        controller: Controller,
+    ) -> Result<Option<ElasticMode>, Error> {
+        let can_keep = launch::launcher(launcher, controller).keeps_ranks;
+        let option = match (self.elastic, self.reset_limit) {
+            (None, None) => return Ok(None),
+            (Some(_), _) => "--elastic",
+            (None, Some(_)) => "--reset-limit",
+        };
+        if ranks.min.is_none() {
+            return Err(Error::usage(
+                format!("{option} is for elastic jobs, and -np {} is a fixed number of ranks", ranks.max),
+                format!("leave out {option}, or use -np MIN:MAX"),
+            ));
+        }
+        if self.reset_limit.is_some() && self.elastic == Some(ElasticMode::Restart) {
+            return Err(Error::usage(
+                "--reset-limit counts changes in place, and --elastic restart starts all ranks again",
+                "leave out one of them",
+            ));
+        }
+        if self.elastic != Some(ElasticMode::Restart) && !can_keep {
+            return Err(Error::usage(
+                format!("{option} needs horovodrun with Gloo: no other launcher keeps ranks when nodes leave or join"),
+                "use --launcher horovodrun --controller gloo, or --elastic restart",
+            ));
+        }
+        Ok(self.elastic)
     }
 }
 

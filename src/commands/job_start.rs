@@ -36,6 +36,8 @@ pub fn options_of_check(
     Ok(JobOptions {
         resources: ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None },
         restarts: 0,
+        elastic: None,
+        changes: None,
         launcher: launching.launcher(None, cluster.launcher)?,
         controller: launching.controller(cluster.controller),
         bind: cluster.bind,

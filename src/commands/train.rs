@@ -99,11 +99,14 @@ async fn launch(
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
     let resources = ResourceRequest { ranks: Some(np), map_by: running.map_by, per_node: running.gpus_per_node };
+    let controller = running.launching.controller(cluster.controller);
     let options = JobOptions {
         resources,
         restarts: running.restarts,
+        elastic: running.elastic(np, launcher, controller)?,
+        changes: running.reset_limit,
         launcher,
-        controller: running.launching.controller(cluster.controller),
+        controller,
         bind: running.bind.or(cluster.bind),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         log_max: running.log_max,

@@ -52,7 +52,7 @@ impl LogRequest {
             }
             FrameKind::Waits { .. } | FrameKind::Resumed(_) => is_recent && is_of_rank,
             // it concerns all ranks
-            FrameKind::Restart(_) => is_recent,
+            FrameKind::Restart(_) | FrameKind::Renumbered { .. } => is_recent,
             _ => false,
         }
     }
@@ -230,9 +230,14 @@ impl LogView<'_> {
     }
 }
 
-/// Reports a line of output; passes over other frames.
+/// Reports a line of output, or that a process has another rank; passes over other frames.
 pub fn report_output(node: &str, frame: Frame, events: &Events) {
     let (stream, line) = match frame.kind {
+        FrameKind::Renumbered { rank, size } => {
+            let text = format!("rank {} is now rank {rank} of {size}", frame.rank);
+            events.note(Message::of(node, text));
+            return;
+        }
         FrameKind::Stdout(line) => (Stream::Stdout, line),
         FrameKind::Stderr(line) => (Stream::Stderr, line),
         _ => return,

@@ -150,7 +150,7 @@ impl Watch<'_> {
         self.monitor.waits.record(node, &frame, frame.time - skew, now());
         (self.on_frame)(node, &frame);
         match frame.kind {
-            FrameKind::Stdout(_) | FrameKind::Stderr(_) if self.options.output => {
+            FrameKind::Stdout(_) | FrameKind::Stderr(_) | FrameKind::Renumbered { .. } if self.options.output => {
                 report_output(node, frame, self.events)
             }
             FrameKind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),

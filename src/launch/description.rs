@@ -164,6 +164,8 @@ pub struct Elastic {
     pub min_ranks: u32,
     /// Seconds for which it may have fewer.
     pub timeout: u64,
+    /// Whether the launcher keeps the ranks that are left (`in_place.py`).
+    pub in_place: bool,
 }
 
 /// A node of a job, as the launcher and the job supervisor know it.

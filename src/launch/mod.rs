@@ -92,6 +92,8 @@ pub struct Launcher {
     pub daemons: &'static [&'static str],
     /// Whether a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
+    /// Whether it can keep the ranks that are left when nodes leave or join an elastic job.
+    pub keeps_ranks: bool,
 }
 
 /// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and `verify_with` are always
@@ -119,6 +121,7 @@ const BASE: Launcher = Launcher {
     hang_reports: &[],
     daemons: &[],
     spins: false,
+    keeps_ranks: false,
 };
 
 /// Everything that decides a launcher's arguments.
@@ -140,6 +143,21 @@ pub struct LaunchRequest<'a> {
     pub stall_timeout: Duration,
     /// The job's directory, the same path on the nodes and in the containers.
     pub job_dir: &'a str,
+    /// The limits of an elastic job whose launcher keeps the ranks ([`Launcher::keeps_ranks`]).
+    pub kept: Option<KeptRanks>,
+}
+
+/// The limits of an elastic job, for a launcher that keeps its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptRanks {
+    /// The least number of ranks.
+    pub min: u32,
+    /// The greatest number of ranks.
+    pub max: u32,
+    /// How long it may have fewer than the least number.
+    pub timeout: Duration,
+    /// How often nodes may leave or join; `None`: without limit.
+    pub changes: Option<u32>,
 }
 
 impl LaunchRequest<'_> {

@@ -5,6 +5,11 @@ pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
 /// What the launcher starts as every rank.
 pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 
+/// What starts Horovod's elastic driver in place of `horovodrun`.
+pub const ELASTIC_DRIVER: &str = "elastic_driver.py";
+/// The nodes that it may use, in the job's directory on the launcher's node.
+pub const AVAILABLE_HOSTS: &str = "available_hosts";
+
 /// Which cores each rank of a node gets. A dry run asks it too.
 pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
@@ -24,11 +29,13 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 5] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 7] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/job_supervisor.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/programs/membership.py")),
+    (0o644, "in_place.py", include_str!("../scripts/programs/in_place.py")),
+    (0o644, ELASTIC_DRIVER, include_str!("../scripts/programs/elastic_driver.py")),
     (0o644, "workers.py", include_str!("../scripts/programs/workers.py")),
 ];
 

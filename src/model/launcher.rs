@@ -52,6 +52,22 @@ impl fmt::Display for Bind {
     }
 }
 
+/// What happens to the ranks of an elastic job when nodes leave or join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ElasticMode {
+    /// The ranks that are left continue from their last commit in memory (hvd.elastic, with Gloo)
+    InPlace,
+    /// All ranks are started again, and load what they saved
+    Restart,
+}
+
+impl fmt::Display for ElasticMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// Horovod's controller, which connects the ranks of `horovodrun`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]

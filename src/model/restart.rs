@@ -30,6 +30,11 @@ pub enum Restart {
         /// What has changed.
         change: Change,
     },
+    /// The launcher that was to keep the ranks of an elastic job ended by itself, so all are started again.
+    Lost {
+        /// Its exit code.
+        launcher: Option<i64>,
+    },
     /// Nodes did not answer, so the next attempt does without them.
     Without {
         /// These nodes.
@@ -57,6 +62,13 @@ impl fmt::Display for Restart {
                 write!(f, "; attempt {attempt} of {attempts} begins in {pause} s")
             }
             Restart::Membership { change } => change.fmt(f),
+            Restart::Lost { launcher } => {
+                match launcher {
+                    Some(code) => write!(f, "the launcher exited with code {code} although no rank had failed")?,
+                    None => f.write_str("the launcher ended although no rank had failed")?,
+                }
+                f.write_str("; it cannot keep the ranks, and all start again")
+            }
             Restart::Without { gone, ranks } => {
                 let left = count(*ranks as usize, "rank");
                 write!(f, "{} did not answer: {left} on the other nodes", gone.join(", "))
@@ -82,6 +94,9 @@ pub struct Change {
     pub wanted: u32,
     /// Seconds for which the job waits for other nodes, because it has too few ranks; 0: it continues.
     pub waits: u64,
+    /// Whether the other ranks continue in place; otherwise all are started again.
+    #[serde(default)]
+    pub kept: bool,
 }
 
 /// A node that left an elastic job.
@@ -102,7 +117,10 @@ impl fmt::Display for Change {
             write!(f, "{node} joined; ")?;
         }
         match self.waits {
-            0 => write!(f, "the job continues with {} of {} ranks", self.ranks, self.wanted),
+            0 if self.kept => {
+                write!(f, "the job continues in place with {} of {} ranks", self.ranks, self.wanted)
+            }
+            0 => write!(f, "the job continues with {} of {} ranks, which start again", self.ranks, self.wanted),
             seconds => write!(f, "the job has {} of {} ranks and waits {seconds} s for more", self.ranks, self.wanted),
         }
     }

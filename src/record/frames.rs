@@ -15,6 +15,13 @@ pub enum FrameKind {
     Stderr(Vec<u8>),
     /// The program was started.
     Started,
+    /// The launcher has given the process another rank; frames after this one are of that rank.
+    Renumbered {
+        /// The new rank.
+        rank: u32,
+        /// How many ranks there are now.
+        size: u32,
+    },
     /// The program ended.
     Exited {
         /// Its exit code; 128 + N for signal N.
@@ -125,6 +132,11 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"e" => FrameKind::Stderr(bytes.to_vec()),
         b"l" => FrameKind::Launcher(bytes.to_vec()),
         b"s" => FrameKind::Started,
+        b"n" => {
+            let text = text();
+            let (rank, size) = text.split_once(' ')?;
+            FrameKind::Renumbered { rank: rank.parse().ok()?, size: size.parse().ok()? }
+        }
         b"x" => {
             let text = text();
             let (code, marks) = text.split_once(' ').unwrap_or((&text, ""));

@@ -44,6 +44,12 @@ impl Monitor {
                 self.output.remove(&rank);
                 self.started += 1;
             }
+            FrameKind::Renumbered { rank: new, .. } => {
+                self.exits.retain(|exit| exit.rank != *new);
+                if let Some(lines) = self.output.remove(&rank) {
+                    self.output.insert(*new, lines);
+                }
+            }
             FrameKind::Exited { code, signal, asked, oom } => self.exits.push(RankExit {
                 rank,
                 node: node.into(),

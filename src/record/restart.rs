@@ -25,6 +25,11 @@ enum LoggedRestart {
     },
     /// Nodes left an elastic job or joined it.
     Membership(Change),
+    /// The launcher that was to keep the ranks ended by itself.
+    Lost {
+        /// Its exit code.
+        lost_driver: Option<i64>,
+    },
     /// Nodes did not answer, so the next attempt does without them.
     Without {
         /// These nodes.
@@ -71,6 +76,7 @@ pub fn read(text: &str) -> Restart {
             Restart::Failed { root_cause, fault: failed.fault, launcher, attempt, attempts, pause }
         }
         Ok(LoggedRestart::Membership(change)) => Restart::Membership { change },
+        Ok(LoggedRestart::Lost { lost_driver }) => Restart::Lost { launcher: lost_driver },
         Ok(LoggedRestart::Without { gone, ranks }) => Restart::Without { gone, ranks },
         Err(_) => Restart::Other { logged: text.to_owned() },
     }
@@ -106,7 +112,15 @@ mod tests {
         };
         assert_eq!(
             change(r#"{"node": "c", "reason": "no answer"}"#, "", 0),
-            "c left (no answer); the job continues with 2 of 3 ranks"
+            "c left (no answer); the job continues with 2 of 3 ranks, which start again"
+        );
+        assert_eq!(
+            message(r#"{"left": [], "joined": ["b"], "ranks": 2, "wanted": 2, "waits": 0, "kept": true}"#),
+            "b joined; the job continues in place with 2 of 2 ranks"
+        );
+        assert_eq!(
+            message(r#"{"lost_driver": 1}"#),
+            "the launcher exited with code 1 although no rank had failed; it cannot keep the ranks, and all start again"
         );
         assert_eq!(
             change(r#"{"node": "c", "reason": "refused"}"#, r#""b""#, 9),

@@ -48,7 +48,9 @@ impl Waits {
                     self.set_due(time + wait.window, now);
                 }
             }
-            FrameKind::Started | FrameKind::Exited { .. } => drop(self.waiting.remove(&rank)),
+            FrameKind::Started | FrameKind::Renumbered { .. } | FrameKind::Exited { .. } => {
+                drop(self.waiting.remove(&rank))
+            }
             _ => {}
         }
     }

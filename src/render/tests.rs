@@ -104,6 +104,7 @@ fn train() -> Scene {
         ranks: 1,
         wanted: 2,
         waits: 0,
+        kept: false,
     };
     vec![
         (0, nodes(2)),

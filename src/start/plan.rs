@@ -158,6 +158,7 @@ impl JobPlan {
             start_timeout: cluster.start_timeout,
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
+            kept: options.kept_ranks(cluster.elastic_timeout),
         };
         let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } =
             &hosts.launcher;
@@ -441,7 +442,11 @@ fn launch_file(
         names: names.of_node(request.first.node).unwrap_or_default(),
         workers: hosts.others.iter().map(HostAssignment::launch_host).collect(),
         restarts: options.restarts,
-        elastic: options.min_ranks().map(|min_ranks| Elastic { min_ranks, timeout: cluster.elastic_timeout.as_secs() }),
+        elastic: options.min_ranks().map(|min_ranks| Elastic {
+            min_ranks,
+            timeout: cluster.elastic_timeout.as_secs(),
+            in_place: request.kept.is_some(),
+        }),
         own_workers,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),

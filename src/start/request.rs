@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::EnvFiles;
 use crate::launch::placement::{MapBy, RankCount, place};
-use crate::model::launcher::{Bind, Controller, LauncherName};
+use crate::launch::{self, KeptRanks};
+use crate::model::launcher::{Bind, Controller, ElasticMode, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::upload::Project;
@@ -52,6 +53,10 @@ pub struct JobOptions {
     pub bind: Option<Bind>,
     /// How often it may be restarted after a failure.
     pub restarts: u32,
+    /// What happens to its ranks when nodes leave or join; `None`: the launcher keeps them if it can.
+    pub elastic: Option<ElasticMode>,
+    /// How often nodes may leave or join while its ranks are kept; `None`: without limit.
+    pub changes: Option<u32>,
     /// How long a rank may keep the others waiting; zero: forever.
     pub stall_timeout: Duration,
     /// Bytes that the log may take on each node.
@@ -70,6 +75,15 @@ impl JobOptions {
     /// The least number of ranks, if the job is elastic.
     pub fn min_ranks(&self) -> Option<u32> {
         self.resources.ranks.and_then(|ranks| ranks.min)
+    }
+
+    /// The limits of an elastic job whose launcher keeps the ranks that are left when nodes leave or join. `timeout`: how long it may have
+    /// too few.
+    pub fn kept_ranks(&self, timeout: Duration) -> Option<KeptRanks> {
+        let RankCount { min, max } = self.resources.ranks?;
+        let can_keep = launch::launcher(self.launcher, self.controller).keeps_ranks;
+        let kept = KeptRanks { min: min?, max, timeout, changes: self.changes };
+        (can_keep && self.elastic != Some(ElasticMode::Restart)).then_some(kept)
     }
 
     /// Whether its ranks may be started more than once.

@@ -245,6 +245,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start_timeout: Duration::from_secs(spec.start_timeout),
         stall_timeout: Duration::from_secs(spec.stall),
         job_dir,
+        kept: None,
     };
     LaunchDescription {
         start: launcher.start,
@@ -256,7 +257,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         names: Vec::new(),
         workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
         restarts: spec.restarts,
-        elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout }),
+        elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout, in_place: false }),
         own_workers: false,
         port: PORT,
         grace: spec.grace,

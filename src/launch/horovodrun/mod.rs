@@ -1,7 +1,8 @@
 //! Horovod's launcher `horovodrun` (0.28) with either controller.
 
 use super::description::Argument;
-use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
+use super::{BASE, KeptRanks, LaunchRequest, Launcher, ShellRequest, open_mpi, programs};
+use crate::text::quote;
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh. It reads no variable of the user, and would write
 /// each into the command line of ssh.
@@ -9,6 +10,7 @@ pub static GLOO: Launcher = Launcher {
     init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"),
     // horovodrun takes the last address of the interface (horovod/runner/util/network.py, `get_driver_ip`)
     launcher_address: Some("HOROVOD_GLOO_RENDEZVOUS_ADDR"),
+    keeps_ranks: true,
     ..COMMON
 };
 
@@ -69,13 +71,15 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     let warning = if stall == 0 { WARNING_SECONDS } else { (stall / 2).clamp(1, WARNING_SECONDS) };
     let interface = Argument::Interface { shared: request.interface.into(), alone: "lo".into() };
     let [python, supervisor] = request.rank_command();
-    vec![
-        "horovodrun".into(),
-        controller.into(),
-        "-np".into(),
-        Argument::Ranks {},
-        "-H".into(),
-        Argument::Hosts {},
+    let mut arguments = match &request.kept {
+        None => vec!["horovodrun".into(), controller.into()],
+        Some(kept) => elastic_arguments(controller, kept, request.job_dir),
+    };
+    arguments.extend(["-np".into(), Argument::Ranks {}]);
+    if request.kept.is_none() {
+        arguments.extend(["-H".into(), Argument::Hosts {}]);
+    }
+    arguments.extend([
         "-p".into(),
         request.port.to_string().into(),
         "--network-interfaces".into(),
@@ -89,7 +93,31 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
         stall.to_string().into(),
         python,
         supervisor,
-    ]
+    ]);
+    arguments
+}
+
+/// How many seconds Horovod does not use a node whose rank has failed: about three times the first number after the first failure, about twice
+/// as many each time, and at most the second (elastic/discovery.py, `_set_cooldown_period`).
+const COOL_DOWN: [u32; 2] = [5, 300];
+/// Seconds by which Horovod waits longer for ranks than the job supervisor, which then says why the job ends.
+const LATER: u64 = 60;
+
+/// The first arguments of Horovod's elastic driver. The job supervisor writes the file that the script prints.
+fn elastic_arguments(controller: &str, kept: &KeptRanks, job_dir: &str) -> Vec<Argument> {
+    let KeptRanks { min, max, timeout, changes } = kept;
+    let script = quote::command(&["cat".to_owned(), format!("{job_dir}/{}", programs::AVAILABLE_HOSTS)]);
+    let [python, driver] = programs::command(job_dir, programs::ELASTIC_DRIVER);
+    let mut arguments = vec![python, driver, controller.to_owned(), "--min-np".to_owned(), min.to_string()];
+    arguments.extend(["--max-np".to_owned(), max.to_string()]);
+    arguments.extend(["--host-discovery-script".to_owned(), script]);
+    arguments.extend(["--elastic-timeout".to_owned(), (timeout.as_secs() + LATER).to_string()]);
+    arguments.push("--blacklist-cooldown-range".to_owned());
+    arguments.extend(COOL_DOWN.map(|seconds| seconds.to_string()));
+    if let Some(changes) = changes {
+        arguments.extend(["--reset-limit".to_owned(), changes.to_string()]);
+    }
+    arguments.into_iter().map(Argument::from).collect()
 }
 
 fn by_hand(request: &ShellRequest<'_>) -> String {

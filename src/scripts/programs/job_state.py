@@ -11,6 +11,7 @@ ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or becaus
 EXITED = "exited"  # the launcher has
 FAILED = "failed"  # a rank has
 FAULT = "fault"  # ranks are missing, or the engine stops the job
+SHORTAGE = "shortage"  # an elastic job has waited for more ranks for too long
 REQUESTED = "requested"
 CHANGED = "changed"  # a node leaves or joins an elastic job
 
@@ -31,10 +32,12 @@ Starting = collections.namedtuple("Starting", "failures result")
 Ended = collections.namedtuple("Ended", "result stopped")
 
 # The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it runs; `failed`: the
-# exit codes of ranks that failed.
-Attempt = collections.namedtuple("Attempt", "signals code failed changed missing")  # `missing`: where ranks have not started, in words
-# The attempt has ended on all nodes. `outcome`: what they reported; `ranks`: how many it had; `pause`: that before another one.
-Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause")
+# exit codes of ranks that failed; `missing`: where ranks have not started, in words; `waited`: for how many seconds the ranks that were
+# kept have waited for others.
+Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited")
+# The attempt has ended on all nodes. `outcome`: what they reported; `ranks`: how many it had; `pause`: that before another one; `kept`:
+# whether its launcher was to keep the ranks, and may be started again to do that.
+Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept")
 Request = collections.namedtuple("Request", "signals")  # of the end, between two attempts
 Tick = collections.namedtuple("Tick", "now")
 # The nodes that can take part: with how many ranks, and which others do not answer.
@@ -47,6 +50,7 @@ CLEAN = "clean"  # removes what was kept for another attempt
 RECORD_ATTEMPT = "record attempt"  # that failed: its result, and the pause before the next one
 CHOOSE_NODES = "choose nodes"  # uses those that answer
 RECORD_CHANGE = "record change"  # of the nodes: why they were silent, and for how many seconds the job waits for others
+RECORD_LOSS = "record loss"  # of the launcher that was to keep the ranks: its exit code
 
 
 def engine_fault(signals):
@@ -73,7 +77,16 @@ def succeeded(result, ranks):
     return result["launcher"] == 0 and len(result["exits"]) == ranks
 
 
-def reason(observed):
+def shortage(limits):
+    return "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
+
+
+def has_failed(outcome):
+    """Whether a rank has failed by itself."""
+    return any(rank["code"] and not rank["asked"] for rank in outcome["exits"])
+
+
+def reason(observed, limits):
     """Why an attempt ends now, and the fault; None if it goes on."""
     fault = engine_fault(observed.signals)
     if observed.code is not None:
@@ -84,15 +97,18 @@ def reason(observed):
         return (FAULT, fault) if fault else (REQUESTED, None)
     if observed.failed:
         return FAILED, None
+    if limits.elastic and observed.waited > limits.elastic.timeout:
+        return SHORTAGE, shortage(limits)
     return (CHANGED, None) if observed.changed else None
 
 
 def follow(state, observed, limits):
-    why = reason(observed)
-    if why is None:
+    found = reason(observed, limits)
+    if found is None:
         return state, []
-    may_restart = bool((limits.elastic or state.failures < limits.restarts) and not observed.signals)
-    return Ending(state.failures, *why, changed=observed.changed, may_restart=may_restart), [(END_ATTEMPT, may_restart)]
+    why, fault = found
+    may_restart = bool((limits.elastic or state.failures < limits.restarts) and not observed.signals and why != SHORTAGE)
+    return Ending(state.failures, why, fault, observed.changed, may_restart), [(END_ATTEMPT, may_restart)]
 
 
 def conclude(state, observed, limits):
@@ -106,8 +122,11 @@ def conclude(state, observed, limits):
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):
         return Ended(result, stopped), [(CLEAN,)]
-    if limits.elastic and (state.changed or result["silent"]):
-        return Regrouping(state.failures, result, observed.now + limits.elastic.timeout, False), []
+    if limits.elastic:
+        lost = state.why == EXITED and observed.kept and not has_failed(result)
+        if lost or state.changed or result["silent"]:
+            actions = [(RECORD_LOSS, observed.code)] if lost else []
+            return Regrouping(state.failures, result, observed.now + limits.elastic.timeout, False), actions
     if state.failures < limits.restarts:
         pausing = Pausing(state.failures + 1, result, observed.now + observed.pause)
         return pausing, [(RECORD_ATTEMPT, result, observed.pause)]
@@ -138,8 +157,7 @@ def regroup(state, observed, limits):
     actions = [] if state.waits else [(RECORD_CHANGE, reasons, limits.elastic.timeout)]
     if observed.now <= state.until:
         return state._replace(waits=True), actions
-    fault = "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
-    result = dict(state.result, launcher=1, fault=fault, exits=[], hung=[], silent=observed.silent)
+    result = dict(state.result, launcher=1, fault=shortage(limits), exits=[], hung=[], silent=observed.silent)
     if observed.signals:
         state, more = stop(state._replace(result=result), observed, limits)
         return state, actions + more

@@ -6,8 +6,8 @@ If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of
 the job has failed.
 
 A failed job is restarted if that was requested, on the nodes that answer; attempts.json has the failed attempts. An elastic job is
-restarted whenever a node leaves or joins (membership.py); members.json has its nodes and those changes. joining.json has nodes that
-`hvdctl up` adds to it.
+restarted whenever a node leaves or joins (membership.py), unless its launcher keeps the ranks that are left (in_place.py); members.json
+has its nodes and those changes. joining.json has nodes that `hvdctl up` adds to it.
 
 job_state.py decides what is done about the job; this file observes it and acts. launch.json in its directory describes what to start
 and how (launch/description.rs). This program knows no launcher by name."""
@@ -26,6 +26,7 @@ import time
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import frames  # noqa: E402
 import hosts  # noqa: E402
+import in_place  # noqa: E402
 import job_state  # noqa: E402
 import membership  # noqa: E402
 import node_launcher  # noqa: E402
@@ -37,6 +38,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
+MAX_LOSSES = 3  # of a launcher that was to keep the ranks, after which the job has failed
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -171,13 +173,14 @@ class Launcher:
 
     def __init__(self, launch, log, children, nodes):
         self.launch, self.children, self.nodes = launch, children, nodes
-        self.failed, self.code, self.processes = [], None, []
+        self.failures, self.code, self.processes = [], None, []
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
-        """Reads the exit code of a failed rank as soon as its launcher shim reports it."""
-        found = re.search(reap.FAILED + rb"(\d+)", line)
-        self.failed.extend([int(found.group(1))] if found else [])
+        """Reads the exit code of a failed rank, and its node's address, as soon as its launcher shim reports it."""
+        found = re.search(reap.FAILED + rb"(\d+)(?: on (\S+))?", line)
+        if found:
+            self.failures.append((int(found.group(1)), (found.group(2) or b"").decode(errors="replace")))
         return found
 
     def start(self, places, number):
@@ -270,13 +273,15 @@ class Launcher:
         self.lines.end()
 
 
-def outcome(report, places, node):
-    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node."""
+def outcome(report, places, node, since=0):
+    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. Ranks that ended before `since` are left
+    out: the launcher has replaced them."""
     took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
     others = [place["node"] for place in places if place["node"] != node]
 
     def all_of(what):
-        return [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part for one in end[what]]
+        every = [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part for one in end[what]]
+        return [one for one in every if one["time"] >= since]
 
     return {
         "started": sum(end["started"] for _, end in took_part),
@@ -289,11 +294,12 @@ def outcome(report, places, node):
 
 
 class Attempt:
-    """One start of the launcher, until nothing is left of it. `changed`: whether nodes leave or join; `outcome`: what the nodes reported at
-    its end."""
+    """One start of the launcher, until nothing is left of it. `driver`: keeps the ranks; `changed`: whether nodes leave or join; `failed`:
+    exit codes of ranks that failed, and that the driver does not replace; `outcome`: what the nodes reported at its end."""
 
-    def __init__(self, launcher):
-        self.launcher, self.changed, self.outcome = launcher, False, None
+    def __init__(self, launcher, driver):
+        self.launcher, self.driver, self.changed, self.failed, self.outcome = launcher, driver, False, [], None
+        self.assigned = 0  # when the driver assigned the current ranks
         self.started = time.time()
         self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
 
@@ -315,6 +321,7 @@ class JobSupervisor:
         self.attempt = None  # the current one
         self.starts = 0  # how often the launcher was started
         self.attempts = []  # the results of those that failed
+        self.losses = 0  # how often a launcher that kept the ranks has ended by itself
         elastic = launch["elastic"]
         self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
         limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
@@ -340,7 +347,7 @@ class JobSupervisor:
                    job_state.Regrouping: self.observe_nodes, job_state.Starting: self.observe_requests}
         perform = {job_state.START: self.start, job_state.END_ATTEMPT: self.end_attempt, job_state.CLEAN: self.clean,
                    job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
-                   job_state.RECORD_CHANGE: self.record_change}
+                   job_state.RECORD_CHANGE: self.record_change, job_state.RECORD_LOSS: self.record_loss}
         while not isinstance(self.state, job_state.Ended):
             self.state, actions = job_state.decide(self.state, observe[type(self.state)](), self.limits)
             for action, *arguments in actions:
@@ -362,19 +369,23 @@ class JobSupervisor:
     def start(self):
         """Starts the launcher."""
         self.members = self.used
-        self.attempt = Attempt(Launcher(self.launch, self.log, self.children, self.nodes))
+        elastic = self.launch["elastic"]
+        driver = in_place.Driver(self.used, self.launch["node"], self.nodes) if elastic and elastic["in_place"] else None
+        self.attempt = Attempt(Launcher(self.launch, self.log, self.children, self.nodes), driver)
         self.nodes.connect()
         self.attempt.launcher.start(self.used, self.starts)
         self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
         self.starts += 1
 
     def observe_attempt(self):
-        launcher = self.attempt.launcher
-        if launcher.code is None and not self.signals and not launcher.failed:
+        attempt = self.attempt
+        if attempt.launcher.code is None and not self.signals and not attempt.launcher.failures:
             self.follow_launcher()
-        missing = self.attempt.check.missing
+        self.follow_failures()
+        missing = attempt.check.missing
         missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
-        return job_state.Attempt(self.signals[:], launcher.code, launcher.failed[:], self.attempt.changed, missing)
+        waited = attempt.driver.waited() if attempt.driver else 0
+        return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing, waited)
 
     def follow_launcher(self):
         """Waits a moment for the launcher, and checks its ranks and nodes: it would wait forever for ranks that never start."""
@@ -388,9 +399,63 @@ class JobSupervisor:
             return
         if self.membership:
             self.add_nodes()
-            self.attempt.changed = any(self.membership.change(self.used))
+            self.follow_nodes()
         if not self.attempt.changed:
             self.attempt.check.query()
+
+    def follow_nodes(self):
+        """Lets the driver use the nodes that can take part. Without one that keeps the ranks, a change ends the attempt."""
+        driver = self.attempt.driver
+        if driver:
+            driver.read()
+        if not (driver and driver.keeps_ranks()):
+            self.attempt.changed = any(self.membership.change(self.used))
+            return
+        with driver.lock:
+            leaving, joining = self.membership.change(driver.hosts.listed)
+            for place in leaving:
+                is_drained = place["node"] in self.membership.drained
+                driver.hosts.leave(place["node"], in_place.DRAINED if is_drained else "no answer")
+                if not is_drained:
+                    driver.disconnect(self.attempt.launcher.processes, place)
+            dirty = driver.hosts.come_back(joining, {place["node"] for place in self.used}, self.places)
+            if driver.take():
+                self.use_assignment(driver)
+        for place in dirty:
+            driver.clean(place, self.launch["grace"], lambda: self.places)
+        driver.write_hosts()
+        present = driver.hosts.listed
+        if driver.is_short(ranks(present), self.limits.elastic.min_ranks):
+            self.used = present
+            self.record_change(driver.hosts.reasons, self.limits.elastic.timeout, True)
+            self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
+            driver.send_world(self.used, True)
+
+    def use_assignment(self, driver):
+        """The driver uses other nodes, or other ranks."""
+        self.used, self.attempt.assigned = in_place.placed(driver.assignment, self.places), driver.assignment["time"]
+        for node in driver.hosts.assigned(self.used):
+            driver.hosts.leave(node, in_place.LOST)
+            self.membership.forget(node)
+        # its first assignment is that of the start
+        if self.used != self.members:
+            self.record_change(driver.hosts.reasons, 0, True)
+        self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
+        driver.send_world(self.used, False)
+
+    def follow_failures(self):
+        """A rank that failed ends the attempt, unless the driver replaces it."""
+        attempt = self.attempt
+        while attempt.launcher.failures:
+            code, address = attempt.launcher.failures.pop(0)
+            node = next((place["node"] for place in self.used if place["address"] == address), None)
+            if node and attempt.driver and attempt.driver.keeps_ranks():
+                self.membership.forget(node)
+                with attempt.driver.lock:
+                    is_last = attempt.driver.hosts.fail(node, code)
+                if not is_last:
+                    continue
+            attempt.failed.append(code)
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""
@@ -402,12 +467,16 @@ class JobSupervisor:
         self.attempt.launcher.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
         reap.forget(again)
-        self.attempt.outcome = outcome(report, self.used, self.launch["node"])
+        self.attempt.outcome = outcome(report, self.used, self.launch["node"], self.attempt.assigned)
 
     def observe_end(self):
-        launcher, result = self.attempt.launcher, self.attempt.outcome
+        attempt = self.attempt
+        if not (attempt.driver and attempt.driver.keeps_ranks()):
+            self.follow_failures()
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
-        return job_state.Reaped(time.monotonic(), self.signals[:], launcher.code, launcher.failed[:], result, ranks(self.used), pause)
+        kept = bool(attempt.driver and attempt.driver.keeps_ranks() and self.losses < MAX_LOSSES)
+        return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
+                                ranks(self.used), pause, kept)
 
     def observe_requests(self):
         return job_state.Request(self.signals[:]) if self.signals else job_state.Tick(time.monotonic())
@@ -496,13 +565,19 @@ class JobSupervisor:
         if gone:
             self.note({"gone": gone, "ranks": ranks(self.used)})
 
-    def record_change(self, reasons, waits):
-        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few."""
+    def record_loss(self, code):
+        """Logs that a launcher that was to keep the ranks has ended by itself."""
+        self.losses += 1
+        self.note({"lost_driver": code})
+
+    def record_change(self, reasons, waits, kept=False):
+        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few; `kept`: whether
+        the other ranks are kept."""
         left = [place["node"] for place in self.members if place not in self.used]
         drained = self.membership.drained
         left = [{"node": node, "reason": "drained" if node in drained else reasons.get(node, "no answer")} for node in left]
         joined = [place["node"] for place in self.used if place not in self.members]
-        change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits}
+        change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits, "kept": kept}
         self.note(change)
         self.changes.append(dict(change, time=time.time()))
         self.members = self.used

@@ -1,6 +1,6 @@
 """The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins, as does one that `hvdctl up`
-has added to the job. Each change ends the current attempt, and the next one begins on the nodes that are there: its program continues
-from what it saved last."""
+has added to the job. Unless the ranks are kept (in_place.py), each change ends the current attempt, and the next one begins on the nodes
+that are there: its program continues from what it saved last."""
 import json
 import os
 import threading
@@ -40,6 +40,11 @@ class Membership:
             self.misses[place["node"]] = MISSES
             self.workers.append(place)
         return places
+
+    def forget(self, node):
+        """A node has to answer before it can join again."""
+        if node in self.misses:
+            self.misses[node] = MISSES
 
     def poll(self):
         workers.for_each(self.workers, self.ask)

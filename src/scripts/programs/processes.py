@@ -98,6 +98,15 @@ def environment(pid):
         return []
 
 
+def command(pid):
+    """The arguments of a process; empty if it is gone."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return file.read().split(b"\0")[:-1]
+    except OSError:
+        return []
+
+
 def name(pid):
     """The process's name (`comm`); empty if it is gone."""
     try:

@@ -107,6 +107,27 @@ def first_limit(limits):
     return min(limits) if limits and os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
 
 
+class World:
+    """What the job supervisor says about this rank while its launcher keeps it although nodes leave and join (in_place.py)."""
+
+    def __init__(self, local_rank):
+        self.local_rank, self.stamp = local_rank, None
+        self.is_known, self.rank, self.size, self.waits = False, None, None, False
+
+    def has_changed(self):
+        """Reads it again. Returns whether it has changed."""
+        path = os.path.join(HERE, "world.json")
+        with contextlib.suppress(OSError, ValueError):
+            stamp = os.stat(path).st_mtime_ns
+            if stamp == self.stamp:
+                return False
+            world = load("world.json")
+            self.stamp, self.is_known, self.size, self.waits = stamp, True, world["size"], world["waits"]
+            self.rank = world["ranks"][self.local_rank] if self.local_rank < len(world["ranks"]) else None
+            return True
+        return False
+
+
 def describe_exit(code, asked, oom):
     """The frame for an exit code as Popen has it (negative: a signal): 128 + N for signal N."""
     number = code if code >= 0 else 128 - code
@@ -269,6 +290,7 @@ class Supervisor:
         self.waiting = waiting.Waiting(log, warning)
         isolated_after = job.get("isolated_after") if size > 1 else None
         self.isolation = peers.Isolation(isolated_after) if isolated_after else None
+        self.world = World(first_number(launcher["local_rank"], os.environ))
 
     def run(self):
         set_limits(self.job["ulimits"])
@@ -402,10 +424,19 @@ class Supervisor:
         if self.activity:
             self.activity.sample(self.program.pid)
             self.progress.note_idle(self.activity.since, time.monotonic())
+        self.follow_world()
         now = time.monotonic()
         stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
         self.decide(rank_state.Sample(now, self.program.has_ended(), stopped, quiet))
         self.waiting.note(max(stopped, quiet), self.describe)
+
+    def follow_world(self):
+        """Takes another number if the launcher has given it one. A rank that waits for others to join makes no progress, and should not."""
+        if self.world.has_changed() and self.world.rank not in (None, self.log.rank):
+            self.log.write(b"n", [b"%d %d" % (self.world.rank, self.world.size)])
+            self.log.rank = self.world.rank
+        if self.world.waits:
+            self.progress.last_output = time.monotonic()
 
     def describe(self):
         """What the program does while it makes no progress, in words."""
@@ -439,8 +470,8 @@ class Supervisor:
 def detach():
     """Continues in a process that the launcher does not know of, while the one that it started, the shim, waits for the end. When a
     rank has failed, launchers kill what they started on the others, be it in the middle of a checkpoint. Returns the shim's process
-    ID, a file that is at its end when the shim has exited, and a file that takes the exit code and the seconds for which the shim is to
-    delay it."""
+    ID, a file that is at its end when the shim has exited, and a file that takes the exit code, the seconds for which the shim is to
+    delay it, and 1 if it is not to delay a failure."""
     shim = os.getpid()
     answers, answer = os.pipe()
     gone, alive = os.pipe()
@@ -465,15 +496,15 @@ def detach():
 
 def be_shim(answers):
     """Waits for the rank's end and passes it on to the launcher; does not return."""
-    code, _, delay = os.read(answers, 64).partition(b" ")
     # no answer: the supervisor was killed
-    code, delay = int(code) if code else 128 + signal.SIGKILL, int(delay or 0)
+    code, delay, is_replaced = map(int, os.read(answers, 64).split() or (128 + signal.SIGKILL, 0, 0))
     if code and not delay:
         # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and shorten the grace period
+        address = os.environ.get("HOROVOD_HOSTNAME", "").encode()
         with contextlib.suppress(OSError):
             os.set_blocking(1, False)
-            os.write(1, b"%s%d\n" % (reap.FAILED, code))
-        delay = SHIM_DELAY
+            os.write(1, b"%s%d%s\n" % (reap.FAILED, code, b" on " + address if address else b""))
+        delay = 0 if is_replaced else SHIM_DELAY
     launcher = select.poll()
     launcher.register(1, 0)
     launcher.poll(delay * 1000)
@@ -499,7 +530,7 @@ def load(name):
 
 def main():
     shim, gone, answer = detach()
-    code, delay, orphan = 1, 0, None
+    code, delay, is_replaced, orphan = 1, 0, False, None
     try:
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
@@ -507,11 +538,12 @@ def main():
         supervisor = Supervisor(log, load("job.json"), launcher, watch)
         supervisor.run()
         code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost, supervisor.limits.grace)
-        orphan = watch.orphan
+        # a launcher that keeps the other ranks is to know at once
+        is_replaced, orphan = supervisor.world.is_known, watch.orphan
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        os.write(answer, b"%d %d" % (code, delay))
+        os.write(answer, b"%d %d %d" % (code, delay, is_replaced))
     if orphan:
         end_orphan(orphan)
 

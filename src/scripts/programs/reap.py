@@ -26,7 +26,7 @@ JOB = os.path.basename(HERE)
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
 ASKED = signal.SIGUSR1  # requests the end of a rank together with all others, so that its launcher need not learn of it
-FAILED = b"hvdctl: a rank has failed with "  # and its exit code: from a launcher shim to the job supervisor, in the launcher's output
+FAILED = b"hvdctl: a rank has failed with "  # its exit code, and its node's address: from a launcher shim, in the launcher's output
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 DRAINED = 3  # exit code of `ready` on a drained node
@@ -99,7 +99,7 @@ def forget(again):
     """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it. A rank supervisor
     that was killed has left that its rank was idle (waiting.py)."""
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
-        if file == ("states" if again else "env.json") or file.startswith("idle."):
+        if file in ("states" if again else "env.json", "world.json") or file.startswith("idle."):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(HERE, file))
 

@@ -157,11 +157,11 @@ class Workers:
         report.silent.pop(node, None)
         report.ends[node]["ahead"] = clock_offset(child)
 
-    def answering(self, candidates):
-        """The nodes that answer. Ends what is left of the previous attempt there."""
+    def answering(self, candidates, grace=0):
+        """The nodes that answer. Ends what is left of the job there, within the grace period in seconds."""
         report, everywhere = Report(), threading.Event()
         everywhere.set()
-        for_each(candidates, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))
+        for_each(candidates, lambda worker: self.reap(worker, grace, True, report, threading.Event(), everywhere))
         return set(report.ends)
 
     def started(self, worker):

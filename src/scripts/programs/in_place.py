@@ -1,0 +1,183 @@
+"""An elastic job whose ranks are kept when nodes leave or join, by Horovod's elastic driver (elastic_driver.py). The driver may use the
+nodes in available_hosts; assignment.json has which of its processes has which rank. `Hosts` decides which nodes the driver may use."""
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+
+import processes
+import workers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
+MAX_FAILURES = 3  # of ranks on the same node, after which the job has failed
+LOST, DRAINED = "its connection was lost", "drained"
+SEND_LIMIT = 15  # seconds to send a file to a node
+
+
+class Hosts:
+    """The nodes that the driver may use. A node that leaves is not used again before what the job has left there has ended."""
+
+    def __init__(self, places, home):
+        self.home, self.listed = home, list(places)
+        self.cleaning = set()  # nodes where that is ended now
+        self.reasons = {}  # nodes that left, and why
+        self.failures = {}  # how often ranks of a node have failed
+
+    def leave(self, node, reason):
+        """A node leaves. The launcher's stays: the driver does not use it for a while if a rank there has failed."""
+        self.reasons.setdefault(node, reason)
+        if node != self.home:
+            self.listed = [place for place in self.listed if place["node"] != node]
+
+    def fail(self, node, code):
+        """A rank of a node has failed by itself. Returns whether the job has."""
+        self.failures[node] = self.failures.get(node, 0) + 1
+        self.leave(node, "a rank there ended with exit code %d" % code)
+        return self.failures[node] >= MAX_FAILURES
+
+    def enter(self, place, order):
+        self.listed = [other for other in order if other in self.listed or other == place]
+
+    def come_back(self, ready, used, order):
+        """These nodes can take part again. Returns those that are to be cleaned before: all but drained ones whose ranks the driver still
+        uses. `order`: all places, in the order of their ranks."""
+        ready = [place for place in ready if place["node"] not in self.cleaning]
+        kept = [place for place in ready if place["node"] in used and self.reasons.get(place["node"]) == DRAINED]
+        for place in kept:
+            del self.reasons[place["node"]]
+            self.enter(place, order)
+        new = [place for place in ready if place not in kept]
+        self.cleaning.update(place["node"] for place in new)
+        return new
+
+    def cleaned(self, place, done, order):
+        """A node was cleaned, or could not be."""
+        self.cleaning.discard(place["node"])
+        if done and place not in self.listed:
+            self.enter(place, order)
+
+    def assigned(self, used):
+        """The driver uses these nodes now. Returns the listed ones that it has dropped."""
+        nodes = {place["node"] for place in used}
+        for node in nodes:
+            self.reasons.pop(node, None)
+        return [place["node"] for place in self.listed if place["node"] not in nodes and place["node"] != self.home]
+
+
+def placed(assignment, places):
+    """The places of an assignment, in the order of their ranks; each with its number of ranks there."""
+    ranks = assignment["ranks"]
+    used = [dict(place, ranks=len(ranks[place["address"]])) for place in places if place["address"] in ranks]
+    return sorted(used, key=lambda place: ranks[place["address"]][0])
+
+
+class Driver:
+    """Horovod's elastic driver during one attempt."""
+
+    def __init__(self, places, home, nodes):
+        self.hosts, self.nodes, self.home = Hosts(places, home), nodes, home
+        self.assignment, self.stamp, self.written = None, None, None
+        self.taken = None  # the number of the assignment that the job supervisor knows
+        self.lock, self.sending, self.sent = threading.Lock(), None, 0
+        self.short_since = None  # since when there are too few ranks
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(HERE, ASSIGNMENT))
+        self.write_hosts()
+
+    def keeps_ranks(self):
+        """Whether the program lets its ranks be kept: it has called the function that `hvd.elastic.run` has returned."""
+        return bool(self.assignment and self.assignment["registered"])
+
+    def is_short(self, ranks, min_ranks):
+        """Whether there have been too few ranks since now."""
+        if ranks >= min_ranks:
+            self.short_since = None
+        elif self.short_since is None:
+            self.short_since = time.monotonic()
+            return True
+        return False
+
+    def waited(self):
+        """For how many seconds there have been too few ranks."""
+        return 0 if self.short_since is None else time.monotonic() - self.short_since
+
+    def write_hosts(self):
+        text = "".join("%s:%d\n" % (place["address"], place["ranks"]) for place in self.hosts.listed)
+        if text != self.written:
+            path = os.path.join(HERE, HOSTS)
+            with open(path + ".new", "w") as file:
+                file.write(text)
+            os.rename(path + ".new", path)
+            self.written = text
+
+    def read(self):
+        """Reads the assignment if it has changed."""
+        path = os.path.join(HERE, ASSIGNMENT)
+        with contextlib.suppress(OSError, ValueError):
+            stamp = os.stat(path).st_mtime_ns
+            if stamp != self.stamp:
+                with open(path) as file:
+                    self.assignment = json.load(file)
+                self.stamp = stamp
+
+    def take(self):
+        """Whether there is an assignment that was not taken before."""
+        before, self.taken = self.taken, self.assignment["number"]
+        return self.taken != before
+
+    def clean(self, place, grace, order):
+        """Ends what the job has left on a node that returns, in a thread of its own. Then the driver may use it."""
+
+        def work():
+            answers = bool(self.nodes.answering([place], grace))
+            with self.lock:
+                self.hosts.cleaned(place, answers, order())
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def disconnect(self, launcher, place):
+        """Ends the driver's connections to a node that does not answer: it would wait until TCP times out."""
+        known = processes.all_processes()
+        for pid in {pid for process in launcher for pid in processes.descendants(process.pid, known)}:
+            command = processes.command(pid)
+            if command and os.path.basename(command[0]) == b"ssh" and place["address"].encode() in command:
+                processes.send(signal.SIGTERM, [pid])
+
+    def send_world(self, places, waits):
+        """Writes to each node which rank its processes have now, and whether they wait for more of them. Does not wait."""
+        worlds = [(place, {"ranks": self.assignment["ranks"].get(place["address"], []), "waits": waits,
+                           "size": sum(map(len, self.assignment["ranks"].values()))}) for place in places]
+        self.sent += 1
+        number = self.sent
+
+        def send(one):
+            place, world = one
+            text = json.dumps(world).encode()
+            path = os.path.join(HERE, WORLD)
+            with contextlib.suppress(OSError):
+                if place["node"] == self.home:
+                    with open(path + ".new", "wb") as file:
+                        file.write(text)
+                    os.rename(path + ".new", path)
+                else:
+                    command = "cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(path), number)
+                    child = self.nodes.ssh(place, workers.SHARED, [command], subprocess.PIPE, subprocess.DEVNULL)
+                    late = workers.kill_after(child, SEND_LIMIT)
+                    child.communicate(text)
+                    late.cancel()
+
+        before = self.sending
+
+        def send_all():
+            if before:
+                before.join()
+            if number == self.sent:
+                workers.for_each(worlds, send)
+
+        self.sending = threading.Thread(target=send_all, daemon=True)
+        self.sending.start()
