@@ -6,7 +6,6 @@ The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn bri
 this same file. The numbered comments are what makes an ordinary program an elastic one.
 """
 import argparse
-import os
 import sys
 
 import horovod.torch as hvd
@@ -17,31 +16,6 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-
-COMMIT = "commit.pt"
-JOB = os.environ.get("HVDCTL_JOB")  # the same after every change of nodes; another one in the next job
-
-
-# 1. A state whose commits also reach a file. When a node leaves or joins, hvdctl starts all ranks again, so what is only in memory is lost.
-class FileState(hvd.elastic.TorchState):
-    def save(self):
-        super().save()
-        if hvd.local_rank() == 0:  # one file on every node, since any of them may leave
-            commit = {"job": JOB, "epoch": self.epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-            torch.save(commit, COMMIT + ".new")
-            os.replace(COMMIT + ".new", COMMIT)  # a whole file or none, whenever the node dies
-
-    def load(self):
-        """Continues from the newest commit of this job: a node that was away has an older one, or none."""
-        commit = torch.load(COMMIT, map_location="cpu") if os.path.exists(COMMIT) else {"job": JOB, "epoch": 0}
-        epochs = hvd.allgather_object(commit["epoch"] if commit["job"] == JOB else 0)
-        if max(epochs) > 0:
-            commit = hvd.broadcast_object(commit, root_rank=epochs.index(max(epochs)))
-            self.epoch = commit["epoch"]
-            self.model.load_state_dict(commit["model"])
-            self.optimizer.load_state_dict(commit["optimizer"])
-            super().save()  # Horovod begins with what was saved last
-
 
 parser = argparse.ArgumentParser(description="Train a digit classifier with Horovod Elastic.")
 parser.add_argument("--epochs", type=int, default=15)
@@ -70,10 +44,10 @@ optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
 
-# 2. Horovod brings the state of all ranks in line with that of rank 0 before it calls this function.
+# 1. Horovod calls this function again whenever a node has left or joined. Before that, it brings the state of all ranks in line with that of rank 0.
 @hvd.elastic.run
 def train(state):
-    # 3. What depends on the number of ranks is made here: the share of the data and the learning rate.
+    # 2. What depends on the number of ranks is made here: the share of the data and the learning rate.
     data = TensorDataset(train_images, train_labels)
     sampler = DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank(), seed=1)
     loader = DataLoader(data, batch_size=options.batch_size, sampler=sampler)
@@ -87,14 +61,15 @@ def train(state):
             loss.backward()
             state.optimizer.step()
         state.epoch += 1
-        # 4. After a change, training continues from the last commit. A commit takes a little time: choose how much work may be lost.
+        # 3. After a change, training continues from the last commit, which is in the memory of every rank. A commit takes a little time:
+        # choose how much work may be lost. A node joins, or leaves when it is drained, at a commit.
         state.commit()
         if hvd.rank() == 0:
             print(f"epoch {state.epoch}/{options.epochs}: loss {loss.item():.4f}, {hvd.size()} ranks", flush=True)
 
 
-state = FileState(model=model, optimizer=optimizer, epoch=0)
-state.load()
+# 4. What is committed: the model, the optimizer, and how far the training is.
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=0)
 train(state)
 
 if hvd.rank() == 0:

@@ -247,6 +247,36 @@ pub struct Run {
 mod tests {
     use super::*;
 
+    #[derive(Debug, clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        running: Running,
+    }
+
+    #[test]
+    fn ranks_are_kept_only_where_that_is_possible() {
+        let elastic = |options: &[&str], ranks: &str, launcher, controller| {
+            let only = <Only as clap::Parser>::try_parse_from([&["x"], options].concat()).unwrap();
+            only.running.elastic(ranks.parse().unwrap(), launcher, controller).map_err(|error| error.to_string())
+        };
+        let (horovodrun, env, gloo, mpi) =
+            (LauncherName::Horovodrun, LauncherName::Env, Controller::Gloo, Controller::Mpi);
+        assert_eq!(elastic(&[], "2", env, mpi), Ok(None));
+        assert_eq!(elastic(&["--elastic", "restart"], "1:2", env, gloo), Ok(Some(ElasticMode::Restart)));
+        assert_eq!(elastic(&["--elastic", "in-place"], "1:2", horovodrun, gloo), Ok(Some(ElasticMode::InPlace)));
+        assert_eq!(elastic(&["--reset-limit", "3"], "1:2", horovodrun, gloo), Ok(None));
+        for (options, ranks, launcher, controller, message) in [
+            (&["--elastic", "restart"][..], "2", horovodrun, gloo, "--elastic is for elastic jobs, and -np 2 is"),
+            (&["--reset-limit", "3"], "2", horovodrun, gloo, "--reset-limit is for elastic jobs"),
+            (&["--elastic", "in-place"], "1:2", horovodrun, mpi, "--elastic needs horovodrun with Gloo"),
+            (&["--reset-limit", "3"], "1:2", env, gloo, "--reset-limit needs horovodrun with Gloo"),
+            (&["--reset-limit", "3", "--elastic", "restart"], "1:2", horovodrun, gloo, "--reset-limit counts changes"),
+        ] {
+            let error = elastic(options, ranks, launcher, controller).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
     #[test]
     fn a_job_name_is_plain() {
         assert_eq!(name("big-run_2.1"), Ok("big-run_2.1".into()));

@@ -435,7 +435,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         kept: true,
     };
     all.push(("train-restart/membership", restart(None, Restart::Membership { change })));
-    all.push(("train-restart/lost", restart(None, Restart::Lost { launcher: Some(137) })));
+    all.push(("train-restart/lost", restart(None, Restart::Lost { launcher: 137 })));
     all.push(("train-restart/without", restart(None, Restart::Without { gone: names(&["node2"]), ranks: 2 })));
     all.push(("train-restart/other", restart(None, Restart::Other { logged: "of another version".into() })));
     let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);

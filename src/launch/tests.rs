@@ -72,6 +72,22 @@ fn the_vector_is_exact() {
 }
 
 #[test]
+fn horovodrun_can_keep_the_ranks_of_an_elastic_job() {
+    let kept = KeptRanks { min: 1, max: 4, timeout: Duration::from_secs(600), changes: Some(7) };
+    let elastic = LaunchRequest { kept: Some(kept), job_dir: "/a b/j1", ..REQUEST };
+    let command = &commands(LauncherName::Horovodrun, Controller::Gloo, &elastic)[0];
+    assert_eq!(
+        command.argv.join("|"),
+        "python3|/a b/j1/elastic_driver.py|--gloo|--min-np|1|--max-np|4|--host-discovery-script|cat \
+         '/a b/j1/available_hosts'|--elastic-timeout|660|--blacklist-cooldown-range|5|300|--reset-limit|7|-np|3|-p|12345|\
+         --network-interfaces|eth0|--disable-cache|--start-timeout|30|--stall-check-warning-time-seconds|60|\
+         --stall-check-shutdown-time-seconds|1800|python3|/a b/j1/rank_supervisor.py"
+    );
+    let keeping: Vec<&str> = launchers().iter().filter(|l| l.keeps_ranks).map(|l| l.program).collect();
+    assert_eq!(keeping, ["horovodrun"]);
+}
+
+#[test]
 fn every_node_has_an_agent_of_torchrun() {
     let all = commands(LauncherName::Torchrun, Controller::Gloo, &REQUEST);
     let lines: Vec<String> = all.iter().map(|command| command.argv.join(" ")).collect();

@@ -33,7 +33,7 @@ pub enum Restart {
     /// The launcher that was to keep the ranks of an elastic job ended by itself, so all are started again.
     Lost {
         /// Its exit code.
-        launcher: Option<i64>,
+        launcher: i64,
     },
     /// Nodes did not answer, so the next attempt does without them.
     Without {
@@ -63,11 +63,8 @@ impl fmt::Display for Restart {
             }
             Restart::Membership { change } => change.fmt(f),
             Restart::Lost { launcher } => {
-                match launcher {
-                    Some(code) => write!(f, "the launcher exited with code {code} although no rank had failed")?,
-                    None => f.write_str("the launcher ended although no rank had failed")?,
-                }
-                f.write_str("; it cannot keep the ranks, and all start again")
+                write!(f, "the launcher exited with code {launcher} although no rank had failed; ")?;
+                f.write_str("it cannot keep the ranks, and all start again")
             }
             Restart::Without { gone, ranks } => {
                 let left = count(*ranks as usize, "rank");

@@ -77,7 +77,9 @@ pub fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobRes
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes
     let recorded_all = result.silent.is_empty() && (result.fault.is_none() || result.launcher.is_some());
     let fits = exits.len() == result.exits.len() || exits.len() > result.exits.len() && !recorded_all;
-    if result.ranks != ranks || !fits {
+    // a node may have left, and its ranks were given to others
+    let is_same = |recorded: &RankExit| exits.iter().any(|e| (e.rank, &e.node) == (recorded.rank, &recorded.node));
+    if result.ranks != ranks || !fits || !result.exits.iter().all(is_same) {
         return result;
     }
     // only their times: a rank that waited while the job was ended may also have been reported, and did not hang

@@ -28,7 +28,7 @@ enum LoggedRestart {
     /// The launcher that was to keep the ranks ended by itself.
     Lost {
         /// Its exit code.
-        lost_driver: Option<i64>,
+        lost_driver: i64,
     },
     /// Nodes did not answer, so the next attempt does without them.
     Without {

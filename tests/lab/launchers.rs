@@ -156,6 +156,52 @@ fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
     no_job_is_left();
 }
 
+/// A program that has its state in memory. It ends when the number of ranks was each of these in turn.
+pub fn kept_project(lab: &Lab, sizes: &str) -> String {
+    let program = "
+import os, sys, time
+import torch
+import horovod.torch as hvd
+hvd.init()
+wanted = [int(size) for size in os.environ['SIZES'].split()]
+
+@hvd.elastic.run
+def train(state):
+    began = state.step
+    while state.step < began + 5 or state.sizes != wanted:
+        hvd.allreduce(torch.ones(100), name='x')
+        time.sleep(0.2)
+        state.step += 1
+        state.sizes = state.sizes + [hvd.size()] * (state.sizes[-1:] != [hvd.size()])
+        state.commit()
+        print('step', state.step, 'of', hvd.size(), flush=True)
+
+train(hvd.elastic.TorchState(step=0, sizes=[]))
+";
+    let config = format!("command = [\"env\", \"SIZES={sizes}\", \"python3\", \"train.py\"]\n");
+    let project = lab.project("kept", &[("train.py", program), ("hvdctl.toml", &config)]);
+    project.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn ranks_of_an_elastic_program_live_on_when_a_node_leaves_and_comes_back() {
+    let lab = Lab::up();
+    let mut run = lab.start(&["train", &kept_project(&lab, "2 1 2"), "-np", "1:2"]);
+    run.until(&["[0 node1] step 8 of 2", "[1 node2] step 8 of 2"], s(120));
+    on("node2", "docker kill hworker");
+    run.until(&["[0 node1] step 12 of 1"], s(60));
+    lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again (stopped)\n"]);
+    let done = run.end(s(120)).code(0);
+    assert_eq!(done.out.matches("[0 node1] step 1 ").count(), 1, "{}", done.out);
+    done.complains(&[
+        "node2 left (",
+        "continues in place with 1 of 2 ranks",
+        "node2 joined; the job continues in place with 2 of 2 ranks",
+    ]);
+    no_job_is_left();
+}
+
 #[test]
 fn outputs_come_from_nodes_without_the_master() {
     // the launcher is on the master, which is not selected

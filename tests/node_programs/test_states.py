@@ -184,12 +184,12 @@ OUTCOME = {"started": 2, "exits": [{}, {}], "hung": [], "lost": [], "silent": []
 TERMINATED, ENGINE = [signal.SIGTERM], [job.BY_ENGINE]
 
 
-def attempt(signals=(), code=None, failed=(), changed=False, missing=""):
-    return job.Attempt(list(signals), code, list(failed), changed, missing)
+def attempt(signals=(), code=None, failed=(), changed=False, missing="", waited=0):
+    return job.Attempt(list(signals), code, list(failed), changed, missing, waited)
 
 
-def reaped(now=100, signals=(), code=None, failed=(), pause=2, **outcome):
-    return job.Reaped(now, list(signals), code, list(failed), dict(OUTCOME, **outcome), 2, pause)
+def reaped(now=100, signals=(), code=None, failed=(), pause=2, kept=False, **outcome):
+    return job.Reaped(now, list(signals), code, list(failed), dict(OUTCOME, **outcome), 2, pause, kept)
 
 
 def present(now, ranks, signals=(), silent=()):
@@ -333,6 +333,27 @@ class Job(unittest.TestCase):
             self.assertEqual(actions, [(job.RECORD_CHANGE, {"b": "refused"}, seconds)])
         # too few from the first query on, and no time to wait
         self.assertEqual(self.after(*change + [present(701, 1)], elastic=True)[1][1:], [job.RECORD_CHANGE, job.CLEAN])
+
+    def test_ranks_that_are_kept_wait_for_others_only_for_a_time(self):
+        self.assertEqual(self.after(attempt(waited=600), elastic=True), (job.Running(0), []))
+        ends = attempt(waited=600.1), reaped(code=143)
+        state, actions = self.after(*ends, elastic=True)
+        self.assertEqual((state.stopped, state.result["fault"]), (False, "it had fewer than 2 ranks for 600 s"))
+        self.assertEqual(actions, [job.END_ATTEMPT])
+        self.assertIsInstance(self.after(*ends, elastic=True, restarts=3)[0], job.Ended)
+        self.assertEqual(self.after(attempt(waited=9000)), (job.Running(0), []), "it is not elastic")
+
+    def test_a_launcher_that_was_to_keep_the_ranks_and_ends_is_started_again(self):
+        asked, failed = {"code": 143, "asked": True}, {"code": 7, "asked": False}
+        for code, exits, kept, expected in ((137, [asked], True, job.Regrouping), (0, [], True, job.Regrouping), (1, [failed], True, job.Ended),
+                                            (137, [asked], False, job.Ended)):
+            state, actions = self.after(attempt(code=code), reaped(code=code, kept=kept, exits=exits), elastic=True)
+            self.assertIsInstance(state, expected, (code, exits, kept))
+            self.assertEqual(job.RECORD_LOSS in actions, expected is job.Regrouping)
+        # a rank that failed, and the end of all, say more
+        self.assertIsInstance(self.after(attempt(failed=[7]), reaped(failed=[7], kept=True, exits=[asked]), elastic=True)[0], job.Ended)
+        state = self.after(attempt(code=137), reaped(code=137, kept=True, silent=["b"], exits=[failed]), elastic=True)[0]
+        self.assertIsInstance(state, job.Regrouping)
 
     def test_a_stop_while_an_elastic_job_chooses_its_nodes(self):
         change = [attempt(changed=True), reaped(100, code=143)]

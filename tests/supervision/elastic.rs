@@ -33,8 +33,12 @@ fn a_node_leaves_and_comes_back() {
             end.all
         );
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
-        assert!(left.starts_with("node2 left (") && left.ends_with("; the job continues with 1 of 2 ranks"), "{left}");
-        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
+        assert!(
+            left.starts_with("node2 left (")
+                && left.ends_with("; the job continues with 1 of 2 ranks, which start again"),
+            "{left}"
+        );
+        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks, which start again");
         assert!(end.attempts.is_empty(), "a node that leaves is no failed attempt: {:?}", end.attempts);
     });
 }
@@ -53,8 +57,8 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
         assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
         assert_eq!(end.lines[1], ["attempt 0", "saved", "attempt 2"], "{}", end.all);
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
-        assert_eq!(left, "node2 left (drained); the job continues with 1 of 2 ranks");
-        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
+        assert_eq!(left, "node2 left (drained); the job continues with 1 of 2 ranks, which start again");
+        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks, which start again");
     });
 }
 
@@ -99,8 +103,12 @@ fn a_node_that_is_added_joins_and_may_leave_again() {
         let end = job.end();
         assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 2), "{}", end.all);
         let [joined, left, back] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
-        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
-        assert!(left.starts_with("node2 left (") && left.ends_with("; the job continues with 1 of 2 ranks"), "{left}");
+        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks, which start again");
+        assert!(
+            left.starts_with("node2 left (")
+                && left.ends_with("; the job continues with 1 of 2 ranks, which start again"),
+            "{left}"
+        );
         assert_eq!(back, joined);
     });
 }
@@ -174,4 +182,138 @@ fn an_elastic_job_that_waits_for_nodes_can_be_stopped() {
         let end = job.end();
         assert!(end.ending.stopped, "{}", end.all);
     });
+}
+
+/// A rank that counts, and ends with 0 when the file `goes-on` is in the directory of its job.
+const COUNTS: &str = "i=0; while :; do i=$((i + 1)); echo $i; [ ! -e goes-on ] || exit 0; sleep 0.1; done";
+
+fn in_place(min_ranks: u32, program: &str) -> Spec {
+    Spec { in_place: true, ..elastic(Method::Gloo, min_ranks, program) }
+}
+
+/// Lets the ranks of both nodes end.
+fn finish(cluster: &Cluster) {
+    (0..2).for_each(|node| std::fs::write(cluster.job_file(node, "goes-on"), "").unwrap());
+}
+
+/// How often a rank has begun.
+fn starts(lines: &[String]) -> usize {
+    lines.iter().filter(|line| *line == "1").count()
+}
+
+#[test]
+fn ranks_are_kept_while_a_node_leaves_and_comes_back() {
+    let cluster = Cluster::new();
+    let counts = format!("cd {}; {COUNTS}", cluster.dir().join("jobs/job-1").display());
+    let job = cluster.start(&in_place(1, &counts));
+    (0..2).for_each(|rank| job.until(rank, "5"));
+    cluster.worker.signal(Signal::KILL);
+    job.until_holds("the node leaves", || job.file(0, "members.json").is_some_and(|text| text.contains("left")));
+    let _again = cluster.start_worker_again();
+    job.until_holds("it returns", || job.file(0, "members.json").is_some_and(|text| text.contains("[\"node2\"]")));
+    job.until_holds("its rank begins again", || starts(&job.lines(1)) == 2);
+    finish(&cluster);
+    let end = job.end();
+    assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 2), "{}", end.all);
+    assert_eq!((starts(&end.lines[0]), starts(&end.lines[1])), (1, 2), "{}", end.all);
+    let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
+    assert!(left.starts_with("node2 left (") && left.ends_with("continues in place with 1 of 2 ranks"), "{left}");
+    assert_eq!(joined, "node2 joined; the job continues in place with 2 of 2 ranks");
+}
+
+#[test]
+fn a_drained_node_leaves_and_the_other_ranks_are_kept() {
+    let cluster = Cluster::new();
+    let counts = format!("cd {}; {COUNTS}", cluster.dir().join("jobs/job-1").display());
+    let job = cluster.start(&in_place(1, &counts));
+    (0..2).for_each(|rank| job.until(rank, "5"));
+    let mark = cluster.dir().join("node2/.drained@test");
+    std::fs::write(&mark, "").unwrap();
+    job.until_holds("its rank ends", || job.file(1, "states").is_some_and(|text| text.contains(" 1 x ")));
+    std::fs::remove_file(mark).unwrap();
+    job.until_holds("its rank begins again", || starts(&job.lines(1)) == 2);
+    finish(&cluster);
+    let end = job.end();
+    assert_eq!((end.ending.state(), starts(&end.lines[0])), (JobState::Succeeded, 1), "{}", end.all);
+    assert_eq!(
+        end.restarts(),
+        [
+            "node2 left (drained); the job continues in place with 1 of 2 ranks",
+            "node2 joined; the job continues in place with 2 of 2 ranks"
+        ],
+        "{}",
+        end.all
+    );
+}
+
+#[test]
+fn a_rank_that_fails_is_replaced_and_the_third_failure_ends_the_job() {
+    let cluster = Cluster::new();
+    let fails = "[ $RANK = 1 ] && { echo begun; sleep 1; exit 7; }; echo begun; exec sleep 300";
+    let end = cluster.start(&in_place(1, fails)).end();
+    end.failed("rank 1 on node2 ended with exit code 7", 7);
+    assert_eq!(end.lines[0].len(), 1, "{}", end.all);
+    assert_eq!(end.lines[1].len(), 3, "{}", end.all);
+    assert!(
+        end.restarts()[0].starts_with("node2 left (a rank there ended with exit code 7); "),
+        "{:?}",
+        end.restarts()
+    );
+}
+
+#[test]
+fn a_job_with_too_few_ranks_waits_in_place_for_its_time() {
+    let cluster = Cluster::new();
+    let spec = Spec { elastic_timeout: 2, ..in_place(2, "echo begun; exec sleep 300") };
+    let mut job = cluster.start(&spec);
+    (0..2).for_each(|rank| job.until(rank, "begun"));
+    job.until_holds("the ranks are known to be kept", || job.file(1, "world.json").is_some());
+    cluster.worker.signal(Signal::KILL);
+    assert_eq!(job.wait(), 1);
+    let ending = job.ending();
+    assert_eq!(ending.fault.as_deref(), Some("it had fewer than 2 ranks for 2 s"), "{ending:?}");
+    assert_eq!((ending.state(), job.lines(0).len()), (JobState::Failed, 1), "{ending:?}");
+}
+
+#[test]
+fn all_ranks_start_again_when_the_launcher_that_keeps_them_is_killed() {
+    let cluster = Cluster::new();
+    let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 1 ] || exec sleep 300";
+    let job = cluster.start(&in_place(1, program));
+    (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+    job.until_holds("the ranks are known to be kept", || job.file(1, "world.json").is_some());
+    // the others are its children
+    let driver = job.launchers().into_iter().map(|process| process.pid).min_by_key(|pid| pid.as_raw_nonzero()).unwrap();
+    rustix::process::kill_process(driver, Signal::KILL).unwrap();
+    let end = job.end();
+    assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
+    assert_eq!(end.lines, [["attempt 0", "attempt 1"], ["attempt 0", "attempt 1"]], "{}", end.all);
+    let [lost, again] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
+    assert!(lost.starts_with("the launcher exited with code 137 although no rank had failed; "), "{lost}");
+    assert_eq!(again, "the job continues with 2 of 2 ranks, which start again");
+}
+
+#[test]
+fn a_program_that_does_not_let_its_ranks_be_kept_starts_again() {
+    let cluster = Cluster::new();
+    let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 1 ] || exec sleep 300";
+    let mut job = cluster.start(&Spec { registers: false, ..in_place(1, program) });
+    (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+    cluster.worker.signal(Signal::KILL);
+    assert_eq!(job.wait(), 0);
+    let ending = job.ending();
+    assert_eq!((ending.state(), ending.ranks), (JobState::Succeeded, 1), "{ending:?}");
+    assert_eq!(job.lines(0), ["attempt 0", "attempt 1"]);
+}
+
+#[test]
+fn a_job_whose_ranks_are_kept_can_be_stopped_and_they_save() {
+    let cluster = Cluster::new();
+    let job = cluster.start(&in_place(1, "trap 'echo saved; exit 0' TERM; echo begun; while :; do sleep 0.1; done"));
+    (0..2).for_each(|rank| job.until(rank, "begun"));
+    job.until_holds("the ranks are known to be kept", || job.file(1, "world.json").is_some());
+    job.signal(Signal::TERM);
+    let end = job.end();
+    end.stopped([(0, true), (0, true)]);
+    assert_eq!(end.lines, [["begun", "saved"], ["begun", "saved"]], "{}", end.all);
 }

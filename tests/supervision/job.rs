@@ -4,7 +4,7 @@ use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually}
 use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
-use hvdctl::launch::{LaunchRequest, Launcher, launcher};
+use hvdctl::launch::{KeptRanks, LaunchRequest, Launcher, launcher};
 use hvdctl::model::launcher::{Bind, Controller, LauncherName};
 use hvdctl::node::network::{Endpoint, alone};
 use hvdctl::record::frames::{Frame, FrameKind, Parser};
@@ -90,6 +90,10 @@ pub struct Spec {
     pub min_ranks: Option<u32>,
     /// Seconds for which it may have fewer.
     pub elastic_timeout: u64,
+    /// Whether its launcher keeps the ranks that are left.
+    pub in_place: bool,
+    /// Whether the program lets its ranks be kept.
+    pub registers: bool,
     /// Seconds beyond `stall` after which a rank without progress ends the job.
     pub idle_margin: u64,
     /// Seconds without progress after which a rank is reported; 0: never.
@@ -125,6 +129,8 @@ impl Spec {
             restarts: 0,
             min_ranks: None,
             elastic_timeout: 60,
+            in_place: false,
+            registers: true,
             bind: None,
             left_out: "",
         }
@@ -194,7 +200,8 @@ impl Cluster {
         }
         let command = command(&seen_as, JOB_SUPERVISOR);
         let command = [command[0].as_str(), &command[1]];
-        let env = [("HVDCTL_JOB", ID), ("PYTHONUNBUFFERED", "1"), ("STAND_IN_LEAVES_OUT", spec.left_out)];
+        let mut env = vec![("HVDCTL_JOB", ID), ("PYTHONUNBUFFERED", "1"), ("STAND_IN_LEAVES_OUT", spec.left_out)];
+        env.extend((!spec.registers).then_some(("STAND_IN_UNREGISTERED", "1")));
         let launching = Node::start(self.dir(), 0, &command, &env);
         Job { launching, cluster: self, spec: spec.clone() }
     }
@@ -236,6 +243,9 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
     let all = [host(0, spec.ranks[0]), host(1, spec.ranks[1])];
     let launcher = spec.method.launcher();
     let with_ranks: Vec<_> = all.into_iter().filter(|host| host.ranks > 0).collect();
+    let timeout = Duration::from_secs(spec.elastic_timeout);
+    let kept = spec.min_ranks.filter(|_| spec.in_place);
+    let kept = kept.map(|min| KeptRanks { min, max: spec.ranks.iter().sum(), timeout, changes: None });
     let request = LaunchRequest {
         hosts: &with_ranks,
         first: all[0],
@@ -245,7 +255,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start_timeout: Duration::from_secs(spec.start_timeout),
         stall_timeout: Duration::from_secs(spec.stall),
         job_dir,
-        kept: None,
+        kept,
     };
     LaunchDescription {
         start: launcher.start,
@@ -257,7 +267,11 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         names: Vec::new(),
         workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
         restarts: spec.restarts,
-        elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout, in_place: false }),
+        elastic: spec.min_ranks.map(|min_ranks| Elastic {
+            min_ranks,
+            timeout: spec.elastic_timeout,
+            in_place: spec.in_place,
+        }),
         own_workers: false,
         port: PORT,
         grace: spec.grace,
@@ -287,7 +301,7 @@ impl Job<'_> {
     }
 
     /// The lines of a rank's standard output.
-    fn lines(&self, rank: u32) -> Vec<String> {
+    pub fn lines(&self, rank: u32) -> Vec<String> {
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).filter(|frame| frame.rank == rank);
         let line = |frame: Frame| match frame.kind {
             FrameKind::Stdout(text) => Some(String::from_utf8_lossy(&text).into_owned()),

@@ -25,17 +25,23 @@ class Hosts:
     def __init__(self, places, home):
         self.home, self.listed = home, list(places)
         self.cleaning = set()  # nodes where that is ended now
+        self.used = set()  # nodes of the driver's assignment
+        self.lost = set()  # those where it has no processes any more
         self.reasons = {}  # nodes that left, and why
         self.failures = {}  # how often ranks of a node have failed
 
     def leave(self, node, reason):
         """A node leaves. The launcher's stays: the driver does not use it for a while if a rank there has failed."""
         self.reasons.setdefault(node, reason)
+        if reason != DRAINED:
+            self.lost.add(node)
         if node != self.home:
             self.listed = [place for place in self.listed if place["node"] != node]
 
     def fail(self, node, code):
-        """A rank of a node has failed by itself. Returns whether the job has."""
+        """A rank of a node has failed by itself. Returns whether the job has. Ranks of a node that has left fail because of that."""
+        if not any(place["node"] == node for place in self.listed):
+            return False
         self.failures[node] = self.failures.get(node, 0) + 1
         self.leave(node, "a rank there ended with exit code %d" % code)
         return self.failures[node] >= MAX_FAILURES
@@ -43,11 +49,11 @@ class Hosts:
     def enter(self, place, order):
         self.listed = [other for other in order if other in self.listed or other == place]
 
-    def come_back(self, ready, used, order):
+    def come_back(self, ready, order):
         """These nodes can take part again. Returns those that are to be cleaned before: all but drained ones whose ranks the driver still
         uses. `order`: all places, in the order of their ranks."""
         ready = [place for place in ready if place["node"] not in self.cleaning]
-        kept = [place for place in ready if place["node"] in used and self.reasons.get(place["node"]) == DRAINED]
+        kept = [place for place in ready if place["node"] in self.used and self.reasons.get(place["node"]) == DRAINED]
         for place in kept:
             del self.reasons[place["node"]]
             self.enter(place, order)
@@ -63,10 +69,16 @@ class Hosts:
 
     def assigned(self, used):
         """The driver uses these nodes now. Returns the listed ones that it has dropped."""
-        nodes = {place["node"] for place in used}
-        for node in nodes:
+        self.used = {place["node"] for place in used}
+        for node in self.used.intersection(place["node"] for place in self.listed):
             self.reasons.pop(node, None)
-        return [place["node"] for place in self.listed if place["node"] not in nodes and place["node"] != self.home]
+        known, self.lost = self.used | self.lost | {self.home}, set()
+        return [place["node"] for place in self.listed if place["node"] not in known]
+
+    def running(self, used):
+        """Those of the nodes of the assignment whose ranks take part now."""
+        listed = {place["node"] for place in self.listed} - self.lost
+        return [place for place in used if place["node"] in listed]
 
 
 def placed(assignment, places):

@@ -418,37 +418,31 @@ class JobSupervisor:
                 driver.hosts.leave(place["node"], in_place.DRAINED if is_drained else "no answer")
                 if not is_drained:
                     driver.disconnect(self.attempt.launcher.processes, place)
-            dirty = driver.hosts.come_back(joining, {place["node"] for place in self.used}, self.places)
-            if driver.take():
-                self.use_assignment(driver)
+            dirty = driver.hosts.come_back(joining, self.places)
+            placed, is_new = in_place.placed(driver.assignment, self.places), driver.take()
+            if is_new:
+                self.attempt.assigned = driver.assignment["time"]
+                for node in driver.hosts.assigned(placed):
+                    driver.hosts.leave(node, in_place.LOST)
+                    self.membership.forget(node)
+            # ranks of nodes that have left are no longer waited for, whenever the driver learns of it
+            self.used = driver.hosts.running(placed)
         for place in dirty:
             driver.clean(place, self.launch["grace"], lambda: self.places)
         driver.write_hosts()
-        present = driver.hosts.listed
-        if driver.is_short(ranks(present), self.limits.elastic.min_ranks):
-            self.used = present
-            self.record_change(driver.hosts.reasons, self.limits.elastic.timeout, True)
+        is_short = driver.is_short(ranks(driver.hosts.listed), self.limits.elastic.min_ranks)
+        if is_short or self.used != self.members:
+            self.record_change(driver.hosts.reasons, self.limits.elastic.timeout if is_short else 0, True)
+        if is_new or is_short:
             self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
-            driver.send_world(self.used, True)
-
-    def use_assignment(self, driver):
-        """The driver uses other nodes, or other ranks."""
-        self.used, self.attempt.assigned = in_place.placed(driver.assignment, self.places), driver.assignment["time"]
-        for node in driver.hosts.assigned(self.used):
-            driver.hosts.leave(node, in_place.LOST)
-            self.membership.forget(node)
-        # its first assignment is that of the start
-        if self.used != self.members:
-            self.record_change(driver.hosts.reasons, 0, True)
-        self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
-        driver.send_world(self.used, False)
+            driver.send_world(self.used, is_short)
 
     def follow_failures(self):
         """A rank that failed ends the attempt, unless the driver replaces it."""
         attempt = self.attempt
         while attempt.launcher.failures:
             code, address = attempt.launcher.failures.pop(0)
-            node = next((place["node"] for place in self.used if place["address"] == address), None)
+            node = next((place["node"] for place in self.places if place["address"] == address), None)
             if node and attempt.driver and attempt.driver.keeps_ranks():
                 self.membership.forget(node)
                 with attempt.driver.lock:

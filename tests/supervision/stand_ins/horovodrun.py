@@ -9,6 +9,11 @@ MPI: a daemon per node (`orted`; on its own node mpirun itself) starts the ranks
 over a connection of its own, not over ssh. When a rank fails, the daemons kill the other ranks' process groups (SIGTERM, 1 s later
 SIGKILL) and go; the exit code is that rank's. A daemon whose connection to mpirun is closed does the same.
 
+With --min-np it is the elastic driver: it follows the hosts that the script prints, and writes which process has which rank to the file
+that programs/elastic_driver.py writes. A host whose rank has failed is not used for a second. Processes of a host that is removed get
+SIGTERM; all others go on. It ends with 0 when a rank has, and with 1 when none is left. With STAND_IN_UNREGISTERED the ranks do not use
+`hvd.elastic.run`.
+
 The ranks in STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
 import ctypes
 import json
@@ -34,6 +39,8 @@ def arguments(argv):
             options["controller"] = word[2:]
         elif word == "--disable-cache":
             pass
+        elif word == "--blacklist-cooldown-range":
+            next(words), next(words)
         elif word.startswith("-"):
             options[word.lstrip("-")] = next(words)
         else:
@@ -166,6 +173,59 @@ def gloo(options, program, places):
             print("Process %d exit with status code %d." % (rank, exit_code(status)), flush=True)
             send(signal.SIGTERM, ranks)
     return 1 if failed or asked else 0
+
+
+def available(options, resting):
+    """The hosts that are printed with their slots, without those that rest."""
+    printed = subprocess.run(options["host-discovery-script"], shell=True, stdout=subprocess.PIPE).stdout.decode().split()
+    slots = (line.rpartition(":")[::2] for line in printed)
+    return {address: int(number) for address, number in slots if resting.get(address, 0) < time.monotonic()}
+
+
+def elastic(options, program):
+    processes, resting, assigned, number, code = {}, {}, None, 0, None
+    for sent in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sent, lambda _number, _frame: (send(signal.SIGTERM, processes), os._exit(1)))
+    while code is None:
+        hosts = available(options, resting)
+        enough = sum(hosts.values()) >= int(options["min-np"])
+        if enough and hosts != assigned:
+            # hosts that were there before keep the order of their ranks
+            order = [address for address in assigned or {} if address in hosts]
+            order += [address for address in hosts if address not in order]
+            assigned, number, ranks, size = {address: hosts[address] for address in order}, number + 1, {}, sum(hosts.values())
+            for address in order:
+                first = sum(map(len, ranks.values()))
+                ranks[address] = list(range(first, first + hosts[address]))
+            send(signal.SIGTERM, [pid for pid, (address, _local) in processes.items() if address not in hosts])
+            file = os.path.join(os.path.dirname(program[1]), "assignment.json")
+            with open(file + ".new", "w") as new:
+                registered = "STAND_IN_UNREGISTERED" not in os.environ
+                json.dump({"number": number, "time": time.time(), "ranks": ranks, "registered": registered}, new)
+            os.rename(file + ".new", file)
+            for address in order:
+                for local, rank in enumerate(ranks[address]):
+                    if (address, local) not in processes.values():
+                        sys.stdout.flush()
+                        pid = os.fork()
+                        if pid == 0:
+                            middleman(dict(options, np=str(size)), program, (rank, local, hosts[address], address))
+                        processes[pid] = (address, local)
+        time.sleep(0.1)
+        while processes:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            address, _local = processes.pop(pid)
+            if status == 0:
+                code = 0
+            elif address in (assigned or {}):
+                del assigned[address]
+                resting[address] = time.monotonic() + 1
+                code = None if assigned or not enough else 1
+    while processes:
+        processes.pop(os.wait()[0], None)
+    return code
 
 
 # --- MPI
@@ -311,6 +371,8 @@ def main():
         daemon(orders, places, options, program, dict(os.environ, **given), "orted")
         return 0
     options, program = arguments(sys.argv[1:])
+    if "min-np" in options:
+        return elastic(options, program)
     return {"gloo": gloo, "mpi": mpi}[options["controller"]](options, program, layout(options))
 
 
