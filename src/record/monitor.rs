@@ -25,8 +25,8 @@ pub struct Monitor {
     pub waits: Waits,
     /// The launcher's last lines.
     pub launcher: VecDeque<String>,
-    /// The last lines of each rank, numbered among those of all ranks.
-    output: BTreeMap<u32, VecDeque<(u64, String)>>,
+    /// The last lines of each rank on each node, numbered among those of all ranks.
+    output: BTreeMap<(String, u32), VecDeque<(u64, String)>>,
     lines: u64,
 }
 
@@ -41,13 +41,14 @@ impl Monitor {
                 self.exits.retain(|exit| exit.rank != rank);
                 self.hung.retain(|hung| hung.rank != rank);
                 self.isolated.0.remove(&rank);
-                self.output.remove(&rank);
+                self.output.remove(&(node.to_owned(), rank));
                 self.started += 1;
             }
             FrameKind::Renumbered { rank: new, .. } => {
                 self.exits.retain(|exit| exit.rank != *new);
-                if let Some(lines) = self.output.remove(&rank) {
-                    self.output.insert(*new, lines);
+                self.isolated.0.remove(&rank);
+                if let Some(lines) = self.output.remove(&(node.to_owned(), rank)) {
+                    self.output.insert((node.to_owned(), *new), lines);
                 }
             }
             FrameKind::Exited { code, signal, asked, oom } => self.exits.push(RankExit {
@@ -62,7 +63,7 @@ impl Monitor {
             FrameKind::Isolated(_) => drop(self.isolated.0.insert(rank)),
             FrameKind::Hung(hung) => self.hung.push(HungRank { time, ..hung.clone() }),
             FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
-                keep(self.output.entry(rank).or_default(), (self.lines, text(line)));
+                keep(self.output.entry((node.to_owned(), rank)).or_default(), (self.lines, text(line)));
                 self.lines += 1;
             }
             FrameKind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
@@ -77,14 +78,14 @@ impl Monitor {
         isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
     }
 
-    /// Returns the last lines of a rank.
-    pub fn last_lines(&self, rank: u32) -> Vec<String> {
-        self.output.get(&rank).into_iter().flatten().map(|(_, line)| line.clone()).collect()
+    /// Returns the last lines of a rank on a node.
+    pub fn last_lines(&self, node: &str, rank: u32) -> Vec<String> {
+        self.output.get(&(node.to_owned(), rank)).into_iter().flatten().map(|(_, line)| line.clone()).collect()
     }
 
     /// Returns whether these are the last lines of all ranks, in a row: if output is shown, they are what was shown last.
-    pub fn are_last(&self, rank: u32) -> bool {
-        let Some(lines) = self.output.get(&rank) else { return false };
+    pub fn are_last(&self, node: &str, rank: u32) -> bool {
+        let Some(lines) = self.output.get(&(node.to_owned(), rank)) else { return false };
         lines.iter().rev().map(|(number, _)| *number).eq((0..self.lines).rev().take(lines.len()))
     }
 }
@@ -128,17 +129,17 @@ mod tests {
         for i in 0..50 {
             monitor.record("a", &line(i % 2, format!("step {i}").as_bytes()), 0.0);
         }
-        let lines = monitor.last_lines(1);
+        let lines = monitor.last_lines("a", 1);
         assert_eq!((lines.len(), lines[0].as_str(), lines[19].as_str()), (20, "step 11", "step 49"));
-        assert!(!monitor.are_last(0) && !monitor.are_last(1) && monitor.last_lines(2).is_empty());
+        assert!(!monitor.are_last("a", 0) && !monitor.are_last("a", 1) && monitor.last_lines("a", 2).is_empty());
         monitor.record("a", &Frame { time: 1.0, rank: 1, kind: FrameKind::Started }, 0.0);
-        assert!(monitor.last_lines(1).is_empty() && monitor.last_lines(0).len() == 20);
+        assert!(monitor.last_lines("a", 1).is_empty() && monitor.last_lines("a", 0).len() == 20);
         monitor.record("a", &line(2, &[b'x'; 9000]), 0.0);
         monitor.record("a", &line(2, b"\xff"), 0.0);
-        assert!(monitor.are_last(2), "what a rank wrote in a row at the end");
-        let lines = monitor.last_lines(2);
+        assert!(monitor.are_last("a", 2), "what a rank wrote in a row at the end");
+        let lines = monitor.last_lines("a", 2);
         assert_eq!((lines[0].len(), lines[1].as_str()), (BYTES, "\u{fffd}"));
         (0..20).for_each(|_| monitor.record("a", &line(0, b"the end"), 0.0));
-        assert!(monitor.are_last(0));
+        assert!(monitor.are_last("a", 0));
     }
 }

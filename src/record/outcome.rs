@@ -51,15 +51,15 @@ impl JobOutcome {
     /// Returns the outcome of a job with this result. The last lines are those that `monitor` saw.
     pub fn new(id: &str, placement: &Placement, result: JobResult, monitor: &Monitor) -> JobOutcome {
         let root_cause = result.root_cause(placement);
-        let rank = root_cause.as_ref().map(|cause| cause.rank);
+        let of = root_cause.as_ref().map(|cause| (cause.node.as_str(), cause.rank));
         JobOutcome {
             id: id.to_owned(),
             state: result.state(),
             placement: placement.clone(),
             code: result.code().unwrap_or(1),
             first_failure: result.first_failure().cloned(),
-            last_lines: rank.map(|rank| monitor.last_lines(rank)).unwrap_or_default(),
-            just_shown: rank.is_some_and(|rank| monitor.are_last(rank)),
+            last_lines: of.map(|(node, rank)| monitor.last_lines(node, rank)).unwrap_or_default(),
+            just_shown: of.is_some_and(|(node, rank)| monitor.are_last(node, rank)),
             root_cause,
             all_started: result.started >= result.ranks,
             silent: Vec::new(),

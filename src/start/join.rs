@@ -1,7 +1,7 @@
 //! Adds nodes that `up` has started to running elastic jobs that may have more ranks.
 //!
 //! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and
-//! the job's directory. Only then does it pass the node to the job supervisor, which uses it in the next attempt.
+//! the job's directory. Only then does it pass the node to the job supervisor, which lets it take part.
 
 use super::directory::{self, File};
 use super::plan::{HostAssignment, add_gpus, endpoint};

@@ -78,7 +78,7 @@ class Hosts(unittest.TestCase):
             self.assertFalse(self.hosts.fail("node2", 1), "it has left, and all its ranks end")
             self.hosts.cleaned(place(2), True, ORDER)
             self.hosts.assigned(ORDER)
-        self.assertFalse(self.hosts.fail("node1", 7))
+        self.assertEqual([self.hosts.fail("node1", 7) for _ in range(4)], [False] * 4, "its ranks end together")
         self.assertEqual((self.nodes(), self.running()), (["node1", "node2", "node3"], ["node2", "node3"]))
 
     def test_places_have_the_order_and_number_of_the_assigned_ranks(self):
@@ -99,6 +99,9 @@ class Interpreter(unittest.TestCase):
         self.assertEqual(self.of(b"#! /opt/a/bin/python -s\n"), ["/opt/a/bin/python", "-s"])
         # conda and pip, where the path is too long for the kernel
         self.assertEqual(self.of(b"#!/bin/sh\n'''exec' \"/very long/python\" \"$0\" \"$@\"\n' '''\n"), ["/very long/python"])
+        # wrappers that set up an environment, and other programs
+        self.assertEqual(self.of(b"#!/bin/bash\nexec horovodrun\n"), [])
+        self.assertEqual(self.of(b"#!/usr/bin/env bash\n"), [])
         self.assertEqual(self.of(b"\x7fELF\x02"), [])
         self.assertEqual(self.of(b""), [])
 
@@ -127,6 +130,9 @@ def horovod():
         def blacklist(self, host):
             self.blacklisted.append(host)
 
+        def update_available_hosts(self):
+            return self.updates.pop(0)
+
     class ElasticDriver:
         def __init__(self):
             self.host_assignments = {}
@@ -137,6 +143,9 @@ def horovod():
 
         def register_worker_server(self, host, slot, addresses, secret_key):
             pass
+
+        def stop(self, error_message=None):
+            self.stopped = error_message
 
     class RendezvousServer:
         def init(self, host_alloc_plan):
@@ -188,6 +197,26 @@ class Driver(unittest.TestCase):
         server.init([Slot("a", 0, 0)])
         last = self.assignment()
         self.assertEqual((last["number"], last["ranks"], last["registered"], len(server.plan)), (2, {"a": [0]}, True, 1))
+
+    def test_a_change_is_notified_again_after_a_while(self):
+        manager = self.Manager()
+        manager.updates = [0, 2, 0, 0, 1, 0]
+        with mock.patch("time.monotonic", side_effect=[10, 14, 15, 15, 16, 16, 20]):
+            self.assertEqual([manager.update_available_hosts() for _ in range(6)], [0, 2, 0, 2, 1, 0])
+
+    def test_why_horovod_ends_the_job_is_passed_on(self):
+        driver = self.Driver()
+        driver.stop()
+        driver.stop(error_message="too many resets")
+        self.assertEqual((self.assignment()["error"], driver.stopped), ("too many resets", "too many resets"))
+
+    def test_a_full_disk_is_no_reason_to_give_up(self):
+        server, manager = self.Server(), self.Manager()
+        manager.updates = [0]
+        with mock.patch("os.rename", side_effect=OSError):
+            server.init([Slot("a", 0, 0)])
+        manager.update_available_hosts()
+        self.assertEqual(self.assignment()["ranks"], {"a": [0]})
 
     def test_another_horovod_is_left_as_it_is(self):
         modules = horovod()[0]

@@ -317,3 +317,14 @@ fn a_job_whose_ranks_are_kept_can_be_stopped_and_they_save() {
     end.stopped([(0, true), (0, true)]);
     assert_eq!(end.lines, [["begun", "saved"], ["begun", "saved"]], "{}", end.all);
 }
+
+#[test]
+fn a_program_that_fails_everywhere_is_not_started_again() {
+    let cluster = Cluster::new();
+    let fails = "echo begun; while [ ! -e $HVDCTL_DIR/world.json ]; do sleep 0.1; done; sleep 1; exit 7";
+    let fails = fails.replace("$HVDCTL_DIR", cluster.dir().join("jobs/job-1").to_str().unwrap());
+    let end = cluster.start(&in_place(1, &fails)).end();
+    assert_eq!((end.ending.state(), end.ending.code()), (JobState::Failed, Some(7)), "{}", end.all);
+    assert!(end.ending.reason(&hvdctl::launch::placement::Placement::default()).is_some(), "{}", end.all);
+    assert_eq!(end.lines, [["begun"], ["begun"]], "{}", end.all);
+}

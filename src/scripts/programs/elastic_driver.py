@@ -1,12 +1,15 @@
 """Horovod's launcher with its elastic driver (`horovodrun --min-np`), which keeps the ranks that are left when nodes leave or join. Runs
-under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. It changes four things of Horovod 0.28.1 (horovod/runner):
+under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. It changes five things of Horovod 0.28.1 (horovod/runner):
 
 - It reads the hosts from available_hosts. Horovod starts a Python interpreter for its script every second (elastic/discovery.py,
   `_execute_discovery_script`), which takes the ranks' processors.
 - Hosts that are new get their ranks in the order of that file, and not in that of a set (elastic/discovery.py, `order_available_hosts`).
 - Processes of a host that is blacklisted count as ended. Horovod waits forever for them if it takes the host back before the other ranks
   could continue without it (elastic/driver.py, `_update_host_assignments`).
-- It writes to assignment.json which process has which rank, whenever that changes, and whether the ranks use `hvd.elastic.run`.
+- Ranks are notified of a change again until they have taken part in it. Horovod notifies rank 0 once, who may just be joining the other
+  ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`; common/elastic.py, `on_reset`).
+- It writes to assignment.json which process has which rank, whenever that changes, whether the ranks use `hvd.elastic.run`, and why Horovod
+  ends the job if it does.
 
 If Horovod is not as expected, it becomes `horovodrun` itself: the job supervisor then knows of no rank that is kept, and restarts the
 job."""
@@ -20,18 +23,22 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "available_hosts")  # ADDRESS:SLOTS on a line each, in the order of their ranks (in_place.py)
 ASSIGNMENT = os.path.join(HERE, "assignment.json")
+AGAIN = 5  # seconds until a change is notified again
+COOL_DOWN = "--blacklist-cooldown-range"  # older releases do not have it
 WRAPPER = b"'''exec'"  # begins the second line of a script whose interpreter has a path that is too long for the kernel (pip, conda)
 
 
 def interpreter(script):
-    """The interpreter of a script with its arguments, or an empty list if the script is a program of another kind."""
+    """The Python interpreter of a script with its arguments, or an empty list if the script is a program of another kind."""
     with open(script, "rb") as file:
         first, second = file.readline(4096), file.readline(4096)
     if not first.startswith(b"#!"):
         return []
     line = os.fsdecode(second[len(WRAPPER):] if second.startswith(WRAPPER) else first[2:])
     words = shlex.split(line)
-    return words[:1] if second.startswith(WRAPPER) else words
+    words = words[:1] if second.startswith(WRAPPER) else words
+    programs = [os.path.basename(word) for word in words if not word.startswith("-")]
+    return words if programs and programs[-1].startswith(("python", "pypy")) else []
 
 
 def available():
@@ -43,7 +50,8 @@ class Assignment:
     """Which ranks the processes on each host have."""
 
     def __init__(self):
-        self.number, self.ranks, self.time, self.registered = 0, {}, 0, False
+        self.number, self.ranks, self.time, self.registered, self.error = 0, {}, 0, False, None
+        self.is_written = True
 
     def assign(self, slots):
         self.number, self.ranks, self.time = self.number + 1, {}, time.time()
@@ -56,16 +64,26 @@ class Assignment:
             self.registered = True
             self.write()
 
+    def end(self, error):
+        if error:
+            self.error = error
+            self.write()
+
     def write(self):
-        with open(ASSIGNMENT + ".new", "w") as file:
-            json.dump({"number": self.number, "time": self.time, "ranks": self.ranks, "registered": self.registered}, file)
-        os.rename(ASSIGNMENT + ".new", ASSIGNMENT)
+        known = {"number": self.number, "time": self.time, "ranks": self.ranks, "registered": self.registered, "error": self.error}
+        try:
+            with open(os.open(ASSIGNMENT + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(known, file)
+            os.rename(ASSIGNMENT + ".new", ASSIGNMENT)
+            self.is_written = True
+        except OSError:
+            self.is_written = False  # a full disk is no reason to give up
 
 
 def change(owner, name, new):
     """Replaces a method by `new`, which gets the old one as its first argument. Fails if there is none."""
     old = getattr(owner, name)
-    setattr(owner, name, lambda *arguments: new(old, *arguments))
+    setattr(owner, name, lambda *arguments, **more: new(old, *arguments, **more))
 
 
 def install():
@@ -74,11 +92,23 @@ def install():
     from horovod.runner.elastic.driver import ElasticDriver
     from horovod.runner.http.http_server import RendezvousServer
 
-    assignment, ended = Assignment(), set()
+    assignment, ended, changes = Assignment(), set(), {}
 
     def order(old, hosts, previous):
         position = {line.rpartition(":")[0]: number for number, line in enumerate(available().split())}
         return old(sorted(hosts, key=lambda host: position.get(host, len(position))), previous)
+
+    def discover(old, manager):
+        if not assignment.is_written:
+            assignment.write()
+        result = old(manager)
+        if result:
+            changes["last"] = result
+        elif "last" not in changes or time.monotonic() < changes["time"] + AGAIN:
+            return result
+        # Horovod itself compares whether anything is left to change
+        changes["time"] = time.monotonic()
+        return changes["last"]
 
     def blacklist(old, manager, host):
         ended.add(host)
@@ -98,10 +128,16 @@ def install():
         old(*arguments)
         assignment.register()
 
+    def stop(old, driver, error_message=None):
+        assignment.end(error_message)
+        old(driver, error_message)
+
     change(HostDiscoveryScript, "_execute_discovery_script", lambda _old, _script: available())
     order_hosts = HostManager.order_available_hosts
     HostManager.order_available_hosts = staticmethod(lambda hosts, previous: order(order_hosts, hosts, previous))
     change(HostManager, "blacklist", blacklist)
+    change(HostManager, "update_available_hosts", discover)
+    change(ElasticDriver, "stop", stop)
     change(ElasticDriver, "_update_host_assignments", update)
     change(ElasticDriver, "register_worker_server", register)
     change(RendezvousServer, "init", initialize)
@@ -109,14 +145,24 @@ def install():
 
 def main(arguments):
     horovodrun, *rest = arguments
+    # the job's directory has modules of its own
+    sys.path = [path for path in sys.path if path != HERE]
     try:
         install()
         from horovod.runner.launch import run_commandline
     except (ImportError, AttributeError) as error:
         print("hvdctl: this Horovod is not as expected, so ranks are not kept when nodes leave or join: %s" % error, flush=True)
-        os.execv(horovodrun, arguments)
+        return plain(horovodrun, rest)
     sys.argv = [horovodrun] + rest
     return run_commandline()
+
+
+def plain(horovodrun, arguments):
+    """Becomes horovodrun itself."""
+    if COOL_DOWN in arguments:
+        at = arguments.index(COOL_DOWN)
+        arguments = arguments[:at] + arguments[at + 3:]
+    os.execv(horovodrun, [horovodrun] + arguments)
 
 
 def start(arguments):
@@ -131,7 +177,7 @@ def start(arguments):
         python = []
     if python:
         os.execvp(python[0], python + [os.path.abspath(__file__), "--with", horovodrun] + arguments)
-    os.execv(horovodrun, [horovodrun] + arguments)
+    return plain(horovodrun, arguments)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,14 @@ LOST, DRAINED = "its connection was lost", "drained"
 SEND_LIMIT = 15  # seconds to send a file to a node
 
 
+def write(name, data):
+    """Writes a whole file or none."""
+    path = os.path.join(HERE, name)
+    with open(os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+    os.rename(path + ".new", path)
+
+
 class Hosts:
     """The nodes that the driver may use. A node that leaves is not used again before what the job has left there has ended."""
 
@@ -40,7 +48,7 @@ class Hosts:
 
     def fail(self, node, code):
         """A rank of a node has failed by itself. Returns whether the job has. Ranks of a node that has left fail because of that."""
-        if not any(place["node"] == node for place in self.listed):
+        if node in self.lost or not any(place["node"] == node for place in self.listed):
             return False
         self.failures[node] = self.failures.get(node, 0) + 1
         self.leave(node, "a rank there ended with exit code %d" % code)
@@ -97,6 +105,8 @@ class Driver:
         self.taken = None  # the number of the assignment that the job supervisor knows
         self.lock, self.sending, self.sent = threading.Lock(), None, 0
         self.short_since = None  # since when there are too few ranks
+        self.cleaning = []  # threads
+        self.is_closed = False
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(HERE, ASSIGNMENT))
         self.write_hosts()
@@ -105,27 +115,29 @@ class Driver:
         """Whether the program lets its ranks be kept: it has called the function that `hvd.elastic.run` has returned."""
         return bool(self.assignment and self.assignment["registered"])
 
-    def is_short(self, ranks, min_ranks):
-        """Whether there have been too few ranks since now."""
-        if ranks >= min_ranks:
-            self.short_since = None
-        elif self.short_since is None:
-            self.short_since = time.monotonic()
-            return True
-        return False
+    def note_shortage(self, is_short):
+        """Notes whether there are too few ranks. Returns whether that has changed."""
+        has_changed = is_short != (self.short_since is not None)
+        if has_changed:
+            self.short_since = time.monotonic() if is_short else None
+        return has_changed
 
     def waited(self):
         """For how many seconds there have been too few ranks."""
         return 0 if self.short_since is None else time.monotonic() - self.short_since
 
+    def error(self):
+        """Why Horovod has ended the job, in its words, or None."""
+        self.read()
+        return self.assignment["error"] if self.assignment else None
+
     def write_hosts(self):
         text = "".join("%s:%d\n" % (place["address"], place["ranks"]) for place in self.hosts.listed)
-        if text != self.written:
-            path = os.path.join(HERE, HOSTS)
-            with open(path + ".new", "w") as file:
-                file.write(text)
-            os.rename(path + ".new", path)
-            self.written = text
+        # a full disk is no reason to give up; the next call tries it again
+        with contextlib.suppress(OSError):
+            if text != self.written:
+                write(HOSTS, text.encode())
+                self.written = text
 
     def read(self):
         """Reads the assignment if it has changed."""
@@ -146,11 +158,18 @@ class Driver:
         """Ends what the job has left on a node that returns, in a thread of its own. Then the driver may use it."""
 
         def work():
-            answers = bool(self.nodes.answering([place], grace))
+            answers = not self.is_closed and bool(self.nodes.answering([place], grace))
             with self.lock:
                 self.hosts.cleaned(place, answers, order())
 
-        threading.Thread(target=work, daemon=True).start()
+        self.cleaning = [thread for thread in self.cleaning if thread.is_alive()] + [threading.Thread(target=work, daemon=True)]
+        self.cleaning[-1].start()
+
+    def close(self):
+        """Ends what this attempt still does on the nodes: it would be done to the next one."""
+        self.is_closed, self.sent = True, self.sent + 1
+        for thread in self.cleaning + [self.sending] * bool(self.sending):
+            thread.join()
 
     def disconnect(self, launcher, place):
         """Ends the driver's connections to a node that does not answer: it would wait until TCP times out."""
@@ -160,10 +179,11 @@ class Driver:
             if command and os.path.basename(command[0]) == b"ssh" and place["address"].encode() in command:
                 processes.send(signal.SIGTERM, [pid])
 
-    def send_world(self, places, waits):
-        """Writes to each node which rank its processes have now, and whether they wait for more of them. Does not wait."""
-        worlds = [(place, {"ranks": self.assignment["ranks"].get(place["address"], []), "waits": waits,
-                           "size": sum(map(len, self.assignment["ranks"].values()))}) for place in places]
+    def send_world(self, places, attempt):
+        """Writes to each node which rank its processes have now in this attempt, and whether they wait for more of them. Does not wait."""
+        ranks, waits = self.assignment["ranks"], self.short_since is not None
+        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": waits, "size": sum(map(len, ranks.values())),
+                           "attempt": attempt}) for place in places]
         self.sent += 1
         number = self.sent
 
@@ -173,11 +193,9 @@ class Driver:
             path = os.path.join(HERE, WORLD)
             with contextlib.suppress(OSError):
                 if place["node"] == self.home:
-                    with open(path + ".new", "wb") as file:
-                        file.write(text)
-                    os.rename(path + ".new", path)
+                    write(WORLD, text)
                 else:
-                    command = "cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(path), number)
+                    command = "umask 077 && cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(path), number)
                     child = self.nodes.ssh(place, workers.SHARED, [command], subprocess.PIPE, subprocess.DEVNULL)
                     late = workers.kill_after(child, SEND_LIMIT)
                     child.communicate(text)

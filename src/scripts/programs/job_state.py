@@ -74,7 +74,7 @@ def grace_period(signals, changed, limits):
 def succeeded(result, ranks):
     """Whether an attempt needs no other one. A launcher's exit code alone does not say so: mpirun of Open MPI 5 ends with 0 when it has
     lost a node, and a horovodrun that is ended because a rank has failed may, too."""
-    return result["launcher"] == 0 and len(result["exits"]) == ranks
+    return result["launcher"] == 0 and len(result["exits"]) == ranks > 0
 
 
 def shortage(limits):

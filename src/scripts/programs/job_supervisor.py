@@ -132,6 +132,11 @@ class StartCheck:
         self.next = time.monotonic() + self.limit
         self.thread, self.unanswered, self.missing = None, {}, ""
 
+    def forget_others(self, places):
+        """Queries none but these nodes from now on."""
+        nodes = {place["node"] for place in places}
+        self.places = [place for place in self.places if place["node"] in nodes]
+
     def query(self):
         """Queries the nodes if it is time to. Does not wait; `missing` describes where ranks are missing, once some are known to be."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
@@ -299,7 +304,7 @@ class Attempt:
 
     def __init__(self, launcher, driver):
         self.launcher, self.driver, self.changed, self.failed, self.outcome = launcher, driver, False, [], None
-        self.assigned = 0  # when the driver assigned the current ranks
+        self.placed, self.assigned = None, 0  # where the driver has assigned ranks, and when
         self.started = time.time()
         self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
 
@@ -420,8 +425,8 @@ class JobSupervisor:
                     driver.disconnect(self.attempt.launcher.processes, place)
             dirty = driver.hosts.come_back(joining, self.places)
             placed, is_new = in_place.placed(driver.assignment, self.places), driver.take()
+            self.attempt.placed, self.attempt.assigned = placed, driver.assignment["time"]
             if is_new:
-                self.attempt.assigned = driver.assignment["time"]
                 for node in driver.hosts.assigned(placed):
                     driver.hosts.leave(node, in_place.LOST)
                     self.membership.forget(node)
@@ -430,12 +435,15 @@ class JobSupervisor:
         for place in dirty:
             driver.clean(place, self.launch["grace"], lambda: self.places)
         driver.write_hosts()
-        is_short = driver.is_short(ranks(driver.hosts.listed), self.limits.elastic.min_ranks)
-        if is_short or self.used != self.members:
+        is_short = ranks(self.used) < self.limits.elastic.min_ranks
+        has_changed = driver.note_shortage(is_short)
+        if self.used != self.members:
             self.record_change(driver.hosts.reasons, self.limits.elastic.timeout if is_short else 0, True)
-        if is_new or is_short:
+        if is_new or has_changed:
+            driver.send_world(self.used, self.starts - 1)
+        if is_new:
             self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
-            driver.send_world(self.used, is_short)
+        self.attempt.check.forget_others(self.used)
 
     def follow_failures(self):
         """A rank that failed ends the attempt, unless the driver replaces it."""
@@ -453,22 +461,30 @@ class JobSupervisor:
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""
+        if self.attempt.placed is not None:
+            # a node that was lost since the driver assigned its ranks is known to be silent
+            self.used = self.attempt.placed
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
         self.reap_everywhere(report, again)
         self.attempt.launcher.end()
         reap.rest()
         self.attempt.launcher.close()
+        if self.attempt.driver:
+            self.attempt.driver.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
         reap.forget(again)
         self.attempt.outcome = outcome(report, self.used, self.launch["node"], self.attempt.assigned)
+        error = self.attempt.driver and self.attempt.driver.error()
+        if error:
+            self.attempt.outcome["fault"] = error
 
     def observe_end(self):
         attempt = self.attempt
         if not (attempt.driver and attempt.driver.keeps_ranks()):
             self.follow_failures()
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
-        kept = bool(attempt.driver and attempt.driver.keeps_ranks() and self.losses < MAX_LOSSES)
+        kept = bool(attempt.driver and attempt.driver.keeps_ranks() and self.losses < MAX_LOSSES and "fault" not in attempt.outcome)
         return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
                                 ranks(self.used), pause, kept)
 
@@ -545,7 +561,7 @@ class JobSupervisor:
         reap.forget(False)
 
     def add_nodes(self):
-        """Adds the nodes that joined an elastic job to its places, for the next attempt."""
+        """Adds the nodes that joined an elastic job to its places."""
         added = self.membership.added() if self.membership else []
         # new lists: those of the current attempt stay as they are
         self.places = self.places + added

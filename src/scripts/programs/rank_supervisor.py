@@ -122,7 +122,10 @@ class World:
             if stamp == self.stamp:
                 return False
             world = load("world.json")
-            self.stamp, self.is_known, self.size, self.waits = stamp, True, world["size"], world["waits"]
+            self.stamp = stamp
+            if str(world["attempt"]) != os.environ.get("HVDCTL_RESTART"):
+                return False
+            self.is_known, self.size, self.waits = True, world["size"], world["waits"]
             self.rank = world["ranks"][self.local_rank] if self.local_rank < len(world["ranks"]) else None
             return True
         return False
@@ -432,9 +435,12 @@ class Supervisor:
 
     def follow_world(self):
         """Takes another number if the launcher has given it one. A rank that waits for others to join makes no progress, and should not."""
-        if self.world.has_changed() and self.world.rank not in (None, self.log.rank):
-            self.log.write(b"n", [b"%d %d" % (self.world.rank, self.world.size)])
-            self.log.rank = self.world.rank
+        if self.world.has_changed():
+            self.limits = self.limits._replace(idle=idle_limit(self.job, self.world.size) if self.activity else None)
+            if self.world.rank not in (None, self.log.rank):
+                self.waiting.forget()
+                self.log.write(b"n", [b"%d %d" % (self.world.rank, self.world.size)])
+                self.log.rank = self.world.rank
         if self.world.waits:
             self.progress.last_output = time.monotonic()
 
