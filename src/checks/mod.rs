@@ -4,6 +4,7 @@
 pub mod bench;
 mod between;
 mod details;
+pub mod grade;
 mod jobs;
 mod nodes;
 pub mod preflight;
