@@ -4,6 +4,7 @@
 pub mod bench;
 mod between;
 mod details;
+pub mod evidence;
 pub mod grade;
 mod jobs;
 mod nodes;
