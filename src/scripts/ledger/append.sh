@@ -55,5 +55,6 @@ if [ -s "$file" ] && [ "$(tail -c 1 "$file" | tr '\0' x; echo .)" != "
   added="
 $added"
 fi
-printf '%s\n' "$added" >>"$file"
+# cat says why, as a shell does not
+printf '%s\n' "$added" | cat >>"$file"
 sync "$file"
