@@ -441,6 +441,7 @@ class Supervisor:
                 self.waiting.forget()
                 self.log.write(b"n", [b"%d %d" % (self.world.rank, self.world.size)])
                 self.log.rank = self.world.rank
+                self.waiting = waiting.Waiting(self.log, self.waiting.limit)
         if self.world.waits:
             self.progress.last_output = time.monotonic()
 
