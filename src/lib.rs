@@ -23,6 +23,7 @@ pub mod launch;
 pub mod model;
 pub mod node;
 pub mod paths;
+pub mod pool;
 pub mod record;
 pub mod render;
 pub mod runtime;

@@ -6,6 +6,7 @@ mod between;
 mod details;
 mod jobs;
 mod nodes;
+pub mod pool;
 pub mod preflight;
 #[cfg(test)]
 mod tests;
