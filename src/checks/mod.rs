@@ -4,6 +4,8 @@
 pub mod bench;
 mod between;
 mod details;
+pub mod evidence;
+pub mod grade;
 mod jobs;
 mod nodes;
 pub mod pool;

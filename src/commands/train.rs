@@ -3,8 +3,10 @@
 use super::fetch::{FetchDocument, document, summary};
 use super::image_build::use_image;
 use super::output::{Document, End};
+use super::recording::record_job;
 use super::{Context, Outcome, job_end, job_start};
 use crate::cli;
+use crate::cluster::operator::now;
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch;
@@ -127,6 +129,7 @@ async fn launch(
         let cores = cores(&plan, events).await?;
         return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, cores));
     }
+    let began = now();
     let ended = job_start::start(&plan, context, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note(Message::from("the outputs were not fetched").hint("hvdctl fetch"));
@@ -139,6 +142,7 @@ async fn launch(
         ));
         return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
     }
+    record_job(context, &ended, began).await;
     let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
         Some(directory) => Some(fetch_outputs(&plan, directory, context).await),
