@@ -95,6 +95,16 @@ impl RoundTrips {
         self.from_here.insert(to, round_trip);
     }
 
+    /// Returns those between some candidates, by their places in `numbers`.
+    pub fn only(&self, numbers: &[usize]) -> RoundTrips {
+        let place = |number: usize| numbers.iter().position(|other| *other == number);
+        let pair =
+            |((from, to), time): (&(usize, usize), &Option<Duration>)| Some(((place(*from)?, place(*to)?), *time));
+        let measured = self.measured.iter().filter_map(pair).collect();
+        let from_here = self.from_here.iter().filter_map(|(to, time)| Some((place(*to)?, *time))).collect();
+        RoundTrips { measured, from_here }
+    }
+
     /// Returns the round trip between two nodes: the shorter of both directions, because what else a machine does only adds to it. `None` if
     /// one cannot connect to the other. If neither has measured it, it is at most as long as over this machine.
     pub fn between(&self, one: usize, other: usize) -> Option<Duration> {

@@ -142,7 +142,8 @@ impl Pool {
         // the reader has checked it
         let (user, host, ssh_port) = check::destination(name).unwrap_or((None, name, None));
         let (user, host) = (user.map(str::to_owned), host.to_owned());
-        Some(Node { name: name.clone(), host, user, ssh_port, master: true, ..Node::default() })
+        // a space is in no other node's name
+        Some(Node { name: format!("pool at {name}"), host, user, ssh_port, master: true, ..Node::default() })
     }
 }
 

@@ -403,7 +403,7 @@ fn a_pool_needs_a_path_and_its_machine_is_any_that_ssh_takes() {
     ] {
         let machine = pool(&format!("host = '{text}'")).machine().unwrap();
         let found = (machine.user.as_deref(), machine.host.as_str(), machine.ssh_port);
-        assert_eq!((machine.name.as_str(), found), (text, (user, host, port)));
+        assert_eq!((machine.name.as_str(), found), (format!("pool at {text}").as_str(), (user, host, port)));
     }
     let text = "[cluster]\nname = 'a'\n[[node]]\nhost = 'a'\n[pool]\npath = '/srv/pool'\nkey = 'id'\n";
     let Pool { key, allowed_signers, .. } =

@@ -133,7 +133,7 @@ impl PoolNode {
 }
 
 /// Returns whether a host can be the same machine for every member: an address that is not one of each machine itself, or a full name. A
-/// short one may be an alias in the SSH configuration of whoever reads it.
+/// short one may be an alias in the SSH configuration of a member.
 pub fn is_for_others(host: &str) -> bool {
     match host.split('%').next().unwrap_or(host).parse::<IpAddr>() {
         Ok(address) => {

@@ -249,7 +249,7 @@ fn dequoted(text: &str) -> Option<(String, &str)> {
 fn time(text: &str) -> Result<u64, String> {
     let wrong = || "a time is YYYYMMDDZ or YYYYMMDDHHMM[SS]Z".to_owned();
     let Some(digits) = text.strip_suffix('Z').or_else(|| text.strip_suffix("UTC")) else {
-        // OpenSSH takes one without it as the local time of whoever reads the file
+        // OpenSSH takes one without it as local time on the machine that reads the file
         return Err(format!("{}; the Z at the end (UTC) is required", wrong()));
     };
     if !matches!(digits.len(), 8 | 12 | 14) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

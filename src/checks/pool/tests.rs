@@ -79,7 +79,7 @@ fn kinds_are_not_mixed_and_failing_nodes_are_left_out() {
 }
 
 #[test]
-fn nodes_that_cannot_connect_are_in_no_group_and_what_nobody_measured_is_estimated() {
+fn nodes_that_cannot_connect_are_in_no_group_and_what_was_not_measured_is_estimated() {
     let nodes = vec![candidate("H100", Grade::A, 1.0); 3];
     let mut trips = all(3, |_, _| 0.2);
     trips.add(1, 0, None);
