@@ -55,6 +55,8 @@ pub struct Candidate {
     pub score: Option<f64>,
     /// Most ranks of one job.
     pub slots: u32,
+    /// Whether this operator can log in to it, as a job needs.
+    pub has_login: bool,
 }
 
 impl Candidate {
@@ -64,7 +66,7 @@ impl Candidate {
     }
 
     /// The order in which nodes are preferred, that of [`best`](super::best): most nodes of which nothing is recorded are healthy.
-    fn rank(&self) -> (u8, Reverse<u64>) {
+    fn rank(&self) -> (bool, u8, Reverse<u64>) {
         let grade = match self.grade {
             Grade::A => 0,
             Grade::B => 1,
@@ -73,7 +75,7 @@ impl Candidate {
             Grade::D => 4,
             Grade::F => 5,
         };
-        (grade, Reverse((self.score.unwrap_or_default() * 1e6) as u64))
+        (!self.has_login, grade, Reverse((self.score.unwrap_or_default() * 1e6) as u64))
     }
 }
 
@@ -148,7 +150,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Picks the nodes for so many ranks. A closer group goes before better nodes: the slowest exchange between two ranks sets the speed of
+/// Picks the nodes for so many ranks. Nodes with a login go before others, and a closer group before better nodes: the slowest exchange between two ranks sets the speed of
 /// all. Then GPUs go before processors, the better worst node, the better score and the shorter round trip.
 ///
 /// # Errors
@@ -167,10 +169,11 @@ pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> R
     }
     let order = |(kind, group): &(&NodeKind, Group)| {
         let ranks = group.nodes.iter().map(|number| candidates[*number].rank());
-        let worst = ranks.clone().map(|(grade, _)| grade).max();
-        let score: u64 = ranks.map(|(_, Reverse(score))| score).sum();
+        let worst = ranks.clone().map(|(_, grade, _)| grade).max();
+        let without_login = ranks.clone().any(|(has_no_login, ..)| has_no_login);
+        let score: u64 = ranks.map(|(.., Reverse(score))| score).sum();
         let mean = score / group.nodes.len() as u64;
-        (group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest)
+        (without_login, group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest)
     };
     let enough = groups.iter().filter(|(_, group)| group.slots >= ranks).min_by_key(|group| order(group));
     match enough {

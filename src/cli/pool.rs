@@ -1,7 +1,7 @@
 //! Arguments of `pool`.
 
 use super::Format;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
 /// Options of `pool`.
 #[derive(Debug, Args)]
@@ -31,6 +31,9 @@ pub struct PoolPick {
     /// Number of ranks, also written -np N
     #[arg(long = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub np: u32,
+    /// User to log in as on the nodes, also in the inventory [default: that of your SSH configuration]
+    #[arg(long, value_name = "USER", value_hint = ValueHint::Username)]
+    pub user: Option<String>,
     /// Print the nodes in the format of another tool, as hosts does [default: an inventory]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,

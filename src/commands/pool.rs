@@ -11,7 +11,7 @@ use crate::cluster::operator::{host_name, now, operator};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
-use crate::inventory::{Inventory, Node, Pool};
+use crate::inventory::{Inventory, Node, Pool, USER};
 use crate::model::grade::NodeKind;
 use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
 use crate::pool::format::PoolNode;
@@ -259,11 +259,16 @@ struct Measurement<'a> {
     node: &'a PoolNode,
     /// How it was measured; `None` if it cannot be reached at all.
     measured: Option<Measured>,
+    /// Whether this operator can log in.
+    has_login: bool,
 }
 
 /// `pool pick`.
 pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Error> {
     let Context { events, session, .. } = context;
+    if let Some(user) = &options.user {
+        USER.read(user).map_err(|why| Error::usage(format!("--user: {why}"), "see hvdctl pool pick --help"))?;
+    }
     let (files, _) = read(context).await?;
     let ignored = files.iter().filter(|file| file.state != FileState::Valid).count();
     if ignored > 0 {
@@ -275,17 +280,18 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     let mut left_out: Vec<LeftOut> = twice.collect();
     let mut usable = Vec::new();
     for node in nodes {
-        match candidate(node).obstacle() {
+        match candidate(node, true).obstacle() {
             Some(why) => left_out.push(LeftOut::new(node, why)),
             None => usable.push(node),
         }
     }
-    let (measured, round_trips) = session.cancellation.run(measure(&usable, context)).await?;
+    let (measured, round_trips) = session.cancellation.run(measure(&usable, options.user.as_deref(), context)).await?;
     let reached: Vec<usize> = (0..usable.len()).filter(|number| measured[*number].measured.is_some()).collect();
     for Measurement { node, .. } in measured.iter().filter(|measured| measured.measured.is_none()) {
         left_out.push(LeftOut::new(node, "it cannot be reached"));
     }
-    let candidates: Vec<Candidate> = reached.iter().map(|number| candidate(usable[*number])).collect();
+    let candidates: Vec<Candidate> =
+        reached.iter().map(|number| candidate(usable[*number], measured[*number].has_login)).collect();
     let round_trips = round_trips.only(&reached);
     let group = pick_group(&candidates, &round_trips, options.np).map_err(|shortage| {
         let listed: String = left_out
@@ -323,8 +329,8 @@ fn counted(files: usize) -> String {
     if files == 1 { "1 file is".to_owned() } else { format!("{files} files are") }
 }
 
-fn candidate(node: &PoolNode) -> Candidate {
-    Candidate { kind: node.kind.clone(), grade: node.grade, score: node.score, slots: node.slots }
+fn candidate(node: &PoolNode, has_login: bool) -> Candidate {
+    Candidate { kind: node.kind.clone(), grade: node.grade, score: node.score, slots: node.slots, has_login }
 }
 
 /// Returns why a candidate is not in the group.
@@ -348,12 +354,17 @@ fn milliseconds(time: Duration) -> String {
 }
 
 /// Measures the round trips: on each node that lets this operator log in, to all others; to those that do not, on this machine.
-async fn measure<'a>(nodes: &[&'a PoolNode], context: &Context) -> Result<(Vec<Measurement<'a>>, RoundTrips), Error> {
+async fn measure<'a>(
+    nodes: &[&'a PoolNode],
+    user: Option<&str>,
+    context: &Context,
+) -> Result<(Vec<Measurement<'a>>, RoundTrips), Error> {
     let Context { target, fleet, events, .. } = context;
     let endpoint = |(number, node): (usize, &&PoolNode)| Endpoint { number, host: node.host.clone(), port: node.port };
     let endpoints: Vec<Endpoint> = nodes.iter().enumerate().map(endpoint).collect();
     let mut round_trips = RoundTrips::default();
-    let mut measured: Vec<Measurement<'_>> = nodes.iter().map(|node| Measurement { node, measured: None }).collect();
+    let mut measured: Vec<Measurement<'_>> =
+        nodes.iter().map(|node| Measurement { node, measured: None, has_login: false }).collect();
     if nodes.is_empty() {
         return Ok((measured, round_trips));
     }
@@ -363,6 +374,7 @@ async fn measure<'a>(nodes: &[&'a PoolNode], context: &Context) -> Result<(Vec<M
     let node = |(number, node): (usize, &&PoolNode)| Node {
         name: format!("{} of {}", node.node, node.owner),
         host: node.host.clone(),
+        user: user.map(str::to_owned),
         ssh_port: Some(node.port),
         master: number == 0,
         ..Node::default()
@@ -387,6 +399,7 @@ async fn measure<'a>(nodes: &[&'a PoolNode], context: &Context) -> Result<(Vec<M
     });
     let from_nodes: Vec<Result<_, NodeError>> = from_nodes.await;
     for (number, result) in from_nodes.into_iter().enumerate() {
+        measured[number].has_login = members[number].is_ok();
         match result {
             Ok(times) => {
                 measured[number].measured = Some(Measured::Node);
@@ -403,6 +416,12 @@ async fn measure<'a>(nodes: &[&'a PoolNode], context: &Context) -> Result<(Vec<M
                     measured[number].measured = Some(Measured::Here);
                     round_trips.add_from_here(number, time);
                 }
+                // what helps with one's own nodes is nothing for those of others
+                let hint = format!(
+                    "ask {} for a login, and set its user with --user or in ~/.ssh/config",
+                    nodes[number].owner
+                );
+                let error = if members[number].is_err() { NodeError { hints: vec![hint], ..error } } else { error };
                 events.warn(Message::Failure(error));
             }
         }
@@ -429,7 +448,7 @@ fn outcome(
 ) -> Outcome {
     let published: Vec<&PoolNode> = picked.iter().map(|measured| measured.node).collect();
     let nodes: Vec<(Node, &PoolNode)> =
-        inventory::nodes(&published).into_iter().zip(published.iter().copied()).collect();
+        inventory::nodes(&published, options.user.as_deref()).into_iter().zip(published.iter().copied()).collect();
     let Group { slots, distance, longest, .. } = group;
     let cluster = context.target.cluster();
     let text = match options.format {
@@ -453,7 +472,7 @@ fn outcome(
             }
             let from_here = picked.iter().filter(|measured| measured.measured == Some(Measured::Here)).count();
             if from_here > 0 {
-                about.push(format!("{from_here} of them measured from {}: no login, or no Python there", host_name()));
+                about.push(format!("{from_here} of them measured from {}: no login there, or no Python", host_name()));
             }
             inventory::text(&cluster_name(&operator()), cluster, &nodes, &about)
         }

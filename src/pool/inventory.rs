@@ -11,8 +11,8 @@ const LONGEST_NAME: usize = 40;
 /// Ports of the workers' sshd, apart from that of the owners' own workers.
 const PORTS: std::ops::Range<u16> = 12_346..13_346;
 
-/// The nodes, as those of an inventory: their names are their owners', with the owner where two have the same.
-pub fn nodes(picked: &[&PoolNode]) -> Vec<Node> {
+/// The nodes, as those of an inventory with this user: their names are their owners', with the owner where two have the same.
+pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
     // addresses between the nodes of one cluster lead nowhere from others
     let clusters: BTreeSet<(&str, &str)> =
         picked.iter().map(|node| (node.owner.as_str(), node.cluster.as_str())).collect();
@@ -33,6 +33,7 @@ pub fn nodes(picked: &[&PoolNode]) -> Vec<Node> {
     let node = |(number, node): (usize, &&PoolNode)| Node {
         name: name(node),
         host: node.host.clone(),
+        user: user.map(str::to_owned),
         ssh_port: Some(node.port),
         slots: Some(node.slots),
         address: node.address.filter(|_| is_one_cluster),
@@ -65,6 +66,9 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         value(&format!("hmaster-{name}")),
         value(&format!("/opt/horovod/{name}/ssh")),
     );
+    if let Some(user) = nodes.first().and_then(|(node, _)| node.user.as_deref()) {
+        let _ = write!(inventory, "\n[defaults]\nuser = {}\n", value(user));
+    }
     for (node, published) in nodes {
         let PoolNode { owner, cluster, node: own_name, .. } = published;
         let grade = match published.score {
@@ -98,7 +102,7 @@ mod tests {
         let other =
             PoolNode { owner: "bob".into(), host: "fd00::2".into(), port: 2222, slots: 4, score: None, ..node() };
         let picked = [&one, &other];
-        let nodes = nodes(&picked);
+        let nodes = nodes(&picked, Some("ana"));
         let with = nodes.iter().cloned().zip(picked).collect::<Vec<_>>();
         let name = cluster_name("ana@desk.example.com");
         let text = text(&name, &Cluster::default(), &with, &["picked".into()]);
@@ -114,7 +118,7 @@ mod tests {
             "{text}"
         );
         // of one cluster the addresses between its nodes count
-        let alone = super::nodes(&[&one]);
+        let alone = super::nodes(&[&one], None);
         assert_eq!((alone[0].name.as_str(), alone[0].address), ("node1", address));
         let long = cluster_name(&"x".repeat(300));
         assert!(Inventory::parse(&super::text(&long, &Cluster::default(), &with, &[]), Path::new("i")).is_ok());

@@ -11,3 +11,6 @@ pub mod round_trips;
 pub mod signature;
 pub mod signers;
 pub mod verification;
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ fn kind(gpu: &str) -> NodeKind {
 }
 
 fn candidate(gpu: &str, grade: Grade, score: f64) -> Candidate {
-    Candidate { kind: kind(gpu), grade, score: Some(score), slots: 4 }
+    Candidate { kind: kind(gpu), grade, score: Some(score), slots: 4, has_login: true }
 }
 
 fn ms(time: f64) -> Duration {
@@ -76,6 +76,15 @@ fn kinds_are_not_mixed_and_failing_nodes_are_left_out() {
     let mut nodes = vec![candidate("H100", Grade::A, 1.0); 3];
     nodes[1].slots = 8;
     assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1]);
+}
+
+#[test]
+fn nodes_with_a_login_go_first() {
+    let mut nodes = vec![candidate("H100", Grade::A, 1.0); 4];
+    nodes[0].has_login = false;
+    let trips = all(4, |a, b| if a.max(b) < 2 { 0.2 } else { 30.0 });
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1, 2]);
+    assert_eq!(pick(&nodes, &trips, 16).unwrap().nodes, [1, 2, 3, 0]);
 }
 
 #[test]
