@@ -98,6 +98,8 @@ fn help() {
         "down",
         "drain",
         "grade",
+        "pool",
+        "pool pick",
         "status",
         "doctor",
         "verify",

@@ -193,6 +193,7 @@ mod tests {
                 "hvdctl doctor" => " --fix",
                 "hvdctl drain" => " n",
                 "hvdctl exec" => " -- true",
+                "hvdctl pool pick" => " -np 1",
                 "hvdctl run" => " -np 1 -- true",
                 "hvdctl init" => " n",
                 "hvdctl train" => " . -np 1",

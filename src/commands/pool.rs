@@ -11,7 +11,7 @@ use crate::cluster::operator::{host_name, now, operator};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
-use crate::inventory::{Inventory, Node, Pool, USER};
+use crate::inventory::{Cluster, Inventory, Node, Pool, USER};
 use crate::model::grade::NodeKind;
 use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
 use crate::pool::format::PoolNode;
@@ -255,12 +255,12 @@ fn row(file: &PoolFile, now: u64) -> Vec<String> {
 }
 
 /// A candidate with what is known of it.
-struct Measurement<'a> {
-    node: &'a PoolNode,
+pub(super) struct Measurement<'a> {
+    pub(super) node: &'a PoolNode,
     /// How it was measured; `None` if it cannot be reached at all.
-    measured: Option<Measured>,
+    pub(super) measured: Option<Measured>,
     /// Whether this operator can log in.
-    has_login: bool,
+    pub(super) has_login: bool,
 }
 
 /// `pool pick`.
@@ -311,7 +311,7 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     });
     left_out.extend(rest);
     note_left_out(&left_out, context);
-    Ok(outcome(options, context, &picked, (group, left_out)))
+    Ok(outcome(options, context.target.cluster(), &picked, (group, left_out)))
 }
 
 /// Reports the candidates that were not picked; without `-v` only the first.
@@ -440,9 +440,9 @@ fn unique(nodes: impl Iterator<Item = Node>) -> Vec<Node> {
     nodes
 }
 
-fn outcome(
+pub(super) fn outcome(
     options: &PoolPick,
-    context: &Context,
+    cluster: &Cluster,
     picked: &[&Measurement<'_>],
     (group, left_out): (Group, Vec<LeftOut>),
 ) -> Outcome {
@@ -450,7 +450,6 @@ fn outcome(
     let nodes: Vec<(Node, &PoolNode)> =
         inventory::nodes(&published, options.user.as_deref()).into_iter().zip(published.iter().copied()).collect();
     let Group { slots, distance, longest, .. } = group;
-    let cluster = context.target.cluster();
     let text = match options.format {
         Some(format) => {
             let nodes: Vec<_> = nodes.iter().map(|(node, published)| (node.clone(), Some(published.slots))).collect();

@@ -154,7 +154,7 @@ fn read_key(pool: &Pool) -> Result<SigningKey, Error> {
             format!("your key {shown} has a passphrase, and hvdctl signs with keys without one only"),
             make,
         ),
-        KeyFault::Type => Error::usage(format!("your key {shown} is not an Ed25519 or RSA key on this machine"), make),
+        KeyFault::Type => Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make),
         KeyFault::Format => Error::usage(
             format!("{shown} is no private key in OpenSSH's format"),
             "ssh-keygen -p -f FILE writes a key in that format",

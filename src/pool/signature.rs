@@ -11,6 +11,9 @@ pub const NAMESPACE: &str = "hvdctl-pool";
 /// The first line of a signature.
 const BEGIN: &str = "-----BEGIN SSH SIGNATURE-----";
 
+/// The first line of a private key in OpenSSH's format.
+const BEGIN_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
+
 /// An owner's private key.
 pub struct SigningKey(PrivateKey);
 
@@ -31,7 +34,10 @@ impl SigningKey {
     /// # Errors
     /// Why it cannot sign.
     pub fn parse(text: &str) -> Result<SigningKey, KeyFault> {
-        let key = PrivateKey::from_openssh(text.trim_start()).map_err(|_| KeyFault::Format)?;
+        let text = text.trim_start();
+        // the crate also refuses what it was built without
+        let fault = if text.starts_with(BEGIN_KEY) { KeyFault::Type } else { KeyFault::Format };
+        let key = PrivateKey::from_openssh(text).map_err(|_| fault)?;
         match key.key_data() {
             _ if key.is_encrypted() => Err(KeyFault::Encrypted),
             KeypairData::Ed25519(_) | KeypairData::Rsa(_) => Ok(SigningKey(key)),

@@ -204,7 +204,7 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     let (_sender, signals) = mpsc::unbounded_channel();
     for line in ["pool", "grade --publish"] {
         let (_sender, signals) = mpsc::unbounded_channel();
-        hvdctl_on(&nodes, inventory(&pool_of(&[])), line, signals)
+        hvdctl_on(&nodes, inventory(&Nodes::new(&NODES)), line, signals)
             .await
             .code(2)
             .complains(&["the inventory has no [pool]"]);
