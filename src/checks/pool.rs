@@ -151,7 +151,8 @@ impl fmt::Display for Shortage {
 }
 
 /// Picks the nodes for so many ranks. Nodes with a login go before others, and a closer group before better nodes: the slowest exchange between two ranks sets the speed of
-/// all. Then GPUs go before processors, the better worst node, the better score and the shorter round trip.
+/// all. Then GPUs go before processors, the better worst node, the better score and the clearly shorter round trip: the same pool gives
+/// the same group.
 ///
 /// # Errors
 /// If no nodes of one kind, each of which can connect to each other one, have so many slots.
@@ -173,7 +174,7 @@ pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> R
         let without_login = ranks.clone().any(|(has_no_login, ..)| has_no_login);
         let score: u64 = ranks.map(|(.., Reverse(score))| score).sum();
         let mean = score / group.nodes.len() as u64;
-        (without_login, group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest)
+        (without_login, group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest.as_millis() / 10)
     };
     let enough = groups.iter().filter(|(_, group)| group.slots >= ranks).min_by_key(|group| order(group));
     match enough {

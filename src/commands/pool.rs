@@ -272,7 +272,8 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     let (files, _) = read(context).await?;
     let ignored = files.iter().filter(|file| file.state != FileState::Valid).count();
     if ignored > 0 {
-        events.note(format!("{} of the pool not valid and left out: hvdctl pool shows why", counted(ignored)));
+        let are = if ignored == 1 { "file of the pool is" } else { "files of the pool are" };
+        events.note(format!("{ignored} {are} not valid and left out: hvdctl pool shows why"));
     }
     let (nodes, twice) = distinct(&files);
     let twice =
@@ -323,10 +324,6 @@ fn note_left_out(left_out: &[LeftOut], context: &Context) {
     if left_out.len() > most {
         context.events.note(format!("left out {} more: -v shows all", left_out.len() - most));
     }
-}
-
-fn counted(files: usize) -> String {
-    if files == 1 { "1 file is".to_owned() } else { format!("{files} files are") }
 }
 
 fn candidate(node: &PoolNode, has_login: bool) -> Candidate {

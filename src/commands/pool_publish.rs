@@ -64,7 +64,7 @@ impl Publisher {
     /// Signs the nodes and writes their files.
     ///
     /// # Errors
-    /// If a node has no address for others, or the pool cannot be written to.
+    /// If the pool cannot be written to. A node without an address for others is reported and left out.
     pub(super) async fn publish(&self, nodes: &[Published<'_>], context: &Context) -> Result<Publication, Error> {
         let Context { target, fleet, events, session, .. } = context;
         let published = now() as u64;
@@ -76,7 +76,14 @@ impl Publisher {
                 Some(control) => control.destination(node).await?,
                 None => Destination::of(node),
             };
-            let host = public_host(node, facts, &destination)?;
+            let host = match public_host(node, facts, &destination) {
+                Ok(host) => host,
+                // the others are published
+                Err(error) => {
+                    events.warn(Message::Failure(error));
+                    continue;
+                }
+            };
             if destination.is_behind_jump_host {
                 let text = format!("its login needs a jump host; members of the pool connect directly to {host}");
                 events.note(Message::of(&node.name, text));
@@ -108,6 +115,9 @@ impl Publisher {
             let file = self.key.sign(&text).ok_or_else(|| refused("the private key cannot sign".into()))?;
             names.insert(node.name.clone(), entry.file_name());
             files.push((entry.file_name(), file));
+        }
+        if files.is_empty() {
+            return Ok(Publication { files: names, text: "published nothing\n".to_owned() });
         }
         let publishing = async {
             let machine = PoolMachine::connect(&self.pool, context).await?;

@@ -120,7 +120,9 @@ async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
     let done = run(&nodes, &dir, "ana", "pool").await;
     done.code(0).says(&["forged: it is not what was signed", "–      bob_lab_node1_"]);
     let done = run(&nodes, &dir, "ana", "pool pick -np 8").await;
-    done.code(0).complains(&["2 files are of the pool not valid"]).says(&["# node1 of ana's lab: grade new"]);
+    done.code(0)
+        .complains(&["2 files of the pool are not valid and left out: hvdctl pool shows why"])
+        .says(&["# node1 of ana's lab: grade new"]);
     assert!(!done.out.contains("192.0.2.2"), "{done}");
     run(&nodes, &dir, "ana", "pool pick -np 9").await.code(1).complains(&["the largest group has 8 slots: 2 nodes"]);
 
@@ -181,7 +183,7 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     let document = done.code(0).document();
     assert_eq!(document["text"], json!(format!("{}:4,{}:4\n", hosts[0], hosts[1])));
     assert_eq!((&document["distance"], &document["longest_us"]), (&json!("lan"), &json!(300)));
-    run(&nodes, &dir, "bob", "pool pick -np 8 --user -x").await.code(2).complains(&["--user: expected a user's name"]);
+    run(&nodes, &dir, "bob", "pool pick -np 8 --user=-x").await.code(2).complains(&["--user: expected a user's name"]);
 
     // those that refuse the login go behind the others
     let measured = document["nodes"][0]["node"]["owner"].as_str().unwrap().to_owned();
