@@ -76,13 +76,13 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
             None => format!("grade {}", published.grade),
         };
         let _ = write!(inventory, "\n# {own_name} of {owner}'s {cluster}: {grade}\n[[node]]\n");
-        let _ = write!(inventory, "host = {}\n", value(&node.host));
+        let _ = writeln!(inventory, "host = {}", value(&node.host));
         if node.name != node.host {
-            let _ = write!(inventory, "name = {}\n", value(&node.name));
+            let _ = writeln!(inventory, "name = {}", value(&node.name));
         }
         let _ = write!(inventory, "ssh_port = {}\nslots = {}\n", published.port, published.slots);
         if let Some(address) = node.address {
-            let _ = write!(inventory, "address = {}\n", value(&address.to_string()));
+            let _ = writeln!(inventory, "address = {}", value(&address.to_string()));
         }
     }
     inventory
