@@ -138,7 +138,7 @@ tables! {
 
     /// The pool in which `grade --publish` and `pool` exchange nodes with other owners; `[pool]` in the file.
     Pool, POOL {
-        /// Machine with the pool's directory, [user@]host[:port] as for ssh; otherwise this machine.
+        /// Machine with the pool's directory as for ssh, `[user@]host[:port]`; otherwise this machine.
         host: Option<String> = None, Text(&check::DESTINATION);
         /// Directory of the pool there, which all members can write to.
         path: String = String::new(), Text(&check::POOL_DIRECTORY);
