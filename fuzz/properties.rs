@@ -8,6 +8,9 @@ use hvdctl::cluster::target::Target;
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
+use hvdctl::pool::format::PoolNode;
+use hvdctl::pool::signers::AllowedSigners;
+use hvdctl::pool::verification::{FileState, PoolFile, Verifier};
 use hvdctl::record::frames::Parser;
 use hvdctl::text::{nodeset, quote};
 use hvdctl::transport::access::Login;
@@ -20,7 +23,7 @@ use std::path::Path;
 pub type Property = fn(&[u8]);
 
 /// Every property under the name of its target and of its directory of kept inputs.
-pub const TARGETS: [(&str, Property); 10] = [
+pub const TARGETS: [(&str, Property); 11] = [
     ("access", access),
     ("authorized_keys", authorized_keys),
     ("facts", facts),
@@ -30,6 +33,7 @@ pub const TARGETS: [(&str, Property); 10] = [
     ("inventory_values", inventory_values),
     ("known_hosts", known_hosts),
     ("on", on),
+    ("pool", pool),
     ("quote", quote),
 ];
 
@@ -410,4 +414,34 @@ fn shell_word(word: &str) -> Option<String> {
         }
     }
     (!word.is_empty()).then_some(value)
+}
+
+/// The member of [`pool`], whose key has signed one of the kept inputs.
+const MEMBERS: &str =
+    "ana@example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFoRmFPI+uxzCSWLG53JiR9ZRlB0c9aX+qeeKm5t6FHJ";
+
+/// A file of a pool, and also a file of allowed signers. What is believed of a file is what its text says, with values that are safe anywhere;
+/// what is shown of it is safe on a terminal.
+pub fn pool(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let signers = AllowedSigners::parse(MEMBERS);
+    assert!(signers.faults.is_empty());
+    for name in ["a.node", "\u{1b}[2J.node"] {
+        let file = PoolFile::judge(name, data, Verifier { signers: &signers, now: 1_000_600 });
+        let is_plain = |text: &str| !text.contains(|c: char| c.is_control());
+        assert!(is_plain(&file.name) && is_plain(&file.reason), "{file:?}");
+        assert_ne!(file.state, FileState::Valid, "no file has this name");
+        assert_eq!(file.node.is_some(), matches!(file.state, FileState::Stale | FileState::Misplaced), "{file:?}");
+    }
+    let signed = text.split("-----BEGIN SSH SIGNATURE-----").next().unwrap_or_default();
+    if let Ok(node) = PoolNode::parse(signed) {
+        assert_eq!(PoolNode::parse(&node.text().expect("it was accepted")), Ok(node.clone()));
+        let name = node.file_name();
+        assert!(
+            name.len() < 255 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"@._+-".contains(&byte)),
+            "{name}"
+        );
+    }
+    let signers = AllowedSigners::parse(&text);
+    assert!(signers.faults.iter().all(|(line, why)| *line >= 1 && why.is_ascii()));
 }

@@ -8,6 +8,7 @@ mod description;
 mod image;
 mod jobs;
 mod keys;
+mod pool;
 mod run;
 mod tools;
 
@@ -20,6 +21,7 @@ pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalP
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
+pub use pool::{Pool, PoolCommand, PoolPick};
 pub use run::{Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -121,8 +123,10 @@ pub enum Command {
     #[command(visible_alias = "ps")]
     Status,
     /// Grade the nodes by what was recorded of them: checks, speed, lost jobs, restarts
-    #[command(after_help = GRADE)]
-    Grade,
+    Grade(Grade),
+    /// List the nodes that other owners publish, or pick the best close ones
+    #[command(args_conflicts_with_subcommands = true)]
+    Pool(Pool),
     /// Find what would make a job fail or hang, on and between the nodes
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
@@ -293,6 +297,15 @@ pub struct Doctor {
     /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
+}
+
+/// Options of `grade`.
+#[derive(Debug, Args)]
+#[command(after_help = GRADE)]
+pub struct Grade {
+    /// Also write one signed file for each node to the pool of the inventory (docs/pool.md)
+    #[arg(long)]
+    pub publish: bool,
 }
 
 const GRADE: &str = "\

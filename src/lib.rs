@@ -24,6 +24,7 @@ pub mod ledger;
 pub mod model;
 pub mod node;
 pub mod paths;
+pub mod pool;
 pub mod record;
 pub mod render;
 pub mod runtime;

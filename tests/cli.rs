@@ -98,6 +98,8 @@ fn help() {
         "down",
         "drain",
         "grade",
+        "pool",
+        "pool pick",
         "status",
         "doctor",
         "verify",
@@ -599,5 +601,62 @@ proptest! {
                 prop_assert_eq!(new, old);
             }
         }
+    }
+}
+
+/// The whole way without a node: real signatures of ssh-keygen, the real script in a directory of this machine, the real binary.
+#[test]
+fn a_forged_file_of_a_pool_is_shown_as_such() {
+    let inventory = format!("{REFUSES}[pool]\npath = \"POOL\"\nkey = \"ana\"\n");
+    let dir = directory(None);
+    let pool = dir.path().join("pool");
+    fs::write(dir.path().join("inventory.toml"), inventory.replace("POOL", &pool.display().to_string())).unwrap();
+    let ssh_keygen = |arguments: &[&str]| {
+        let done = Command::new("ssh-keygen").current_dir(dir.path()).args(arguments).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    ssh_keygen(&["-q", "-t", "ed25519", "-N", "", "-f", "ana"]);
+    let members = format!("ana namespaces=\"hvdctl-pool\" {}", fs::read_to_string(dir.path().join("ana.pub")).unwrap());
+    fs::write(dir.path().join("allowed_signers"), members).unwrap();
+    // nothing is logged in to, and so without_log has nothing to check
+    let list = || {
+        let done = command(dir.path(), &["pool"]).output().unwrap();
+        (done.status.code(), String::from_utf8([done.stdout, done.stderr].concat()).unwrap())
+    };
+    let (code, missing) = list();
+    assert!(code == Some(1) && missing.contains("there is no directory"), "{missing}");
+    fs::create_dir(&pool).unwrap();
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let node = |name: &str| hvdctl::pool::format::PoolNode {
+        format: 1,
+        owner: "ana".into(),
+        cluster: "lab".into(),
+        node: name.into(),
+        host: "192.0.2.1".into(),
+        port: 22,
+        address: None,
+        kind: Default::default(),
+        grade: hvdctl::model::grade::Grade::A,
+        score: Some(1.0),
+        evidence: 1,
+        slots: 4,
+        published: now,
+        expires: now + 3600,
+    };
+    let write = |name: &str, change: fn(String) -> String| {
+        let text = node(name).text().unwrap();
+        fs::write(dir.path().join("text"), &text).unwrap();
+        ssh_keygen(&["-q", "-Y", "sign", "-f", "ana", "-n", "hvdctl-pool", "text"]);
+        let file = text + &fs::read_to_string(dir.path().join("text.sig")).unwrap();
+        fs::write(pool.join(node(name).file_name()), change(file)).unwrap();
+        fs::remove_file(dir.path().join("text.sig")).unwrap();
+    };
+    write("good", |file| file);
+    write("forged", |file| file.replace("\"slots\": 4", "\"slots\": 64"));
+    write("unsigned", |file| file.split("-----BEGIN").next().unwrap().to_owned());
+    let (code, shown) = list();
+    assert_eq!(code, Some(0), "{shown}");
+    for text in ["ana    good ", "valid\n", "forged: it is not what was signed\n", "unsigned: it has no signature\n"] {
+        assert!(shown.contains(text), "{text}: {shown}");
     }
 }

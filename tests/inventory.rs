@@ -85,7 +85,10 @@ fn the_smallest_has_the_documented_defaults() {
         container: Container::default(),
         master: true,
     };
-    assert_eq!(inventory, Inventory { cluster, bench: Bench::default(), nodes: vec![node], groups: BTreeMap::new() });
+    assert_eq!(
+        inventory,
+        Inventory { cluster, bench: Bench::default(), pool: None, nodes: vec![node], groups: BTreeMap::new() }
+    );
 }
 
 #[test]
@@ -241,7 +244,10 @@ master = true
     assert_eq!(inventory.master(), &second);
     let groups = [("all", vec!["größe".to_owned(), "10.0.0.2".to_owned()]), ("one", vec!["größe".to_owned()])];
     let groups = groups.map(|(name, nodes)| (name.to_owned(), nodes)).into();
-    assert_eq!(inventory, Inventory { cluster, bench: Bench::default(), nodes: vec![first, second], groups });
+    assert_eq!(
+        inventory,
+        Inventory { cluster, bench: Bench::default(), pool: None, nodes: vec![first, second], groups }
+    );
 }
 
 #[test]
@@ -521,7 +527,7 @@ fn as_json_it_looks_like_the_file() {
 /// Each listed field is one that the reader reads: it refuses a wrong type there, as a known field.
 #[test]
 fn the_lists_of_fields_are_the_readers() {
-    for (table, fields) in ["bench", "cluster", "defaults", "node"].map(|table| (table, names(table))) {
+    for (table, fields) in ["bench", "cluster", "defaults", "node", "pool"].map(|table| (table, names(table))) {
         for field in fields {
             let heading = if table == "node" { "[[node]]".to_owned() } else { format!("[{table}]") };
             let found = faults(&format!("{heading}\n{field} = 2024-01-01\n"));
@@ -565,7 +571,7 @@ fn the_example_is_valid_and_names_every_field_with_its_default() {
         _ => table[name].get(field).is_some(),
     };
     assert!(table["groups"].as_table().is_some_and(|groups| groups.len() > 1));
-    for (name, fields) in ["bench", "cluster", "defaults", "node"].map(|table| (table, names(table))) {
+    for (name, fields) in ["bench", "cluster", "defaults", "node", "pool"].map(|table| (table, names(table))) {
         for field in fields {
             assert!(named(name, field), "{name}.{field} is not in the example");
         }

@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 19] = [
     &["job", "ledger"],
     &["checks"],
     &["record"],
-    &["sync", "launch", "worker", "image"],
+    &["sync", "launch", "worker", "image", "pool"],
     &["keys"],
     &["cluster"],
     &["runtime"],
@@ -34,7 +34,7 @@ const ROWS: [&[&str]; 19] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 33] = [
+const PURE: [&str; 38] = [
     "text/",
     "model/",
     "inventory/",
@@ -67,6 +67,11 @@ const PURE: [&str; 33] = [
     "image/relay/protocol.rs",
     "image/status.rs",
     "record/",
+    "pool/format.rs",
+    "pool/inventory.rs",
+    "pool/signature.rs",
+    "pool/signers.rs",
+    "pool/verification.rs",
     "job/supervision.rs",
 ];
 

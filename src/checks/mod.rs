@@ -8,6 +8,7 @@ pub mod evidence;
 pub mod grade;
 mod jobs;
 mod nodes;
+pub mod pool;
 pub mod preflight;
 #[cfg(test)]
 mod tests;

@@ -130,7 +130,8 @@ impl Command {
             Command::Drain(_) | Command::Stop(_) => READS,
             Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS,
             Command::Lock(Lock::Status | Lock::Release) => READS,
-            Command::Doctor(_) | Command::Grade | Command::Status | Command::Fetch(_) | Command::Hosts(_) => READS,
+            Command::Pool(_) => Description { nodes: NodeUse::OfInventory, ..READS },
+            Command::Doctor(_) | Command::Grade(_) | Command::Status | Command::Fetch(_) | Command::Hosts(_) => READS,
         }
     }
 }
@@ -192,6 +193,7 @@ mod tests {
                 "hvdctl doctor" => " --fix",
                 "hvdctl drain" => " n",
                 "hvdctl exec" => " -- true",
+                "hvdctl pool pick" => " -np 1",
                 "hvdctl run" => " -np 1 -- true",
                 "hvdctl init" => " n",
                 "hvdctl train" => " . -np 1",

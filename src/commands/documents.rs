@@ -9,11 +9,12 @@ use super::json::{
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
-    image_pull, init, job_end, jobs, keys, lock, logs, output, shell, status, train, up, verify,
+    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::grade::{Evidence, assess};
+use crate::checks::pool::{Distance, Group};
 use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
@@ -32,11 +33,13 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::model::collective::{Dtype, Estimate, ModelEstimate};
-use crate::model::grade::NodeKind;
+use crate::model::grade::{Grade, NodeKind};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
+use crate::pool::format::PoolNode;
+use crate::pool::verification::{FileState, PoolFile};
 use crate::record::ledger::{Entry, Event as Check, Ledger};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
@@ -237,7 +240,7 @@ fn grade_made(all: &mut Vec<(&'static str, Value)>) {
         |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Check::check("doctor", names(failed), Vec::new()) };
     let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
     let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
-    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], false).document));
+    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], None, false).document));
 }
 
 fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
@@ -270,6 +273,7 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
     ];
     all.push(("status", status::outcome(nodes, vec![refused("node4")]).document));
     grade_made(all);
+    pool_made(all);
 }
 
 fn data_made(all: &mut Vec<(&'static str, Value)>) {
@@ -727,6 +731,49 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     (node.host, node.address) = ("gpu1".into(), Some("10.0.0.1".parse().unwrap()));
     all.push(("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))]).document));
     all.push(("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)]).document));
+}
+
+fn pool_made(all: &mut Vec<(&'static str, Value)>) {
+    let gpu = Some("NVIDIA H200".to_owned());
+    let kind = NodeKind { gpu, gpus: 8, gpu_memory_mib: Some(143_771), driver: Some(580), cores: 192 };
+    let node = |node: &str, host: &str| PoolNode {
+        format: 1,
+        owner: "ana@example.com".into(),
+        cluster: "lab".into(),
+        node: node.into(),
+        host: host.into(),
+        port: 22,
+        address: Some("192.168.7.1".parse().unwrap()),
+        kind: kind.clone(),
+        grade: Grade::A,
+        score: Some(0.98),
+        evidence: 12,
+        slots: 8,
+        published: 1_795_262_584,
+        expires: 1_795_867_384,
+    };
+    let (first, second) = (node("node1", "10.0.0.1"), node("node2", "10.0.0.2"));
+    let file = |node: Option<&PoolNode>, state, reason: &str| PoolFile {
+        name: node.map_or("eve.node".to_owned(), PoolNode::file_name),
+        state,
+        reason: reason.into(),
+        node: node.cloned(),
+    };
+    let files = vec![
+        file(Some(&first), FileState::Valid, ""),
+        file(Some(&second), FileState::Stale, "it expired 2 d ago"),
+        file(None, FileState::Unsigned, "it has no signature"),
+    ];
+    all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
+
+    let options = cli::PoolPick { np: 16, user: None, format: Some(Format::Horovod) };
+    let measured = |node, measured| pool::Measurement { node, measured: Some(measured), has_login: true };
+    let picked = [measured(&first, pool::Measured::Node), measured(&second, pool::Measured::Here)];
+    let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
+    let left_out = pool::LeftOut { owner: "bob".into(), node: "gpu7".into(), reason: "50.20 ms from the group".into() };
+    let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
+    let picked = picked.iter().collect::<Vec<_>>();
+    all.push(("pool-pick", pool::outcome(&options, &cluster, &picked, (group, vec![left_out])).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {

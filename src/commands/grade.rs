@@ -2,17 +2,21 @@
 
 use super::context::Context;
 use super::output::{NodeEntry, Nodes, entries};
+use super::pool_publish::{Publication, Published, Publisher};
 use super::{Outcome, recording};
 use crate::checks::evidence::{NodeEvents, unrecorded};
 use crate::checks::grade::{Area, Assessment, Evidence, assess};
+use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::inventory::Node;
 use crate::job::manage;
 use crate::ledger;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
+use crate::node::facts::Facts;
 use crate::render::table::{cell, table};
 use crate::text::units::count;
 use console::{measure_text_width, truncate_str};
@@ -49,6 +53,8 @@ pub struct GradedNode {
     pub restarts: usize,
     /// How often its driver was changed.
     pub driver_changes: usize,
+    /// The name of its file in the pool; null without `--publish`.
+    pub published_as: Option<String>,
 }
 
 /// The score of each area from 0 to 1; null if nothing is known of it.
@@ -67,24 +73,42 @@ pub struct Areas {
 }
 
 /// `grade`.
-pub async fn run(context: &Context) -> Result<Outcome, Error> {
+pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
+    // what is missing for it is found before any node is contacted
+    let publisher = if options.publish { Some(Publisher::new(context)?) } else { None };
     let reading = async {
         let members = context.connect().await?;
         let read = async |member: Member| {
             let cluster = target.cluster();
             let (facts, ledger) = tokio::join!(facts(cluster, &member), ledger::read(cluster, &member, events));
-            Ok(ledger::evidence(&member, &facts?, ledger?))
+            let facts = facts?;
+            Ok((ledger::evidence(&member, &facts, ledger?), (member.node, facts)))
         };
         Ok(members.then(events, read).await)
     };
-    let NodeResults { ok: mut nodes, failed } = session.cancellation.run(reading).await?;
+    let NodeResults { ok, failed } = session.cancellation.run(reading).await?;
+    let (mut nodes, observed): (Vec<Evidence>, Vec<(Node, Facts)>) = ok.into_iter().unzip();
     let found = session.cancellation.run(unrecorded_jobs(context, &nodes)).await?;
     for node in &mut nodes {
         node.ledger.add_now(found.get(&node.node).into_iter().flatten());
     }
     recording::record(context, found).await;
-    Ok(outcome(assess(&nodes), &failed, context.verbose > 0))
+    let assessed = assess(&nodes);
+    let publication = match &publisher {
+        Some(publisher) => Some(publisher.publish(&published(&assessed, &observed), context).await?),
+        None => None,
+    };
+    Ok(outcome(assessed, &failed, publication.as_ref(), context.verbose > 0))
+}
+
+/// Returns each graded node with what was observed of it.
+fn published<'a>(assessed: &'a [Assessment], observed: &'a [(Node, Facts)]) -> Vec<Published<'a>> {
+    let of = |grade: &'a NodeGrade| {
+        let (node, facts) = observed.iter().find(|(node, _)| node.name == grade.node)?;
+        Some(Published { node, facts, grade })
+    };
+    assessed.iter().filter_map(|assessed| of(&assessed.grade)).collect()
 }
 
 /// Returns the jobs that have ended and are not recorded on these nodes: no one watched them, or the node did not answer at their end.
@@ -98,14 +122,25 @@ async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEv
     Ok(unrecorded(nodes, &list.jobs))
 }
 
-pub(super) fn outcome(assessed: Vec<Assessment>, failed: &[NodeError], is_verbose: bool) -> Outcome {
-    let text = text(&assessed, failed, is_verbose);
+/// `publication`: what `--publish` has written.
+pub(super) fn outcome(
+    assessed: Vec<Assessment>,
+    failed: &[NodeError],
+    publication: Option<&Publication>,
+    is_verbose: bool,
+) -> Outcome {
+    let text = text(&assessed, failed, is_verbose) + publication.map_or("", |publication| &publication.text);
     let verdict = Verdict::Nodes { done: assessed.len(), failed };
+    let file = |node: &str| publication.and_then(|publication| publication.files.get(node).cloned());
+    let entry = |assessed: Assessment| {
+        let file = file(&assessed.grade.node);
+        entry(assessed, file)
+    };
     let nodes = entries(assessed.into_iter().map(entry), failed);
     Outcome::new(verdict, text, Nodes { nodes })
 }
 
-fn entry(assessed: Assessment) -> NodeEntry<GradedNode> {
+fn entry(assessed: Assessment, published_as: Option<String>) -> NodeEntry<GradedNode> {
     let Assessment { grade, areas, jobs, lost, gpu_hours, restarts, driver_changes } = assessed;
     let NodeGrade { node, kind, grade, score, reasons, evidence, speed } = grade;
     let area = |area| areas.get(&area).copied();
@@ -129,6 +164,7 @@ fn entry(assessed: Assessment) -> NodeEntry<GradedNode> {
         gpu_hours,
         restarts,
         driver_changes,
+        published_as,
     };
     NodeEntry::new(&node, true, details)
 }

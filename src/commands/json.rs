@@ -24,6 +24,7 @@ pub use super::keys::{KeysPushNode, KeysRotate, KeysStatus, Logins};
 pub use super::lock::{LockReleaseNode, LockStatusNode};
 pub use super::logs::LogsEnd;
 pub use super::output::{Document, End, Failure, FailureDetails, NoDetails, NodeEntry, Nodes, value};
+pub use super::pool::{PoolDocument, PoolPickDocument};
 pub use super::shell::ShellDocument;
 pub use super::status::NodeStatus;
 pub use super::train::DryRun;

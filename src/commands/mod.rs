@@ -31,6 +31,8 @@ mod limits;
 mod lock;
 mod logs;
 mod output;
+mod pool;
+mod pool_publish;
 mod rank_output;
 mod recording;
 mod shell;
@@ -43,7 +45,8 @@ mod up;
 mod verify;
 
 use crate::cli::{
-    Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, SignalPolicy,
+    Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool,
+    PoolCommand, SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::NodeResults;
@@ -170,7 +173,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Drain(options) => drain::run(&options, context).await,
         Command::Doctor(options) => doctor::run(&options, context).await,
         Command::Status => status::run(context).await,
-        Command::Grade => grade::run(context).await,
+        Command::Grade(options) => grade::run(&options, context).await,
+        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick(&options, context).await,
+        Command::Pool(Pool { what: None }) => pool::list(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
         Command::Bench(options) => bench::run(&options, context).await,
         Command::Image(Image::Status(options)) => image::status(&options, context).await,

@@ -10,6 +10,7 @@ mod image;
 mod inventories;
 mod jobs;
 mod leases;
+mod pool;
 mod records;
 mod rotation;
 mod setup;

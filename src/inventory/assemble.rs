@@ -4,7 +4,7 @@ use super::check;
 use super::fault::{Faults, Report, quoted, without_mark};
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
-use super::{Bench, Cluster, Inventory};
+use super::{Bench, Cluster, Inventory, Pool};
 use crate::text::nodeset::{Groups, groups_in, select};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -28,6 +28,11 @@ fn read(document: &DeTable<'_>, file: &Path, report: &Report<'_>) -> Option<Inve
     let root = Section::read("", 0..0, document, report);
     let mut cluster = cluster(&root);
     let bench: Bench = typed(root.table("bench").map(|section| section.values).unwrap_or_default());
+    // one without fields is none, as in the example
+    let mut pool: Option<Pool> = root.table("pool").filter(|section| !section.is_empty()).map(|section| {
+        section.require("path", check::POOL_DIRECTORY.expected);
+        typed(section.values)
+    });
     let defaults = root.table("defaults").map(|section| {
         separate_mounts(&section, &cluster);
         section.values
@@ -39,7 +44,12 @@ fn read(document: &DeTable<'_>, file: &Path, report: &Report<'_>) -> Option<Inve
     for path in node_files.chain([&mut cluster.ssh_config]).flatten() {
         *path = resolved(path, file);
     }
-    Some(Inventory { cluster, bench, nodes, groups })
+    if let Some(Pool { key, allowed_signers, .. }) = &mut pool {
+        for path in key.iter_mut().chain([allowed_signers]) {
+            *path = resolved(path, file);
+        }
+    }
+    Some(Inventory { cluster, bench, pool, nodes, groups })
 }
 
 /// A path on the operator's machine: `~/` is the home directory, and a relative one starts from the inventory's directory.

@@ -93,6 +93,18 @@ rules! {
     pub(super) JUMP: "jump hosts as `ssh -J` takes them, like \"ana@gate:2222\" or \"gate,[fd00::1]:22\", or \"none\"", 1000,
         "^[^ ,\"-][^ ,\"]*(?:,[^ ,\"-][^ ,\"]*)*$", |text| text.split(',').try_for_each(|hop| HOP.check(hop));
 
+    /// A machine as one argument of ssh, with a user and a port.
+    pub(super) DESTINATION: "a machine as [user@]host[:port], like \"ana@gate:2222\" or \"[fd00::1]:22\"", 600,
+        r"^(?:[\p{Alphabetic}\p{N}._@+\\][\p{Alphabetic}\p{N}._@+\\-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[A-Fa-f0-9:.]+\])(?::[1-9][0-9]{0,4})?$",
+        |text| destination(text).map(|_| ());
+
+    /// The directory of a pool.
+    pub(super) POOL_DIRECTORY: "an absolute path of a directory", 1000, r"^(?:/[^/\x00-\x1f\x7f-\x9f]+)+$", directory;
+
+    /// The name of a pool's member, as a principal of OpenSSH's allowed signers.
+    pub OWNER: "a name in the file of allowed signers, like \"ana@example.com\": letters, digits, `@`, `.`, `_`, `+` or `-`, \
+        the first a letter or digit", 128, "^[A-Za-z0-9][A-Za-z0-9@._+-]*$", |_| Ok(());
+
     /// One jump host.
     HOP: "a jump host", 1000,
         r"^(?:[\p{Alphabetic}\p{N}._@+\\][\p{Alphabetic}\p{N}._@+\\-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[A-Fa-f0-9:.]+\])(?::[1-9][0-9]{0,4})?$",
@@ -138,6 +150,19 @@ rules! {
     /// The name of a variable that may be given to all ranks.
     pub VARIABLE: "the name of a variable: letters, digits and `_`, the first no digit", 1000,
         "^[A-Za-z_][A-Za-z0-9_]*$", not_reserved;
+}
+
+/// Splits `[user@]host[:port]`; a host of IPv6 loses its brackets.
+pub(super) fn destination(text: &str) -> Checked<(Option<&str>, &str, Option<u16>)> {
+    // a user of a domain may have an @ in the name, a host never
+    let (user, place) = text.rsplit_once('@').map_or((None, text), |(user, place)| (Some(user), place));
+    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map(|port| port.parse::<u16>().map_err(|_| "a port is a number from 1 to 65535".to_owned()));
+    Ok((user, host, port.transpose()?))
 }
 
 /// Directories that belong to the system or its users: their contents are not hvdctl's to set up and purge.

@@ -14,6 +14,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The longest time after which what is published in a pool is stale. No reader trusts a grade for longer, whatever its owner says.
+pub const LONGEST_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+
 /// One field of a table.
 pub(super) struct Field {
     pub(super) name: &'static str,
@@ -23,7 +26,7 @@ pub(super) struct Field {
 }
 
 /// The tables of an inventory.
-pub const TABLES: &[&str] = &["bench", "cluster", "defaults", "groups", "node"];
+pub const TABLES: &[&str] = &["bench", "cluster", "defaults", "groups", "node", "pool"];
 
 /// Makes a type and a table of fields from `name: type = default, kind;` with the documentation of each.
 /// `as "…_s"` is the name in the file of a duration, which has whole seconds there.
@@ -133,6 +136,22 @@ tables! {
         min_busbw: Option<u64> = None, Bandwidth;
     }
 
+    /// The pool in which `grade --publish` and `pool` exchange nodes with other owners; `[pool]` in the file.
+    Pool, POOL {
+        /// Machine with the pool's directory as for ssh, `[user@]host[:port]`; otherwise this machine.
+        host: Option<String> = None, Text(&check::DESTINATION);
+        /// Directory of the pool there, which all members can write to.
+        path: String = String::new(), Text(&check::POOL_DIRECTORY);
+        /// Members and their public keys, in OpenSSH's format of allowed signers (ssh-keygen(1)). Relative to the inventory.
+        allowed_signers: PathBuf = "allowed_signers".into(), Text(&check::FILE);
+        /// Your private key, with which `grade --publish` signs; otherwise ~/.ssh/id_ed25519. Relative to the inventory.
+        key: Option<PathBuf> = None, Text(&check::FILE);
+        /// Your name among the members; otherwise the one that has your key.
+        owner: Option<String> = None, Text(&check::OWNER);
+        /// Seconds after which what you publish is stale.
+        lifetime as "lifetime_s": Duration = Duration::from_secs(604_800), seconds(3600, LONGEST_LIFETIME.as_secs());
+    }
+
     /// One machine; a `[[node]]` of the file, over `[defaults]`.
     Node, NODE {
         /// Host as for ssh: an alias, a name or an address. gpu[01-16] stands for sixteen nodes.
@@ -186,12 +205,13 @@ static GROUPS: Field = Field {
     doc: "Names for sets of nodes, used as --on @NAME: an expression as for --on, or a list of expressions; other groups as @NAME.",
 };
 
-/// The fields of the table `bench`, `cluster`, `defaults` or `node`; of the whole file, `""`, what is no table of fields.
+/// The fields of the table `bench`, `cluster`, `defaults`, `node` or `pool`; of the whole file, `""`, what is no table of fields.
 pub(super) fn of(table: &str) -> Vec<&'static Field> {
     let node = NODE.iter().chain(CONTAINER);
     match table {
         "cluster" => CLUSTER.iter().collect(),
         "bench" => BENCH.iter().collect(),
+        "pool" => POOL.iter().collect(),
         // what many nodes may share
         "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag)).collect(),
         "node" => node.collect(),
@@ -199,7 +219,7 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
     }
 }
 
-/// The names of the fields of the table `bench`, `cluster`, `defaults` or `node`, or of these tables for `""`.
+/// The names of the fields of the table `bench`, `cluster`, `defaults`, `node` or `pool`, or of these tables for `""`.
 pub fn names(table: &str) -> Vec<&'static str> {
     match table {
         "" => TABLES.to_vec(),

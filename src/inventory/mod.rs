@@ -26,10 +26,10 @@ mod schema;
 mod sets;
 
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
-pub use check::{FILE, HOST, IMAGE, NAME, NODE_NAME, Rule, USER, VARIABLE, is_ipv6, parse_size};
+pub use check::{FILE, HOST, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit, env_lines};
 pub use fault::{Fault, Faults};
-pub use fields::{Bench, Cluster, Container, Node, TABLES, names};
+pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};
 pub use nodes::canonical_host;
 pub use schema::schema;
 
@@ -47,6 +47,8 @@ pub struct Inventory {
     pub cluster: Cluster,
     /// What `bench` requires; `[bench]`.
     pub bench: Bench,
+    /// The pool that its nodes are published in; `[pool]`.
+    pub pool: Option<Pool>,
     /// The machines in the file's order; at least one, and exactly one is the master. `[[node]]` over `[defaults]`.
     pub nodes: Vec<Node>,
     /// The nodes of each group by its name, in the inventory's order; `[groups]`.
@@ -121,7 +123,7 @@ impl Inventory {
     pub fn local(name: &str, image: &str) -> Inventory {
         let cluster = Cluster { name: "local".to_owned(), image: image.to_owned(), ..Cluster::default() };
         let node = Node { name: name.to_owned(), host: "localhost".to_owned(), master: true, ..Node::default() };
-        Inventory { cluster, bench: Bench::default(), nodes: vec![node], groups: Groups::new() }
+        Inventory { cluster, bench: Bench::default(), pool: None, nodes: vec![node], groups: Groups::new() }
     }
 
     /// Returns the node that jobs are launched from.
@@ -130,6 +132,18 @@ impl Inventory {
     /// If there are no nodes, which no inventory made in this module is like.
     pub fn master(&self) -> &Node {
         self.nodes.iter().find(|node| node.master).unwrap_or(&self.nodes[0])
+    }
+}
+
+impl Pool {
+    /// Returns the machine with the directory as a node that ssh reaches; `None` if it is this machine.
+    pub fn machine(&self) -> Option<Node> {
+        let name = self.host.as_ref()?;
+        // the reader has checked it
+        let (user, host, ssh_port) = check::destination(name).unwrap_or((None, name, None));
+        let (user, host) = (user.map(str::to_owned), host.to_owned());
+        // a space is in no other node's name
+        Some(Node { name: format!("pool at {name}"), host, user, ssh_port, master: true, ..Node::default() })
     }
 }
 

@@ -59,6 +59,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Returns whether the table has no fields, known or not.
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
     /// Where a field's value is, or else the table's heading.
     pub(super) fn span(&self, name: &str) -> Range<usize> {
         self.value(name).map_or(self.span.clone(), Spanned::span)
@@ -152,7 +157,13 @@ fn refusal(expected: &str, found: &str, hint: &str) -> String {
 
 /// The message for a field that the table `label` does not have.
 fn unknown(name: &str, label: &str, known: &[&str]) -> String {
-    let tables = [("[bench]", "bench"), ("[cluster]", "cluster"), ("[defaults]", "defaults"), ("[[node]]", "node")];
+    let tables = [
+        ("[bench]", "bench"),
+        ("[cluster]", "cluster"),
+        ("[defaults]", "defaults"),
+        ("[[node]]", "node"),
+        ("[pool]", "pool"),
+    ];
     let with_it = tables.iter().filter(|(_, table)| *table != label && fields::names(table).contains(&name));
     let with_it: Vec<&str> = with_it.map(|(written, _)| *written).collect();
     let hint = match nearest(name, known) {

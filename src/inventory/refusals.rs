@@ -1,7 +1,7 @@
 //! Which values of single fields are refused, where and in which words, and the odd ones that are not.
 
-use super::{Faults, Gpus, Inventory, names};
-use std::path::Path;
+use super::{Faults, Gpus, Inventory, Pool, names};
+use std::path::{Path, PathBuf};
 
 fn parse(text: &str) -> Result<Inventory, Faults> {
     Inventory::parse(text, Path::new("inventory.toml"))
@@ -275,6 +275,33 @@ bench.min_busbw: a number of GB/s above 0, up to 10000, like 1.25
   "1 GB/s" -> "1 GB/s"
   true -> true
   [1] -> an array
+pool.host: a machine as [user@]host[:port], like "ana@gate:2222" or "[fd00::1]:22"
+  "" -> ""
+  "-oProxyCommand=id" -> "-oProxyCommand=id"
+  "a b" -> "a b"
+  "gate:0" -> "gate:0"
+  "gate:70000" -> "gate:70000"; a port is a number from 1 to 65535
+  "ssh://gate" -> "ssh://gate"; a port is a number from 1 to 65535
+  "fd00::1" -> "fd00::1"; a port is a number from 1 to 65535
+pool.path: an absolute path of a directory
+  "" -> ""; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
+  "pool" -> "pool"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
+  "/tmp" -> "/tmp"; hvdctl needs a directory of its own
+  "/root/.ssh" -> "/root/.ssh"; hvdctl needs a directory of its own
+pool.allowed_signers: the path of a file on this machine
+  "" -> ""
+  "~bob/members" -> "~bob/members"; only `~/` is expanded
+pool.key: the path of a file on this machine
+  "keys/" -> "keys/"
+  true -> true
+pool.owner: a name in the file of allowed signers, like "ana@example.com": letters, digits, `@`, `.`, `_`, `+` or `-`, the first a letter or digit
+  "" -> ""
+  "*@example.com" -> "*@example.com"
+  "a,b" -> "a,b"
+  "a\u001b" -> "a\u{1b}"
+pool.lifetime_s: whole seconds from 3600 to 2592000
+  3599 -> 3599
+  2592001 -> 2592001
 node.master: true or false
   "yes" -> "yes"
   1 -> 1
@@ -314,10 +341,12 @@ impl Refused {
         let name = if (self.table, self.field) == ("cluster", "name") { "" } else { "name = 'lab'\n" };
         let host = if (self.table, self.field) == ("node", "host") { "" } else { "host = 'a'\n" };
         let (cluster, node) = (format!("[cluster]\n{name}"), format!("[[node]]\n{host}"));
+        let path = if (table, self.field) == ("pool", "path") { "" } else { "path = '/srv/pool'\n" };
         let line = format!("{} = {}", self.field, self.value);
         match table {
             "cluster" => format!("{node}{cluster}{line}"),
             "node" => format!("{cluster}{node}{line}"),
+            "pool" => format!("{cluster}{node}[pool]\n{path}{line}"),
             table => format!("{cluster}{node}[{table}]\n{line}"),
         }
     }
@@ -350,11 +379,36 @@ fn refused_values() {
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     let tried = |table: &str, field: &str| all.iter().any(|one| (one.table, one.field) == (table, field));
-    for table in ["cluster", "bench", "node"] {
+    for table in ["cluster", "bench", "node", "pool"] {
         for field in names(table) {
             assert!(tried(table, field), "{table}.{field}");
         }
     }
+}
+
+#[test]
+fn a_pool_needs_a_path_and_its_machine_is_any_that_ssh_takes() {
+    let pool = |text: &str| parse(&format!("{}[pool]\n{text}", with_host("a"))).map(|it| it.pool);
+    assert_eq!(pool(""), Ok(None));
+    let missing = pool("host = 'gate'\n").expect_err("no path").to_string();
+    assert!(missing.contains("pool.path: missing; expected an absolute path of a directory"), "{missing}");
+    let pool = |host: &str| pool(&format!("path = '/srv/pool'\n{host}")).unwrap().unwrap();
+    assert_eq!(pool("").machine(), None);
+    for (text, user, host, port) in [
+        ("gate", None, "gate", None),
+        ("ana@gate:2222", Some("ana"), "gate", Some(2222)),
+        ("ana@example.com@10.0.0.1", Some("ana@example.com"), "10.0.0.1", None),
+        ("[fd00::1]:22", None, "fd00::1", Some(22)),
+        ("ana@[fd00::1]", Some("ana"), "fd00::1", None),
+    ] {
+        let machine = pool(&format!("host = '{text}'")).machine().unwrap();
+        let found = (machine.user.as_deref(), machine.host.as_str(), machine.ssh_port);
+        assert_eq!((machine.name.as_str(), found), (format!("pool at {text}").as_str(), (user, host, port)));
+    }
+    let text = "[cluster]\nname = 'a'\n[[node]]\nhost = 'a'\n[pool]\npath = '/srv/pool'\nkey = 'id'\n";
+    let Pool { key, allowed_signers, .. } =
+        Inventory::parse(text, Path::new("/lab/inventory.toml")).unwrap().pool.unwrap();
+    assert_eq!([key.unwrap(), allowed_signers], ["/lab/id", "/lab/allowed_signers"].map(PathBuf::from));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::fields::{self, Field};
 use super::kind::{ValueKind, record};
-use super::{Bench, Cluster, Node};
+use super::{Bench, Cluster, Node, Pool};
 use serde_json::{Map, Value, json};
 
 /// Returns a JSON Schema (draft 7, which TOML editors know), as text.
@@ -14,6 +14,7 @@ pub fn schema() -> String {
     for (name, required, description) in [
         ("cluster", &["name"][..], "Settings of the whole cluster."),
         ("bench", &[], "What `bench` requires of the cluster."),
+        ("pool", &["path"], "The pool in which `grade --publish` and `pool` exchange nodes with other owners."),
         (
             "defaults",
             &[],
@@ -53,6 +54,7 @@ fn defaults(table: &str) -> Value {
     match table {
         "cluster" => json!(Cluster::default()),
         "bench" => json!(Bench::default()),
+        "pool" => json!(Pool::default()),
         _ => json!(Node::default()),
     }
 }
@@ -64,7 +66,7 @@ fn default(field: &Field, defaults: &Value) -> Option<Value> {
         ValueKind::Size => value.as_u64().map(|bytes| json!(format!("{}g", bytes >> 30))),
         // these are taken from the host, or chosen among the nodes
         ValueKind::Range(_) | ValueKind::Flag => None,
-        _ if field.name == "name" || value.is_null() => None,
+        _ if field.name == "name" || value.is_null() || value == "" => None,
         _ => Some(value.clone()),
     }
 }
@@ -84,13 +86,14 @@ mod tests {
     }
 
     /// Each table, as it is written, with its properties and the fields that it should have.
-    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 4] {
+    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 5] {
         let properties = |pointer: &str| schema.pointer(pointer).and_then(Value::as_object).expect("properties");
         [
             ("[bench]", properties("/properties/bench/properties"), names("bench")),
             ("[cluster]", properties("/properties/cluster/properties"), names("cluster")),
             ("[defaults]", properties("/properties/defaults/properties"), names("defaults")),
             ("[[node]]", properties("/properties/node/items/properties"), names("node")),
+            ("[pool]", properties("/properties/pool/properties"), names("pool")),
         ]
     }
 
@@ -139,6 +142,7 @@ mod tests {
         let properties = schema["properties"].as_object().expect("tables");
         assert_eq!(sorted(properties.keys().map(String::as_str)), TABLES);
         let smallest = "[cluster]\nname = 'lab'\n[[node]]\nhost = 'a'\n";
+        let with_pool = format!("{smallest}[pool]\npath = '/pool'\n");
         let parse = |text: &str| Inventory::parse(text, Path::new("i")).unwrap_or_else(|e| panic!("{e}"));
         for (table, properties, fields) in tables(&schema) {
             assert_eq!(sorted(properties.keys().map(String::as_str)), sorted(fields.iter().copied()), "{table}");
@@ -154,7 +158,11 @@ mod tests {
                     "[bench]" | "[defaults]" => format!("{smallest}{table}\n{line}"),
                     _ => format!("{smallest}{line}"),
                 };
-                assert_eq!(parse(&text), parse(smallest), "{table} {line}");
+                let (text, without) = match table {
+                    "[pool]" => (format!("{with_pool}{line}"), with_pool.as_str()),
+                    _ => (text, smallest),
+                };
+                assert_eq!(parse(&text), parse(without), "{table} {line}");
             }
         }
     }
@@ -199,9 +207,13 @@ mod tests {
         let mut text = "# The fields of an inventory\n\nThis page and `hvdctl schema` are generated from `src/inventory/fields.rs`. \
                         [inventory.example.toml](../inventory.example.toml) shows the fields in use.\n"
             .to_owned();
-        for (table, written) in
-            [("cluster", "[cluster]"), ("node", "[[node]]"), ("defaults", "[defaults]"), ("bench", "[bench]")]
-        {
+        for (table, written) in [
+            ("cluster", "[cluster]"),
+            ("node", "[[node]]"),
+            ("defaults", "[defaults]"),
+            ("bench", "[bench]"),
+            ("pool", "[pool]"),
+        ] {
             let (fields, defaults) = (fields::of(table), defaults(table));
             let _ = write!(text, "\n## `{written}`\n\n");
             if table == "defaults" {

@@ -131,6 +131,25 @@ struct KnownHostKeys {
     nodes: HashMap<String, String>,
 }
 
+/// Where ssh connects to for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// The host, after aliases.
+    pub host: String,
+    /// The port of its sshd.
+    pub port: u16,
+    /// Whether ssh reaches it through another machine or a program.
+    pub is_behind_jump_host: bool,
+}
+
+impl Destination {
+    /// Returns what the inventory says.
+    pub fn of(node: &Node) -> Destination {
+        let is_behind_jump_host = node.jump.as_ref().is_some_and(|jump| jump != "none");
+        Destination { host: node.host.clone(), port: node.ssh_port.unwrap_or(22), is_behind_jump_host }
+    }
+}
+
 /// The user's configuration for a node, as `ssh -G` prints it.
 struct HostConfig(HashMap<String, Vec<String>>);
 
@@ -404,6 +423,20 @@ impl Control {
             return Err(self.explain(node, &String::from_utf8_lossy(&resolved.stderr)));
         }
         Ok(String::from_utf8_lossy(&resolved.stdout).into_owned())
+    }
+
+    /// Returns where ssh connects to for a node, by the user's configuration.
+    ///
+    /// # Errors
+    /// When ssh cannot read the configuration.
+    pub async fn destination(&self, node: &Node) -> Result<Destination, NodeError> {
+        let config = HostConfig::parse(&self.resolve(node).await?);
+        let named = Destination::of(node);
+        Ok(Destination {
+            host: config.first("hostname").map_or(named.host, str::to_owned),
+            port: config.first("port").and_then(|port| port.parse().ok()).unwrap_or(named.port),
+            is_behind_jump_host: config.uses_jump_host(),
+        })
     }
 
     /// Expands `~/` in what `ssh -G` prints.

@@ -200,6 +200,8 @@ pub fn schema() -> Value {
         "exec": ExecDocument,
         "shell": ShellDocument,
         "hosts": HostsDocument,
+        "pool": PoolDocument,
+        "pool-pick": PoolPickDocument,
         "lock-status": Nodes<LockStatusNode>,
         "lock-release": Nodes<LockReleaseNode>,
     }

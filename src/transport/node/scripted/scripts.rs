@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 27] = scripts![
+const SCRIPTS: [(&str, &str); 30] = scripts![
     "access/access.sh",
     "node/drain.sh",
     "node/facts.sh",
@@ -40,6 +40,9 @@ const SCRIPTS: [(&str, &str); 27] = scripts![
     "ledger/append.sh",
     "ledger/read.sh",
     "node/wait_port.sh",
+    "pool/publish.sh",
+    "pool/read.sh",
+    "pool/round_trips.sh",
     "node/purge.sh",
     "node/sshd_forwarding.sh",
     "worker/ready.sh"
@@ -155,6 +158,9 @@ impl Node {
                 Ok(String::new())
             }
             "ledger/read.sh" => Ok(self.edit(|state| state.read_ledger(now))),
+            "pool/publish.sh" => self.edit(|state| state.publish(&variable(text, "files"))),
+            "pool/read.sh" => self.edit(|state| state.read_pool()),
+            "pool/round_trips.sh" => Ok(self.edit(|state| state.measure(&variable(text, "targets")))),
             "node/purge.sh" => {
                 // hvdctl has removed the files before, and the directory goes only if it is empty
                 self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));

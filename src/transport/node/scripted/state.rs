@@ -1,6 +1,7 @@
 //! What a scripted node holds, and how it tells that to hvdctl's scripts.
 
 use super::jobs::{Directory, clock};
+use base64::Engine as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,6 +83,10 @@ pub struct NodeState {
     pub past: String,
     /// Its ledger.
     pub ledger: String,
+    /// The files of the pool that it has; `None` without a directory.
+    pub pool: Option<BTreeMap<String, String>>,
+    /// The round trips that it measures to hosts, in microseconds; to others it cannot connect.
+    pub round_trips: BTreeMap<String, u64>,
 }
 
 /// A container of a scripted node.
@@ -178,6 +183,8 @@ impl NodeState {
             sends: None,
             past: String::new(),
             ledger: String::new(),
+            pool: None,
+            round_trips: BTreeMap::new(),
         }
     }
 
@@ -201,6 +208,38 @@ impl NodeState {
     /// What `ledger/read.sh` says.
     pub fn read_ledger(&self, now: u64) -> String {
         format!("clock {now}\nbooted 0\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
+    }
+
+    /// Writes files to the pool, and prints nothing.
+    pub fn publish(&mut self, files: &str) -> Result<String, (i32, String)> {
+        let pool = self.pool.as_mut().ok_or((1, "there is no directory /srv/pool".to_owned()))?;
+        for (name, text) in files.lines().filter_map(|line| line.split_once(' ')) {
+            let text = base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
+            pool.insert(name.to_owned(), String::from_utf8(text).expect("text"));
+        }
+        Ok(String::new())
+    }
+
+    /// Prints the files of the pool.
+    pub fn read_pool(&self) -> Result<String, (i32, String)> {
+        let pool = self.pool.as_ref().ok_or((1, "there is no directory /srv/pool".to_owned()))?;
+        let mut archive = tar::Builder::new(b"files\n".to_vec());
+        for (name, text) in pool {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            archive.append_data(&mut header, name, text.as_bytes()).expect("an archive");
+        }
+        Ok(String::from_utf8(archive.into_inner().expect("an archive")).expect("text"))
+    }
+
+    /// Prints the round trips to targets.
+    pub fn measure(&self, targets: &str) -> String {
+        let answer = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let time = self.round_trips.get(*words.get(1)?).map_or("-".to_owned(), u64::to_string);
+            Some(format!("{} {time}\n", words[0]))
+        };
+        targets.lines().filter_map(answer).collect()
     }
 
     /// The container of this name.

@@ -1,0 +1,189 @@
+//! Groups by hand, and simulated pools of two sites.
+
+use super::*;
+
+/// Numbers that a seed determines (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 to 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+fn kind(gpu: &str) -> NodeKind {
+    NodeKind { gpu: Some(gpu.into()), gpus: 4, gpu_memory_mib: Some(81_920), driver: Some(580), cores: 64 }
+}
+
+fn candidate(gpu: &str, grade: Grade, score: f64) -> Candidate {
+    Candidate { kind: kind(gpu), grade, score: Some(score), slots: 4, has_login: true }
+}
+
+fn ms(time: f64) -> Duration {
+    Duration::from_secs_f64(time / 1000.0)
+}
+
+/// All round trips as a function has them, in milliseconds.
+fn all(n: usize, time: impl Fn(usize, usize) -> f64) -> RoundTrips {
+    let mut trips = RoundTrips::default();
+    for from in 0..n {
+        (0..n).filter(|to| *to != from).for_each(|to| trips.add(from, to, Some(ms(time(from, to)))));
+    }
+    trips
+}
+
+#[test]
+fn a_close_group_goes_before_better_nodes_and_these_before_others() {
+    let grades = [Grade::A, Grade::A, Grade::B, Grade::B, Grade::C, Grade::New];
+    let nodes: Vec<Candidate> = grades.map(|grade| candidate("H100", grade, 0.9)).to_vec();
+    // the two best are far from each other
+    let trips = all(6, |a, b| if a % 2 == b % 2 { 0.4 } else { 30.0 });
+    let group = pick(&nodes, &trips, 8).unwrap();
+    assert_eq!((group.nodes, group.slots, group.distance), (vec![0, 2], 8, Distance::Lan));
+    let group = pick(&nodes, &trips, 16).unwrap();
+    assert_eq!((group.nodes, group.distance, group.longest), (vec![0, 1, 2, 3], Distance::Wan, ms(30.0)));
+    assert_eq!(pick(&nodes, &trips, 3).unwrap().nodes, [0]);
+    assert_eq!(pick(&nodes, &all(6, |_, _| 5.0), 8).unwrap().distance, Distance::Region);
+    assert_eq!(
+        [1.9, 2.0, 19.9, 20.0].map(|time| Distance::of(ms(time))),
+        [Distance::Lan, Distance::Region, Distance::Region, Distance::Wan]
+    );
+}
+
+#[test]
+fn kinds_are_not_mixed_and_failing_nodes_are_left_out() {
+    let mut nodes = vec![candidate("H100", Grade::A, 1.0), candidate("V100", Grade::A, 1.0)];
+    nodes.extend([candidate("V100", Grade::F, 0.1), candidate("V100", Grade::D, 0.3)]);
+    let trips = all(4, |_, _| 0.2);
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1, 3]);
+    let shortage = pick(&nodes, &trips, 12).unwrap_err().to_string();
+    assert_eq!(shortage, "the largest group has 8 slots: 2 nodes of 4 x V100 80 GiB, driver 580, 64 cores");
+    assert_eq!(pick(&[], &trips, 1).unwrap_err().to_string(), "no node of the pool can be used");
+    // of the same kind the larger node makes the smaller one needless
+    let mut nodes = vec![candidate("H100", Grade::A, 1.0); 3];
+    nodes[1].slots = 8;
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1]);
+}
+
+#[test]
+fn nodes_with_a_login_go_first() {
+    let mut nodes = vec![candidate("H100", Grade::A, 1.0); 4];
+    nodes[0].has_login = false;
+    let trips = all(4, |a, b| if a.max(b) < 2 { 0.2 } else { 30.0 });
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1, 2]);
+    assert_eq!(pick(&nodes, &trips, 16).unwrap().nodes, [1, 2, 3, 0]);
+}
+
+#[test]
+fn nodes_that_cannot_connect_are_in_no_group_and_what_was_not_measured_is_estimated() {
+    let nodes = vec![candidate("H100", Grade::A, 1.0); 3];
+    let mut trips = all(3, |_, _| 0.2);
+    trips.add(1, 0, None);
+    assert_eq!(trips.between(0, 1), None);
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [0, 2]);
+    assert!(pick(&nodes, &trips, 12).is_err());
+
+    let mut trips = RoundTrips::default();
+    [(0, 0.5), (1, 0.7)].into_iter().for_each(|(node, time)| trips.add_from_here(node, ms(time)));
+    trips.add(0, 2, Some(ms(4.0)));
+    assert_eq!([trips.between(0, 1), trips.between(2, 0), trips.between(1, 2)], [Some(ms(1.2)), Some(ms(4.0)), None]);
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [0, 1]);
+}
+
+/// A pool of two sites. One site has enough nodes of one kind; of every other kind there are enough only on both sites together, and those
+/// have better grades.
+struct Pool {
+    nodes: Vec<Candidate>,
+    sites: Vec<usize>,
+    trips: RoundTrips,
+    /// The site and the kind of the right group.
+    right: (usize, NodeKind),
+    ranks: u32,
+}
+
+/// The round trip between the sites in milliseconds.
+const BETWEEN_SITES: f64 = 50.0;
+
+impl Pool {
+    fn new(seed: u64) -> Pool {
+        let random = &mut Random(seed);
+        let wanted = 3 + random.below(6) as usize;
+        let right = (random.below(2) as usize, kind(["H200", "A100"][random.below(2) as usize]));
+        let (mut nodes, mut sites) = (Vec::new(), Vec::new());
+        for (site, name) in [(0, "H200"), (0, "A100"), (1, "H200"), (1, "A100")] {
+            let is_right = (site, kind(name)) == right;
+            let usable = if is_right { wanted + 1 + random.below(3) as usize } else { wanted - 1 };
+            for number in 0..usable + 2 {
+                let grade = match (number < usable, is_right) {
+                    (false, _) => Grade::F,
+                    (true, true) => [Grade::B, Grade::C, Grade::New, Grade::D][random.below(4) as usize],
+                    (true, false) => Grade::A,
+                };
+                nodes.push(candidate(name, grade, random.share()));
+                sites.push(site);
+            }
+        }
+        // their order says nothing
+        for at in (1..nodes.len()).rev() {
+            let other = random.below(at as u64 + 1) as usize;
+            nodes.swap(at, other);
+            sites.swap(at, other);
+        }
+        let mut trips = RoundTrips::default();
+        for from in 0..nodes.len() {
+            for to in (0..nodes.len()).filter(|to| *to != from) {
+                let tries = [(); 2].map(|()| measured(sites[from] == sites[to], random));
+                trips.add(from, to, tries.into_iter().flatten().reduce(f64::min).map(ms));
+            }
+        }
+        Pool { nodes, sites, trips, right, ranks: 4 * wanted as u32 }
+    }
+
+    /// Returns whether the picked group is the right one.
+    fn is_right(&self, trips: &RoundTrips) -> bool {
+        let Ok(group) = pick(&self.nodes, trips, self.ranks) else { return false };
+        let is_of_right = |number: &usize| {
+            let node = &self.nodes[*number];
+            (self.sites[*number], &node.kind) == (self.right.0, &self.right.1) && node.grade != Grade::F
+        };
+        group.nodes.iter().all(is_of_right) && group.slots == self.ranks && group.distance == Distance::Lan
+    }
+}
+
+/// One try of a node: what it measures in milliseconds, or nothing in the time that it has. A path of 20 Mbit/s delays by up to 50 packets
+/// of 1500 bytes that others send; a busy machine answers late now and then; a lost packet is sent again after a second.
+fn measured(is_near: bool, random: &mut Random) -> Option<f64> {
+    let path = if is_near { 0.2 + 0.6 * random.share() } else { BETWEEN_SITES + 30.0 * random.share() };
+    let busy = if random.share() < 0.1 { 1.0 + 40.0 * random.share() } else { -0.1 * (1.0 - random.share()).ln() };
+    let lost = if random.share() < 0.01 { 1000.0 } else { 0.0 };
+    Some(path + busy + lost).filter(|time| *time < 2000.0)
+}
+
+#[test]
+fn of_two_sites_the_right_group_is_picked_in_each_of_20_pools() {
+    let pools: Vec<Pool> = (1..=20).map(Pool::new).collect();
+    let right = pools.iter().filter(|pool| pool.is_right(&pool.trips)).count();
+    assert_eq!(right, 20);
+    // without distances the better grades would go before
+    let blind = pools.iter().filter(|pool| pool.is_right(&all(pool.nodes.len(), |_, _| 1.0))).count();
+    assert_eq!(blind, 0);
+}
+
+#[test]
+fn no_seed_is_lucky() {
+    let wrong: Vec<u64> = (100..400).filter(|seed| !Pool::new(*seed).is_right(&Pool::new(*seed).trips)).collect();
+    assert_eq!(wrong, [0u64; 0]);
+}

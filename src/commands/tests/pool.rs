@@ -1,0 +1,263 @@
+//! `grade --publish`, `pool` and `pool pick`.
+
+use super::*;
+use crate::transport::node::scripted::Fault;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// The pool's machine, and nodes as `pool pick` names them.
+const GATE: &str = "pool at gate";
+
+/// The operator's directory with the keys of ana and bob, who are members, and of eve, who is not.
+fn operator() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut members = String::new();
+    for owner in ["ana", "bob", "eve"] {
+        let file = dir.path().join(owner);
+        let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file).status();
+        assert!(made.unwrap().success());
+        if owner != "eve" {
+            let public = fs::read_to_string(file.with_extension("pub")).unwrap();
+            members.push_str(&format!("{owner} namespaces=\"hvdctl-pool\" {public}"));
+        }
+    }
+    fs::write(dir.path().join("members"), members).unwrap();
+    dir
+}
+
+/// The nodes of each owner, the pool's machine, and the nodes as they are in the pool.
+fn pool_of(owners: &[&str]) -> Nodes {
+    let mut names = vec!["node1".to_owned(), "node2".to_owned(), GATE.to_owned()];
+    for owner in owners {
+        names.extend(["node1", "node2"].map(|node| format!("{node} of {owner}")));
+    }
+    let nodes = Nodes::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    nodes.edit(GATE, |state| state.pool = Some(Default::default()));
+    nodes
+}
+
+/// The inventory of an owner. Each has a network; in the pool are its addresses.
+fn inventory_of(dir: &Path, owner: &str, more: &str) -> Inventory {
+    let network = 1 + ["ana", "bob", "eve"].iter().position(|other| *other == owner).unwrap();
+    let node = |number: usize| format!("[[node]]\nname = \"node{number}\"\nhost = \"192.0.2.{network}{number}\"\n");
+    let text = format!(
+        "[cluster]\nname = \"lab\"\nimage = \"test/horovod:1\"\n{}{}[pool]\nhost = \"gate\"\npath = \"/srv/pool\"\n\
+         allowed_signers = \"members\"\nkey = \"{owner}\"\n{more}",
+        node(1),
+        node(2)
+    );
+    Inventory::parse(&text, &dir.join("inventory.toml")).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+async fn run(nodes: &Nodes, dir: &tempfile::TempDir, owner: &str, line: &str) -> Done {
+    let (_sender, signals) = mpsc::unbounded_channel();
+    hvdctl_on(nodes, inventory_of(dir.path(), owner, ""), line, signals).await
+}
+
+/// Lets the nodes of owners measure 0.3 ms to those of the same network and 50 ms to others.
+fn two_sites(nodes: &Nodes, owners: &[&str]) {
+    let hosts =
+        |owner: &str| ["1", "2"].map(|number| format!("192.0.2.{}{number}", if owner == "ana" { 1 } else { 2 }));
+    for owner in owners {
+        for node in ["node1", "node2"] {
+            nodes.edit(&format!("{node} of {owner}"), |state| {
+                for other in owners {
+                    let time = if other == owner { 300 } else { 50_000 };
+                    state.round_trips.extend(hosts(other).map(|host| (host, time)));
+                }
+            });
+        }
+    }
+}
+
+/// The files of the pool.
+fn files(nodes: &Nodes) -> Vec<(String, String)> {
+    nodes.state(GATE).pool.unwrap().into_iter().collect()
+}
+
+fn edit_files(nodes: &Nodes, change: impl Fn(&str, &mut String)) {
+    nodes.edit(GATE, |state| state.pool.iter_mut().flatten().for_each(|(name, text)| change(name, text)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_publish_their_nodes_and_see_those_of_all() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    run(&nodes, &dir, "ana", "pool").await.code(0).says(&["the pool has no nodes; hvdctl grade --publish adds yours"]);
+    run(&nodes, &dir, "ana", "grade").await.code(0);
+    assert_eq!(files(&nodes).len(), 0, "without --publish nothing is");
+    let done = run(&nodes, &dir, "ana", "--json grade --publish").await;
+    let document = done.code(0).document();
+    run(&nodes, &dir, "bob", "grade --publish").await.code(0).says(&["published node[1-2] as bob until "]);
+    let names: Vec<String> = files(&nodes).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(document["nodes"][0]["published_as"], json!(names[0]));
+    let done = run(&nodes, &dir, "ana", "pool").await;
+    done.code(0).says(&["ana    node1  new", "ana    node2  new", "bob    node1  new", "4 cores  valid"]);
+    // again: the same files
+    run(&nodes, &dir, "ana", "grade --publish").await.code(0);
+    assert_eq!(files(&nodes).len(), 4);
+    let document = run(&nodes, &dir, "bob", "--json pool").await.code(0).document();
+    assert_eq!(document["files"][0]["node"]["host"], json!("192.0.2.11"));
+    assert_eq!(document["files"][3]["state"], json!("valid"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
+    let (nodes, dir) = (pool_of(&["ana", "bob"]), operator());
+    two_sites(&nodes, &["ana", "bob"]);
+    for owner in ["ana", "bob"] {
+        run(&nodes, &dir, owner, "grade --publish").await.code(0);
+    }
+    let is_bobs = |name: &str| name.starts_with("bob_");
+    // bob's nodes become better than they are, in the hands of another one
+    edit_files(&nodes, |name, text| {
+        if is_bobs(name) {
+            *text = text.replace("\"grade\": \"new\"", "\"grade\": \"A\"");
+        }
+    });
+    let done = run(&nodes, &dir, "ana", "pool").await;
+    done.code(0).says(&["forged: it is not what was signed", "–      bob_lab_node1_"]);
+    let done = run(&nodes, &dir, "ana", "pool pick -np 8").await;
+    done.code(0)
+        .complains(&["2 files of the pool are not valid and left out: hvdctl pool shows why"])
+        .says(&["# node1 of ana's lab: grade new"]);
+    assert!(!done.out.contains("192.0.2.2"), "{done}");
+    run(&nodes, &dir, "ana", "pool pick -np 9").await.code(1).complains(&["the largest group has 8 slots: 2 nodes"]);
+
+    // without a signature, by a stranger, and long ago
+    let states = async |state: &str| {
+        let document = run(&nodes, &dir, "ana", "--json pool").await.code(0).document();
+        let files = document["files"].as_array().unwrap();
+        assert_eq!(files.iter().filter(|file| file["state"] == *state).count(), 2, "{state}: {document}");
+        run(&nodes, &dir, "ana", "pool pick -np 9").await.code(1).complains(&["the largest group has 8 slots"]);
+    };
+    edit_files(&nodes, |name, text| {
+        if is_bobs(name) {
+            text.truncate(text.find("-----BEGIN").unwrap());
+        }
+    });
+    states("unsigned").await;
+    edit_files(&nodes, |name, text| {
+        if is_bobs(name) {
+            let key = fs::read_to_string(dir.path().join("eve")).unwrap();
+            *text = crate::pool::signature::SigningKey::parse(&key).ok().unwrap().sign(text).unwrap();
+        }
+    });
+    states("untrusted").await;
+    edit_files(&nodes, |name, text| {
+        if is_bobs(name) {
+            let key = fs::read_to_string(dir.path().join("bob")).unwrap();
+            let end = text.find("-----BEGIN").unwrap();
+            let mut node: crate::pool::format::PoolNode = serde_json::from_str(&text[..end]).unwrap();
+            (node.published, node.expires) = (1000, 2000);
+            let key = crate::pool::signature::SigningKey::parse(&key).ok().unwrap();
+            *text = key.sign(&node.text().unwrap()).unwrap();
+        }
+    });
+    states("stale").await;
+    // bob has published again
+    run(&nodes, &dir, "bob", "grade --publish").await.code(0);
+    let done = run(&nodes, &dir, "ana", "pool pick -np 9").await;
+    done.code(0).says(&["round trips between them: 20 ms or more (the longest: 50.00 ms)", "bob's lab"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_close_group_is_picked_and_is_an_inventory() {
+    let (nodes, dir) = (pool_of(&["ana", "bob"]), operator());
+    two_sites(&nodes, &["ana", "bob"]);
+    for owner in ["ana", "bob"] {
+        run(&nodes, &dir, owner, "grade --publish").await.code(0);
+    }
+    let done = run(&nodes, &dir, "bob", "pool pick -np 8 --user guest").await;
+    done.code(0)
+        .says(&["(the longest: 0.30 ms)", "[defaults]\nuser = \"guest\"\n"])
+        .complains(&["50.00 ms from the group"]);
+    let inventory = Inventory::parse(&done.out, Path::new("pool.toml")).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(inventory.nodes.iter().map(|node| node.slots).collect::<Vec<_>>(), [Some(4), Some(4)]);
+    let hosts: Vec<&str> = inventory.nodes.iter().map(|node| node.host.as_str()).collect();
+    let of = |number: u8| [1, 2].map(|node| format!("192.0.2.{number}{node}"));
+    assert!(hosts == of(1) || hosts == of(2), "{hosts:?}");
+    let done = run(&nodes, &dir, "bob", "--json pool pick -np 8 --format horovod").await;
+    let document = done.code(0).document();
+    assert_eq!(document["text"], json!(format!("{}:4,{}:4\n", hosts[0], hosts[1])));
+    assert_eq!((&document["distance"], &document["longest_us"]), (&json!("lan"), &json!(300)));
+    run(&nodes, &dir, "bob", "pool pick -np 8 --user=-x").await.code(2).complains(&["--user: expected a user's name"]);
+
+    // those that refuse the login go behind the others
+    let measured = document["nodes"][0]["node"]["owner"].as_str().unwrap().to_owned();
+    for node in ["node1", "node2"] {
+        nodes.fault(&format!("{node} of {measured}"), "connect", Fault::Fails("Permission denied (publickey)".into()));
+    }
+    let done = run(&nodes, &dir, "bob", "pool pick -np 8").await;
+    done.code(0).complains(&["Permission denied", &format!("hint: ask {measured} for a login")]);
+    assert!(!done.out.contains(hosts[0]), "{done}");
+    nodes.repair();
+    // a node without Python measures nothing, but others measure it
+    nodes.fault("node1 of ana", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
+    let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
+    done.complains(&["node1 of ana: cannot measure round trips: there is no python3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_prevents_it_is_named_with_the_next_step() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    let (_sender, signals) = mpsc::unbounded_channel();
+    for line in ["pool", "grade --publish"] {
+        let (_sender, signals) = mpsc::unbounded_channel();
+        hvdctl_on(&nodes, inventory(&Nodes::new(&NODES)), line, signals)
+            .await
+            .code(2)
+            .complains(&["the inventory has no [pool]"]);
+    }
+    let eve = run(&nodes, &dir, "eve", "grade --publish").await;
+    eve.code(2).complains(&[
+        "/members has your key",
+        "hint: add this line to ",
+        "namespaces=\"hvdctl-pool\" ssh-ed25519 ",
+    ]);
+    let as_bob = inventory_of(dir.path(), "ana", "owner = \"bob\"\n");
+    let done = hvdctl_on(&nodes, as_bob, "grade --publish", signals).await;
+    done.code(2).complains(&["/members does not let bob sign with your key"]);
+    assert_eq!(nodes.count("access/access.sh"), [0, 0, 0], "no node is contacted before");
+    let key = dir.path().join("ana");
+    let set_mode = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o640);
+    run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["other users can read it (mode 640)"]);
+    set_mode(0o600);
+    let passphrase = ["-q", "-p", "-N", "secret", "-f"];
+    assert!(
+        Command::new("ssh-keygen")
+            .args(passphrase)
+            .arg(&key)
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
+    run(&nodes, &dir, "ana", "grade --publish")
+        .await
+        .code(2)
+        .complains(&["has a passphrase", "hint: make a key for the pool"]);
+    fs::remove_file(&key).unwrap();
+    run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["cannot read your key", "No such file"]);
+
+    nodes.edit(GATE, |state| state.pool = None);
+    let done = run(&nodes, &dir, "bob", "grade --publish").await;
+    done.code(1)
+        .complains(&["pool at gate: cannot write to the pool /srv/pool: there is no directory", "hint: create it"]);
+    nodes.fault(GATE, "connect", Fault::Fails("Connection refused".into()));
+    run(&nodes, &dir, "bob", "pool").await.code(4).complains(&["pool at gate: cannot log in"]);
+    nodes.repair();
+    nodes.edit(GATE, |state| state.pool = Some(Default::default()));
+    run(&nodes, &dir, "bob", "pool pick -np 1").await.code(1).complains(&["no node of the pool can be used"]);
+    let members = dir.path().join("members");
+    let text = fs::read_to_string(&members).unwrap();
+    fs::write(&members, format!("cai cert-authority ssh-ed25519 AAAA\n{text}")).unwrap();
+    run(&nodes, &dir, "bob", "pool").await.code(0).complains(&["/members:1: this line adds no member: "]);
+    fs::write(&members, "# none\n").unwrap();
+    run(&nodes, &dir, "bob", "pool").await.code(2).complains(&["/members names no member", "hint: one line for each"]);
+    fs::remove_file(&members).unwrap();
+    run(&nodes, &dir, "bob", "pool").await.code(2).complains(&["cannot read the members in "]);
+}

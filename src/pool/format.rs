@@ -1,0 +1,237 @@
+//! What an owner publishes of a node: the text that is signed, and the name of its file.
+
+use crate::inventory::{HOST, LONGEST_LIFETIME, NAME, NODE_NAME, OWNER, Rule, canonical_host};
+use crate::model::grade::{Grade, NodeKind};
+use crate::text::digest;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+/// The end of the names of a pool's files.
+pub const SUFFIX: &str = ".node";
+/// The most bytes of a file, with its signature.
+pub const LARGEST_FILE: usize = 16 << 10;
+
+/// The most characters of a name that a file's name has.
+const LONGEST_PART: usize = 50;
+/// The most characters of a GPU's name.
+const LONGEST_GPU: usize = 100;
+/// The most ranks, GPUs and processors that a node can have.
+const MOST_SLOTS: u32 = 1024;
+const MOST_CORES: u32 = 65_536;
+
+/// A node as its owner publishes it. Other members see this and nothing else of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolNode {
+    /// The version of the format.
+    pub format: u32,
+    /// The owner, by the name in the file of allowed signers.
+    pub owner: String,
+    /// The owner's name for its cluster.
+    pub cluster: String,
+    /// The owner's name for the node.
+    pub node: String,
+    /// The host that ssh connects to.
+    pub host: String,
+    /// The port of its sshd.
+    pub port: u16,
+    /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.
+    pub address: Option<IpAddr>,
+    /// What it is.
+    pub kind: NodeKind,
+    /// How good it is.
+    pub grade: Grade,
+    /// The score behind the grade, from 0 to 1; null if it is new.
+    pub score: Option<f64>,
+    /// How many recorded checks, benchmarks and jobs the grade rests on.
+    pub evidence: u32,
+    /// Most ranks of one job.
+    pub slots: u32,
+    /// When it was published, in seconds since the epoch.
+    pub published: u64,
+    /// From when on it is stale, in seconds since the epoch.
+    pub expires: u64,
+}
+
+impl PoolNode {
+    /// Reads the text of a file. Every value that it returns is safe in a terminal, a file's name and an inventory.
+    ///
+    /// # Errors
+    /// Why it is no node.
+    pub fn parse(text: &str) -> Result<PoolNode, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let not_json = |error: serde_json::Error| {
+            // what it quotes is the file's
+            format!("line {}, column {} is not that of a node's JSON", error.line(), error.column())
+        };
+        let Version { format } = serde_json::from_str(text).map_err(not_json)?;
+        if format != FORMAT {
+            return Err(format!("it has format {format}, and this hvdctl reads format {FORMAT}"));
+        }
+        let node: PoolNode = serde_json::from_str(text).map_err(not_json)?;
+        node.check()?;
+        Ok(node)
+    }
+
+    /// Checks each value.
+    fn check(&self) -> Result<(), String> {
+        let PoolNode { owner, cluster, node, host, kind, .. } = self;
+        let texts: [(&str, &Rule, &str); 4] =
+            [("owner", &OWNER, owner), ("cluster", &NAME, cluster), ("node", &NODE_NAME, node), ("host", &HOST, host)];
+        for (field, rule, value) in texts {
+            // what was found is the file's
+            rule.read(value).map_err(|_| format!("`{field}` is no name that hvdctl takes"))?;
+        }
+        let is_plain = |name: &String| name.len() <= LONGEST_GPU && name.chars().all(|c| matches!(c, ' '..='~'));
+        let is_score = |score: f64| (0.0..=1.0).contains(&score);
+        let lifetime = self.expires.checked_sub(self.published);
+        for (field, is_good) in [
+            ("host", is_for_others(host)),
+            ("port", self.port > 0),
+            ("kind", kind.gpu.as_ref().is_none_or(is_plain) && kind.gpus <= MOST_SLOTS && kind.cores <= MOST_CORES),
+            ("score", self.score.is_none_or(is_score)),
+            ("slots", (1..=MOST_SLOTS).contains(&self.slots)),
+            ("expires", lifetime.is_some_and(|lifetime| lifetime <= LONGEST_LIFETIME.as_secs())),
+        ] {
+            if !is_good {
+                return Err(format!("`{field}` is out of its range"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the text that is signed.
+    ///
+    /// # Errors
+    /// The field that no reader would accept.
+    pub fn text(&self) -> Result<String, String> {
+        self.check()?;
+        let text = serde_json::to_string_pretty(self).expect("a node serializes");
+        Ok(text + "\n")
+    }
+
+    /// Returns the name of its file. It is that of no other owner's node: it ends with a hash of the three names.
+    pub fn file_name(&self) -> String {
+        let names = [&self.owner, &self.cluster, &self.node];
+        let hash = digest::in_hex(names.map(String::as_str).join("\n").as_bytes());
+        let plain = |name: &&String| -> String {
+            let plain = |c: char| if c.is_ascii_alphanumeric() || "@.+-".contains(c) { c } else { '-' };
+            name.chars().take(LONGEST_PART).map(plain).collect()
+        };
+        format!("{}_{:.16}{SUFFIX}", names.iter().map(plain).collect::<Vec<_>>().join("_"), hash)
+    }
+
+    /// Returns the machine that ssh connects to, the same for every owner that publishes it.
+    pub fn machine(&self) -> (String, u16) {
+        (canonical_host(&self.host), self.port)
+    }
+}
+
+/// Returns whether a host can be the same machine for every member: an address that is not one of each machine itself, or a full name. A
+/// short one may be an alias in the SSH configuration of a member.
+pub fn is_for_others(host: &str) -> bool {
+    match host.split('%').next().unwrap_or(host).parse::<IpAddr>() {
+        Ok(address) => {
+            let is_link_local = match address {
+                IpAddr::V4(v4) => v4.is_link_local(),
+                IpAddr::V6(v6) => v6.is_unicast_link_local(),
+            };
+            !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
+        }
+        Err(_) => host.trim_end_matches('.').contains('.') && !host.to_lowercase().contains("localhost"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A node of ana, published at 1,000,000 for a day.
+    pub fn node() -> PoolNode {
+        let kind = NodeKind {
+            gpu: Some("NVIDIA H200".into()),
+            gpus: 8,
+            gpu_memory_mib: Some(143_771),
+            driver: Some(580),
+            cores: 192,
+        };
+        PoolNode {
+            format: FORMAT,
+            owner: "ana@example.com".into(),
+            cluster: "lab".into(),
+            node: "node1".into(),
+            host: "10.0.0.1".into(),
+            port: 22,
+            address: None,
+            kind,
+            grade: Grade::A,
+            score: Some(0.98),
+            evidence: 12,
+            slots: 8,
+            published: 1_000_000,
+            expires: 1_086_400,
+        }
+    }
+
+    #[test]
+    fn a_text_is_the_node_and_has_a_file_of_its_own() {
+        let text = node().text().unwrap();
+        assert_eq!(PoolNode::parse(&text), Ok(node()));
+        let name = node().file_name();
+        assert!(name.starts_with("ana@example.com_lab_node1_") && name.ends_with(".node"), "{name}");
+        // what only looks alike has another name
+        let twin = PoolNode { owner: "ana@example.com_lab".into(), cluster: "node1".into(), ..node() };
+        let odd = PoolNode { node: "größe:1%".into(), ..node() };
+        let names = [name, twin.file_name(), odd.file_name()];
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 3, "{names:?}");
+        assert!(names.iter().all(|name| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"@._+-".contains(&c))));
+    }
+
+    #[test]
+    fn what_would_do_harm_is_refused() {
+        let refused = |change: &dyn Fn(&mut PoolNode)| {
+            let mut changed = node();
+            change(&mut changed);
+            let text = serde_json::to_string(&changed).unwrap();
+            assert!(changed.text().is_err(), "{text}");
+            PoolNode::parse(&text).expect_err(&text)
+        };
+        assert_eq!(refused(&|n| n.host = "-oProxyCommand=id".into()), "`host` is no name that hvdctl takes");
+        assert_eq!(refused(&|n| n.node = "a\u{1b}[2J".into()), "`node` is no name that hvdctl takes");
+        assert_eq!(refused(&|n| n.cluster = "../x".into()), "`cluster` is no name that hvdctl takes");
+        assert_eq!(refused(&|n| n.owner = "*".into()), "`owner` is no name that hvdctl takes");
+        assert_eq!(refused(&|n| n.kind.gpu = Some("H\u{202e}".into())), "`kind` is out of its range");
+        assert_eq!(refused(&|n| n.port = 0), "`port` is out of its range");
+        assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of its range");
+        assert_eq!(refused(&|n| n.slots = 0), "`slots` is out of its range");
+        assert_eq!(refused(&|n| n.expires = n.published - 1), "`expires` is out of its range");
+        assert_eq!(refused(&|n| n.expires = u64::MAX), "`expires` is out of its range");
+        for host in ["localhost", "127.0.0.1", "::1", "0.0.0.0", "fe80::1%eth0", "gate", "a.localhost", "localhost."] {
+            assert_eq!(refused(&|n| n.host = host.into()), "`host` is out of its range", "{host}");
+        }
+        for host in ["10.0.0.1", "fd7a::1", "100.64.0.1", "node1.example.com", "n.tail1.ts.net"] {
+            assert!(is_for_others(host), "{host}");
+        }
+        assert_eq!(PoolNode::parse("{}"), Err("line 1, column 2 is not that of a node's JSON".into()));
+        let newer = r#"{"format": 2, "everything": "else"}"#;
+        assert_eq!(PoolNode::parse(newer), Err("it has format 2, and this hvdctl reads format 1".into()));
+        // what a later version adds is left out
+        let more = node().text().unwrap().replacen('{', "{\n\"new\": [1],", 1);
+        assert_eq!(PoolNode::parse(&more), Ok(node()));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_stands_in_a_file_is_a_safe_node_or_refused_in_plain_words(text in "\\PC*|[{\"a-z:,0-9\\[\\]]{0,80}") {
+            if let Err(why) = PoolNode::parse(&text) {
+                prop_assert!(why.is_ascii() && why.len() < 200, "{why}");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The inventory of nodes that were picked from a pool.
+
+use super::format::PoolNode;
+use crate::inventory::{Cluster, Node};
+use crate::text::digest;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The most characters of a cluster's name, so that the names of its containers are not too long.
+const LONGEST_NAME: usize = 40;
+/// Ports of the workers' sshd, apart from that of the owners' own workers.
+const PORTS: std::ops::Range<u16> = 12_346..13_346;
+
+/// The nodes, as those of an inventory with this user: their names are their owners', with the owner where two have the same.
+pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
+    // addresses between the nodes of one cluster lead nowhere from others
+    let clusters: BTreeSet<(&str, &str)> =
+        picked.iter().map(|node| (node.owner.as_str(), node.cluster.as_str())).collect();
+    let is_one_cluster = clusters.len() == 1;
+    let mut names = BTreeSet::new();
+    let mut name = |node: &PoolNode| {
+        let is_unique = picked.iter().filter(|other| other.node == node.node).count() == 1;
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+        let mut name = match is_unique {
+            true => node.node.clone(),
+            false => format!("{}.{}", node.node, node.owner.chars().map(plain).collect::<String>()),
+        };
+        while !names.insert(name.clone()) {
+            name += "x";
+        }
+        name
+    };
+    let node = |(number, node): (usize, &&PoolNode)| Node {
+        name: name(node),
+        host: node.host.clone(),
+        user: user.map(str::to_owned),
+        ssh_port: Some(node.port),
+        slots: Some(node.slots),
+        address: node.address.filter(|_| is_one_cluster),
+        master: number == 0,
+        ..Node::default()
+    };
+    picked.iter().enumerate().map(node).collect()
+}
+
+/// Returns the name of the cluster of an operator, `user@host`, on nodes of a pool.
+pub fn cluster_name(operator: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    format!("pool-{operator}").chars().take(LONGEST_NAME).map(plain).collect()
+}
+
+/// Returns an inventory of these nodes. Its cluster has names, a port and keys of its own, because the owners have workers on the same
+/// nodes. `about`: comments, a line each.
+pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[String]) -> String {
+    let hash = digest::hash(name.as_bytes());
+    let port = PORTS.start + u16::from_be_bytes([hash[0], hash[1]]) % (PORTS.end - PORTS.start);
+    let value = |text: &str| toml::Value::from(text);
+    let mut inventory: String = about.iter().map(|line| format!("# {line}\n")).collect();
+    let _ = write!(
+        inventory,
+        "[cluster]\nname = {}\nimage = {}\n\
+         # apart from the workers of the owners on the same nodes\nport = {port}\nworker = {}\nmaster = {}\nssh_dir = {}\n",
+        value(name),
+        value(&own.image),
+        value(&format!("hworker-{name}")),
+        value(&format!("hmaster-{name}")),
+        value(&format!("/opt/horovod/{name}/ssh")),
+    );
+    if let Some(user) = nodes.first().and_then(|(node, _)| node.user.as_deref()) {
+        let _ = write!(inventory, "\n[defaults]\nuser = {}\n", value(user));
+    }
+    for (node, published) in nodes {
+        let PoolNode { owner, cluster, node: own_name, .. } = published;
+        let grade = match published.score {
+            Some(score) => format!("grade {} ({score:.2})", published.grade),
+            None => format!("grade {}", published.grade),
+        };
+        let _ = write!(inventory, "\n# {own_name} of {owner}'s {cluster}: {grade}\n[[node]]\n");
+        let _ = writeln!(inventory, "host = {}", value(&node.host));
+        if node.name != node.host {
+            let _ = writeln!(inventory, "name = {}", value(&node.name));
+        }
+        let _ = write!(inventory, "ssh_port = {}\nslots = {}\n", published.port, published.slots);
+        if let Some(address) = node.address {
+            let _ = writeln!(inventory, "address = {}", value(&address.to_string()));
+        }
+    }
+    inventory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::tests::node;
+    use super::*;
+    use crate::inventory::Inventory;
+    use std::path::Path;
+
+    #[test]
+    fn picked_nodes_are_an_inventory() {
+        let address = Some("192.168.7.1".parse().unwrap());
+        let one = PoolNode { address, ..node() };
+        let other =
+            PoolNode { owner: "bob".into(), host: "fd00::2".into(), port: 2222, slots: 4, score: None, ..node() };
+        let picked = [&one, &other];
+        let nodes = nodes(&picked, Some("ana"));
+        let with = nodes.iter().cloned().zip(picked).collect::<Vec<_>>();
+        let name = cluster_name("ana@desk.example.com");
+        let text = text(&name, &Cluster::default(), &with, &["picked".into()]);
+        let inventory =
+            Inventory::parse(&text, Path::new("pool.toml")).unwrap_or_else(|faults| panic!("{faults}\n{text}"));
+        assert_eq!(inventory.nodes, nodes);
+        assert_eq!(inventory.cluster.name, "pool-ana-desk-example-com");
+        assert!(PORTS.contains(&inventory.cluster.port));
+        let found: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.address, node.master)).collect();
+        assert_eq!(found, [("node1.ana-example.com", None, true), ("node1.bob", None, false)]);
+        assert!(
+            text.contains("# node1 of ana@example.com's lab: grade A (0.98)\n[[node]]\nhost = \"10.0.0.1\"\n"),
+            "{text}"
+        );
+        // of one cluster the addresses between its nodes count
+        let alone = super::nodes(&[&one], None);
+        assert_eq!((alone[0].name.as_str(), alone[0].address), ("node1", address));
+        let long = cluster_name(&"x".repeat(300));
+        assert!(Inventory::parse(&super::text(&long, &Cluster::default(), &with, &[]), Path::new("i")).is_ok());
+    }
+}

@@ -1,0 +1,72 @@
+//! Round trips: how long a TCP connection to a node's sshd takes, from another node or from this machine.
+
+use crate::error::NodeError;
+use crate::transport::node::{Script, Transport};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
+
+const SCRIPT: &str = include_str!("../scripts/pool/round_trips.sh");
+const PROGRAM: &str = include_str!("../scripts/pool/round_trips.py");
+
+/// How often this machine measures, and how long it waits each time; as the program of the nodes.
+const TRIES: usize = 2;
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// A node that others connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its number.
+    pub number: usize,
+    /// Its host.
+    pub host: String,
+    /// The port of its sshd.
+    pub port: u16,
+}
+
+/// Measures from a node to others, by the login itself. `None`: it cannot connect.
+///
+/// # Errors
+/// When the node does not answer, or has no Python.
+pub async fn from_node(
+    transport: &Transport,
+    targets: &[Endpoint],
+) -> Result<BTreeMap<usize, Option<Duration>>, NodeError> {
+    let line = |Endpoint { number, host, port }: &Endpoint| format!("{number} {host} {port}");
+    let lines = targets.iter().map(line).collect::<Vec<_>>().join("\n");
+    let script = Script::new(SCRIPT).with("program", PROGRAM).with("targets", &lines);
+    let operation = "measure round trips";
+    let answer = transport.script_as_login(&script, operation).await?;
+    let answer = String::from_utf8_lossy(&answer);
+    let mut times = BTreeMap::new();
+    for line in answer.lines() {
+        let (number, time) = line.split_once(' ').unwrap_or_default();
+        let Some(target) = targets.iter().find(|target| target.number.to_string() == number) else {
+            return Err(NodeError::failed(transport.node(), operation, "its answer cannot be read"));
+        };
+        times.insert(target.number, time.parse().ok().map(Duration::from_micros));
+    }
+    match targets.iter().find(|target| !times.contains_key(&target.number)) {
+        Some(missing) => {
+            let message = format!("it says nothing of {}", missing.host);
+            Err(NodeError::failed(transport.node(), operation, message))
+        }
+        None => Ok(times),
+    }
+}
+
+/// Measures from this machine. `None`: it cannot connect.
+pub async fn from_here(target: &Endpoint) -> Option<Duration> {
+    let resolve = lookup_host((target.host.as_str(), target.port));
+    let address = timeout(LIMIT, resolve).await.ok()?.ok()?.next()?;
+    let mut best = None;
+    for _ in 0..TRIES {
+        let began = Instant::now();
+        if let Ok(Ok(_connection)) = timeout(LIMIT, TcpStream::connect(address)).await {
+            let time = began.elapsed();
+            best = Some(best.map_or(time, |best: Duration| best.min(time)));
+        }
+    }
+    best
+}

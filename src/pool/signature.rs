@@ -1,0 +1,75 @@
+//! Signatures in OpenSSH's format (PROTOCOL.sshsig), as `ssh-keygen -Y sign` makes and `ssh-keygen -Y verify` checks them. A pool's file is
+//! the signed text with the signature behind it.
+
+use ssh_key::private::KeypairData;
+use ssh_key::public::KeyData;
+use ssh_key::{HashAlg, LineEnding, PrivateKey, SshSig};
+
+/// What the signatures are for, so that none for something else passes for one of these (ssh-keygen(1), `-n`).
+pub const NAMESPACE: &str = "hvdctl-pool";
+
+/// The first line of a signature.
+const BEGIN: &str = "-----BEGIN SSH SIGNATURE-----";
+
+/// The first line of a private key in OpenSSH's format.
+const BEGIN_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
+
+/// An owner's private key.
+pub struct SigningKey(PrivateKey);
+
+/// Why a private key cannot sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFault {
+    /// It needs a passphrase.
+    Encrypted,
+    /// It is of a type that hvdctl does not sign with.
+    Type,
+    /// It is no private key in OpenSSH's format.
+    Format,
+}
+
+impl SigningKey {
+    /// Reads a private key in OpenSSH's format.
+    ///
+    /// # Errors
+    /// Why it cannot sign.
+    pub fn parse(text: &str) -> Result<SigningKey, KeyFault> {
+        let text = text.trim_start();
+        // the crate also refuses what it was built without
+        let fault = if text.starts_with(BEGIN_KEY) { KeyFault::Type } else { KeyFault::Format };
+        let key = PrivateKey::from_openssh(text).map_err(|_| fault)?;
+        match key.key_data() {
+            _ if key.is_encrypted() => Err(KeyFault::Encrypted),
+            KeypairData::Ed25519(_) | KeypairData::Rsa(_) => Ok(SigningKey(key)),
+            _ => Err(KeyFault::Type),
+        }
+    }
+
+    /// Returns its public half.
+    pub fn public(&self) -> &KeyData {
+        self.0.public_key().key_data()
+    }
+
+    /// Returns a text, which ends with a newline, with its signature, as a pool's file has them; `None` if the key is broken.
+    pub fn sign(&self, text: &str) -> Option<String> {
+        let signature = self.0.sign(NAMESPACE, HashAlg::Sha512, text.as_bytes()).ok()?;
+        Some(text.to_owned() + &signature.to_pem(LineEnding::LF).ok()?)
+    }
+}
+
+/// Splits a file into its text and its signature; `None` if it has no signature.
+pub fn split(file: &str) -> Option<(&str, &str)> {
+    let at = if file.starts_with(BEGIN) { 0 } else { file.find(&format!("\n{BEGIN}"))? + 1 };
+    Some(file.split_at(at))
+}
+
+/// Reads a signature; `None` if it is none.
+pub fn parse(text: &str) -> Option<SshSig> {
+    SshSig::from_pem(text.trim_end()).ok()
+}
+
+/// Returns whether a text is the one that was signed for a pool, with the key that the signature names.
+pub fn is_of(signature: &SshSig, text: &str) -> bool {
+    let key = ssh_key::PublicKey::from(signature.public_key().clone());
+    key.verify(NAMESPACE, text.as_bytes(), signature).is_ok()
+}

@@ -1,0 +1,252 @@
+//! Pools with real programs: `ssh-keygen` makes and checks signatures, and the scripts run on this machine.
+
+use super::directory::{MOST_FILES, PoolDirectory};
+use super::format::PoolNode;
+use super::format::tests::node;
+use super::round_trips::{Endpoint, from_here, from_node};
+use super::signature::{KeyFault, NAMESPACE, SigningKey};
+use super::signers::AllowedSigners;
+use super::verification::{FileState, PoolFile, Verifier};
+use crate::inventory::{Cluster, Node};
+use crate::transport::node::{Transport, TransportKind};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const NOW: u64 = 1_000_600;
+const OWNER: &str = "ana@example.com";
+
+/// Runs ssh-keygen in a directory; returns whether it succeeded, and what it printed.
+fn ssh_keygen(dir: &Path, arguments: &[&str], input: &str) -> (bool, String) {
+    let mut command = Command::new("ssh-keygen");
+    command.current_dir(dir).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("ssh-keygen");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// A directory with a key of ssh-keygen's and the file of allowed signers that names it.
+fn with_key(kind: &[&str]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (made, said) = ssh_keygen(dir.path(), &[&["-q", "-N", "", "-f", "key"], kind].concat(), "");
+    assert!(made, "{said}");
+    let public = fs::read_to_string(dir.path().join("key.pub")).unwrap();
+    fs::write(dir.path().join("members"), format!("{OWNER} namespaces=\"{NAMESPACE}\" {public}")).unwrap();
+    dir
+}
+
+fn read(dir: &TempDir, name: &str) -> String {
+    fs::read_to_string(dir.path().join(name)).unwrap()
+}
+
+fn judge(dir: &TempDir, content: &str) -> PoolFile {
+    let signers = AllowedSigners::parse(&read(dir, "members"));
+    assert_eq!(signers.faults, []);
+    PoolFile::judge(&node().file_name(), content.as_bytes(), Verifier { signers: &signers, now: NOW })
+}
+
+#[test]
+fn ssh_keygen_verifies_what_is_signed_here_and_signs_what_is_verified_here() {
+    for kind in [&["-t", "ed25519"][..], &["-t", "rsa", "-b", "2048"]] {
+        let dir = with_key(kind);
+        let key = SigningKey::parse(&read(&dir, "key")).map_err(|fault| format!("{fault:?}")).unwrap();
+        let text = node().text().unwrap();
+        let file = key.sign(&text).unwrap();
+        assert_eq!(judge(&dir, &file).state, FileState::Valid, "{}", judge(&dir, &file).reason);
+
+        // as docs/pool.md takes a file apart
+        fs::write(dir.path().join("file"), &file).unwrap();
+        let script = "sed '/^-----BEGIN SSH SIG/,$d' file >text; sed -n '/^-----BEGIN SSH SIG/,$p' file >signature";
+        assert!(Command::new("sh").current_dir(dir.path()).args(["-c", script]).status().unwrap().success());
+        assert_eq!(read(&dir, "text"), text);
+        let verify = ["-Y", "verify", "-f", "members", "-I", OWNER, "-n", NAMESPACE, "-s", "signature"];
+        let (good, said) = ssh_keygen(dir.path(), &verify, &text);
+        assert!(good && said.contains("Good \"hvdctl-pool\" signature for ana@example.com"), "{said}");
+        assert!(!ssh_keygen(dir.path(), &verify, &text.replace("\"A\"", "\"B\"")).0);
+        let other = ["-Y", "verify", "-f", "members", "-I", "bob", "-n", NAMESPACE, "-s", "signature"];
+        assert!(!ssh_keygen(dir.path(), &other, &text).0);
+
+        fs::remove_file(dir.path().join("signature")).unwrap();
+        let (signed, said) = ssh_keygen(dir.path(), &["-q", "-Y", "sign", "-f", "key", "-n", NAMESPACE, "text"], "");
+        assert!(signed, "{said}");
+        let file = text.clone() + &read(&dir, "text.sig");
+        assert_eq!(judge(&dir, &file).state, FileState::Valid, "{}", judge(&dir, &file).reason);
+        let sha256 = ["-q", "-Y", "sign", "-O", "hashalg=sha256", "-f", "key", "-n", NAMESPACE];
+        let (signed, armor) = ssh_keygen(dir.path(), &sha256, &text);
+        assert!(signed, "{armor}");
+        assert_eq!(judge(&dir, &(text.clone() + &armor)).state, FileState::Valid);
+        let (_, armor) = ssh_keygen(dir.path(), &["-q", "-Y", "sign", "-f", "key", "-n", "file"], &text);
+        assert_eq!(judge(&dir, &(text + &armor)).state, FileState::Forged, "of another namespace");
+    }
+}
+
+#[test]
+fn lines_of_allowed_signers_mean_what_they_mean_to_ssh_keygen() {
+    let dir = with_key(&["-t", "ed25519"]);
+    let key = SigningKey::parse(&read(&dir, "key")).ok().unwrap();
+    let text = node().text().unwrap();
+    let armor = key.sign(&text).unwrap().split_off(text.len());
+    fs::write(dir.path().join("signature"), armor).unwrap();
+    let public = read(&dir, "key.pub");
+    for (line, is_good) in [
+        ("ana@example.com KEY", true),
+        ("*@example.com,!bob@example.com KEY", true),
+        ("*@example.com,!ana@* KEY", false),
+        ("ana@example.c? KEY", false),
+        ("\"ana@example.com\" KEY", true),
+        ("bob,ana@example.com namespaces=\"git,hvd*\" KEY", true),
+        ("ana@example.com namespaces=\"git\" KEY", false),
+        ("ana@example.com valid-after=\"20200101\" KEY", true),
+        ("ana@example.com valid-after=\"19700101000001Z\",valid-before=\"20990101Z\" KEY", true),
+        ("ana@example.com valid-before=\"20200101Z\" KEY", false),
+        ("ana@example.com valid-after=\"20990101Z\" KEY", false),
+        ("ana@example.com unknown=\"x\" KEY", false),
+        ("ana@example.com namespaces=\"a\",namespaces=\"hvdctl-pool\" KEY", false),
+        ("# ana@example.com KEY", false),
+        ("ana@example.com", false),
+    ] {
+        let line = line.replace("KEY", public.trim());
+        fs::write(dir.path().join("members"), format!("{line}\n")).unwrap();
+        let verify = ["-Y", "verify", "-f", "members", "-I", OWNER, "-n", NAMESPACE, "-s", "signature"];
+        let (good, said) = ssh_keygen(dir.path(), &verify, &text);
+        assert_eq!(good, is_good, "{line}: {said}");
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let ours = AllowedSigners::parse(&line).check(OWNER, key.public(), now);
+        // a time without Z is a local one, which is refused
+        let is_local = line.contains("\"20200101\"");
+        assert_eq!(ours.is_ok(), is_good && !is_local, "{line}: {ours:?}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_sign_is_named() {
+    let dir = with_key(&["-t", "ed25519"]);
+    let fault = |dir: &TempDir| SigningKey::parse(&read(dir, "key")).err();
+    assert_eq!(fault(&dir), None);
+    assert!(ssh_keygen(dir.path(), &["-q", "-p", "-f", "key", "-N", "secret"], "").0);
+    assert_eq!(fault(&dir), Some(KeyFault::Encrypted));
+    assert_eq!(fault(&with_key(&["-t", "ecdsa"])), Some(KeyFault::Type));
+    assert_eq!(fault(&with_key(&["-t", "rsa", "-b", "2048", "-m", "PEM"])), Some(KeyFault::Format));
+    assert_eq!(SigningKey::parse(&read(&dir, "key.pub")).err(), Some(KeyFault::Format));
+}
+
+async fn here() -> Transport {
+    let node = Node { name: "here".into(), ..Node::default() };
+    Transport::open_as_login(&Cluster::default(), &node, TransportKind::Local).await.unwrap()
+}
+
+/// The names in a directory.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn files_are_written_whole_and_replace_only_their_own() {
+    let (dir, transport) = (tempfile::tempdir().unwrap(), here().await);
+    let path = dir.path().join("it's a pool");
+    let path = path.to_str().unwrap();
+    let directory = PoolDirectory { transport: &transport, path };
+    let missing = directory.read().await.unwrap_err().to_string();
+    assert!(missing.contains("there is no directory") && missing.contains("hint: create it once"), "{missing}");
+    assert!(directory.publish(&[("a.node".into(), "a".into())]).await.is_err());
+    assert!(!Path::new(path).exists(), "a directory that is not mounted is not created");
+    fs::create_dir(path).unwrap();
+    assert_eq!(directory.read().await.unwrap().files, []);
+
+    let file = |owner: &str, text: &str| {
+        let name = PoolNode { owner: owner.into(), ..node() }.file_name();
+        vec![(name, text.to_owned() + &"x".repeat(9000))]
+    };
+    let (ana, bob) = (file("ana", "'$(id)\n"), file("bob", "b"));
+    let (one, other, again) = tokio::join!(directory.publish(&ana), directory.publish(&bob), directory.publish(&ana));
+    one.and(other).and(again).unwrap();
+    let expected: Vec<(String, Vec<u8>)> =
+        [ana.clone(), bob].concat().into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
+    assert_eq!(directory.read().await.unwrap().files, expected);
+    assert_eq!(names(Path::new(path)).len(), 2, "no temporary file is left");
+    let mode = fs::metadata(Path::new(path).join(&ana[0].0)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+
+    // a link in the file's place is replaced, and what it leads to stays
+    let outside = dir.path().join("outside");
+    fs::write(&outside, "outside").unwrap();
+    let place = Path::new(path).join("c.node");
+    symlink(&outside, &place).unwrap();
+    directory.publish(&[("c.node".into(), "mine".into())]).await.unwrap();
+    assert_eq!(
+        (fs::read_to_string(&outside).unwrap().as_str(), fs::read_to_string(&place).unwrap().as_str()),
+        ("outside", "mine")
+    );
+    fs::create_dir(Path::new(path).join("d.node")).unwrap();
+    let error = directory.publish(&[("d.node".into(), "mine".into())]).await.unwrap_err().to_string();
+    assert!(error.contains("d.node is a directory"), "{error}");
+    assert!(!names(Path::new(path)).iter().any(|name| name.starts_with('.')));
+}
+
+#[tokio::test]
+async fn whatever_lies_in_the_directory_is_read_within_bounds() {
+    let (dir, transport) = (tempfile::tempdir().unwrap(), here().await);
+    let directory = PoolDirectory { transport: &transport, path: dir.path().to_str().unwrap() };
+    let write = |name: &str, content: &[u8]| fs::write(dir.path().join(name), content).unwrap();
+    write("good.node", b"{}\n");
+    write("rubbish.node", b"\0\xff\n\0");
+    write("empty.node", b"");
+    write("-rf.node", b"x");
+    write("other.txt", b"x");
+    write("a b.node", b"x");
+    write("a\nlink b.node", b"x");
+    write("large.node", &[b'x'; (16 << 10) + 1]);
+    write("most.node", &[b'x'; 16 << 10]);
+    fs::File::create(dir.path().join("huge.node")).unwrap().set_len(1 << 40).unwrap();
+    symlink("/etc/passwd", dir.path().join("link.node")).unwrap();
+    symlink("/dev/zero", dir.path().join("zero.node")).unwrap();
+    symlink("nowhere", dir.path().join("broken.node")).unwrap();
+    fs::create_dir(dir.path().join("dir.node")).unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("pipe.node")).status().unwrap().success());
+    let listing = directory.read().await.unwrap();
+    let read: Vec<&str> = listing.files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(read, ["-rf.node", "empty.node", "good.node", "most.node", "rubbish.node"]);
+    assert_eq!(listing.files[4].1, b"\0\xff\n\0");
+    let mut unread: Vec<String> = listing.unread.iter().map(|file| format!("{}: {}", file.name, file.reason)).collect();
+    unread.sort();
+    assert_eq!(
+        unread,
+        [
+            "*.node: 2 with other characters than hvdctl's in the name",
+            "broken.node: it is a link",
+            "dir.node: it is no file",
+            "huge.node: it is larger than 16.0 KiB",
+            "large.node: it is larger than 16.0 KiB",
+            "link.node: it is a link",
+            "pipe.node: it is no file",
+            "zero.node: it is a link",
+        ]
+    );
+    assert!(!listing.is_cut);
+    (0..2 * MOST_FILES).for_each(|number| write(&format!("{number:05}.node"), b"x"));
+    let listing = directory.read().await.unwrap();
+    assert!(listing.is_cut && listing.files.len() + listing.unread.len() <= MOST_FILES);
+    assert!(listing.files.len() > MOST_FILES - 20, "{}", listing.files.len());
+}
+
+#[tokio::test]
+async fn round_trips_are_measured_from_a_node_and_from_here() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let open = listener.local_addr().unwrap().port();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let endpoint = |number, host: &str, port| Endpoint { number, host: host.into(), port };
+    let targets = [endpoint(3, "127.0.0.1", open), endpoint(5, "127.0.0.1", closed), endpoint(10, "no.invalid", 22)];
+    let times = from_node(&here().await, &targets).await.unwrap();
+    assert_eq!(times.keys().collect::<Vec<_>>(), [&3, &5, &10]);
+    assert!(times[&3].is_some() && times[&5].is_none() && times[&10].is_none(), "{times:?}");
+    assert!(from_node(&here().await, &[]).await.unwrap().is_empty());
+    assert!(from_here(&targets[0]).await.is_some());
+    assert_eq!([from_here(&targets[1]).await, from_here(&targets[2]).await], [None, None]);
+}
