@@ -20,6 +20,7 @@ pub mod inventory;
 pub mod job;
 pub mod keys;
 pub mod launch;
+pub mod ledger;
 pub mod model;
 pub mod node;
 pub mod paths;

@@ -15,7 +15,7 @@ const ROWS: [&[&str]; 19] = [
     &["cli"],
     &["bench", "doctor", "init"],
     &["start"],
-    &["job"],
+    &["job", "ledger"],
     &["checks"],
     &["record"],
     &["sync", "launch", "worker", "image"],

@@ -5,6 +5,7 @@ pub mod best;
 pub mod bench;
 mod between;
 mod details;
+pub mod grade;
 mod jobs;
 mod nodes;
 pub mod preflight;

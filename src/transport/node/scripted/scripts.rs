@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 25] = scripts![
+const SCRIPTS: [(&str, &str); 27] = scripts![
     "access/access.sh",
     "node/drain.sh",
     "node/facts.sh",
@@ -37,6 +37,8 @@ const SCRIPTS: [(&str, &str); 25] = scripts![
     "keys/switch.sh",
     "bench/past_read.sh",
     "bench/past_write.sh",
+    "ledger/append.sh",
+    "ledger/read.sh",
     "node/wait_port.sh",
     "node/purge.sh",
     "node/sshd_forwarding.sh",
@@ -148,6 +150,11 @@ impl Node {
             "bench/past_read.sh" => Ok(self.edit(|state| state.past.clone())),
             // it prints nothing
             "bench/past_write.sh" => Ok(self.edit(|state| state.keep(variable(text, "past")))),
+            "ledger/append.sh" => {
+                self.edit(|state| state.append_to_ledger(&variable(text, "entries"), now));
+                Ok(String::new())
+            }
+            "ledger/read.sh" => Ok(self.edit(|state| state.read_ledger(now))),
             "node/purge.sh" => {
                 // hvdctl has removed the files before, and the directory goes only if it is empty
                 self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));

@@ -80,6 +80,8 @@ pub struct NodeState {
     pub sends: Option<u32>,
     /// The bandwidths that it keeps of earlier benchmarks.
     pub past: String,
+    /// Its ledger.
+    pub ledger: String,
 }
 
 /// A container of a scripted node.
@@ -175,6 +177,7 @@ impl NodeState {
             names: String::new(),
             sends: None,
             past: String::new(),
+            ledger: String::new(),
         }
     }
 
@@ -182,6 +185,22 @@ impl NodeState {
     pub fn keep(&mut self, past: String) -> String {
         self.past = past;
         String::new()
+    }
+
+    /// Adds entries to its ledger as `ledger/append.sh` does.
+    pub fn append_to_ledger(&mut self, entries: &str, now: u64) {
+        let stamp = format!("{{\"format\":1,\"time\":{now},\"host\":\"{}\",", self.hostname);
+        let system = "\"what\":\"system\",\"boot\":\"b1\",\"driver\":\"\",\"booted\":0}";
+        if !self.ledger.contains(system) {
+            self.ledger.push_str(&format!("{stamp}{system}\n"));
+        }
+        let lines = entries.lines().filter_map(|line| line.strip_prefix('{'));
+        self.ledger.extend(lines.map(|line| format!("{stamp}{line}\n")));
+    }
+
+    /// What `ledger/read.sh` says.
+    pub fn read_ledger(&self, now: u64) -> String {
+        format!("clock {now}\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
     }
 
     /// The container of this name.

@@ -1,0 +1,255 @@
+//! The ledger of a node: what commands have recorded of it, as JSON lines in `JOBS/.ledger@CLUSTER` there.
+//!
+//! `ledger/append.sh` gives each entry its beginning: the format, the time by the node's clock, and the machine's host name, because a
+//! directory may be one that nodes share, or a copied disk's. It also adds [`Event::System`] when the boot or the driver is another one.
+
+use crate::model::job_state::JobState;
+use crate::record::stored;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The version of an entry. One of a later version is left out, and never removed for that.
+const FORMAT: u32 = 1;
+
+/// The most bytes of a ledger. Beyond them the older half goes.
+pub const LARGEST: usize = 64 << 10;
+
+/// The most bytes that one command adds.
+pub const MOST_ADDED: usize = 16 << 10;
+
+/// The most texts of an entry, and the most characters of each.
+const TEXTS: usize = 4;
+const TEXT: usize = 160;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum Event {
+    /// A command examined the node. It passed if nothing failed.
+    Check {
+        /// The command: `verify`, `doctor` or `bench`.
+        by: String,
+        /// What failed because of the node.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        failed: Vec<String>,
+        /// What may be a fault of the node.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warned: Vec<String>,
+    },
+    /// A benchmark measured the node.
+    Bench {
+        /// The figures by what was measured.
+        figures: BTreeMap<Figure, f64>,
+    },
+    /// A job that had ranks on the node has ended. Several operators may have watched it.
+    Job {
+        /// The id of the job.
+        job: String,
+        /// How it ended.
+        state: JobState,
+        /// How long it had the node.
+        seconds: f64,
+        /// How many of the node's GPUs it had.
+        gpus: u32,
+        /// Why it was lost, if that was because of this node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<String>,
+    },
+    /// The system was another one than in the previous such entry: it has been booted, or its driver was changed.
+    System {
+        /// `/proc/sys/kernel/random/boot_id`.
+        boot: String,
+        /// The version of the NVIDIA driver; empty without one.
+        #[serde(default)]
+        driver: String,
+        /// When it was booted, in seconds since the epoch by the node's clock when that was recorded.
+        booted: f64,
+    },
+}
+
+/// What a benchmark measures of a node. The higher, the better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Figure {
+    /// What it sends to the node that receives most of it, in bytes a second.
+    Send,
+    /// What it receives from the node that sends it most, in bytes a second.
+    Receive,
+    /// A matrix product on the slowest device of its ranks, in floating-point operations a second.
+    Product,
+    /// A loop on one processor, in loops a second.
+    Processor,
+}
+
+/// An entry of a ledger.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// When it was written, in seconds since the epoch by the node's clock.
+    pub time: f64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A node's ledger as it was read, with the node's own state at that time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    /// The entries, in the order in which they were written. A job is in one of them.
+    pub entries: Vec<Entry>,
+    /// The node's clock, in seconds since the epoch.
+    pub now: f64,
+    /// Its boot id.
+    pub boot: String,
+    /// The version of its NVIDIA driver; empty without one.
+    pub driver: String,
+    /// How many lines are damaged: a full disk or a power failure has cut them off.
+    pub damaged: usize,
+    /// How many entries are of a later version.
+    pub newer: usize,
+}
+
+/// What is read first of an entry.
+#[derive(Deserialize)]
+struct Stamp {
+    format: u32,
+    time: f64,
+    #[serde(default)]
+    host: String,
+}
+
+impl Event {
+    /// Creates the result of a check. Texts beyond the first few, and their ends, are cut off.
+    pub fn check(by: &str, failed: Vec<String>, warned: Vec<String>) -> Event {
+        Event::Check { by: by.to_owned(), failed: short(failed), warned: short(warned) }
+    }
+
+    /// Creates the figures of a benchmark. What is no positive number is left out.
+    pub fn bench(figures: impl IntoIterator<Item = (Figure, f64)>) -> Event {
+        let figures = figures.into_iter().filter(|(_, value)| value.is_finite() && *value > 0.0);
+        Event::Bench { figures: figures.map(|(figure, value)| (figure, value.round())).collect() }
+    }
+}
+
+/// Bounds texts, which may have come from a node.
+fn short(texts: Vec<String>) -> Vec<String> {
+    texts.into_iter().take(TEXTS).map(|text| line(&text, TEXT)).collect()
+}
+
+/// Returns the first characters of a text as one line.
+pub fn line(text: &str, most: usize) -> String {
+    let words: Vec<&str> =
+        text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
+    let text = words.join(" ");
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// Formats events for `ledger/append.sh`, one a line, as many as one command may add.
+///
+/// # Errors
+/// A message, if JSON cannot represent them.
+pub fn lines(events: &[Event]) -> Result<String, String> {
+    let mut text = String::new();
+    for event in events {
+        let line = stored::json("the ledger", event)?;
+        if text.len() + line.len() < MOST_ADDED {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+impl Ledger {
+    /// Reads what `ledger/read.sh` prints: `KEY VALUE` lines, an empty line, and the file. A damaged line takes no other one with it.
+    pub fn parse(output: &[u8]) -> Ledger {
+        let head = output.windows(2).position(|bytes| bytes == b"\n\n").unwrap_or(output.len());
+        let mut ledger = Ledger::default();
+        let mut host = String::new();
+        for (key, value) in String::from_utf8_lossy(&output[..head]).lines().filter_map(|line| line.split_once(' ')) {
+            match key {
+                "clock" => ledger.now = value.parse().ok().filter(|now: &f64| now.is_finite()).unwrap_or_default(),
+                "host" => value.clone_into(&mut host),
+                "boot" => value.clone_into(&mut ledger.boot),
+                "driver" => value.clone_into(&mut ledger.driver),
+                _ => {}
+            }
+        }
+        let file = output.get(head + 2..).unwrap_or_default();
+        let mut jobs: BTreeMap<String, usize> = BTreeMap::new();
+        for line in file.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+            let Ok(Stamp { format, time, host: of }) = serde_json::from_slice(line) else {
+                ledger.damaged += 1;
+                continue;
+            };
+            if format > FORMAT {
+                ledger.newer += 1;
+                continue;
+            }
+            let Some(event) = serde_json::from_slice(line).ok().filter(|_| time.is_finite()) else {
+                ledger.damaged += 1;
+                continue;
+            };
+            if of == host {
+                ledger.add(Entry { time, event }, &mut jobs);
+            }
+        }
+        ledger
+    }
+
+    /// Adds an entry. Of the entries of one job, the first that blames the node stays, else the first.
+    fn add(&mut self, entry: Entry, jobs: &mut BTreeMap<String, usize>) {
+        if let Event::Job { job, lost, .. } = &entry.event {
+            if let Some(index) = jobs.get(job) {
+                let known = &mut self.entries[*index];
+                if lost.is_some() && matches!(known.event, Event::Job { lost: None, .. }) {
+                    *known = entry;
+                }
+                return;
+            }
+            jobs.insert(job.clone(), self.entries.len());
+        }
+        self.entries.push(entry);
+    }
+
+    /// Returns the age of an entry in seconds. One of the future, from before a clock was set back, is new.
+    pub fn age(&self, entry: &Entry) -> f64 {
+        (self.now - entry.time).max(0.0)
+    }
+
+    /// Returns the times of boots that followed the first recorded one, oldest first; that of the present boot is now if no entry has it.
+    pub fn restarts(&self) -> Vec<f64> {
+        let mut known = BTreeSet::new();
+        let boots = self.entries.iter().filter_map(|entry| match &entry.event {
+            Event::System { boot, .. } => Some((boot.as_str(), entry.time)),
+            _ => None,
+        });
+        let present = (!self.boot.is_empty()).then_some((self.boot.as_str(), self.now));
+        let mut times: Vec<f64> =
+            boots.chain(present).filter(|(boot, _)| known.insert(*boot)).map(|(_, time)| time).collect();
+        if !times.is_empty() {
+            times.remove(0);
+        }
+        times
+    }
+
+    /// Returns how often the driver was another one than before.
+    pub fn driver_changes(&self) -> usize {
+        let drivers = self.entries.iter().filter_map(|entry| match &entry.event {
+            Event::System { driver, .. } => Some(driver.as_str()),
+            _ => None,
+        });
+        let drivers: Vec<&str> = drivers.filter(|driver| !driver.is_empty()).collect();
+        drivers.windows(2).filter(|pair| pair[0] != pair[1]).count()
+    }
+
+    /// Returns the hours for which jobs had the node's GPUs, times their number.
+    pub fn gpu_hours(&self) -> f64 {
+        let hours = |entry: &Entry| match entry.event {
+            Event::Job { seconds, gpus, .. } if seconds > 0.0 => seconds / 3600.0 * f64::from(gpus),
+            _ => 0.0,
+        };
+        self.entries.iter().map(hours).sum()
+    }
+}

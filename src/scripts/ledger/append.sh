@@ -1,0 +1,57 @@
+# Adds entries to this node's ledger, and one of the system if its boot or driver is not that of the latest such entry. Appended to
+# ledger/system.sh. Variables: jobs_dir, cluster, entries (one a line), most (bytes). A line that an interrupted command has left
+# unfinished takes no other one with it. If the file would become larger than `most`, its older half goes.
+set -eu
+umask 022
+mkdir -p "${jobs_dir%/*}"
+umask 077
+mkdir -p "$jobs_dir"
+file=$jobs_dir/.ledger@$cluster
+command -v flock >/dev/null || {
+  echo "flock: not found (util-linux)" >&2
+  exit 127
+}
+# the file itself may be replaced
+exec 9<"$jobs_dir"
+flock -w 10 9 || {
+  echo "another hvdctl command is writing the ledger" >&2
+  exit 1
+}
+size=0
+if [ -e "$file" ]; then size=$(wc -c <"$file"); fi
+# that of the system is shorter than this
+if [ "$size" -gt 0 ] && [ "$((size + ${#entries} + 1024))" -gt "$most" ]; then
+  new=$jobs_dir/.ledger.new@$cluster
+  trap 'rm -f "$new"' EXIT
+  # the first line may be a part of one
+  tail -c "$((most / 2))" "$file" | sed 1d >"$new"
+  sync "$new"
+  mv -fT "$new" "$file"
+fi
+added=
+stamp="{\"format\":1,\"time\":$now,\"host\":\"$host\","
+if [ -n "$boot" ]; then
+  system="\"what\":\"system\",\"boot\":\"$boot\",\"driver\":\"$driver\""
+  latest=
+  if [ -e "$file" ]; then latest=$(sed -n "/\"host\":\"$host\",\"what\":\"system\",.*}\$/p" "$file" | tail -n 1); fi
+  case $latest in
+  *"$system"*) ;;
+  *)
+    read -r up _ </proc/uptime
+    added="$stamp$system,\"booted\":$((now - ${up%%.*}))}
+"
+    ;;
+  esac
+fi
+if [ -n "$entries" ]; then
+  added=$added$(printf '%s\n' "$entries" | sed "/^{/!d; s/^{/$stamp/")
+else
+  added=${added%?}
+fi
+[ -n "$added" ] || exit 0
+if [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" -eq 0 ]; then
+  added="
+$added"
+fi
+printf '%s\n' "$added" >>"$file"
+sync "$file"

@@ -1,0 +1,8 @@
+# Reads what identifies the system of this node. Prepended to ledger/read.sh and ledger/append.sh.
+LC_ALL=C
+export LC_ALL
+now=$(date +%s) || exit
+# without characters that mean something in JSON or in a pattern; a node without /proc or a driver has none
+host=$(uname -n | tr -cd 'A-Za-z0-9._-')
+boot=$(tr -cd 'A-Za-z0-9-' </proc/sys/kernel/random/boot_id 2>/dev/null) || boot=
+driver=$(tr -cd 'A-Za-z0-9._-' 2>/dev/null </sys/module/nvidia/version) || driver=
