@@ -1,14 +1,15 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
 //! it matters and how to fix it.
 
-pub mod best;
 pub mod bench;
+pub mod best;
 mod between;
 mod details;
 pub mod grade;
 mod jobs;
 mod nodes;
 pub mod preflight;
+pub mod speed;
 #[cfg(test)]
 mod tests;
 pub mod verify;
