@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How ranks are launched.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Launching {
     /// What starts the ranks [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
     #[arg(long, value_name = "LAUNCHER")]
@@ -29,7 +29,7 @@ pub struct Launching {
 }
 
 /// Options of a job.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Running {
     /// How ranks are launched
     #[command(flatten)]
@@ -49,6 +49,9 @@ pub struct Running {
     /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
+    /// Take the N best free nodes of one kind, by their grades; --on says among which
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub best: Option<u32>,
     /// Allocate only K GPUs (or slots, without GPUs) of each node [default: whole nodes]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpus_per_node: Option<u32>,
@@ -151,14 +154,14 @@ pub struct Verify {
 }
 
 /// Options of `train`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
-    pub np: RankCount,
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, required_unless_present = "best")]
+    pub np: Option<RankCount>,
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
@@ -180,11 +183,11 @@ pub struct Train {
 }
 
 /// Options of `run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Run {
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
-    pub np: RankCount,
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, required_unless_present = "best")]
+    pub np: Option<RankCount>,
     /// Options of the job
     #[command(flatten)]
     pub running: Running,
