@@ -120,6 +120,9 @@ pub enum Command {
     /// Show the state of every node: engine, worker, image, GPUs, running job
     #[command(visible_alias = "ps")]
     Status,
+    /// Grade the nodes by what was recorded of them: checks, speed, lost jobs, restarts
+    #[command(after_help = GRADE)]
+    Grade,
     /// Find what would make a job fail or hang, on and between the nodes
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
@@ -292,8 +295,15 @@ pub struct Doctor {
     pub waiting: Waiting,
 }
 
+const GRADE: &str = "\
+A to F by what verify, doctor, bench and jobs have recorded on each node; a node of which nothing is recorded is new.
+Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. The table is cut to 80
+columns; -v and --json show every reason. docs/grade.md has the weights.
+
+Ended jobs that no hvdctl watched are recorded now.";
+
 const DOCTOR: &str = "\
-Changes nothing without --fix. Each finding says what was found, why it matters and how to fix it. `up`, `verify`, `train` \
+Changes nothing without --fix, but records the result in each node's ledger (`hvdctl grade`). Each finding says what was found, why it matters and how to fix it. `up`, `verify`, `train` \
 and `run` apply the rules that take no time, and stop on their errors.
 
 Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
@@ -301,7 +311,7 @@ Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some node
 /// Options of `down`.
 #[derive(Debug, Args)]
 pub struct Down {
-    /// Also remove keys, uploaded projects and records of jobs
+    /// Also remove keys, uploaded projects, records of jobs and the ledgers
     #[arg(long)]
     pub purge: bool,
     /// Skip unreachable nodes [default: change nothing if there are any]

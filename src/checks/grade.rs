@@ -93,10 +93,9 @@ impl fmt::Display for Area {
 }
 
 /// A node's grade, and what it follows from.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Assessment {
     /// The grade.
-    #[serde(flatten)]
     pub grade: NodeGrade,
     /// The score of each area that something is known of, from 0 to 1.
     pub areas: BTreeMap<Area, f64>,
@@ -220,7 +219,7 @@ impl<'a> Node<'a> {
             areas: areas.into_iter().map(|(area, score)| (area, rounded(score))).collect(),
             jobs: self.entries.iter().filter(|entry| matches!(entry.event, Event::Job { .. })).count(),
             lost: self.entries.iter().filter(lost).count(),
-            gpu_hours: rounded(ledger.gpu_hours()),
+            gpu_hours: rounded(ledger.gpu_hours(kind.gpus)),
             restarts: ledger.restarts().len(),
             driver_changes: ledger.driver_changes(),
         }
@@ -332,3 +331,6 @@ fn representative(values: &[f64]) -> f64 {
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
+
+#[cfg(test)]
+mod tests;

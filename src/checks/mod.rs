@@ -5,6 +5,7 @@ pub mod bench;
 pub mod best;
 mod between;
 mod details;
+pub mod evidence;
 pub mod grade;
 mod jobs;
 mod nodes;

@@ -130,7 +130,7 @@ impl Command {
             Command::Drain(_) | Command::Stop(_) => READS,
             Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS,
             Command::Lock(Lock::Status | Lock::Release) => READS,
-            Command::Doctor(_) | Command::Status | Command::Fetch(_) | Command::Hosts(_) => READS,
+            Command::Doctor(_) | Command::Grade | Command::Status | Command::Fetch(_) | Command::Hosts(_) => READS,
         }
     }
 }

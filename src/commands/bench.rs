@@ -7,10 +7,12 @@ mod files;
 pub(super) mod ranks;
 mod text;
 
+use super::recording::record;
 use super::{Context, Outcome};
 use crate::bench::{Pace, Past, measure};
 use crate::checks::bench::past::trusted;
 use crate::checks::bench::{Measurements, Verdict as Blame, blame};
+use crate::checks::evidence::{NodeEvents, joined, of_network};
 use crate::cli::{self, Part};
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, Verdict};
@@ -34,7 +36,7 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
         true => Some(ranks::options(options, context)?),
         false => None,
     };
-    let (measured, verdict) = match options.measures(Part::Network) {
+    let (measured, verdict, found) = match options.measures(Part::Network) {
         true => measure_network(options, job.as_ref(), context).await?,
         false => Default::default(),
     };
@@ -43,6 +45,7 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
         None => None,
     };
     let collectives = ranks.as_ref().map(|ranks| &ranks.answers.collectives);
+    record(context, joined(found, ranks.as_ref().map(Ranks::evidence).unwrap_or_default())).await;
     let compared = Compared::new(&files, &measured, collectives, context.target.inventory.bench.min_busbw);
     let names = names(&measured);
     let all = Best::of_each(&measured.directions);
@@ -76,12 +79,12 @@ fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error>
     Ok(())
 }
 
-/// Measures the network. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
+/// Measures the network, and returns what is to be recorded of the nodes. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
 async fn measure_network(
     options: &cli::Bench,
     job: Option<&JobOptions>,
     context: &Context,
-) -> Result<(Measurements, Blame), Error> {
+) -> Result<(Measurements, Blame, NodeEvents), Error> {
     let Context { target, events, session, .. } = context;
     let nodes = context.unused().await?;
     nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
@@ -107,16 +110,18 @@ async fn measure_network(
             events.note("a job has started during the measurement, and the network was not the benchmark's alone");
         })?;
     }
+    let mut found = NodeEvents::new();
     // what another job disturbed is no measure for later
     if nodes.iter().all(|node| other_jobs(node).is_none()) {
         let latest = trusted(&measured, &verdict);
+        found = of_network(&measured, &verdict);
         let keeping = async {
             past.write(target.cluster(), &nodes, &latest, events).await;
             Ok(())
         };
         session.cancellation.run(keeping).await?;
     }
-    Ok((measured, verdict))
+    Ok((measured, verdict, found))
 }
 
 /// Lets the ranks of a job measure. A job that cannot be started is a finding if the network has been measured before.

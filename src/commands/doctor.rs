@@ -1,10 +1,13 @@
 //! `hvdctl doctor`.
 
 use super::output::{NoDetails, NodeEntry};
+use super::recording::record;
 use super::{Context, Outcome};
+use crate::checks::evidence::of_findings;
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
 use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
 use crate::doctor::{Examination, Fixed, examine, fix};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
@@ -46,6 +49,7 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
         session.locks.release().await;
         examined = examine(&quiet).await?;
     }
+    record(context, of_findings(&names(&examined.members()), &examined.findings)).await;
     let Examination { findings: found, unreachable, .. } = examined;
 
     let mut text: String = fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")).collect();
@@ -55,6 +59,10 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     let outcome = Outcome::new(verdict, text, details(found, fixed.ok, &target.selected, &unreachable));
     // the unreachable nodes are findings
     Ok(Outcome { errors: fixed.failed.iter().map(ToString::to_string).collect(), ..outcome })
+}
+
+fn names(members: &[Member]) -> Vec<String> {
+    members.iter().map(|member| member.node.name.clone()).collect()
 }
 
 pub(super) fn details(

@@ -183,6 +183,8 @@ mod tests {
             ("jobs/.drained@lab", "{}"),
             ("jobs/.bench@lab", "{}"),
             ("jobs/.bench.712@lab", "{"),
+            ("jobs/.ledger@lab", "{}"),
+            ("jobs/.ledger.new@lab", "{"),
         ];
         let others = [
             ("projects/.r@lab2/shipped", ""),
@@ -190,6 +192,7 @@ mod tests {
             ("projects/p q+j2/train.py", ""),
             ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
             ("jobs/.bench@lab2", "{}"),
+            ("jobs/.ledger@lab2", "{}"),
             ("jobs/.bench@b.lab", "{}"),
         ];
         write(&root, &[&ours[..], &others].concat());

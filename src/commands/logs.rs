@@ -1,6 +1,7 @@
 //! `hvdctl attach` and `hvdctl logs`.
 
 use super::output::End;
+use super::recording::record_job;
 use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
 use crate::error::Error;
@@ -35,6 +36,9 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
         let ended = watch::attach(&jobs, job, options, events, cancellation.signal()).await?;
+        if !job.is_check {
+            record_job(context, &ended, job.started).await;
+        }
         return job_end::outcome(ended, None, launcher, events);
     }
     let monitor = read(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;

@@ -16,6 +16,7 @@ mod drain;
 mod exec;
 mod execute;
 mod fetch;
+mod grade;
 mod hosts;
 mod image;
 mod image_build;
@@ -32,6 +33,7 @@ mod lock;
 mod logs;
 mod output;
 mod rank_output;
+mod recording;
 mod shell;
 mod status;
 mod target;
@@ -169,6 +171,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Drain(options) => drain::run(&options, context).await,
         Command::Doctor(options) => doctor::run(&options, context).await,
         Command::Status => status::run(context).await,
+        Command::Grade => grade::run(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
         Command::Bench(options) => bench::run(&options, context).await,
         Command::Image(Image::Status(options)) => image::status(&options, context).await,

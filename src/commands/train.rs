@@ -5,10 +5,12 @@ use super::fetch::{FetchDocument, document, summary};
 use super::image_build::use_image;
 use super::job_start::Allocating;
 use super::output::{Document, End};
+use super::recording::record_job;
 use super::{Context, Outcome, job_end, job_start};
 use crate::checks::best::Choice;
 use crate::checks::speed;
 use crate::cli;
+use crate::cluster::operator::now;
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch;
@@ -176,6 +178,7 @@ async fn launch(
         let details = Details { cores, speeds, best };
         return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, details));
     }
+    let began = now();
     let ended = job_start::start(&plan, context, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note(Message::from("the outputs were not fetched").hint("hvdctl fetch"));
@@ -188,6 +191,7 @@ async fn launch(
         ));
         return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
     }
+    record_job(context, &ended, began).await;
     let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
         Some(directory) => Some(fetch_outputs(&plan, directory, context).await),

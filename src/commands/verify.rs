@@ -6,8 +6,10 @@ use super::job_start::{self, Allocating};
 use super::keys::Logins;
 use super::output::NodeEntry;
 use super::rank_output::RankOutput;
+use super::recording::record;
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
+use crate::checks::evidence::of_verify;
 use crate::checks::verify::{RankRow, Report, compare};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
@@ -92,6 +94,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     if let Some(answers) = &answers {
         add_collectives(&mut rows, answers, events);
     }
+    record(context, of_verify(&rows, &ended)).await;
     let best = answers.and_then(|answers| answers.collectives.best_allreduce());
     // one rank exchanges nothing
     let minimum = minimum.filter(|_| ended.placement.ranks() > 1);

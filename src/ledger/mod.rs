@@ -9,11 +9,15 @@ use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::model::grade::NodeGrade;
 use crate::node::facts::Facts;
-use crate::record::ledger::{LARGEST, Ledger};
+use crate::record::{
+    self,
+    ledger::{Event, LARGEST, Ledger},
+};
 use crate::text::units::count;
 use crate::transport::node::Script;
 
 const READ: &str = concat!(include_str!("../scripts/ledger/system.sh"), include_str!("../scripts/ledger/read.sh"));
+const APPEND: &str = concat!(include_str!("../scripts/ledger/system.sh"), include_str!("../scripts/ledger/append.sh"));
 
 /// Reads a node's ledger; one that has none is empty. Lines that cannot be read are reported.
 ///
@@ -42,22 +46,30 @@ pub async fn read(cluster: &Cluster, member: &Member, events: &Events) -> Result
 /// be read has failed.
 pub async fn grades(cluster: &Cluster, nodes: &[(&Member, &Facts)], events: &Events) -> NodeResults<NodeGrade> {
     let NodeResults { ok, failed } = each_node(nodes.to_vec(), events, async |(member, facts): (&Member, &Facts)| {
-        evidence(cluster, member, facts, events).await
+        Ok(evidence(member, facts, read(cluster, member, events).await?))
     })
     .await;
     NodeResults { ok: assess(&ok).into_iter().map(|assessed| assessed.grade).collect(), failed }
 }
 
 /// Returns what is known of a node.
+pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger) -> Evidence {
+    Evidence { node: member.node.name.clone(), kind: kind(facts, &ledger.driver), ledger }
+}
+
+/// Adds events to a node's ledger; and that the node was booted or has another driver, if that is so.
 ///
 /// # Errors
-/// As [`read`].
-pub async fn evidence(
-    cluster: &Cluster,
-    member: &Member,
-    facts: &Facts,
-    events: &Events,
-) -> Result<Evidence, NodeError> {
-    let ledger = read(cluster, member, events).await?;
-    Ok(Evidence { node: member.node.name.clone(), kind: kind(facts, &ledger.driver), ledger })
+/// When the node cannot be asked, its disk is full, or another command writes for a long time.
+pub async fn append(cluster: &Cluster, member: &Member, found: &[Event], events: &Events) -> Result<(), NodeError> {
+    let name = &member.node.name;
+    let _step = events.begin(name, Step::write("recording in its ledger"));
+    let operation = "record in its ledger";
+    let lines = record::ledger::lines(found).map_err(|error| NodeError::failed(name, operation, error))?;
+    let script = Script::new(APPEND)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("cluster", &cluster.name)
+        .with("entries", lines.trim_end())
+        .with("most", &LARGEST.to_string());
+    member.transport.script(&script, operation).await.map(drop)
 }

@@ -49,8 +49,9 @@ pub enum Event {
         state: JobState,
         /// How long it had the node.
         seconds: f64,
-        /// How many of the node's GPUs it had.
-        gpus: u32,
+        /// How many of the node's GPUs it had; `None` if it had the whole node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpus: Option<u32>,
         /// Why it was lost, if that was because of this node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lost: Option<String>,
@@ -198,6 +199,18 @@ impl Ledger {
         ledger
     }
 
+    /// Adds events that have just been recorded.
+    pub fn add_now<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
+        for event in events {
+            let known = self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.event {
+                Event::Job { job, .. } => Some((job.clone(), index)),
+                _ => None,
+            });
+            let mut jobs = known.collect();
+            self.add(Entry { time: self.now, event: event.clone() }, &mut jobs);
+        }
+    }
+
     /// Adds an entry. Of the entries of one job, the first that blames the node stays, else the first.
     fn add(&mut self, entry: Entry, jobs: &mut BTreeMap<String, usize>) {
         if let Event::Job { job, lost, .. } = &entry.event {
@@ -211,6 +224,11 @@ impl Ledger {
             jobs.insert(job.clone(), self.entries.len());
         }
         self.entries.push(entry);
+    }
+
+    /// Returns what it says of a job.
+    pub fn job(&self, id: &str) -> Option<&Event> {
+        self.entries.iter().map(|entry| &entry.event).find(|event| matches!(event, Event::Job { job, .. } if job == id))
     }
 
     /// Returns the age of an entry in seconds. One of the future, from before a clock was set back, is new.
@@ -244,10 +262,10 @@ impl Ledger {
         drivers.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
 
-    /// Returns the hours for which jobs had the node's GPUs, times their number.
-    pub fn gpu_hours(&self) -> f64 {
+    /// Returns the hours for which jobs had the node's GPUs, times their number. `all`: how many GPUs the node has.
+    pub fn gpu_hours(&self, all: u32) -> f64 {
         let hours = |entry: &Entry| match entry.event {
-            Event::Job { seconds, gpus, .. } if seconds > 0.0 => seconds / 3600.0 * f64::from(gpus),
+            Event::Job { seconds, gpus, .. } if seconds > 0.0 => seconds / 3600.0 * f64::from(gpus.unwrap_or(all)),
             _ => 0.0,
         };
         self.entries.iter().map(hours).sum()

@@ -162,6 +162,22 @@ pub fn nvidia_smi(text: &str) -> Option<NvidiaSmi> {
     classify(text, &kinds)
 }
 
+/// Returns whether a program's line says that a GPU or its driver failed, and not the program: messages of CUDA, NCCL and NVML.
+pub fn is_gpu_fault(line: &str) -> bool {
+    let patterns = [
+        "uncorrectable ECC error",
+        "fallen off the bus",
+        "GPU is lost",
+        "uncorrectable NVLink error",
+        "no CUDA-capable device is detected",
+        "CUDA-capable device(s) is/are busy or unavailable",
+        "system not yet initialized",
+        "hardware stack error",
+        "Driver/library version mismatch",
+    ];
+    patterns.iter().any(|pattern| line.contains(pattern))
+}
+
 /// Why a program could not read or write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Files {

@@ -8,6 +8,7 @@ use crate::checks::bench::answers::{Answers, slowest_link};
 use crate::checks::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
 use crate::checks::bench::speeds::{Straggler, stragglers};
 use crate::checks::bench::{Measurements, micros};
+use crate::checks::evidence::{NodeEvents, joined, of_ranks, of_speeds};
 use crate::cli;
 use crate::error::Error;
 use crate::launch;
@@ -158,6 +159,15 @@ impl Ranks {
         let slow = self.stragglers.iter().filter(|straggler| !straggler.is_doubtful);
         let slow = slow.map(|straggler| (Some(straggler.node.clone()), straggler.text.clone()));
         failure.chain(of_ranks.into_iter().map(sentence)).chain(slow).collect()
+    }
+
+    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their end.
+    pub fn evidence(&self) -> NodeEvents {
+        let speeds = of_speeds(&self.answers.collectives.speeds);
+        match self.failure {
+            Some(_) => speeds,
+            None => joined(of_ranks(&self.nodes, &self.findings()), speeds),
+        }
     }
 
     /// Returns what is said if nothing is wrong.

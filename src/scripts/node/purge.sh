@@ -1,5 +1,5 @@
 # Appended to keys/lock.sh. Removes what hvdctl has left on this node for a cluster, except for its keys, which keys/push.sh has removed:
-# uploaded projects, records of jobs, bandwidths of earlier benchmarks, and directories that are then empty. Variables: ssh_dir,
+# uploaded projects, records of jobs, bandwidths of earlier benchmarks, ledgers, and directories that are then empty. Variables: ssh_dir,
 # projects_dir, jobs_dir, cluster. Another cluster may use the same directories. After an error it still removes the rest.
 failed=0
 if [ -d "$ssh_dir" ]; then
@@ -27,7 +27,8 @@ for record in "$jobs_dir"/*/job.json; do
   *) failed=1 ;;
   esac
 done
-rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" || failed=1
+rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" "$jobs_dir/.ledger@$cluster" \
+  "$jobs_dir/.ledger.new@$cluster" || failed=1
 # a directory that is not empty has files of others
 for dir in "$ssh_dir" "$projects_dir" "$jobs_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
 exit "$failed"

@@ -1,0 +1,148 @@
+//! `hvdctl grade`.
+
+use super::context::Context;
+use super::output::{NodeEntry, Nodes, entries};
+use super::{Outcome, recording};
+use crate::checks::evidence::{EndedJob, NodeEvents, unrecorded};
+use crate::checks::grade::{Area, Assessment, Evidence, assess};
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
+use crate::cluster::observation::facts;
+use crate::error::{Error, NodeError, Verdict};
+use crate::event::Events;
+use crate::job::manage;
+use crate::ledger;
+use crate::model::grade::{Grade, NodeGrade, NodeKind};
+use crate::render::table::{cell, table};
+use crate::text::units::count;
+use console::{measure_text_width, truncate_str};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The columns of a terminal that the table fits, except with `-v`.
+const COLUMNS: usize = 80;
+
+/// A node with its grade.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct GradedNode {
+    /// What it is; it is compared with the others of its kind.
+    pub kind: NodeKind,
+    /// How good it is; `new` if nothing is recorded of it.
+    pub grade: Grade,
+    /// The score behind the grade, from 0 to 1; null if it is new.
+    pub score: Option<f64>,
+    /// Why the score is not 1, the heaviest reason first.
+    pub reasons: Vec<String>,
+    /// The score of each area of which something is known, from 0 to 1.
+    pub areas: BTreeMap<Area, f64>,
+    /// How many recorded checks, benchmarks and jobs the grade rests on.
+    pub evidence: u32,
+    /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never measured.
+    pub speed: Option<f64>,
+    /// The recorded jobs that had ranks on it.
+    pub jobs: usize,
+    /// How many of them were lost because of it.
+    pub lost: usize,
+    /// The hours for which jobs had its GPUs, times their number.
+    pub gpu_hours: f64,
+    /// How often it was restarted.
+    pub restarts: usize,
+    /// How often its driver was changed.
+    pub driver_changes: usize,
+}
+
+/// `grade`.
+pub async fn run(context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, .. } = context;
+    let reading = async {
+        let members = context.connect().await?;
+        let read = async |member: Member| {
+            let cluster = target.cluster();
+            let (facts, ledger) = tokio::join!(facts(cluster, &member), ledger::read(cluster, &member, events));
+            Ok(ledger::evidence(&member, &facts?, ledger?))
+        };
+        Ok(members.then(events, read).await)
+    };
+    let NodeResults { ok: mut nodes, failed } = session.cancellation.run(reading).await?;
+    let found = session.cancellation.run(unrecorded_jobs(context, &nodes)).await?;
+    for node in &mut nodes {
+        node.ledger.add_now(found.get(&node.node).into_iter().flatten());
+    }
+    recording::record(context, found).await;
+    Ok(outcome(assess(&nodes), &failed, context.verbose > 0))
+}
+
+/// Returns the jobs that have ended and are not recorded on these nodes: no one watched them, or the node did not answer at their end.
+async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEvents, Error> {
+    let Context { target, fleet, .. } = context;
+    let names = nodes.iter().map(|node| node.node.clone());
+    // a node whose jobs cannot be listed has a grade all the same
+    let (quiet, _) = Events::channel();
+    let target = target.only(names);
+    let list = manage::list(&target, fleet, &quiet).await?;
+    Ok(unrecorded(nodes, list.jobs.iter().filter_map(EndedJob::recorded)))
+}
+
+pub(super) fn outcome(assessed: Vec<Assessment>, failed: &[NodeError], is_verbose: bool) -> Outcome {
+    let text = text(&assessed, failed, is_verbose);
+    let verdict = Verdict::Nodes { done: assessed.len(), failed };
+    let nodes = entries(assessed.into_iter().map(entry), failed);
+    Outcome::new(verdict, text, Nodes { nodes })
+}
+
+fn entry(assessed: Assessment) -> NodeEntry<GradedNode> {
+    let Assessment { grade, areas, jobs, lost, gpu_hours, restarts, driver_changes } = assessed;
+    let NodeGrade { node, kind, grade, score, reasons, evidence, speed } = grade;
+    let details = GradedNode {
+        kind,
+        grade,
+        score,
+        reasons,
+        areas,
+        evidence,
+        speed,
+        jobs,
+        lost,
+        gpu_hours,
+        restarts,
+        driver_changes,
+    };
+    NodeEntry::new(&node, true, details)
+}
+
+/// Formats a table for each kind, that of the best node first, and then the nodes that failed.
+fn text(assessed: &[Assessment], failed: &[NodeError], is_verbose: bool) -> String {
+    let mut kinds: Vec<&NodeKind> = Vec::new();
+    for assessed in assessed {
+        if !kinds.contains(&&assessed.grade.kind) {
+            kinds.push(&assessed.grade.kind);
+        }
+    }
+    let name_width = assessed.iter().map(|assessed| measure_text_width(&assessed.grade.node)).max().unwrap_or_default();
+    let mut tables = Vec::new();
+    for kind in kinds {
+        let of_kind: Vec<&NodeGrade> =
+            assessed.iter().map(|assessed| &assessed.grade).filter(|g| g.kind == *kind).collect();
+        let rows = of_kind.iter().map(|grade| row(grade, name_width, is_verbose));
+        tables.push(format!("{}: {kind}\n{}", count(of_kind.len(), "node"), table(&HEADS, rows)));
+    }
+    if !failed.is_empty() {
+        let state = |error: &NodeError| if error.is_unreachable() { "unreachable" } else { "failed" };
+        tables.push(table(&["NODE", "STATE"], failed.iter().map(|e| vec![e.node.clone(), state(e).to_owned()])));
+    }
+    tables.join("\n")
+}
+
+const HEADS: [&str; 5] = ["GRADE", "NODE", "SCORE", "EVIDENCE", "REASONS"];
+
+fn row(grade: &NodeGrade, name_width: usize, is_verbose: bool) -> Vec<String> {
+    let NodeGrade { node, grade, score, reasons, evidence, .. } = grade;
+    // two spaces follow each column
+    let taken =
+        HEADS[..4].iter().map(|head| head.len() + 2).sum::<usize>() - HEADS[1].len() + name_width.max(HEADS[1].len());
+    let why = reasons.join("; ");
+    let left = COLUMNS.saturating_sub(taken).max(HEADS[4].len());
+    let why = if is_verbose { why } else { truncate_str(&why, left, "…").into_owned() };
+    vec![grade.to_string(), node.clone(), cell(score.map(|score| format!("{score:.2}"))), evidence.to_string(), why]
+}
