@@ -32,7 +32,7 @@ use crate::text::quote;
 use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 
@@ -51,8 +51,8 @@ pub struct DryRun {
     pub launch: Vec<NodeCommand>,
     /// The cores and threads of the ranks on each node whose worker is up.
     pub cores: Vec<NodeCores>,
-    /// The speed of each node with ranks, relative to the fastest: `HVDCTL_SPEED`.
-    pub speeds: BTreeMap<String, f64>,
+    /// The speed of each node with ranks: `HVDCTL_SPEED`.
+    pub speeds: Vec<NodeSpeed>,
     /// Why these nodes; null without `--best`.
     pub best: Option<Choice>,
     /// The command of each rank.
@@ -174,7 +174,8 @@ async fn launch(
         };
         let cores = cores(&plan, events).await?;
         let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
-        let speeds = with_ranks.map(|host| (host.observed.name().to_owned(), host.speed)).collect();
+        let speeds =
+            with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
         let details = Details { cores, speeds, best };
         return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, details));
     }
@@ -220,12 +221,21 @@ async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> O
     }
 }
 
+/// How fast a node is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct NodeSpeed {
+    /// The node's name.
+    pub node: String,
+    /// Its measured speed relative to the fastest node of the job; 1 if it is not known.
+    pub speed: f64,
+}
+
 /// What a dry run says of the nodes.
 pub(super) struct Details {
     /// The cores and threads of their ranks.
     pub(super) cores: Vec<NodeCores>,
     /// Their speeds.
-    pub(super) speeds: BTreeMap<String, f64>,
+    pub(super) speeds: Vec<NodeSpeed>,
     /// Why these nodes, if they were chosen.
     pub(super) best: Option<Choice>,
 }
@@ -248,8 +258,8 @@ pub(super) fn dry_run(
     };
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], placement.shares.iter().map(row));
     text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
-    let slower = speeds.iter().filter(|(_, speed)| **speed != 1.0);
-    text.extend(slower.map(|(node, speed)| format!("speed of {node}: HVDCTL_SPEED={}\n", speed::variable(*speed))));
+    let slower = speeds.iter().filter(|slower| slower.speed != 1.0);
+    text.extend(slower.map(|of| format!("speed of {}: HVDCTL_SPEED={}\n", of.node, speed::variable(of.speed))));
     for NodeCommand { node, argv, variables } in commands {
         let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };
         let argv = quote::command(argv);
