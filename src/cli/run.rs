@@ -6,7 +6,7 @@ use crate::inventory::{Bind, Controller, LauncherName, VARIABLE, parse_size};
 use crate::launch::placement::{MapBy, RankCount};
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -153,14 +153,20 @@ pub struct Verify {
     pub waiting: Waiting,
 }
 
+/// What says how large a job is: one of them is needed.
+fn size_of_job() -> ArgGroup {
+    ArgGroup::new("size").args(["np", "best"]).required(true).multiple(true)
+}
+
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
+#[command(group = size_of_job())]
 pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
     /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, required_unless_present = "best")]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: Option<RankCount>,
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
@@ -184,9 +190,10 @@ pub struct Train {
 
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
+#[command(group = size_of_job())]
 pub struct Run {
     /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, required_unless_present = "best")]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: Option<RankCount>,
     /// Options of the job
     #[command(flatten)]
