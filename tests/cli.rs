@@ -97,6 +97,7 @@ fn help() {
         "up",
         "down",
         "drain",
+        "grade",
         "status",
         "doctor",
         "verify",

@@ -270,3 +270,211 @@ fn add(known: &mut Vec<Event>, event: Event) {
     }
     known.push(event);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::bench::{Accusation, Compute, Direction, NodeEvidence, Symptom, Transfer, Usage, Way};
+    use crate::launch::placement::{MapBy, place};
+    use crate::record::ledger::{Entry, Ledger};
+    use crate::record::monitor::Monitor;
+    use crate::record::{Attempt, JobResult, RankExit};
+
+    fn placement() -> Placement {
+        place(&[("a".into(), 2), ("b".into(), 2)], 4, MapBy::Slot).unwrap()
+    }
+
+    /// A job of four ranks with this result, and the last lines of the rank that failed.
+    fn ended(result: JobResult, last_lines: &[&str]) -> JobOutcome {
+        let result = JobResult { ranks: 4, started: 4, ended: 70.0, ..result };
+        let outcome = JobOutcome::new("j", &placement(), result, &Monitor::default());
+        JobOutcome { last_lines: last_lines.iter().map(|line| (*line).to_owned()).collect(), ..outcome }
+    }
+
+    fn exits(codes: [i32; 4]) -> Vec<RankExit> {
+        let exit = |(rank, code): (u32, i32)| RankExit {
+            rank,
+            node: if rank < 2 { "a" } else { "b" }.to_owned(),
+            code,
+            signal: None,
+            time: f64::from(rank),
+            asked: false,
+            oom: false,
+        };
+        (0..).zip(codes).map(exit).collect()
+    }
+
+    /// Which nodes a job was lost because of, and why.
+    fn lost(job: &JobOutcome) -> Vec<(String, Option<String>)> {
+        let events = EndedJob::watched(job, 10.0, 70.0).unwrap().events().into_iter();
+        let lost = |(node, events): (String, Vec<Event>)| match &events[..] {
+            [Event::Job { lost, seconds, gpus: None, .. }] if *seconds == 60.0 => (node, lost.clone()),
+            other => panic!("{other:?}"),
+        };
+        events.map(lost).collect()
+    }
+
+    #[test]
+    fn a_job_counts_against_a_node_that_caused_its_end_and_no_other() {
+        let good = (|| ("a".to_owned(), None), || ("b".to_owned(), None));
+        let succeeded = ended(JobResult { launcher: Some(0), exits: exits([0; 4]), ..JobResult::default() }, &[]);
+        assert_eq!(lost(&succeeded), [good.0(), good.1()]);
+        // the program's own failure
+        let failed = JobResult { launcher: Some(1), exits: exits([0, 0, 1, 0]), ..JobResult::default() };
+        for line in
+            ["Segmentation fault", "RuntimeError: CUDA out of memory", "CUDA error: device-side assert triggered"]
+        {
+            assert_eq!(lost(&ended(failed.clone(), &["step 7", line])), [good.0(), good.1()]);
+        }
+        let ecc = "RuntimeError: CUDA error: uncorrectable ECC error encountered";
+        assert_eq!(lost(&ended(failed, &["step 7", ecc, "bye"])), [good.0(), ("b".to_owned(), Some(ecc.to_owned()))]);
+        let gone = JobResult {
+            launcher: Some(1),
+            exits: exits([0, 1, 0, 0])[..2].to_vec(),
+            silent: vec!["b".into()],
+            silence: [("b".to_owned(), "No route to host\nmore".to_owned())].into(),
+            ..JobResult::default()
+        };
+        let why = "the node did not answer: No route to host";
+        assert_eq!(lost(&ended(gone, &[])), [good.0(), ("b".to_owned(), Some(why.to_owned()))]);
+        assert!(EndedJob::watched(&JobOutcome::running("j", &placement()), 0.0, 1.0).is_none());
+    }
+
+    #[test]
+    fn jobs_that_were_not_recorded_are_found_once() {
+        let evidence = |name: &str, times: &[f64], job: Option<Option<&str>>| {
+            let mut entries: Vec<Entry> = times
+                .iter()
+                .map(|time| Entry { time: *time, event: Event::check("verify", Vec::new(), Vec::new()) })
+                .collect();
+            entries.extend(job.map(|lost| Entry {
+                time: 5e6,
+                event: Event::Job {
+                    job: "j".into(),
+                    state: JobState::Failed,
+                    seconds: 1.0,
+                    gpus: None,
+                    lost: lost.map(Into::into),
+                },
+            }));
+            Evidence {
+                node: name.into(),
+                ledger: Ledger { entries, now: 6e6, ..Ledger::default() },
+                ..Evidence::default()
+            }
+        };
+        let (placement, silent) = (placement(), Attempt { silent: vec!["b".into()], ..Attempt::default() });
+        let found = |nodes: &[Evidence], ended: f64, attempts: &[Attempt]| {
+            let job = EndedJob {
+                id: "j",
+                state: JobState::Succeeded,
+                placement: &placement,
+                ended,
+                seconds: 60.0,
+                root_cause: None,
+                last_lines: &[],
+                lost_before: attempts.iter().flat_map(|attempt| &attempt.silent).map(String::as_str).collect(),
+            };
+            unrecorded(nodes, [job].into_iter()).into_keys().collect::<Vec<_>>()
+        };
+        let (empty, known) = (evidence("a", &[], None), evidence("b", &[1e6], Some(None)));
+        assert_eq!(found(&[empty.clone(), known.clone()], 2e6, &[]), ["a"]);
+        // it is known only now that it was lost because of b
+        assert_eq!(found(&[known.clone()], 2e6, &[silent.clone()]), ["b"]);
+        assert_eq!(found(&[evidence("b", &[1e6], Some(Some("why")))], 2e6, &[silent]), [""; 0]);
+        // what a full ledger had to drop does not come back
+        assert_eq!(found(&[evidence("a", &[4e6], None)], 2e6, &[]), [""; 0]);
+        assert_eq!(found(&[evidence("a", &[2e6 + 3600.0], None)], 2e6, &[]), ["a"]);
+        assert_eq!(found(&[], 2e6, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn findings_about_the_setup_count_for_no_node() {
+        let nodes = ["a".to_owned(), "b".to_owned()];
+        let of = |check, node: &str| Finding::new(Severity::Error, check, node, "x");
+        let found = [
+            of("keys", "a"),
+            of("image", "b"),
+            Finding::new(Severity::Note, "gpus", "a", "n"),
+            Finding::new(Severity::Warning, "disk", "a", "w"),
+            of("gpus", "b"),
+        ];
+        let expected = |failed: &[&str], warned: &[&str]| {
+            let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+            vec![Event::check("doctor", texts(failed), texts(warned))]
+        };
+        let recorded = of_findings(&nodes, &found);
+        assert_eq!(
+            recorded,
+            [("a".to_owned(), expected(&[], &["disk: w"])), ("b".to_owned(), expected(&["gpus: x"], &[]))].into()
+        );
+    }
+
+    #[test]
+    fn faults_of_all_ranks_are_the_clusters() {
+        let row = |rank: u32, faults: &[&str]| RankRow {
+            rank,
+            expected: if rank < 2 { "a" } else { "b" }.to_owned(),
+            actual: None,
+            report: None,
+            faults: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+        };
+        let good = ended(JobResult { launcher: Some(0), exits: exits([0; 4]), ..JobResult::default() }, &[]);
+        let rows = [row(0, &["sum"]), row(1, &["sum"]), row(2, &["sum", "no GPU"]), row(3, &["sum", "no GPU"])];
+        let check = |failed: &[&str]| {
+            vec![Event::check("verify", failed.iter().map(|text| (*text).to_owned()).collect(), Vec::new())]
+        };
+        let expected =
+            |a: &[&str], b: &[&str]| NodeEvents::from([("a".to_owned(), check(a)), ("b".to_owned(), check(b))]);
+        assert_eq!(of_verify(&rows, &good), expected(&[], &["no GPU"]));
+        assert_eq!(of_verify(&rows[..2], &good), [("a".to_owned(), check(&["sum"]))].into(), "it is the only one");
+        // a job that failed says nothing of its nodes
+        let failed = JobResult { launcher: Some(1), exits: exits([0, 0, 1, 0]), ..JobResult::default() };
+        assert_eq!(of_verify(&rows, &ended(failed.clone(), &[])), NodeEvents::new());
+        let lost = of_verify(&rows, &ended(failed, &["NVML: GPU is lost"]));
+        assert_eq!(lost, [("b".to_owned(), check(&["NVML: GPU is lost"]))].into());
+    }
+
+    #[test]
+    fn a_benchmark_is_one_check_and_one_measurement_of_each_node() {
+        let usage = Usage::default();
+        let direction = |from, to, bytes| Direction {
+            from,
+            to,
+            transfers: vec![Transfer::of(4, bytes, usage)],
+            ..Direction::default()
+        };
+        let compute = Compute { loops_per_s: 7.0, share: 1.0, copy_bytes_per_s: 1.0, throttled: None, usage };
+        let node = |name: &str| NodeEvidence { name: name.into(), compute: Some(compute), ..NodeEvidence::default() };
+        let measured = Measurements {
+            nodes: vec![node("a"), node("b"), node("c")],
+            directions: vec![direction(0, 1, 9.0), direction(0, 2, 2.0), direction(1, 0, 8.0), direction(2, 0, 3.0)],
+            past: BTreeMap::new(),
+        };
+        let accused = |subject| Accusation { subject, symptom: Symptom::Local, reasons: vec!["busy".to_owned()] };
+        let accusations = vec![accused(Subject::Node(2, Way::Both)), accused(Subject::Pair(0, 1, Way::Out))];
+        let verdict = Verdict { accusations, ..Verdict::default() };
+        let network = of_network(&measured, &verdict);
+        let (failing, _) = network
+            .iter()
+            .find(|(_, events)| matches!(&events[0], Event::Check { failed, .. } if !failed.is_empty()))
+            .unwrap();
+        assert_eq!(failing, "c", "a connection between two accuses neither");
+        assert_eq!(of_network(&measured, &Verdict { is_unclear: true, ..Verdict::default() }), NodeEvents::new());
+
+        let speed = |rank, node: &str, flops| RankSpeed {
+            rank,
+            node: node.into(),
+            device: "cpu".into(),
+            flops,
+            copy_bytes_per_s: 1.0,
+        };
+        let speeds = of_speeds(&[speed(0, "a", 5.0), speed(1, "a", 4.0), speed(2, "b", 6.0)]);
+        let ranks =
+            of_ranks(&["a".into(), "b".into()], &[(Some("a".into()), "rank 1 is slow".into()), (None, "x".into())]);
+        let all = joined(network, joined(ranks, speeds));
+        assert!(all.values().all(|events| events.len() == 2), "{all:?}");
+        let figures = [(Figure::Send, 9.0), (Figure::Receive, 8.0), (Figure::Product, 4.0), (Figure::Processor, 7.0)];
+        assert_eq!(all["a"], [Event::check("bench", vec!["rank 1 is slow".into()], Vec::new()), Event::bench(figures)]);
+    }
+}

@@ -5,8 +5,6 @@ use crate::node::facts::Facts;
 use crate::node::gpus::Gpu;
 use crate::record::ledger::{Entry, Event, Figure, Ledger, line};
 use crate::text::units::count;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -53,8 +51,7 @@ pub struct Evidence {
 }
 
 /// An area in which a node is good or bad.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
     /// The checks of `verify`, `doctor` and `bench`.
     Health,

@@ -8,12 +8,13 @@ use super::json::{
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
 use super::{
-    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, hosts, image, image_build, image_pull,
-    init, job_end, jobs, keys, lock, logs, output, shell, status, train, up, verify,
+    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
+    image_pull, init, job_end, jobs, keys, lock, logs, output, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::best::{Choice, PassedOver};
+use crate::checks::grade::{Evidence, assess};
 use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
@@ -37,6 +38,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
+use crate::record::ledger::{Entry, Event as Check, Ledger};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::record::restart::{Change, Departure, Membership, Ranks, Restart};
@@ -245,6 +247,22 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     status_made(all, mark);
 }
 
+fn grade_made(all: &mut Vec<(&'static str, Value)>) {
+    let kind = NodeKind {
+        gpu: Some("NVIDIA H200".into()),
+        gpus: 8,
+        gpu_memory_mib: Some(143_771),
+        driver: Some(580),
+        cores: 192,
+    };
+    let ledger = |entries| Ledger { entries, now: 1_795_262_591.0, boot: "b0".into(), ..Ledger::default() };
+    let check =
+        |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Check::check("doctor", names(failed), Vec::new()) };
+    let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
+    let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
+    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], false).document));
+}
+
 fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
@@ -274,6 +292,7 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
         NodeEntry { error: Some(stopped), ..NodeEntry::reached("node3", false, broken) },
     ];
     all.push(("status", status::outcome(nodes, vec![refused("node4")]).document));
+    grade_made(all);
 }
 
 fn data_made(all: &mut Vec<(&'static str, Value)>) {

@@ -18,7 +18,6 @@ use crate::text::units::count;
 use console::{measure_text_width, truncate_str};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// The columns of a terminal that the table fits, except with `-v`.
 const COLUMNS: usize = 80;
@@ -34,8 +33,8 @@ pub struct GradedNode {
     pub score: Option<f64>,
     /// Why the score is not 1, the heaviest reason first.
     pub reasons: Vec<String>,
-    /// The score of each area of which something is known, from 0 to 1.
-    pub areas: BTreeMap<Area, f64>,
+    /// The scores that it is the weighted mean of.
+    pub areas: Areas,
     /// How many recorded checks, benchmarks and jobs the grade rests on.
     pub evidence: u32,
     /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never measured.
@@ -50,6 +49,21 @@ pub struct GradedNode {
     pub restarts: usize,
     /// How often its driver was changed.
     pub driver_changes: usize,
+}
+
+/// The score of each area from 0 to 1; null if nothing is known of it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Areas {
+    /// The checks of `verify`, `doctor` and `bench`.
+    pub health: Option<f64>,
+    /// The jobs that were not lost because of it.
+    pub reliability: Option<f64>,
+    /// What it sends and receives.
+    pub network: Option<f64>,
+    /// The speed of its devices.
+    pub compute: Option<f64>,
+    /// How rarely it is restarted.
+    pub uptime: Option<f64>,
 }
 
 /// `grade`.
@@ -94,6 +108,14 @@ pub(super) fn outcome(assessed: Vec<Assessment>, failed: &[NodeError], is_verbos
 fn entry(assessed: Assessment) -> NodeEntry<GradedNode> {
     let Assessment { grade, areas, jobs, lost, gpu_hours, restarts, driver_changes } = assessed;
     let NodeGrade { node, kind, grade, score, reasons, evidence, speed } = grade;
+    let area = |area| areas.get(&area).copied();
+    let areas = Areas {
+        health: area(Area::Health),
+        reliability: area(Area::Reliability),
+        network: area(Area::Network),
+        compute: area(Area::Compute),
+        uptime: area(Area::Uptime),
+    };
     let details = GradedNode {
         kind,
         grade,

@@ -6,6 +6,7 @@ mod connections;
 mod data;
 mod faults;
 mod gpus;
+mod grade;
 mod image;
 mod inventories;
 mod jobs;

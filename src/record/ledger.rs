@@ -271,3 +271,110 @@ impl Ledger {
         self.entries.iter().map(hours).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `ledger/read.sh` prints before the file.
+    const HEAD: &str = "clock 2000\nhost node1\nboot b2\ndriver 580.95.05\n\n";
+
+    fn entry(rest: &str) -> String {
+        format!("{{\"format\":1,\"time\":1000,\"host\":\"node1\",{rest}}}\n")
+    }
+
+    fn whole() -> String {
+        let system = |boot: &str, driver: &str| {
+            entry(&format!("\"what\":\"system\",\"boot\":\"{boot}\",\"driver\":\"{driver}\",\"booted\":900"))
+        };
+        let check = lines(&[Event::check("verify", vec!["a \"b\"\n\u{1b}[31m\tc".to_owned()], Vec::new())]).unwrap();
+        let check = check.trim_end().trim_start_matches('{').trim_end_matches('}').to_owned();
+        [system("b1", "550.54"), entry(&check), system("b1", "580.95.05"), system("b3", "")].concat()
+    }
+
+    fn parse(file: &[u8]) -> Ledger {
+        Ledger::parse(&[HEAD.as_bytes(), file].concat())
+    }
+
+    #[test]
+    fn a_ledger_is_read() {
+        let ledger = parse(whole().as_bytes());
+        assert_eq!((ledger.now, ledger.boot.as_str(), ledger.driver.as_str()), (2000.0, "b2", "580.95.05"));
+        assert_eq!((ledger.entries.len(), ledger.damaged, ledger.newer), (4, 0, 0));
+        let expected = Event::Check { by: "verify".into(), failed: vec!["a \"b\" [31m c".into()], warned: Vec::new() };
+        assert_eq!(ledger.entries[1], Entry { time: 1000.0, event: expected });
+        // b1 was the first, and the present one is not recorded yet
+        assert_eq!((ledger.restarts(), ledger.driver_changes()), (vec![1000.0, 2000.0], 1));
+        let none = parse(b"");
+        assert_eq!((none.entries.len(), none.restarts(), none.now), (0, vec![], 2000.0));
+        assert_eq!(Ledger::parse(b""), Ledger::default());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_loses_only_the_last_entry() {
+        let whole = whole();
+        let last = whole.trim_end().rfind('\n').unwrap() + 1;
+        for cut in last..whole.len() - 1 {
+            let ledger = parse(&whole.as_bytes()[..cut]);
+            assert_eq!((ledger.entries.len(), ledger.damaged), (3, usize::from(cut > last)), "{cut}");
+            // the next entry begins on a line of its own
+            let next = parse(
+                &[&whole.as_bytes()[..cut], b"\n", entry("\"what\":\"bench\",\"figures\":{}").as_bytes()].concat(),
+            );
+            assert_eq!((next.entries.len(), next.damaged), (4, usize::from(cut > last)), "{cut}");
+        }
+    }
+
+    #[test]
+    fn damaged_lines_take_no_others_with_them() {
+        let good = whole();
+        for line in [
+            "\0\0\0",
+            "{}",
+            "[]",
+            "null",
+            "{\"format\":1}",
+            "{\"format\":1,\"time\":1,\"host\":\"node1\",\"what\":\"check\"}",
+            "{\"format\":1,\"time\":1,\"host\":\"node1\",\"what\":\"tea\"}",
+            "{\"format\":1,\"time\":1e999,\"host\":\"node1\",\"what\":\"bench\",\"figures\":{}}",
+            "{\"format\":\"1\",\"time\":1}",
+        ] {
+            let ledger = parse(format!("{good}{line}\n{good}").as_bytes());
+            assert_eq!((ledger.entries.len(), ledger.damaged), (8, 1), "{line}");
+        }
+        let ledger = parse(&[good.as_bytes(), b"\xff\xfe\x80\n", good.as_bytes()].concat());
+        assert_eq!((ledger.entries.len(), ledger.damaged), (8, 1));
+        // of a newer hvdctl, and of another machine that has the same directory
+        let others = "{\"format\":2,\"time\":7,\"all\":\"new\"}\n{\"format\":1,\"time\":7,\"host\":\"node9\",\"what\":\"bench\",\"figures\":{}}\n";
+        let ledger = parse(format!("{good}{others}").as_bytes());
+        assert_eq!((ledger.entries.len(), ledger.damaged, ledger.newer), (4, 0, 1));
+    }
+
+    #[test]
+    fn a_job_is_counted_once_and_what_blames_the_node_counts() {
+        let job = |id: &str, lost: &str| {
+            entry(&format!("\"what\":\"job\",\"job\":\"{id}\",\"state\":\"failed\",\"seconds\":60{lost}"))
+        };
+        let lost = ",\"lost\":\"the node did not answer\"";
+        let text = [job("a", ""), job("b", lost), job("a", lost), job("b", ""), job("a", ""), job("c", "")].concat();
+        let ledger = parse(text.as_bytes());
+        let of = |id| matches!(ledger.job(id), Some(Event::Job { lost: Some(_), .. }));
+        assert_eq!((ledger.entries.len(), of("a"), of("b"), of("c")), (3, true, true, false));
+        let mut more = ledger.clone();
+        let again: Vec<Event> = ledger.entries.iter().map(|entry| entry.event.clone()).collect();
+        more.add_now(&again);
+        assert_eq!(more, ledger);
+    }
+
+    #[test]
+    fn what_one_command_adds_is_bounded() {
+        let text = "é\n".repeat(10_000);
+        let check = Event::check("doctor", vec![text.clone(); 50], vec![text; 50]);
+        let one = lines(std::slice::from_ref(&check)).unwrap();
+        assert!(one.len() < 4 << 10 && one.lines().count() == 1, "{}", one.len());
+        let many = lines(&vec![check; 500]).unwrap();
+        assert!(many.len() <= MOST_ADDED && many.ends_with("}\n"), "{}", many.len());
+        let odd = [(Figure::Send, f64::NAN), (Figure::Receive, -1.0), (Figure::Product, f64::INFINITY)];
+        assert_eq!(Event::bench(odd), Event::Bench { figures: BTreeMap::new() });
+    }
+}

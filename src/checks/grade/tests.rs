@@ -76,3 +76,137 @@ fn a_slow_node_and_one_that_is_restarted_often_come_after_a_good_one() {
     let turned: Vec<Evidence> = nodes.iter().rev().cloned().collect();
     assert_eq!(assess(&turned), assess(&nodes));
 }
+
+#[test]
+fn a_node_of_which_nothing_is_recorded_is_new_and_not_bad() {
+    let bad = node("bad", vec![(1.0, check("verify", &["GPU 3 is gone"]))]);
+    let usable = node("usable", good());
+    // boots alone are no evidence
+    let nodes = [bad, node("unknown", vec![(3.0, boot("b0")), (2.0, boot("b1")), (1.0, boot("b2"))]), usable];
+    assert_eq!(shown(&nodes), ["usable A", "unknown new", "bad F; health: the latest verify failed: GPU 3 is gone"]);
+    let assessed = assess(&nodes);
+    assert_eq!(assessed.iter().map(|of| of.grade.evidence).collect::<Vec<_>>(), [61, 0, 1]);
+    assert_eq!((assessed[1].grade.score, assessed[1].restarts), (None, 2));
+}
+
+#[test]
+fn every_area_has_a_reason_of_its_own() {
+    let of = |entries| shown(&[node("a", entries), node("b", good())]).into_iter().find(|text| text.starts_with("a "));
+    let warned = Event::check("doctor", Vec::new(), vec!["disk: 5 GiB are free".to_owned()]);
+    for (entries, expected) in [
+        (vec![(0.1, check("doctor", &["gpus: lost"]))], "a C; health: the latest doctor failed: gpus: lost"),
+        (vec![(9.0, check("verify", &["x"]))], "a A; health: 1 of 31 checks failed"),
+        (vec![(0.1, warned)], "a A; health: the latest doctor warned: disk: 5 GiB are free"),
+        (
+            vec![(0.1, job("j", Some("the node did not answer")))],
+            "a A; reliability: lost 1 of 31 jobs: the node did not answer",
+        ),
+        (vec![(0.1, bench(9.4, 12.0))], "a D; compute: computes 30 % of the fastest of its kind"),
+        (vec![(0.1, bench(8.6, 37.0))], "a A"),
+        (vec![(5.0, boot("r1"))], "a A"),
+    ] {
+        assert_eq!(of(with(entries)).as_deref(), Some(expected));
+    }
+    // the heaviest first
+    let several = vec![(0.3, check("doctor", &["gpus: lost"])), (0.2, bench(4.7, 40.0)), (0.1, job("j", Some("lost")))];
+    let text = of(with(several)).unwrap();
+    assert!(text.starts_with("a C; health: ") && text.contains("; network: sends 50 % of"), "{text}");
+    assert!(text.find("network: ") < text.find("reliability: "), "{text}");
+}
+
+#[test]
+fn a_node_that_loses_jobs_or_fails_checks_is_no_good_however_fast_it_is() {
+    let jobs = (0..6).map(|i| (f64::from(i) / 10.0 + 0.1, job(&format!("j{i}"), Some("the node did not answer"))));
+    let losing: Vec<_> = jobs.chain([(0.05, bench(9.4, 40.0)), (0.04, check("verify", &[]))]).collect();
+    let failing = (0..6).map(|i| (f64::from(i), check("verify", &["no GPU"])));
+    let failing: Vec<_> = failing.rev().chain([(0.0, bench(9.4, 40.0))]).collect();
+    let grades = assess(&[node("losing", losing), node("failing", failing), node("good", good())]);
+    let grades: Vec<(&str, Grade)> = grades.iter().map(|of| (of.grade.node.as_str(), of.grade.grade)).collect();
+    assert_eq!(grades, [("good", Grade::A), ("losing", Grade::F), ("failing", Grade::F)]);
+}
+
+#[test]
+fn old_entries_count_less_and_very_old_ones_not_at_all() {
+    let score = |age: f64| {
+        let entries = [vec![(age, check("verify", &["x"]))], (0..5).map(|_| (0.0, check("verify", &[]))).collect()];
+        assess(&[node("a", entries.concat())])[0].grade.score.unwrap()
+    };
+    let scores: Vec<f64> = [0.0, 30.0, 90.0, 181.0].map(score).to_vec();
+    assert!(scores.is_sorted_by(|a, b| a < b) && scores[3] == 1.0, "{scores:?}");
+    // at half its weight: (1 + 5 / 5.5) / 2
+    assert_eq!(scores[1], 0.955);
+}
+
+#[test]
+fn clocks_that_jump_break_nothing() {
+    let mut ahead = node("ahead", good());
+    // all of it is of the future, and a clock that was never set
+    ahead.ledger.now = NOW - 400.0 * DAY;
+    let mut unset = node("unset", good());
+    unset.ledger.now = 0.0;
+    let mut far = node("far", good());
+    far.ledger.entries.iter_mut().for_each(|entry| entry.time = 1e300);
+    let mut back = node("back", good());
+    back.ledger.entries.iter_mut().for_each(|entry| entry.time = -1e300);
+    for assessed in assess(&[ahead, unset, far]) {
+        assert_eq!((assessed.grade.grade, assessed.grade.evidence), (Grade::A, 61), "{}", assessed.grade.node);
+    }
+    assert_eq!(assess(&[back])[0].grade.grade, Grade::New);
+}
+
+#[test]
+fn only_nodes_of_a_kind_are_compared_and_speed_is_relative_to_all() {
+    let of = |name: &str, gpu: &str, product: f64| {
+        let mut node = node(name, vec![(0.1, bench(9.4, product))]);
+        node.kind = NodeKind { gpu: Some(gpu.to_owned()), gpus: 8, ..node.kind };
+        node
+    };
+    let assessed =
+        assess(&[of("h1", "H200", 600.0), of("h2", "H200", 590.0), of("v1", "V100", 100.0), of("v2", "V100", 60.0)]);
+    let shown: Vec<_> =
+        assessed.iter().map(|of| (of.grade.node.as_str(), of.grade.grade, of.grade.speed.unwrap())).collect();
+    assert_eq!(shown, [("h1", Grade::A, 1.0), ("h2", Grade::A, 0.983), ("v1", Grade::A, 0.167), ("v2", Grade::C, 0.1)],);
+    // there is nothing to compare it with
+    let alone = assess(&[of("v2", "V100", 60.0)]);
+    assert_eq!((alone[0].areas.len(), alone[0].grade.evidence, alone[0].grade.speed), (0, 1, Some(1.0)));
+}
+
+#[test]
+fn one_good_measurement_does_not_make_up_for_bad_ones() {
+    assert_eq!(representative(&[9.0, 9.1, 9.2]), 9.1);
+    assert_eq!(representative(&[9.0, 9.1, 1.0]), 1.0, "it has become slow");
+    assert_eq!(representative(&[1.0, 1.1, 9.0]), 1.1);
+    assert_eq!(
+        representative(&[1.0; 20].iter().chain(&[9.0; 9]).copied().collect::<Vec<_>>()),
+        9.0,
+        "the newest count"
+    );
+    assert_eq!(representative(&[]), 0.0);
+}
+
+#[test]
+fn the_weights_add_up_and_are_documented() {
+    let areas = [Area::Health, Area::Reliability, Area::Network, Area::Compute, Area::Uptime];
+    assert!((areas.iter().map(|area| area.weight()).sum::<f64>() - 1.0).abs() < 1e-9);
+    let text = include_str!("../../../docs/grade.md");
+    for area in areas {
+        let row = format!("| {area} | {} |", area.weight());
+        assert!(text.contains(&row), "{row}");
+    }
+    for (least, grade) in LETTERS {
+        assert!(text.contains(&format!("{grade} from {least:.2}")), "{grade}");
+    }
+}
+
+#[test]
+fn gpu_hours_are_those_that_jobs_had() {
+    let mut entries = with(vec![(
+        0.1,
+        Event::Job { job: "whole".into(), state: JobState::Stopped, seconds: 1800.0, gpus: None, lost: None },
+    )]);
+    entries.push((0.0, boot("b1")));
+    let mut node = node("a", entries);
+    node.kind.gpus = 8;
+    let assessed = &assess(&[node])[0];
+    assert_eq!((assessed.gpu_hours, assessed.jobs, assessed.lost, assessed.restarts), (30.0 * 8.0 + 4.0, 31, 0, 1));
+}

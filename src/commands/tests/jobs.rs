@@ -6,7 +6,7 @@ use crate::transport::node::scripted::{CONNECT, Fault, Play};
 use tokio::time::sleep;
 
 /// A job of two ranks, one on each node, that both end with these codes after 5 s.
-fn ends_with(codes: [i32; 2]) -> Play {
+pub(super) fn ends_with(codes: [i32; 2]) -> Play {
     let [first, second] = codes;
     let asked = |other: i32| if other == 0 { "" } else { " asked" };
     // a rank that fails first is not asked to end
@@ -22,14 +22,14 @@ fn ends_with(codes: [i32; 2]) -> Play {
 }
 
 /// One slot on each of two nodes that are up.
-async fn up_with(play: Play) -> Nodes {
+pub(super) async fn up_with(play: Play) -> Nodes {
     let nodes = two_up().await;
     nodes.play(play);
     nodes
 }
 
 /// Both nodes in turn, a rank on each.
-const RUN: &str = "run -np 2 --map-by node -- true";
+pub(super) const RUN: &str = "run -np 2 --map-by node -- true";
 
 /// Asserts that nothing of a job is left on the nodes, and nothing held.
 #[track_caller]

@@ -18,7 +18,7 @@ flock -w 10 9 || {
   exit 1
 }
 size=0
-if [ -e "$file" ]; then size=$(wc -c <"$file"); fi
+if [ -e "$file" ]; then size=$(stat -c %s "$file"); fi
 # that of the system is shorter than this
 if [ "$size" -gt 0 ] && [ "$((size + ${#entries} + 1024))" -gt "$most" ]; then
   new=$jobs_dir/.ledger.new@$cluster
@@ -49,9 +49,12 @@ else
   added=${added%?}
 fi
 [ -n "$added" ] || exit 0
-if [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" -eq 0 ]; then
+# what a power failure leaves may end with a NUL, which a shell drops
+if [ -s "$file" ] && [ "$(tail -c 1 "$file" | tr '\0' x; echo .)" != "
+." ]; then
   added="
 $added"
 fi
-printf '%s\n' "$added" >>"$file"
+# cat says why, as a shell does not
+printf '%s\n' "$added" | cat >>"$file"
 sync "$file"
