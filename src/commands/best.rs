@@ -97,30 +97,32 @@ pub async fn on_best(
     let Some(wanted) = wanted else { return work(context, None).await };
     let (all, began) = (context.target.clone(), Instant::now());
     let (quiet, _receiver) = Events::channel();
-    let (mut tried, mut reported) = (0, String::new());
+    let (mut attempt, mut reported) = (0, String::new());
     loop {
+        attempt += 1;
         context.target = all.clone();
         // what fails is reported once
-        let events = if tried == 0 { context.events.clone() } else { quiet.clone() };
-        let is_first = tried == 0;
-        tried += 1;
+        let events = if attempt == 1 { context.events.clone() } else { quiet.clone() };
         let waits = may_wait && context.session.locks.waits(began.elapsed());
         let error = match choose(wanted, context, &events).await {
             Ok(Chosen { choice, .. }) => {
                 report(&choice, &context.events);
                 context.target = all.only(choice.names());
                 match work(context, Some(choice)).await {
-                    Err(error @ (Error::Allocated(_) | Error::Locked(_))) if waits || tried <= RETRIES => {
-                        context.events.note(format!("{}; choosing again", first_line(&error)));
+                    Err(error @ (Error::Allocated(_) | Error::Locked(_))) if waits || attempt <= RETRIES => {
                         context.session.locks.release().await;
-                        continue;
+                        if attempt <= RETRIES {
+                            context.events.note(format!("{}; choosing again", first_line(&error)));
+                            continue;
+                        }
+                        error
                     }
                     result => return result,
                 }
             }
             Err(error @ Error::InUse { .. }) if waits => error,
             // a node that answered before may answer again
-            Err(error @ (Error::Nodes { .. } | Error::Unreachable(_))) if waits && !is_first => error,
+            Err(error @ (Error::Nodes { .. } | Error::Unreachable(_))) if waits && attempt > 1 => error,
             Err(error) => return Err(error),
         };
         let message = format!("waiting: {}", first_line(&error));
