@@ -282,13 +282,16 @@ impl<'a> Node<'a> {
             (of_peers.len() > 1).then(|| (*figure, own / of_peers.into_iter().fold(*own, f64::max)))
         };
         let (figure, share) = figures.iter().filter_map(share).min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        let percent = (share * 100.0).floor();
+        let percent = match (share * 100.0).floor() {
+            0.0 => "less than 1 %".to_owned(),
+            percent => format!("{percent:.0} %"),
+        };
         let what = match figure {
             Figure::Send => "sends",
             Figure::Receive => "receives",
             Figure::Product | Figure::Processor => "computes",
         };
-        let reason = format!("{what} {percent:.0} % of the fastest of its kind");
+        let reason = format!("{what} {percent} of the fastest of its kind");
         Some(Score { value: if share >= AS_FAST { 1.0 } else { share }, reason })
     }
 

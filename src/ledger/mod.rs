@@ -63,7 +63,8 @@ pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger) -> Evidence {
 /// When the node cannot be asked, its disk is full, or another command writes for a long time.
 pub async fn append(cluster: &Cluster, member: &Member, found: &[Event], events: &Events) -> Result<(), NodeError> {
     let name = &member.node.name;
-    let _step = events.begin(name, Step::write("recording in its ledger"));
+    // a step that writes is a line in a log, of each node at the end of every command
+    let _step = events.begin(name, Step::read("recording in its ledger"));
     let operation = "record in its ledger";
     let lines = record::ledger::lines(found).map_err(|error| NodeError::failed(name, operation, error))?;
     let script = Script::new(APPEND)

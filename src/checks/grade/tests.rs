@@ -102,6 +102,7 @@ fn every_area_has_a_reason_of_its_own() {
             "a A; reliability: lost 1 of 31 jobs: the node did not answer",
         ),
         (vec![(0.1, bench(9.4, 12.0))], "a D; compute: computes 30 % of the fastest of its kind"),
+        (vec![(0.1, bench(0.09, 40.0))], "a F; network: sends less than 1 % of the fastest of its kind"),
         (vec![(0.1, bench(8.6, 37.0))], "a A"),
         (vec![(5.0, boot("r1"))], "a A"),
     ] {
