@@ -20,16 +20,15 @@ pub fn unavailable(observed: &ObservedNode, per_node: Option<u32>, lease: Option
     if let Err(error) = check_gpus(node, facts) {
         return lasting(error.message.lines().next().unwrap_or_default().to_owned());
     }
-    let slots = network::slots(node, facts);
-    let wanted = per_node.unwrap_or(slots).max(1);
-    if left_of(observed, &[], wanted).slots < wanted {
-        return lasting(format!("has {slots} of {wanted} slots"));
+    let has = |allocations: &[Allocation]| match per_node {
+        None => allocations.is_empty() && network::slots(node, facts) > 0,
+        Some(wanted) => left_of(observed, allocations, wanted).slots >= wanted,
+    };
+    if !has(&[]) {
+        return lasting(format!("has fewer than {} GPUs or slots", per_node.unwrap_or(1)));
     }
     let allocations = allocations(observed);
-    let is_allocated = match per_node {
-        None => !allocations.is_empty(),
-        Some(_) => left_of(observed, &allocations, wanted).slots < wanted,
-    };
+    let is_allocated = !has(&allocations);
     if let Some(allocation) = allocations.first().filter(|_| is_allocated) {
         return temporary(allocated(allocation));
     }

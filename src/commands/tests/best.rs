@@ -121,6 +121,28 @@ async fn nodes_that_do_not_answer_or_are_drained_are_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_part_of_each_node_may_be_asked_for() {
+    let nodes = three_up().await;
+    let gpu = "nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1)\ngpu exit 0\nmig exit 0\n";
+    nodes.edit("node1", |state| state.facts = gpu.into());
+    let mut inventory = inventory(&nodes);
+    // more slots than GPUs
+    inventory.nodes[0].slots = Some(4);
+    let hvdctl = async |line: &str| hvdctl_on(&nodes, inventory.clone(), line, mpsc::unbounded_channel().1).await;
+    let done = hvdctl("--on node1 hosts --best 1").await;
+    done.code(0).says(&["node1:4\n"]).complains(&["1 x NVIDIA H200, 4 cores: node1 (F: "]);
+    let done = hvdctl("--on node1 run --best 1 --gpus-per-node 2 --dry-run -- true").await;
+    done.code(125).complains(&["node1 (has fewer than 2 GPUs or slots)"]);
+    // two jobs share a node, and a third one that wants the rest of it has another
+    nodes.play(on("node2"));
+    hvdctl("--on node2 run --best 1 --gpus-per-node 3 -np 1 --detach -- true").await.code(0);
+    let done = hvdctl("run --best 1 --gpus-per-node 3 -np 1 --dry-run -- true").await;
+    done.code(0).complains(&["the best 1 node of 4 cores: node2 (A)"]);
+    let done = hvdctl("run --best 1 --gpus-per-node 4 -np 1 --dry-run -- true").await;
+    done.code(0).complains(&["the best 1 node of 4 cores: node3 (B", "node2 (allocated to job "]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_another_command_takes_meanwhile_is_replaced() {
     let nodes = three_up().await;
     // the first attempt to lock is too late
