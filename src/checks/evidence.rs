@@ -66,8 +66,8 @@ pub struct EndedJob<'a> {
     pub root_cause: Option<&'a RootCause>,
     /// The last lines of the rank by which it failed, if they are known.
     pub last_lines: &'a [String],
-    /// The nodes that were lost in earlier attempts.
-    pub lost_before: Vec<&'a str>,
+    /// Nodes because of which it or an earlier attempt was lost, and why, if that does not follow from the root cause.
+    pub blamed: Vec<(&'a str, &'static str)>,
 }
 
 impl<'a> EndedJob<'a> {
@@ -75,15 +75,15 @@ impl<'a> EndedJob<'a> {
     pub fn watched(job: &'a JobOutcome, began: f64, ended: f64) -> Option<EndedJob<'a>> {
         let JobOutcome { id, state, placement, last_lines, .. } = job;
         let root_cause = job.root_cause.as_ref();
-        let (seconds, lost_before) = (ended - began, Vec::new());
-        let job = EndedJob { id, state: *state, placement, ended, seconds, root_cause, last_lines, lost_before };
+        let (seconds, blamed) = (ended - began, Vec::new());
+        let job = EndedJob { id, state: *state, placement, ended, seconds, root_cause, last_lines, blamed };
         has_ended(*state).then_some(job)
     }
 
     /// Returns a job that is recorded with its result; `None` if it has none, or is a check of hvdctl's own.
     pub fn recorded(job: &'a Job) -> Option<EndedJob<'a>> {
         let (state, ended) = (job.state.filter(|state| has_ended(*state))?, job.ended?);
-        let lost = job.attempts.iter().flat_map(|attempt| &attempt.silent).map(String::as_str);
+        let silent = job.attempts.iter().flat_map(|attempt| &attempt.silent);
         let recorded = EndedJob {
             id: &job.id,
             state,
@@ -92,9 +92,26 @@ impl<'a> EndedJob<'a> {
             seconds: ended - job.started,
             root_cause: job.root_cause.as_ref(),
             last_lines: &[],
-            lost_before: lost.collect(),
+            blamed: silent.map(|node| (node.as_str(), "an attempt ended when the node did not answer")).collect(),
         };
         (!job.is_check).then_some(recorded)
+    }
+
+    /// Returns a job that recorded no result because its launcher's node was restarted.
+    fn restarted(job: &'a Job, nodes: &[Evidence]) -> Option<EndedJob<'a>> {
+        let launcher = job.launcher();
+        let booted = nodes.iter().find(|node| node.node == launcher)?.ledger.booted;
+        let is_lost = job.state == Some(JobState::Lost) && job.result.is_none() && !job.is_check && job.started > 0.0;
+        (is_lost && booted > job.started).then(|| EndedJob {
+            id: &job.id,
+            state: JobState::Lost,
+            placement: &job.placement,
+            ended: booted,
+            seconds: booted - job.started,
+            root_cause: None,
+            last_lines: &[],
+            blamed: vec![(launcher, "the node was restarted, and the job has no result")],
+        })
     }
 
     /// Returns what is recorded of its nodes.
@@ -116,10 +133,9 @@ impl<'a> EndedJob<'a> {
 
     /// Returns the nodes because of which it, or an earlier attempt, was lost, and why.
     fn lost(&self) -> BTreeMap<&'a str, String> {
-        let before =
-            self.lost_before.iter().map(|node| (*node, "an attempt ended when the node did not answer".to_owned()));
+        let blamed = self.blamed.iter().map(|(node, why)| (*node, (*why).to_owned()));
         let cause = self.root_cause.and_then(|cause| Some((cause.node.as_str(), node_fault(cause, self.last_lines)?)));
-        before.chain(cause).collect()
+        blamed.chain(cause).collect()
     }
 }
 
@@ -143,7 +159,11 @@ fn node_fault(cause: &RootCause, last_lines: &[String]) -> Option<String> {
 
 /// Returns what is not recorded yet of jobs on these nodes: the whole job, or that it was lost because of the node. A job that is older
 /// than a ledger is left out of it: it may have been there, and had to go.
-pub fn unrecorded<'a>(nodes: &[Evidence], jobs: impl Iterator<Item = EndedJob<'a>>) -> NodeEvents {
+pub fn unrecorded(nodes: &[Evidence], jobs: &[Job]) -> NodeEvents {
+    missing(nodes, jobs.iter().filter_map(|job| EndedJob::recorded(job).or_else(|| EndedJob::restarted(job, nodes))))
+}
+
+fn missing<'a>(nodes: &[Evidence], jobs: impl Iterator<Item = EndedJob<'a>>) -> NodeEvents {
     let mut found = NodeEvents::new();
     for job in jobs {
         for (name, events) in job.events() {
@@ -164,38 +184,42 @@ pub fn unrecorded<'a>(nodes: &[Evidence], jobs: impl Iterator<Item = EndedJob<'a
 }
 
 /// Returns what `doctor` found on these nodes.
-pub fn of_findings(nodes: &[String], findings: &[Finding]) -> NodeEvents {
-    let of = |node: &String| {
-        let texts = |severity| {
-            let own = findings.iter().filter(|finding| finding.severity == severity && finding.nodes.contains(node));
-            let own = own.filter(|finding| !SETUP.contains(&finding.check));
-            own.map(|finding| format!("{}: {}", finding.check, finding.message)).collect()
-        };
-        vec![Event::check("doctor", texts(Severity::Error), texts(Severity::Warning))]
-    };
+pub fn of_doctor(nodes: &[String], findings: &[Finding]) -> NodeEvents {
+    let texts = |severity, node| texts(severity, node, findings);
+    let of = |node| vec![Event::check("doctor", texts(Severity::Error, node), texts(Severity::Warning, node))];
     nodes.iter().map(|node| (node.clone(), of(node))).collect()
 }
 
-/// Returns what `verify` found: the faults of the ranks of each node. What all nodes of several have is the cluster's fault. If its job
-/// failed, nothing is known but which node it was lost by.
-pub fn of_verify(rows: &[RankRow], ended: &JobOutcome) -> NodeEvents {
-    let check = |failed: Vec<String>| vec![Event::check("verify", failed, Vec::new())];
-    if ended.state != JobState::Succeeded {
-        let lost = ended.root_cause.as_ref().and_then(|cause| Some((cause, node_fault(cause, &ended.last_lines)?)));
-        return lost.into_iter().map(|(cause, why)| (cause.node.clone(), check(vec![why]))).collect();
-    }
+/// Returns the findings of this severity about a node itself.
+fn texts(severity: Severity, node: &str, findings: &[Finding]) -> Vec<String> {
+    let own = findings.iter().filter(|finding| finding.severity == severity && finding.nodes.iter().any(|n| n == node));
+    let own = own.filter(|finding| !SETUP.contains(&finding.check));
+    own.map(|finding| format!("{}: {}", finding.check, finding.message)).collect()
+}
+
+/// Returns what `verify` found: the faults of the ranks of each node, and the findings about it. What the ranks of all nodes of several
+/// have is the cluster's fault. If its job failed, a node has only failed if a finding says so or the job was lost because of it.
+pub fn of_verify(rows: &[RankRow], ended: &JobOutcome, findings: &[Finding]) -> NodeEvents {
+    let has_succeeded = ended.state == JobState::Succeeded;
+    let lost = ended.root_cause.as_ref().and_then(|cause| Some((cause, node_fault(cause, &ended.last_lines)?)));
     let mut nodes: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for row in rows {
         nodes.entry(&row.expected).or_default().extend(&row.faults);
     }
     let is_common = |fault: &String| nodes.len() > 1 && nodes.values().all(|faults| faults.contains(&fault));
-    let own = |faults: &Vec<&String>| {
-        let mut own: Vec<String> =
-            faults.iter().filter(|fault| !is_common(fault)).map(|fault| (*fault).clone()).collect();
-        own.dedup();
-        own
+    let of = |(node, faults): (&&str, &Vec<&String>)| {
+        let mut failed = texts(Severity::Error, node, findings);
+        match &lost {
+            Some((cause, why)) if cause.node == **node => failed.push(why.clone()),
+            _ if has_succeeded => failed.extend(faults.iter().filter(|fault| !is_common(fault)).map(|f| (*f).clone())),
+            _ => {}
+        }
+        failed.dedup();
+        let is_known = has_succeeded || !failed.is_empty();
+        let check = || vec![Event::check("verify", failed, texts(Severity::Warning, node, findings))];
+        is_known.then(|| ((*node).to_owned(), check()))
     };
-    nodes.iter().map(|(node, faults)| ((*node).to_owned(), check(own(faults)))).collect()
+    nodes.iter().filter_map(of).collect()
 }
 
 /// Returns what `bench` found between nodes. Nothing is known of any if its measurements vary too much.
@@ -277,8 +301,9 @@ mod tests {
     use crate::checks::bench::{Accusation, Compute, Direction, NodeEvidence, Symptom, Transfer, Usage, Way};
     use crate::launch::placement::{MapBy, place};
     use crate::record::ledger::{Entry, Ledger};
+    use crate::record::list::{JobFiles, jobs};
     use crate::record::monitor::Monitor;
-    use crate::record::{Attempt, JobResult, RankExit};
+    use crate::record::{Attempt, JobResult, RankExit, Record};
 
     fn placement() -> Placement {
         place(&[("a".into(), 2), ("b".into(), 2)], 4, MapBy::Slot).unwrap()
@@ -373,19 +398,50 @@ mod tests {
                 seconds: 60.0,
                 root_cause: None,
                 last_lines: &[],
-                lost_before: attempts.iter().flat_map(|attempt| &attempt.silent).map(String::as_str).collect(),
+                blamed: attempts
+                    .iter()
+                    .flat_map(|attempt| &attempt.silent)
+                    .map(|node| (node.as_str(), "lost"))
+                    .collect(),
             };
-            unrecorded(nodes, [job].into_iter()).into_keys().collect::<Vec<_>>()
+            missing(nodes, [job].into_iter()).into_keys().collect::<Vec<_>>()
         };
         let (empty, known) = (evidence("a", &[], None), evidence("b", &[1e6], Some(None)));
         assert_eq!(found(&[empty.clone(), known.clone()], 2e6, &[]), ["a"]);
         // it is known only now that it was lost because of b
-        assert_eq!(found(&[known.clone()], 2e6, &[silent.clone()]), ["b"]);
+        assert_eq!(found(std::slice::from_ref(&known), 2e6, std::slice::from_ref(&silent)), ["b"]);
         assert_eq!(found(&[evidence("b", &[1e6], Some(Some("why")))], 2e6, &[silent]), [""; 0]);
         // what a full ledger had to drop does not come back
         assert_eq!(found(&[evidence("a", &[4e6], None)], 2e6, &[]), [""; 0]);
         assert_eq!(found(&[evidence("a", &[2e6 + 3600.0], None)], 2e6, &[]), ["a"]);
         assert_eq!(found(&[], 2e6, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_job_without_a_result_counts_against_a_launchers_node_that_was_restarted() {
+        let record = Record {
+            id: "j".into(),
+            cluster: "lab".into(),
+            created: 1000.0,
+            placement: placement(),
+            ..Record::default()
+        };
+        let nodes = ["a".to_owned(), "b".to_owned()];
+        let files = JobFiles { record: Some(Ok(record)), nodes: nodes.to_vec(), ..JobFiles::default() };
+        let jobs = jobs("lab", [("j".to_owned(), files)].into(), &["a", "b"], 1e6);
+        assert_eq!(jobs[0].state, Some(JobState::Lost));
+        let found = |booted: [f64; 2]| {
+            let evidence = |(node, booted): (&String, f64)| {
+                let ledger = Ledger { now: 1e6, booted, ..Ledger::default() };
+                Evidence { node: node.clone(), ledger, ..Evidence::default() }
+            };
+            let nodes: Vec<Evidence> = nodes.iter().zip(booted).map(evidence).collect();
+            let blames = |events: &Vec<Event>| matches!(events[..], [Event::Job { lost: Some(_), .. }]);
+            unrecorded(&nodes, &jobs).into_iter().map(|(node, events)| (node, blames(&events))).collect::<Vec<_>>()
+        };
+        assert_eq!(found([500.0, 500.0]), []);
+        assert_eq!(found([1500.0, 500.0]), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(found([500.0, 1500.0]), [], "the launcher would have recorded it");
     }
 
     #[test]
@@ -403,7 +459,7 @@ mod tests {
             let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
             vec![Event::check("doctor", texts(failed), texts(warned))]
         };
-        let recorded = of_findings(&nodes, &found);
+        let recorded = of_doctor(&nodes, &found);
         assert_eq!(
             recorded,
             [("a".to_owned(), expected(&[], &["disk: w"])), ("b".to_owned(), expected(&["gpus: x"], &[]))].into()
@@ -426,12 +482,15 @@ mod tests {
         };
         let expected =
             |a: &[&str], b: &[&str]| NodeEvents::from([("a".to_owned(), check(a)), ("b".to_owned(), check(b))]);
-        assert_eq!(of_verify(&rows, &good), expected(&[], &["no GPU"]));
-        assert_eq!(of_verify(&rows[..2], &good), [("a".to_owned(), check(&["sum"]))].into(), "it is the only one");
+        assert_eq!(of_verify(&rows, &good, &[]), expected(&[], &["no GPU"]));
+        assert_eq!(of_verify(&rows[..2], &good, &[]), [("a".to_owned(), check(&["sum"]))].into(), "it is the only one");
         // a job that failed says nothing of its nodes
         let failed = JobResult { launcher: Some(1), exits: exits([0, 0, 1, 0]), ..JobResult::default() };
-        assert_eq!(of_verify(&rows, &ended(failed.clone(), &[])), NodeEvents::new());
-        let lost = of_verify(&rows, &ended(failed, &["NVML: GPU is lost"]));
+        assert_eq!(of_verify(&rows, &ended(failed.clone(), &[]), &[]), NodeEvents::new());
+        let found = Finding::new(Severity::Error, "gpus", "a", "hot");
+        let health = of_verify(&rows, &ended(failed.clone(), &[]), &[found]);
+        assert_eq!(health, [("a".to_owned(), check(&["gpus: hot"]))].into());
+        let lost = of_verify(&rows, &ended(failed, &["NVML: GPU is lost"]), &[]);
         assert_eq!(lost, [("b".to_owned(), check(&["NVML: GPU is lost"]))].into());
     }
 

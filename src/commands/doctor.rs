@@ -3,7 +3,7 @@
 use super::output::{NoDetails, NodeEntry};
 use super::recording::record;
 use super::{Context, Outcome};
-use crate::checks::evidence::of_findings;
+use crate::checks::evidence::of_doctor;
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
 use crate::cluster::each_node::NodeResults;
@@ -49,7 +49,7 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
         session.locks.release().await;
         examined = examine(&quiet).await?;
     }
-    record(context, of_findings(&names(&examined.members()), &examined.findings)).await;
+    record(context, of_doctor(&names(&examined.members()), &examined.findings)).await;
     let Examination { findings: found, unreachable, .. } = examined;
 
     let mut text: String = fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")).collect();

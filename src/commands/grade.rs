@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::output::{NodeEntry, Nodes, entries};
 use super::{Outcome, recording};
-use crate::checks::evidence::{EndedJob, NodeEvents, unrecorded};
+use crate::checks::evidence::{NodeEvents, unrecorded};
 use crate::checks::grade::{Area, Assessment, Evidence, assess};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -95,7 +95,7 @@ async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEv
     let (quiet, _) = Events::channel();
     let target = target.only(names);
     let list = manage::list(&target, fleet, &quiet).await?;
-    Ok(unrecorded(nodes, list.jobs.iter().filter_map(EndedJob::recorded)))
+    Ok(unrecorded(nodes, &list.jobs))
 }
 
 pub(super) fn outcome(assessed: Vec<Assessment>, failed: &[NodeError], is_verbose: bool) -> Outcome {

@@ -98,6 +98,8 @@ pub struct Ledger {
     pub entries: Vec<Entry>,
     /// The node's clock, in seconds since the epoch.
     pub now: f64,
+    /// When it was booted, by that clock.
+    pub booted: f64,
     /// Its boot id.
     pub boot: String,
     /// The version of its NVIDIA driver; empty without one.
@@ -106,6 +108,11 @@ pub struct Ledger {
     pub damaged: usize,
     /// How many entries are of a later version.
     pub newer: usize,
+}
+
+/// Reads a time; 0 is one that is not known.
+fn seconds(text: &str) -> f64 {
+    text.parse().ok().filter(|time: &f64| time.is_finite()).unwrap_or_default()
 }
 
 /// What is read first of an entry.
@@ -170,7 +177,8 @@ impl Ledger {
         let mut host = String::new();
         for (key, value) in String::from_utf8_lossy(&output[..head]).lines().filter_map(|line| line.split_once(' ')) {
             match key {
-                "clock" => ledger.now = value.parse().ok().filter(|now: &f64| now.is_finite()).unwrap_or_default(),
+                "clock" => ledger.now = seconds(value),
+                "booted" => ledger.booted = seconds(value),
                 "host" => value.clone_into(&mut host),
                 "boot" => value.clone_into(&mut ledger.boot),
                 "driver" => value.clone_into(&mut ledger.driver),
@@ -277,7 +285,7 @@ mod tests {
     use super::*;
 
     /// What `ledger/read.sh` prints before the file.
-    const HEAD: &str = "clock 2000\nhost node1\nboot b2\ndriver 580.95.05\n\n";
+    const HEAD: &str = "clock 2000\nbooted 1500\nhost node1\nboot b2\ndriver 580.95.05\n\n";
 
     fn entry(rest: &str) -> String {
         format!("{{\"format\":1,\"time\":1000,\"host\":\"node1\",{rest}}}\n")

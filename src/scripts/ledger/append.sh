@@ -37,8 +37,7 @@ if [ -n "$boot" ]; then
   case $latest in
   *"$system"*) ;;
   *)
-    read -r up _ </proc/uptime
-    added="$stamp$system,\"booted\":$((now - ${up%%.*}))}
+    added="$stamp$system,\"booted\":$booted}
 "
     ;;
   esac

@@ -5,4 +5,7 @@ now=$(date +%s) || exit
 # without characters that mean something in JSON or in a pattern; a node without /proc or a driver has none
 host=$(uname -n | tr -cd 'A-Za-z0-9._-')
 boot=$(tr -cd 'A-Za-z0-9-' </proc/sys/kernel/random/boot_id 2>/dev/null) || boot=
+up=0
+read -r up _ 2>/dev/null </proc/uptime || up=0
+booted=$((now - ${up%%.*}))
 driver=$(tr -cd 'A-Za-z0-9._-' 2>/dev/null </sys/module/nvidia/version) || driver=

@@ -200,7 +200,7 @@ impl NodeState {
 
     /// What `ledger/read.sh` says.
     pub fn read_ledger(&self, now: u64) -> String {
-        format!("clock {now}\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
+        format!("clock {now}\nbooted 0\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
     }
 
     /// The container of this name.
