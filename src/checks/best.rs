@@ -63,8 +63,9 @@ pub struct Shortage {
 ///
 /// Nodes of a kind are ordered by their grade, score and evidence; equal ones keep their order in `graded`. A new node comes after
 /// one of grade C and before one of grade D: most nodes are healthy, but a node of grade D was seen to be slow or unreliable. A kind
-/// is chosen for having the fewest nodes of grade F among its best, then for the speed of the slowest of them, or for the memory of
-/// all GPUs if not all were measured, then for their number, its cores, and the grades.
+/// is chosen for having the fewest nodes of grade F among its best, then for GPUs (the speed of a processor is measured in another way),
+/// then for the speed of the slowest of them, or for the memory of all GPUs if not all were measured, then for their number, its
+/// cores, and the grades.
 ///
 /// # Errors
 /// If no kind has enough nodes that can be taken.
@@ -130,12 +131,12 @@ fn compare(one: &Group<'_>, other: &Group<'_>, wanted: usize, all_measured: bool
         false => 0.0,
     };
     let size = |Group { kind, .. }: &Group<'_>| {
-        let memory = u64::from(kind.gpus) * kind.gpu_memory_mib.unwrap_or_default();
-        (memory, if kind.gpu.is_some() { kind.gpus } else { 0 }, kind.cores)
+        (u64::from(kind.gpus) * kind.gpu_memory_mib.unwrap_or_default(), kind.gpus, kind.cores)
     };
-    let grades = |group: &Group<'_>| group.free[..wanted].iter().map(|node| rank(node.grade)).collect::<Vec<_>>();
-    let grades = |group: &Group<'_>| grades(group).into_iter().rev().collect::<Vec<_>>();
+    // the worst first
+    let grades = |group: &Group<'_>| group.free[..wanted].iter().rev().map(|node| rank(node.grade)).collect::<Vec<_>>();
     (failing(one).cmp(&failing(other)))
+        .then_with(|| other.kind.gpu.is_some().cmp(&one.kind.gpu.is_some()))
         .then_with(|| slowest(other).total_cmp(&slowest(one)))
         .then_with(|| size(other).cmp(&size(one)))
         .then_with(|| grades(one).cmp(&grades(other)))
@@ -376,7 +377,7 @@ mod tests {
         // only some are measured, which says nothing about the others
         graded[1].speed = Some(1.0);
         assert_eq!(best(&graded, &none(), 1).unwrap().names(), ["large"]);
-        (graded[0].speed, graded[2].speed) = (Some(0.1), Some(0.6));
+        (graded[0].speed, graded[2].speed) = (Some(1.0), Some(0.6));
         assert_eq!(best(&graded, &none(), 1).unwrap().names(), ["small"]);
     }
 
