@@ -162,7 +162,9 @@ impl<'a> Node<'a> {
         let mut figures: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
         for entry in &entries {
             if let Event::Bench { figures: measured } = &entry.event {
-                measured.iter().for_each(|(figure, value)| figures.entry(*figure).or_default().push(*value));
+                // anything may be in a file
+                let measured = measured.iter().filter(|(_, value)| value.is_finite() && **value > 0.0);
+                measured.for_each(|(figure, value)| figures.entry(*figure).or_default().push(*value));
             }
         }
         let figures = figures.into_iter().map(|(figure, values)| (figure, representative(&values))).collect();
@@ -267,7 +269,8 @@ impl<'a> Node<'a> {
         let ledger = &self.evidence.ledger;
         let is_system = |entry: &&Entry| matches!(entry.event, Event::System { .. });
         let since = self.entries.iter().find(|entry| is_system(entry))?;
-        let ages: Vec<f64> = ledger.restarts().iter().map(|time| (ledger.now - time).max(0.0)).collect();
+        let ages: Vec<f64> =
+            ledger.restarts().iter().map(|time| (ledger.now - time).max(0.0)).filter(|age| *age < FORGOTTEN).collect();
         let restarts: f64 = ages.iter().map(|age| 0.5_f64.powf(age / HALF_LIFE)).sum();
         let value = (1.0 - RESTART * (restarts - 1.0).max(0.0)).max(RESTARTED);
         let days = (ledger.age(since) / DAY).ceil().max(1.0) as usize;

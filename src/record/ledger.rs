@@ -21,6 +21,9 @@ pub const MOST_ADDED: usize = 16 << 10;
 const TEXTS: usize = 4;
 const TEXT: usize = 160;
 
+/// The longest time of a job that is believed, in seconds.
+const LONGEST: f64 = 1e9;
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
@@ -273,7 +276,9 @@ impl Ledger {
     /// Returns the hours for which jobs had the node's GPUs, times their number. `all`: how many GPUs the node has.
     pub fn gpu_hours(&self, all: u32) -> f64 {
         let hours = |entry: &Entry| match entry.event {
-            Event::Job { seconds, gpus, .. } if seconds > 0.0 => seconds / 3600.0 * f64::from(gpus.unwrap_or(all)),
+            Event::Job { seconds, gpus, .. } => {
+                seconds.clamp(0.0, LONGEST) / 3600.0 * f64::from(gpus.map_or(all, |gpus| gpus.min(all)))
+            }
             _ => 0.0,
         };
         self.entries.iter().map(hours).sum()

@@ -211,3 +211,30 @@ fn gpu_hours_are_those_that_jobs_had() {
     let assessed = &assess(&[node])[0];
     assert_eq!((assessed.gpu_hours, assessed.jobs, assessed.lost, assessed.restarts), (30.0 * 8.0 + 4.0, 31, 0, 1));
 }
+
+#[test]
+fn a_ledger_with_anything_in_it_gives_a_grade() {
+    let forged = r#"clock 1800000000
+booted x
+host a
+boot b
+
+{"format":1,"time":1e308,"host":"a","what":"bench","figures":{"send":0,"receive":-1e308,"product":1e-320}}
+{"format":1,"time":-1e308,"host":"a","what":"bench","figures":{"send":1e308}}
+{"format":1,"time":1799999999,"host":"a","what":"job","job":"","state":"running","seconds":1e308,"gpus":4294967295}
+{"format":1,"time":1799999999,"host":"a","what":"job","job":"x","state":"lost","seconds":-5,"lost":""}
+{"format":1,"time":1799999999,"host":"a","what":"check","by":"","failed":["\u001b[31m\n"]}
+{"format":1,"time":1799999999,"host":"a","what":"system","boot":"","driver":"x","booted":1e308}
+"#;
+    let ledger = Ledger::parse(forged.as_bytes());
+    assert_eq!((ledger.entries.len(), ledger.damaged), (6, 0));
+    let forged = Evidence { ledger, ..node("forged", Vec::new()) };
+    let with_gpus = Evidence { kind: NodeKind { gpus: 8, ..forged.kind.clone() }, ..forged.clone() };
+    for assessed in assess(&[forged, with_gpus, node("good", good())]) {
+        let NodeGrade { score, reasons, speed, .. } = &assessed.grade;
+        assert!(score.is_some_and(|score| (0.0..=1.0).contains(&score)), "{assessed:?}");
+        assert!(speed.is_none_or(|speed| (0.0..=1.0).contains(&speed)), "{assessed:?}");
+        assert!(assessed.areas.values().all(|area| (0.0..=1.0).contains(area)), "{assessed:?}");
+        assert!(assessed.gpu_hours.is_finite() && reasons.iter().all(|text| !text.contains(char::is_control)));
+    }
+}
