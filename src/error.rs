@@ -263,6 +263,14 @@ pub enum Error {
     /// The requested nodes, slots or GPUs are allocated to other jobs.
     #[error("{0}\nnothing was changed\n  hint: {hint}", hint = .0.hint())]
     Allocated(AllocationConflict),
+    /// Too few nodes are free, and enough will be when others have ended what they do there.
+    #[error("{message}\nnothing was changed\n  hint: {hint}")]
+    InUse {
+        /// What was asked for, and what is free.
+        message: String,
+        /// The next step.
+        hint: String,
+    },
     /// The lock of a node was lost.
     #[error("{0}\n  hint: hvdctl lock status shows who has locked it; run the same command again to continue")]
     Lost(NodeError),
@@ -324,7 +332,7 @@ impl Error {
             Error::Stopped { by, .. } => by.exit_code(runs_program),
             _ if runs_program => exit::INTERNAL,
             Error::Unreachable(_) => exit::UNREACHABLE,
-            Error::Locked(_) | Error::Allocated(_) | Error::Lost(_) => exit::LOCKED,
+            Error::Locked(_) | Error::Allocated(_) | Error::InUse { .. } | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
             Error::Nodes { .. } | Error::Check { .. } | Error::Local(_) => exit::FAILED,
         }

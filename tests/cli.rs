@@ -163,8 +163,8 @@ fn formats_of_other_tools_need_no_node() {
     let shown = hvdctl(dir.path(), &["hosts", "--format", "env"]);
     let text = shown.split("--- stdout\n").nth(1).unwrap().split("--- stderr").next().unwrap();
     let mut sh = Command::new("sh");
-    sh.args(["-c", &format!("{text}\necho \"$HVDCTL_NODES $HVDCTL_SLOTS\"")]);
-    assert!(show(sh).contains("\na b 2\n"), "{shown}");
+    sh.args(["-c", &format!("{text}\necho \"$HVDCTL_NODES $HVDCTL_SLOTS $HOROVOD_HOSTNAME\"")]);
+    assert!(show(sh).contains("\na b 2 127.0.0.1:1,127.0.0.2:1\n"), "{shown}");
     // without a terminal there is no shell, and nothing is asked
     assert_eq!(code(dir.path(), &["shell"]), 2);
     assert_eq!(code(dir.path(), &["exec", "--", "true"]), 125);
@@ -291,9 +291,9 @@ fn invalid_arguments_are_refused() {
     --- stdout
     --- stderr
     error: the following required arguments were not provided:
-      --np <N>
+      <--np <N>|--best <N>>
 
-    Usage: hvdctl train --np <N> <PROJECT> [-- <COMMAND>...]
+    Usage: hvdctl train <--np <N>|--best <N>> <PROJECT> [-- <COMMAND>...]
 
     For more information, try '--help'.
     ");
@@ -304,7 +304,7 @@ fn invalid_arguments_are_refused() {
     error: the following required arguments were not provided:
       <COMMAND>...
 
-    Usage: hvdctl run --np <N> -- <COMMAND>...
+    Usage: hvdctl run <--np <N>|--best <N>> -- <COMMAND>...
 
     For more information, try '--help'.
     ");

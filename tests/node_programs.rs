@@ -1,4 +1,4 @@
-//! Unit tests of the node programs (`src/scripts/*/*.py`), with the supported Python
+//! Unit tests of the node programs (`src/scripts/*/*.py`) and of what examples decide without a framework, with the supported Python
 //! interpreters that are in `PATH` or installed by pyenv.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_node_programs.py");
 const STATE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_states.py");
 const IN_PLACE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_in_place.py");
+const EXAMPLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_examples.py");
 /// Ranks that are processes, for the oldest and the newest interpreter.
 const RANK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_collectives.py");
 
@@ -48,7 +49,7 @@ fn node_programs_decide_the_same_with_every_python() {
     let ends: BTreeSet<&String> =
         interpreters.keys().min_by_key(minor).into_iter().chain(interpreters.keys().max_by_key(minor)).collect();
     let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
-    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS];
+    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, EXAMPLE_TESTS];
     let of_all =
         of_all.iter().flat_map(|tests| interpreters.iter().map(move |(version, name)| (*tests, version, name)));
     let all = of_all.chain(of_ranks);

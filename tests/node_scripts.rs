@@ -172,6 +172,23 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
 }
 
 #[test]
+fn the_latest_figures_of_this_machine_come_with_its_state() {
+    let host = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+    let entry = |host: &str, what: &str| format!("{{\"format\":1,\"time\":5,\"host\":\"{host}\",\"what\":\"{what}\",");
+    let bench = |number: u32| format!("{}\"figures\":{{\"product\":{number}}}}}", entry(host.trim(), "bench"));
+    let others = [entry("other", "bench"), entry(host.trim(), "check"), "\u{0}\u{1}".repeat(40_000)].join("\n");
+    let all: Vec<String> = (0..12).map(bench).collect();
+    let ledger = format!("{others}\n{}\n{}", all.join("\n"), entry(host.trim(), "ben"));
+    let machine = Machine::new(&[("jobs/.ledger@lab", &ledger), ("ssh/x", "")]);
+    let facts = Facts::parse(&machine.prints(FACTS, ""));
+    assert_eq!(facts.measured, all[3..]);
+    // it is no reason to refuse a job
+    machine.break_tool("tail", "*", "Input/output error");
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).measured, Vec::<String>::new());
+    assert!(machine.prints(FACTS, "cluster=lab2").contains("clock "));
+}
+
+#[test]
 fn jobs_are_listed_or_it_fails() {
     let machine = Machine::new(&[
         ("jobs/j1/job.json", "{\"id\":\"j1\"}\n"),

@@ -2,6 +2,7 @@
 //! it matters and how to fix it.
 
 pub mod bench;
+pub mod best;
 mod between;
 mod details;
 pub mod evidence;
@@ -10,6 +11,7 @@ mod jobs;
 mod nodes;
 pub mod pool;
 pub mod preflight;
+pub mod speed;
 #[cfg(test)]
 mod tests;
 pub mod verify;

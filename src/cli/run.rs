@@ -8,13 +8,13 @@ use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::ElasticMode;
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How ranks are launched.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Launching {
     /// What starts the ranks [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
     #[arg(long, value_name = "LAUNCHER")]
@@ -31,7 +31,7 @@ pub struct Launching {
 }
 
 /// Options of a job.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Running {
     /// How ranks are launched
     #[command(flatten)]
@@ -51,6 +51,9 @@ pub struct Running {
     /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
+    /// Take the N best free nodes of one kind, by their grades; --on says among which
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub best: Option<u32>,
     /// Allocate only K GPUs (or slots, without GPUs) of each node [default: whole nodes]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpus_per_node: Option<u32>,
@@ -145,7 +148,7 @@ impl Running {
     /// A job of a fixed size, or a launcher that cannot keep them.
     pub fn elastic(
         &self,
-        ranks: RankCount,
+        ranks: Option<RankCount>,
         launcher: LauncherName,
         controller: Controller,
     ) -> Result<Option<ElasticMode>, Error> {
@@ -155,9 +158,9 @@ impl Running {
             (Some(_), _) => "--elastic",
             (None, Some(_)) => "--reset-limit",
         };
-        if ranks.min.is_none() {
+        if ranks.is_none_or(|ranks| ranks.min.is_none()) {
             return Err(Error::usage(
-                format!("{option} is for elastic jobs, and -np {} is a fixed number of ranks", ranks.max),
+                format!("{option} is for elastic jobs, and this one has a fixed number of ranks"),
                 format!("leave out {option}, or use -np MIN:MAX"),
             ));
         }
@@ -197,15 +200,21 @@ pub struct Verify {
     pub waiting: Waiting,
 }
 
+/// What says how large a job is: one of them is needed.
+fn size_of_job() -> ArgGroup {
+    ArgGroup::new("size").args(["np", "best"]).required(true).multiple(true)
+}
+
 /// Options of `train`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
+#[command(group = size_of_job())]
 pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
-    pub np: RankCount,
+    pub np: Option<RankCount>,
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
@@ -227,11 +236,12 @@ pub struct Train {
 }
 
 /// Options of `run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
+#[command(group = size_of_job())]
 pub struct Run {
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
-    pub np: RankCount,
+    pub np: Option<RankCount>,
     /// Options of the job
     #[command(flatten)]
     pub running: Running,
@@ -257,7 +267,7 @@ mod tests {
     fn ranks_are_kept_only_where_that_is_possible() {
         let elastic = |options: &[&str], ranks: &str, launcher, controller| {
             let only = <Only as clap::Parser>::try_parse_from([&["x"], options].concat()).unwrap();
-            only.running.elastic(ranks.parse().unwrap(), launcher, controller).map_err(|error| error.to_string())
+            only.running.elastic(Some(ranks.parse().unwrap()), launcher, controller).map_err(|error| error.to_string())
         };
         let (horovodrun, env, gloo, mpi) =
             (LauncherName::Horovodrun, LauncherName::Env, Controller::Gloo, Controller::Mpi);
@@ -266,7 +276,13 @@ mod tests {
         assert_eq!(elastic(&["--elastic", "in-place"], "1:2", horovodrun, gloo), Ok(Some(ElasticMode::InPlace)));
         assert_eq!(elastic(&["--reset-limit", "3"], "1:2", horovodrun, gloo), Ok(None));
         for (options, ranks, launcher, controller, message) in [
-            (&["--elastic", "restart"][..], "2", horovodrun, gloo, "--elastic is for elastic jobs, and -np 2 is"),
+            (
+                &["--elastic", "restart"][..],
+                "2",
+                horovodrun,
+                gloo,
+                "--elastic is for elastic jobs, and this one has a fixed number",
+            ),
             (&["--reset-limit", "3"], "2", horovodrun, gloo, "--reset-limit is for elastic jobs"),
             (&["--elastic", "in-place"], "1:2", horovodrun, mpi, "--elastic needs horovodrun with Gloo"),
             (&["--reset-limit", "3"], "1:2", env, gloo, "--reset-limit needs horovodrun with Gloo"),

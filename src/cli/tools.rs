@@ -82,6 +82,9 @@ pub struct Hosts {
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "horovod")]
     pub format: Format,
+    /// Print only the N best free nodes of one kind, by their grades, the best first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub best: Option<u32>,
 }
 
 const HOSTS: &str = "\
@@ -90,8 +93,9 @@ Examples:
   hvdctl hosts --format mpi > hostfile
   hvdctl hosts --format ssh > ssh_config && ssh -F ssh_config node2
   eval \"$(hvdctl hosts --format env)\"
+  horovodrun -H \"$(hvdctl hosts --best 4)\" -np 32 python train.py
 
-The nodes are contacted only if the inventory does not give their slots.";
+The nodes are contacted only for --best, or if the inventory does not give their slots.";
 
 /// What `hosts` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

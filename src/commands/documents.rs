@@ -13,6 +13,7 @@ use super::{
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
+use crate::checks::best::{Choice, PassedOver};
 use crate::checks::grade::{Evidence, assess};
 use crate::checks::pool::{Distance, Group};
 use crate::checks::verify::{RankRow, Report};
@@ -33,7 +34,7 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::model::collective::{Dtype, Estimate, ModelEstimate};
-use crate::model::grade::{Grade, NodeKind};
+use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
@@ -78,6 +79,28 @@ fn failure(error: &Error) -> Value {
 fn pair() -> PublicKey {
     let fingerprint = "SHA256:uNiVztksCsDhcc0u9e8BrTqzaHzmDtOJqZYW1WnWYzE".to_owned();
     PublicKey { key_type: KeyType::Ed25519, bits: 256, fingerprint }
+}
+
+/// The best of two nodes.
+fn choice() -> Choice {
+    let kind = NodeKind {
+        gpu: Some("NVIDIA H200".into()),
+        gpus: 8,
+        gpu_memory_mib: Some(143_771),
+        driver: Some(580),
+        cores: 192,
+    };
+    let chosen = NodeGrade {
+        node: "node1".into(),
+        kind,
+        grade: Grade::B,
+        score: Some(0.91),
+        reasons: names(&["network: sends 71 % of the fastest of its kind"]),
+        evidence: 12,
+        speed: Some(1.0),
+    };
+    let passed_over = vec![PassedOver { node: "node2".into(), reason: "unreachable".into() }];
+    Choice { nodes: vec![chosen], passed_over }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -521,7 +544,11 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         threads: "4".into(),
         cpus: names(&["0-3", "4-7"]),
     }];
-    all.push(("train-end/dry", train::dry_run(&command, &placement, |_| "10.0.0.1".into(), &launcher, cores).document));
+    let speeds =
+        [("node1", 1.0), ("node2", 0.5)].map(|(node, speed)| train::NodeSpeed { node: node.into(), speed }).into();
+    let details = train::Details { cores, speeds, best: Some(choice()) };
+    let dry = train::dry_run(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
+    all.push(("train-end/dry", dry.document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -729,8 +756,10 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();
     (node.host, node.address) = ("gpu1".into(), Some("10.0.0.1".parse().unwrap()));
-    all.push(("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))]).document));
-    all.push(("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)]).document));
+    all.push(("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))], None).document));
+    let chosen = hosts::outcome(&cluster, Format::Env, &[(node.clone(), Some(4))], Some(choice()));
+    all.push(("hosts/best", chosen.document));
+    all.push(("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)], None).document));
 }
 
 fn pool_made(all: &mut Vec<(&'static str, Value)>) {

@@ -1,10 +1,12 @@
 //! `hvdctl hosts`.
 
+use super::best::{self, Chosen, Wanted, choose};
 use super::output::NodeEntry;
 use super::{Context, Outcome};
+use crate::checks::best::Choice;
 use crate::cli::{self, Format};
 use crate::cluster::each_node::each_node;
-use crate::cluster::observation::{check_gpus, facts};
+use crate::cluster::observation::{ObservedNode, check_gpus, facts};
 use crate::error::Error;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
@@ -20,6 +22,8 @@ pub struct HostsDocument {
     pub text: String,
     /// The nodes.
     pub nodes: Vec<NodeEntry<HostsNode>>,
+    /// Why these; null without `--best`.
+    pub best: Option<Choice>,
 }
 
 /// A node as `hosts` has it.
@@ -38,6 +42,15 @@ pub struct HostsNode {
 /// `hosts`.
 pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
+    if let Some(nodes) = options.best {
+        let Chosen { choice, nodes } = choose(Wanted { nodes, per_node: None }, context, events).await?;
+        best::report(&choice, events);
+        let node = |ObservedNode { member, facts, .. }: &ObservedNode| {
+            (member.node.clone(), Some(network::slots(&member.node, facts)))
+        };
+        let nodes: Vec<_> = nodes.iter().map(node).collect();
+        return Ok(outcome(target.cluster(), options.format, &nodes, Some(choice)));
+    }
     let nodes = target.nodes();
     let known = nodes.iter().filter_map(|node| Some((node.name.clone(), network::known_slots(node)?)));
     let mut slots: BTreeMap<String, u32> = known.collect();
@@ -52,11 +65,16 @@ pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Err
         slots.extend(results.await.all()?);
     }
     let with_slots = nodes.into_iter().map(|node| (node.clone(), slots.get(&node.name).copied()));
-    Ok(outcome(target.cluster(), options.format, &with_slots.collect::<Vec<_>>()))
+    Ok(outcome(target.cluster(), options.format, &with_slots.collect::<Vec<_>>(), None))
 }
 
-/// `nodes`: with their slots, if the format needs them.
-pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<u32>)]) -> Outcome {
+/// `nodes`: with their slots, if the format needs them. `best`: why these.
+pub(super) fn outcome(
+    cluster: &Cluster,
+    format: Format,
+    nodes: &[(Node, Option<u32>)],
+    best: Option<Choice>,
+) -> Outcome {
     let hosts: Vec<Host<'_>> =
         nodes.iter().map(|(node, slots)| Host { node, slots: slots.unwrap_or_default() }).collect();
     let text = match format {
@@ -72,5 +90,5 @@ pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<
         let (host, reached_by) = (node.host.clone(), host.reached_by().to_string());
         NodeEntry::new(&node.name, true, HostsNode { host, reached_by, slots: *slots, master: node.master })
     });
-    Outcome::ok(text.clone(), HostsDocument { text, nodes: entries.collect() })
+    Outcome::ok(text.clone(), HostsDocument { text, nodes: entries.collect(), best })
 }

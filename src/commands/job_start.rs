@@ -55,30 +55,39 @@ pub fn options_of_check(
     })
 }
 
-/// Allocates the nodes of a job, plans it, and reports what is worth knowing before it begins. A dry run locks no node and waits for no
-/// other job.
+/// How the nodes of a job are allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocating {
+    /// Not at all: a dry run locks no node and waits for no other job.
+    DryRun,
+    /// At once; other jobs are not waited for, because other nodes may be free.
+    AtOnce,
+    /// When they are free, as long as `--wait` allows it.
+    WhenFree,
+}
+
+/// Allocates the nodes of a job, plans it, and reports what is worth knowing before it begins.
 ///
 /// # Errors
 /// Those of [`Context::allocate`] and of [`JobPlan::new`], and that of the program.
 pub async fn plan(
     program: impl Future<Output = Result<Program, Error>>,
     options: JobOptions,
-    is_dry_run: bool,
+    allocating: Allocating,
     context: &Context,
 ) -> Result<JobPlan, Error> {
     let Context { target, events, session, .. } = context;
     let nodes = async {
-        match is_dry_run {
-            true => {
-                let nodes = context.observe_all(&target.with_launcher(), false, events).await?;
-                AllocatedNodes::new(target, nodes, options.resources)
-            }
-            false => context.allocate(options.resources).await,
+        if allocating == Allocating::WhenFree {
+            return context.allocate(options.resources).await;
         }
+        let locks = allocating == Allocating::AtOnce;
+        let nodes = context.observe_all(&target.with_launcher(), locks, events).await?;
+        AllocatedNodes::new(target, nodes, options.resources)
     };
     // a large project is read while the nodes are observed; the first failure ends both
     let (program, nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
-    let id = if is_dry_run { "ID".to_owned() } else { execute::new_id() };
+    let id = if allocating == Allocating::DryRun { "ID".to_owned() } else { execute::new_id() };
     let plan = JobPlan::new(target, nodes, program, options, id)?;
     plan.report(events);
     Ok(plan)

@@ -3,6 +3,7 @@
 
 mod about;
 mod bench;
+mod best;
 mod context;
 mod data;
 mod data_delivery;

@@ -450,7 +450,7 @@ pub(super) fn outcome(
     let text = match options.format {
         Some(format) => {
             let nodes: Vec<_> = nodes.iter().map(|(node, published)| (node.clone(), Some(published.slots))).collect();
-            hosts::outcome(cluster, format, &nodes).text
+            hosts::outcome(cluster, format, &nodes, None).text
         }
         None => {
             let mut about = vec![

@@ -1,6 +1,7 @@
 //! Whole commands over scripted nodes, from the command line to exit code, output and what is left on the nodes.
 
 mod bench;
+mod best;
 mod connections;
 mod data;
 mod faults;

@@ -1,10 +1,14 @@
 //! `hvdctl train` and `hvdctl run`.
 
+use super::best::{Wanted, on_best};
 use super::fetch::{FetchDocument, document, summary};
 use super::image_build::use_image;
+use super::job_start::Allocating;
 use super::output::{Document, End};
 use super::recording::record_job;
 use super::{Context, Outcome, job_end, job_start};
+use crate::checks::best::Choice;
+use crate::checks::speed;
 use crate::cli;
 use crate::cluster::operator::now;
 use crate::error::{Error, Verdict};
@@ -47,13 +51,31 @@ pub struct DryRun {
     pub launch: Vec<NodeCommand>,
     /// The cores and threads of the ranks on each node whose worker is up.
     pub cores: Vec<NodeCores>,
+    /// The speed of each node with ranks: `HVDCTL_SPEED`.
+    pub speeds: Vec<NodeSpeed>,
+    /// Why these nodes; null without `--best`.
+    pub best: Option<Choice>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
 }
 
 /// `train`.
 pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
+    let running = &options.running;
+    let work = async |context: &mut Context, best| train_on(options.clone(), best, context).await;
+    // too many ranks for all nodes are too many for some
+    check_ranks(&context.target, options.np, running.gpus_per_node)?;
+    on_best(wanted(running), !running.dry_run, context, work).await
+}
+
+/// Returns what `--best` asks for.
+fn wanted(running: &cli::Running) -> Option<Wanted> {
+    running.best.map(|nodes| Wanted { nodes, per_node: running.gpus_per_node })
+}
+
+/// `train` on the selected nodes. `best`: why these, if they were chosen.
+async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Context) -> Result<Outcome, Error> {
+    check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let root = project::find(&options.project)?;
     let (command, launcher) = project::command(&root, options.command)?;
     let launcher = options.running.launching.launcher(launcher, context.target.cluster().launcher)?;
@@ -75,32 +97,51 @@ pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
         Ok(Program { title, name, command, project, files: Vec::new() })
     };
-    launch(program, launcher, options.np, &options.running, options.fetch.as_deref(), context).await
+    let (np, fetch) = (options.np, options.fetch.as_deref());
+    launch(program, Start { launcher, np, best, fetch, running: &options.running }, context).await
 }
 
 /// `run`.
-pub async fn run(options: cli::Run, context: &Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
+pub async fn run(options: cli::Run, context: &mut Context) -> Result<Outcome, Error> {
+    let running = &options.running;
+    let work = async |context: &mut Context, best| run_on(options.clone(), best, context).await;
+    check_ranks(&context.target, options.np, running.gpus_per_node)?;
+    on_best(wanted(running), !running.dry_run, context, work).await
+}
+
+/// `run` on the selected nodes. `best`: why these, if they were chosen.
+async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> Result<Outcome, Error> {
+    check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let (title, command) = (options.running.name.clone(), options.command);
     let name = project::directory_name(&file_name(Path::new(&command[0].to_string())));
     let program = Program { title, name, command, project: None, files: Vec::new() };
     let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
-    launch(async { Ok(program) }, launcher, options.np, &options.running, None, context).await
+    let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
+    launch(async { Ok(program) }, start, context).await
+}
+
+/// How `train` or `run` starts a job.
+struct Start<'a> {
+    launcher: LauncherName,
+    np: Option<RankCount>,
+    /// Why these nodes, if they were chosen.
+    best: Option<Choice>,
+    /// Where to fetch the outputs to.
+    fetch: Option<&'a Path>,
+    running: &'a cli::Running,
 }
 
 async fn launch(
     program: impl Future<Output = Result<Program, Error>>,
-    launcher: LauncherName,
-    np: RankCount,
-    running: &cli::Running,
-    fetch: Option<&Path>,
+    start: Start<'_>,
     context: &Context,
 ) -> Result<Outcome, Error> {
+    let Start { launcher, np, best, fetch, running } = start;
     let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
-    let resources = ResourceRequest { ranks: Some(np), map_by: running.map_by, per_node: running.gpus_per_node };
+    let resources = ResourceRequest { ranks: np, map_by: running.map_by, per_node: running.gpus_per_node };
     let controller = running.launching.controller(cluster.controller);
     let options = JobOptions {
         resources,
@@ -122,7 +163,12 @@ async fn launch(
             ..WatchOptions::default()
         },
     };
-    let plan = job_start::plan(program, options, running.dry_run, context).await?;
+    let allocating = match best {
+        _ if running.dry_run => Allocating::DryRun,
+        Some(_) => Allocating::AtOnce,
+        None => Allocating::WhenFree,
+    };
+    let plan = job_start::plan(program, options, allocating, context).await?;
     if running.dry_run {
         plan.check(events)?;
         let address = |share: &Share| {
@@ -130,7 +176,11 @@ async fn launch(
             host.map_or_else(String::new, |host| host.endpoint.address.to_string())
         };
         let cores = cores(&plan, events).await?;
-        return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, cores));
+        let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
+        let speeds =
+            with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
+        let details = Details { cores, speeds, best };
+        return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, details));
     }
     let began = now();
     let ended = job_start::start(&plan, context, |_, _| {}).await.inspect_err(|error| {
@@ -174,13 +224,32 @@ async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> O
     }
 }
 
+/// How fast a node is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct NodeSpeed {
+    /// The node's name.
+    pub node: String,
+    /// Its measured speed relative to the fastest node of the job; 1 if it is not known.
+    pub speed: f64,
+}
+
+/// What a dry run says of the nodes.
+pub(super) struct Details {
+    /// The cores and threads of their ranks.
+    pub(super) cores: Vec<NodeCores>,
+    /// Their speeds.
+    pub(super) speeds: Vec<NodeSpeed>,
+    /// Why these nodes, if they were chosen.
+    pub(super) best: Option<Choice>,
+}
+
 /// Formats the plan of a job. `address`: that of a share's node.
 pub(super) fn dry_run(
     command: &[ProgramArgument],
     placement: &Placement,
     address: impl Fn(&Share) -> String,
     commands: &[NodeCommand],
-    cores: Vec<NodeCores>,
+    Details { cores, speeds, best }: Details,
 ) -> Outcome {
     let row = |share: &Share| {
         let ranks = match share.ranks {
@@ -192,6 +261,8 @@ pub(super) fn dry_run(
     };
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], placement.shares.iter().map(row));
     text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
+    let slower = speeds.iter().filter(|slower| slower.speed != 1.0);
+    text.extend(slower.map(|of| format!("speed of {}: HVDCTL_SPEED={}\n", of.node, speed::variable(of.speed))));
     for NodeCommand { node, argv, variables } in commands {
         let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };
         let argv = quote::command(argv);
@@ -202,7 +273,10 @@ pub(super) fn dry_run(
     }
     text.push_str(&format!("each rank: {}\n", quote::command(command)));
     let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
-    Outcome::ok(text, DryRun { event: End::End, code: 0, dry_run: true, placement, launch, cores, command })
+    Outcome::ok(
+        text,
+        DryRun { event: End::End, code: 0, dry_run: true, placement, launch, cores, speeds, best, command },
+    )
 }
 
 /// Formats the cores and threads of a node's ranks.

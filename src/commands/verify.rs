@@ -1,11 +1,12 @@
 //! `hvdctl verify`.
 
+use super::Outcome;
 use super::context::{Context, login_table};
+use super::job_start::{self, Allocating};
 use super::keys::Logins;
 use super::output::NodeEntry;
 use super::rank_output::RankOutput;
 use super::recording::record;
-use super::{Outcome, job_start};
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
 use crate::checks::evidence::of_verify;
@@ -61,7 +62,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let controller = job.controller;
     let minimum = target.inventory.bench.min_busbw;
     let program = program(&job, options.full, minimum.is_some());
-    let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
+    let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
     let logins = match plan.hosts.others.as_slice() {
         [] => None,
         _ => Some(check_logins(&plan, context).await?),

@@ -98,6 +98,8 @@ pub fn env(hosts: &[Host<'_>]) -> String {
     [
         ("HVDCTL_NODES", names.join(" ")),
         ("HVDCTL_HOSTS", horovod(hosts)),
+        // for `horovodrun -H "$HOROVOD_HOSTNAME"`; in its ranks the launcher sets it to the name of their own host
+        ("HOROVOD_HOSTNAME", horovod(hosts)),
         ("HVDCTL_SLOTS", slots.to_string()),
         ("HVDCTL_MASTER", master.map(|host| host.node.name.clone()).unwrap_or_default()),
         ("HVDCTL_MASTER_HOST", master.map(Host::reached_by).unwrap_or_default()),
@@ -137,7 +139,8 @@ mod tests {
         assert_eq!(hostfile(&hosts), "node1 slots=1\n192.168.0.2 slots=4\n");
         assert_eq!(
             env(&hosts),
-            "export HVDCTL_NODES='node1 node2'\nexport HVDCTL_HOSTS=node1:1,192.168.0.2:4\nexport HVDCTL_SLOTS=5\n\
+            "export HVDCTL_NODES='node1 node2'\nexport HVDCTL_HOSTS=node1:1,192.168.0.2:4\n\
+             export HOROVOD_HOSTNAME=node1:1,192.168.0.2:4\nexport HVDCTL_SLOTS=5\n\
              export HVDCTL_MASTER=node1\nexport HVDCTL_MASTER_HOST=node1\n"
         );
         let two = [Host { node: &first, slots: 1 }, Host { node: &second, slots: 2 }];

@@ -63,6 +63,8 @@ pub struct Facts {
     pub storage: NodeStorage,
     /// The cluster's keys on it.
     pub keys: KeyDirectory,
+    /// The latest entries of its ledger with figures of benchmarks, as they are stored.
+    pub measured: Vec<String>,
 }
 
 impl Facts {
@@ -82,6 +84,7 @@ impl Facts {
                     facts.clock =
                         value.parse().ok().map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
                 }
+                "measured" => facts.measured.push(value.to_owned()),
                 "drained" => {
                     // a full disk may have cut it off
                     let unknown = || Drained { by: "an unknown user".into(), since: 0 };

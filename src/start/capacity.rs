@@ -220,7 +220,7 @@ fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String,
 }
 
 /// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
-fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_node: u32) -> Resources {
+pub(super) fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_node: u32) -> Resources {
     let (node, facts) = (&observed.member.node, &observed.facts);
     let gpus: Vec<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
     left(network::slots(node, facts), &gpus, allocations, per_node)

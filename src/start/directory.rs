@@ -1,6 +1,7 @@
 //! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
 
 use super::plan::{HostAssignment, JobPlan, Workers};
+use crate::checks::speed;
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
@@ -18,6 +19,9 @@ const START: &str = include_str!("../scripts/job/start.sh");
 
 /// The file with the ranks' environment; `job/end.sh` removes it.
 pub(super) const ENVIRONMENT: &str = "env.json";
+
+/// The variable in which ranks have the speed of their node.
+pub(super) const SPEED: &str = "HVDCTL_SPEED";
 
 /// The exit code of `job/start.sh` if another job has the directory.
 const EXISTS: i32 = 17;
@@ -112,7 +116,10 @@ pub(super) async fn create(
     let operation = format!("create the directory of the job in {jobs_dir}");
     let failed = |cause: String| NodeError::failed(&node.name, &operation, cause);
     let text = stored::write_checked("job.json", &record).map_err(failed)?;
-    let environment: BTreeMap<_, _> = host.environment.iter().map(|(name, value)| (name, value.expose())).collect();
+    let mut environment: BTreeMap<&str, &str> =
+        host.environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    let speed = speed::variable(host.speed);
+    environment.insert(SPEED, &speed);
     let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);
     let mut files = vec![
         (0o600, "job.json", text.as_str()),

@@ -3,9 +3,10 @@
 //! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and
 //! the job's directory. Only then does it pass the node to the job supervisor, which lets it take part.
 
-use super::directory::{self, File};
-use super::plan::{HostAssignment, add_gpus, endpoint};
+use super::directory::{self, File, SPEED};
+use super::plan::{HostAssignment, add_gpus, endpoint, job_node};
 use super::prepare::ensure_worker;
+use crate::checks::speed::speed_of_joining;
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::observation;
@@ -273,7 +274,14 @@ impl Extension<'_> {
         };
         let environment = of(self.launcher).and_then(|from| environment(given, &from, of(&observed)?));
         let environment = environment.map_err(|error: Error| NodeError::failed(node.name(), ADD, error))?;
-        Ok(HostAssignment { observed, endpoint, ranks, environment })
+        let speed = self.speed(&observed, &environment);
+        Ok(HostAssignment { observed, endpoint, ranks, environment, speed })
+    }
+
+    /// Returns the speed of a node that joins. `given`: the environment of the job, with the speed of the launcher's node.
+    fn speed(&self, joining: &ObservedNode, given: &BTreeMap<String, Secret>) -> f64 {
+        let of_launcher = given.get(SPEED).and_then(|speed| speed.expose().parse().ok()).unwrap_or(1.0);
+        speed_of_joining(job_node(joining, true), (job_node(self.launcher, true), of_launcher))
     }
 
     /// Returns the record of the job with these nodes.

@@ -4,6 +4,7 @@
 use super::capacity::{AllocatedNodes, allocations, drained};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
+use crate::checks::speed::{JobNode, speeds};
 use crate::cluster::each_node::all;
 use crate::cluster::member::Member;
 use crate::cluster::observation;
@@ -45,6 +46,8 @@ pub struct HostAssignment {
     pub ranks: u32,
     /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
     pub(super) environment: BTreeMap<String, Secret>,
+    /// The measured speed of the node, relative to the fastest one with ranks.
+    pub speed: f64,
 }
 
 impl HostAssignment {
@@ -66,6 +69,14 @@ impl JobHosts {
     /// Returns all of them, that of the launcher first.
     pub fn all(&self) -> impl Iterator<Item = &HostAssignment> {
         std::iter::once(&self.launcher).chain(&self.others)
+    }
+
+    /// Compares the speeds of all of them.
+    fn compare_speeds(&mut self) {
+        let nodes: Vec<_> = self.all().map(|host| job_node(&host.observed, host.ranks > 0)).collect();
+        let speeds = speeds(&nodes);
+        let hosts = std::iter::once(&mut self.launcher).chain(&mut self.others);
+        hosts.zip(speeds).for_each(|(host, speed)| host.speed = speed);
     }
 
     /// Returns what was observed of each.
@@ -138,6 +149,7 @@ impl JobPlan {
         let max_ranks = max_ranks(target, &options);
         let names = observation::host_names(&target.inventory, nodes.iter());
         let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
+        hosts.compare_speeds();
         let endpoints: Vec<_> = hosts.all().map(|host| (host.observed.name(), &host.endpoint)).collect();
         let interface = launcher.shared_interface(&endpoints)?;
         std::iter::once(&mut hosts.launcher)
@@ -243,6 +255,11 @@ impl JobPlan {
     }
 }
 
+/// Returns a node as its speed is compared.
+pub(super) fn job_node(observed: &ObservedNode, has_ranks: bool) -> JobNode<'_> {
+    JobNode { node: observed.name(), facts: &observed.facts, has_ranks }
+}
+
 /// Checks that the nodes of a job have the cluster's keys.
 ///
 /// # Errors
@@ -342,7 +359,7 @@ fn assign(
             Ok(endpoint) => {
                 let mut environment = environment(&observed.member.node, &mut env_files)?;
                 add_gpus(&mut environment, &observed, &share.gpus, &options.env);
-                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, environment });
+                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, environment, speed: 1.0 });
             }
             Err(error) => failed.push(error),
         }

@@ -1,7 +1,8 @@
 //! The part of `bench` that the ranks of a job do, and how it is shown.
 
+use super::super::Context;
+use super::super::job_start::{self, Allocating};
 use super::super::rank_output::RankOutput;
-use super::super::{Context, job_start};
 use crate::bench::collectives::RankRequest;
 use crate::checks::bench::answers::{Answers, slowest_link};
 use crate::checks::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
@@ -84,7 +85,7 @@ pub async fn run(
     let budget = if options.quick { QUICK } else { BUDGET }[usize::from(network.is_none())];
     let request = RankRequest { sizes: &options.sizes, budget, is_quick: options.quick };
     let program = request.program(job.launcher, job.controller);
-    let plan = job_start::plan(async { Ok(program) }, job, false, context).await?;
+    let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
     check_placement(&plan.placement)?;
     if network.is_none() {
         let observed: Vec<_> = plan.hosts.observed().collect();

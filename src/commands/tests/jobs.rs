@@ -221,18 +221,28 @@ async fn two_operators_who_start_a_job_at_once_do_not_share_a_node_by_accident()
 
 #[tokio::test(start_paused = true)]
 async fn a_signal_at_every_moment_of_a_job_leaves_nothing_of_it() {
+    interrupt_at_every(1, RUN).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_while_nodes_are_chosen_or_later_leaves_nothing() {
+    interrupt_at_every(3, &RUN.replace("run ", "run --best 2 ")).await;
+}
+
+/// Interrupts a job at every moment, or at every so many.
+async fn interrupt_at_every(step: usize, line: &str) {
     let before = two_up().await;
     let mut ended = 0;
-    for number in 0.. {
+    for number in (0..).step_by(step) {
         let nodes = before.copy();
         nodes.play(ends_with([0, 0]));
-        let (done, at) = signalled(&nodes, RUN, number, 1).await;
+        let (done, at) = signalled(&nodes, line, number, 1).await;
         let at = at.map(|(at, _)| at);
         let when = format!("after a signal at {at:?}");
         assert_over(&nodes, &when);
         if at.is_none() {
             done.code(0);
-            assert!(number > 20 && ended > 15, "{number} moments, {ended} ended the job");
+            assert!(number > 20 && ended * step > 15, "{number} moments, {ended} ended the job");
             return;
         }
         assert!(matches!(done.code, 130 | 0), "{when}: {done}");

@@ -5,6 +5,7 @@ mod cuts;
 mod elastic;
 mod frameworks;
 mod keras;
+mod unequal;
 mod variants;
 
 use crate::process::{run, s};
