@@ -15,6 +15,7 @@ mod drain;
 mod exec;
 mod execute;
 mod fetch;
+mod gpus;
 mod hosts;
 mod image;
 mod image_build;
@@ -39,6 +40,7 @@ mod tests;
 mod train;
 mod up;
 mod verify;
+mod verify_gpus;
 
 use crate::cli::{
     Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, SignalPolicy,

@@ -5,6 +5,7 @@ mod connections;
 mod data;
 mod faults;
 mod gpus;
+mod health;
 mod image;
 mod inventories;
 mod jobs;
