@@ -8,6 +8,8 @@ use hvdctl::cluster::target::Target;
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
+use hvdctl::node::health::MachineHealth;
+use hvdctl::node::health::report::NodeHealth;
 use hvdctl::pool::format::PoolNode;
 use hvdctl::pool::signers::AllowedSigners;
 use hvdctl::pool::verification::{FileState, PoolFile, Verifier};
@@ -23,11 +25,12 @@ use std::path::Path;
 pub type Property = fn(&[u8]);
 
 /// Every property under the name of its target and of its directory of kept inputs.
-pub const TARGETS: [(&str, Property); 11] = [
+pub const TARGETS: [(&str, Property); 12] = [
     ("access", access),
     ("authorized_keys", authorized_keys),
     ("facts", facts),
     ("frames", frames),
+    ("health", health),
     ("hostkey", hostkey),
     ("inventory", inventory),
     ("inventory_values", inventory_values),
@@ -118,6 +121,28 @@ fn judged(text: &str) -> Option<Inventory> {
             );
             None
         }
+    }
+}
+
+/// The document of `nvidia-smi`, alone and in the report of a node, and the rest of that report. A document that is refused has a reason,
+/// and one that is read says the same in a report. What it says is short, and safe on any terminal.
+pub fn health(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let read = MachineHealth::read(&text);
+    if let Err(reason) = &read {
+        assert!(!reason.is_empty());
+    }
+    let report: String = text.split_terminator('\n').map(|line| format!("xml {line}\n")).collect();
+    let reported = NodeHealth::parse(&format!("{report}xml exit 0\n"));
+    assert_eq!(read.is_ok(), reported.machine().is_some(), "{reported:?}");
+    let reported = NodeHealth::parse(&text);
+    let texts = reported.xids.iter().flat_map(|xid| [&xid.bus, &xid.text]).chain(&reported.unlisted);
+    let of_gpus = read
+        .iter()
+        .flat_map(|machine| &machine.gpus)
+        .flat_map(|gpu| gpu.processes.iter().map(|process| &process.program).chain(&gpu.failures));
+    for text in texts.chain(of_gpus) {
+        assert!(text.chars().count() <= 400 && !text.contains(char::is_control), "{text:?}");
     }
 }
 

@@ -3,6 +3,8 @@
 
 use hvdctl::node::facts::Facts;
 use hvdctl::node::gpus::{Device, NvidiaSmi};
+use hvdctl::node::health::Links;
+use hvdctl::node::health::report::{KernelLog, NodeHealth};
 use hvdctl::record::ledger::{Event, Ledger};
 use hvdctl::worker::ready::Answer;
 use std::fs::{self, Permissions};
@@ -332,6 +334,69 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
     for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
         machine.stub("timeout", hangs);
         assert_eq!(node(&machine), (failed("no answer within 20 s"), String::new()), "{hangs}");
+    }
+}
+
+#[test]
+fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let report = |machine: &Machine, diagnose: &str| {
+        NodeHealth::parse(&machine.prints(&["node/health.sh"], &format!("diagnose={diagnose}")))
+    };
+    let smi = |machine: &Machine, query: &str| {
+        machine.stub(
+            "nvidia-smi",
+            &format!(
+                "case $1 in nvlink) printf 'GPU 0: x (UUID: GPU-0)\\n\\t Link 0: 26.5 GB/s\\n' ;; *) {query} ;; esac"
+            ),
+        );
+    };
+    let document = format!("{}/tests/fixtures/nvidia-smi/h100-580-busy.xml", env!("CARGO_MANIFEST_DIR"));
+    smi(&machine, &format!("sed 's/GPU-0[^<]*/GPU-0/' {document}"));
+    let xid = "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.";
+    let log = format!(
+        "printf '[0.0] Linux version 6\\n[1.0] {xid}\\n[2.0] {xid}\\n[3.0] NVRM: Xid (PCI:0000:42:00): 31, x\\n'"
+    );
+    machine.stub("dmesg", &log);
+    machine.stub("dcgmi", "echo '| Inforom | Pass |'");
+    let health = report(&machine, "");
+    let found = health.machine().unwrap();
+    assert_eq!((found.driver.as_str(), found.gpus.len(), health.complaint.as_ref()), ("580.159.04", 1, None));
+    assert_eq!(found.gpus[0].links, Some(Links { active: 1, all: 1 }));
+    assert_eq!((&health.log, health.diagnosis.is_none()), (&KernelLog::Whole, true));
+    let mut xids: Vec<_> = health.xids.iter().map(|xid| (xid.number, xid.count)).collect();
+    xids.sort_unstable();
+    assert_eq!(xids, [(31, 1), (79, 2)]);
+    assert_eq!(report(&machine, "yes").diagnosis.unwrap().unwrap().passed, 1);
+
+    // a log that does not reach back to the boot, or cannot be read
+    machine.stub("journalctl", "exit 1");
+    machine.stub("dmesg", &format!("echo '[9.0] {xid}'"));
+    let health = report(&machine, "");
+    assert_eq!((&health.log, health.xids.len()), (&KernelLog::Partial, 1));
+    machine.stub("journalctl", &format!("{log}; exit 124"));
+    assert_eq!(report(&machine, "").log, KernelLog::Partial, "the journal was cut off");
+    machine.stub("journalctl", &log);
+    let health = report(&machine, "");
+    assert_eq!((&health.log, health.xids.len()), (&KernelLog::Whole, 2), "the journal has all");
+    machine.stub("journalctl", "exit 1");
+    machine.stub("dmesg", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1");
+    let reason = "dmesg: read kernel buffer failed: Operation not permitted";
+    assert_eq!(report(&machine, "").log, KernelLog::Unread(reason.into()));
+
+    let error = |machine: &Machine| report(machine, "").machine.unwrap().unwrap_err();
+    let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
+    smi(&machine, &format!("echo '{lost}' >&2; exit 15"));
+    assert_eq!(error(&machine), lost);
+    smi(&machine, "exit 3");
+    assert_eq!(error(&machine), "exit code 3");
+    smi(&machine, &format!("head -n 90 {document}"));
+    assert_eq!(error(&machine), "its XML cannot be read: it is cut off");
+    // one that is ended, and one that cannot even be killed
+    let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
+    for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
+        machine.stub("timeout", hangs);
+        assert_eq!(error(&machine), "no answer within 20 s", "{hangs}");
     }
 }
 

@@ -108,13 +108,13 @@ pub struct Assessment {
     pub driver_changes: usize,
 }
 
-/// Returns what kind of node has these facts. `driver`: the version of its NVIDIA driver; empty if it is not known.
-pub fn kind(facts: &Facts, driver: &str) -> NodeKind {
+/// Returns what kind of node has these facts, and a ledger that was read with its driver and the memory of its GPUs.
+pub fn kind(facts: &Facts, ledger: &Ledger) -> NodeKind {
     let names: BTreeSet<&str> = facts.gpus.iter().map(|Gpu { name, .. }| name.as_str()).collect();
     let gpu = (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(" + "));
     NodeKind {
-        gpu_memory_mib: None,
-        driver: driver.split('.').next().and_then(|first| first.parse().ok()).filter(|_| gpu.is_some()),
+        gpu_memory_mib: ledger.gpu_memory_mib.filter(|_| gpu.is_some()),
+        driver: ledger.driver.split('.').next().and_then(|first| first.parse().ok()).filter(|_| gpu.is_some()),
         gpu,
         gpus: facts.gpus.len() as u32,
         cores: facts.cores,

@@ -7,8 +7,10 @@ mod between;
 mod details;
 pub mod evidence;
 pub mod grade;
+pub mod health;
 mod jobs;
 mod nodes;
+pub mod place;
 pub mod pool;
 pub mod preflight;
 pub mod speed;
@@ -18,12 +20,14 @@ pub mod verify;
 
 pub use between::{logins, ports};
 pub use details::{Details, GpuUser, Versions, versions};
+use health::GpuNode;
 
 use crate::cluster::member::Member;
 use crate::cluster::observation::RuntimeState;
 use crate::inventory::{Inventory, Node};
 pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;
+use crate::node::health::report::NodeHealth;
 use crate::node::jobs::{OpenJobs, Rank};
 use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
@@ -59,6 +63,8 @@ pub struct NodeView<'a> {
     pub inside: Versions,
     /// What its worker answered about its GPUs, if it was asked.
     pub answer: Option<Answer>,
+    /// The health of its GPUs, if it was examined.
+    pub health: Option<&'a NodeHealth>,
 }
 
 impl<'a> NodeView<'a> {
@@ -84,6 +90,7 @@ impl<'a> NodeView<'a> {
             unreadable: Vec::new(),
             inside: Versions::new(),
             answer: None,
+            health: None,
         }
     }
 
@@ -121,6 +128,8 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     found.extend(nodes::keys(inventory, views));
     found.extend(between::examine(views));
     found.extend(jobs::examine(inventory, views));
+    let gpus: Vec<GpuNode<'_>> = views.iter().filter_map(GpuNode::of).collect();
+    found.extend(health::examine(&gpus));
     found
 }
 

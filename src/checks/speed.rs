@@ -66,7 +66,8 @@ fn measured(node: &str, facts: &Facts) -> Evidence {
     let now = facts.clock.map_or(0.0, |clock| clock.high);
     let host: String = facts.hostname.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
     let text = format!("clock {now}\nhost {host}\n\n{}\n", facts.measured.join("\n"));
-    Evidence { node: node.to_owned(), kind: kind(facts, ""), ledger: Ledger::parse(text.as_bytes()) }
+    let ledger = Ledger::parse(text.as_bytes());
+    Evidence { node: node.to_owned(), kind: kind(facts, &ledger), ledger }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {

@@ -5,6 +5,7 @@ use super::*;
 use crate::inventory::{Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
+use crate::node::health::report::NodeHealth;
 use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
@@ -20,6 +21,7 @@ struct Sick {
     details: Details,
     inside: Versions,
     answer: Option<Answer>,
+    health: Option<NodeHealth>,
     engine: &'static str,
     worker: bool,
 }
@@ -78,6 +80,7 @@ fn clinic(n: usize) -> Clinic {
             details: Details::parse(&said),
             inside: versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n"),
             answer: None,
+            health: None,
             engine: "20.10.24",
             worker: true,
         }
@@ -94,7 +97,7 @@ impl Clinic {
 
     fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
         let view = |sick: &'a Sick| -> NodeView<'a> {
-            let Sick { node, facts, containers, image, details, inside, answer, engine, worker } = sick;
+            let Sick { node, facts, containers, image, details, inside, answer, health, engine, worker } = sick;
             NodeView {
                 node,
                 facts,
@@ -109,6 +112,7 @@ impl Clinic {
                 details: Some(details.clone()),
                 inside: inside.clone(),
                 answer: answer.clone(),
+                health: health.as_ref(),
             }
         };
         self.nodes.iter().map(view).collect()

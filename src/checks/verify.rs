@@ -1,7 +1,9 @@
 //! Compares what `verify` expects with what the ranks reported.
 
+use super::place::{self, PlacedRank, RankPlace};
 use crate::inventory::Node;
 use crate::launch::placement::Placement;
+use crate::model::launcher::Bind;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, Device, GpuRequest};
 use crate::node::network;
@@ -26,6 +28,8 @@ pub struct Report {
     pub hostname: String,
     /// The lines of `nvidia-smi -L` in the rank's container; null if there is no such program.
     pub gpus: Option<Vec<String>>,
+    /// Where it runs there.
+    pub place: RankPlace,
     /// Framework and version.
     pub framework: String,
     /// The library with which the ranks communicate, and its version.
@@ -50,8 +54,14 @@ pub struct RankRow {
     pub faults: Vec<String>,
 }
 
-/// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts.
-pub fn compare(placement: &Placement, nodes: &[(Node, Facts)], reports: &[(String, Report)]) -> Vec<RankRow> {
+/// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts, and its place there
+/// with how ranks were to be bound. `bind`: `None` if the nodes chose.
+pub fn compare(
+    placement: &Placement,
+    nodes: &[(Node, Facts)],
+    reports: &[(String, Report)],
+    bind: Option<Bind>,
+) -> Vec<RankRow> {
     let size = placement.ranks();
     let sum = u64::from(size) * (u64::from(size) + 1) / 2;
     let versions = |r: &Report| format!("{}, {}, Python {}", r.framework, r.library, r.python);
@@ -78,12 +88,34 @@ pub fn compare(placement: &Placement, nodes: &[(Node, Facts)], reports: &[(Strin
             expect("host name", facts.hostname.clone(), report.hostname.clone());
             let ranks = placement.shares.iter().find(|s| s.node == *actual).map_or(1, |s| s.ranks);
             row.faults.extend(gpu_fault(node, facts, ranks, report));
+            let given = placement.shares.iter().find(|s| s.node == *actual).map_or(&[][..], |share| &share.gpus);
+            row.faults.extend(place::device_fault(&report.place, report.local_rank, &devices(node, facts, given)));
+            row.faults.extend(place::core_fault(&report.place, bind));
         }
         row.actual = Some(actual.clone());
         row.report = Some(report.clone());
         row
     };
-    (0..size).map(row).collect()
+    let mut rows: Vec<RankRow> = (0..size).map(row).collect();
+    let placed = |row: &RankRow| Some((row.rank, row.actual.clone()?, row.report.as_ref()?.place.clone()));
+    let placed: Vec<(u32, String, RankPlace)> = rows.iter().filter_map(placed).collect();
+    let ranks: Vec<PlacedRank<'_>> =
+        placed.iter().map(|(rank, node, place)| PlacedRank { rank: *rank, node, place }).collect();
+    for (index, rank) in ranks.iter().enumerate() {
+        rows[rank.rank as usize].faults.extend(place::shared(&ranks, index, bind));
+    }
+    rows
+}
+
+/// Returns the devices of the ranks of a node by their local ranks. `given`: those of a job that shares the node.
+fn devices<'a>(node: &Node, facts: &'a Facts, given: &'a [String]) -> Vec<&'a str> {
+    if network::gpu_request(node, facts) == GpuRequest::None {
+        return Vec::new();
+    }
+    match given {
+        [] => network::chosen_gpus(node, facts).iter().map(Device::uuid).collect(),
+        given => given.iter().map(String::as_str).collect(),
+    }
 }
 
 /// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
@@ -121,6 +153,7 @@ mod tests {
             sum: 3,
             hostname: host.into(),
             gpus: Some(vec![format!("GPU 0: NVIDIA H200 (UUID: GPU-{host})")]),
+            place: RankPlace { device: Some(format!("GPU-{host}")), ..RankPlace::default() },
             framework: "torch 1".into(),
             library: "Horovod 0.28.1".into(),
             python: "3.11".into(),
@@ -139,7 +172,7 @@ mod tests {
     fn faults(reports: &[(&str, Report)]) -> Vec<String> {
         let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2, MapBy::Slot).unwrap();
         let reports: Vec<(String, Report)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
-        compare(&placement, &nodes(), &reports).into_iter().flat_map(|r| r.faults).collect()
+        compare(&placement, &nodes(), &reports, None).into_iter().flat_map(|r| r.faults).collect()
     }
 
     #[test]
@@ -148,7 +181,8 @@ mod tests {
         assert_eq!(faults(&[("a", report(0, "a")), ("b", report(1, "b"))]), none);
         assert_eq!(faults(&[("a", report(0, "a"))]), ["no report was received"]);
         let both_on_a = faults(&[("a", report(0, "a")), ("a", Report { local_rank: 1, ..report(1, "a") })]);
-        assert_eq!(both_on_a, ["node: expected b, got a", "local rank: expected 0, got 1"]);
+        let on_one = "GPU: it shares GPU-a with rank 0";
+        assert_eq!(both_on_a, ["node: expected b, got a", "local rank: expected 0, got 1", on_one]);
         let sum = faults(&[("a", report(0, "a")), ("b", Report { sum: 2, ..report(1, "b") })]);
         assert_eq!(sum, ["allreduce: expected 3, got 2"]);
         let blind = faults(&[("a", report(0, "a")), ("b", Report { gpus: None, ..report(1, "b") })]);

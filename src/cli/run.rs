@@ -189,7 +189,13 @@ pub struct Verify {
     /// How ranks are launched
     #[command(flatten)]
     pub launching: Launching,
-    /// Also check the results of every collective operation in every type
+    /// Place ranks slot by slot, or node by node
+    #[arg(long, value_name = "BY", default_value = "slot")]
+    pub map_by: MapBy,
+    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
+    #[arg(long, value_name = "BIND")]
+    pub bind: Option<Bind>,
+    /// Also check every collective operation in every type, and the GPUs with DCGM, if it is installed
     #[arg(long)]
     pub full: bool,
     /// Seconds that the job may take

@@ -4,6 +4,7 @@ pub mod cancellation;
 pub mod each_node;
 pub mod exec;
 pub mod fleet;
+pub mod health;
 pub mod lock_set;
 pub mod member;
 pub mod node_lock;

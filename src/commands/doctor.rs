@@ -1,6 +1,7 @@
 //! `hvdctl doctor`.
 
-use super::output::{NoDetails, NodeEntry};
+use super::gpus::{NodeGpus, gpu_table};
+use super::output::NodeEntry;
 use super::recording::record;
 use super::{Context, Outcome};
 use crate::checks::evidence::of_doctor;
@@ -9,8 +10,9 @@ use crate::cli::Doctor;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::doctor::{Examination, Fixed, examine, fix};
-use crate::error::{Error, NodeError, Verdict};
+use crate::error::{Error, Verdict};
 use crate::event::Events;
+use crate::node::health::report::NodeHealth;
 use crate::text::units::count;
 use console::style;
 use schemars::JsonSchema;
@@ -24,7 +26,7 @@ pub struct DoctorDocument {
     /// What `--fix` fixed.
     pub fixed: Vec<Fixed>,
     /// The nodes; `ok` is false if a finding on the node is an error.
-    pub nodes: Vec<NodeEntry<NoDetails>>,
+    pub nodes: Vec<NodeEntry<NodeGpus>>,
 }
 
 /// `doctor`.
@@ -50,13 +52,19 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
         examined = examine(&quiet).await?;
     }
     record(context, of_doctor(&names(&examined.members()), &examined.findings)).await;
-    let Examination { findings: found, unreachable, .. } = examined;
+    let Examination { findings: found, unreachable, health, .. } = examined;
 
     let mut text: String = fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")).collect();
+    text.push_str(&gpu_table(&health));
     text.push_str(&text_of(&found, target.selected.len()));
     let good = found.iter().all(|finding| finding.severity != Severity::Error) && fixed.failed.is_empty();
     let verdict = Verdict::of_check(good, target.selected.len() - unreachable.len(), &unreachable);
-    let outcome = Outcome::new(verdict, text, details(found, fixed.ok, &target.selected, &unreachable));
+    let offline = unreachable.iter().map(|error| error.node.clone()).collect();
+    let outcome = Outcome::new(
+        verdict,
+        text,
+        details(Examined { findings: found, health, unreachable: offline }, fixed.ok, &target.selected),
+    );
     // the unreachable nodes are findings
     Ok(Outcome { errors: fixed.failed.iter().map(ToString::to_string).collect(), ..outcome })
 }
@@ -65,16 +73,19 @@ fn names(members: &[Member]) -> Vec<String> {
     members.iter().map(|member| member.node.name.clone()).collect()
 }
 
-pub(super) fn details(
-    findings: Vec<Finding>,
-    fixed: Vec<Fixed>,
-    nodes: &[String],
-    unreachable: &[NodeError],
-) -> DoctorDocument {
+/// What was found of all nodes.
+pub(super) struct Examined {
+    pub(super) findings: Vec<Finding>,
+    pub(super) health: Vec<(String, NodeHealth)>,
+    pub(super) unreachable: Vec<String>,
+}
+
+pub(super) fn details(examined: Examined, fixed: Vec<Fixed>, nodes: &[String]) -> DoctorDocument {
+    let Examined { findings, health, unreachable } = examined;
     let errors = |node: &String| findings.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
     let node = |name: &String| {
-        let entry = NodeEntry::new(name, !errors(name), NoDetails {});
-        NodeEntry { reachable: Some(unreachable.iter().all(|error| error.node != *name)), ..entry }
+        let entry = NodeEntry::new(name, !errors(name), NodeGpus::of(name, &health));
+        NodeEntry { reachable: Some(!unreachable.contains(name)), ..entry }
     };
     let nodes = nodes.iter().map(node).collect();
     DoctorDocument { findings, fixed, nodes }

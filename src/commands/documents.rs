@@ -7,6 +7,7 @@ use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
+use super::verify_gpus::ExaminedGpus;
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
     image_pull, init, job_end, jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
@@ -15,6 +16,7 @@ use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::best::{Choice, PassedOver};
 use crate::checks::grade::{Evidence, assess};
+use crate::checks::place::RankPlace;
 use crate::checks::pool::{Distance, Group};
 use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Finding, Fix, Severity};
@@ -39,6 +41,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
+use crate::node::health::report::NodeHealth;
 use crate::pool::format::PoolNode;
 use crate::pool::verification::{FileState, PoolFile};
 use crate::record::ledger::{Entry, Event as Check, Ledger};
@@ -363,8 +366,23 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = names(&["node1", "node2", "node3"]);
     all.push((
         "doctor",
-        output::value(&Document { ok: false, details: doctor::details(found, fixed, &nodes, &[refused("node3")]) }),
+        output::value(&Document { ok: false, details: doctor::details(examined(found), fixed, &nodes) }),
     ));
+}
+
+/// What is known of three nodes, of which the first has a GPU and the last is unreachable.
+fn examined(findings: Vec<Finding>) -> doctor::Examined {
+    doctor::Examined { findings, health: vec![("node1".into(), gpu_health())], unreachable: names(&["node3"]) }
+}
+
+/// The health of a node with a GPU that is busy, slow, and has an NVLink.
+fn gpu_health() -> NodeHealth {
+    let recorded = include_str!("../../tests/fixtures/nvidia-smi/h200-580-busy.xml");
+    let slowed = recorded.replace("hw_slowdown>Not Active", "hw_slowdown>Active");
+    let xml: String = slowed.lines().map(|line| format!("xml {line}\n")).collect();
+    let uuid = "GPU-00000000-1111-2222-3333-444444444200";
+    let links = format!("link GPU 0: NVIDIA H200 (UUID: {uuid})\nlink \t Link 0: 26.562 GB/s\n");
+    NodeHealth::parse(&format!("{xml}xml exit 0\n{links}"))
 }
 
 fn bench_made(all: &mut Vec<(&'static str, Value)>) {
@@ -409,6 +427,17 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
         sum: 3,
         hostname: format!("gpu{}", rank + 1),
         gpus,
+        place: RankPlace {
+            device: (rank == 0).then(|| "GPU-4f1e".into()),
+            cuda_error: (rank == 1).then(|| "CUDA does not work there: cuInit failed: CUDA_ERROR_NO_DEVICE".into()),
+            gpu_numa: (rank == 0).then_some(0),
+            cpus: "0-7".into(),
+            numa: vec![0],
+            numa_nodes: vec![0, 1],
+            cores: 16,
+            visible_devices: (rank == 0).then(|| "0".into()),
+            device_order: (rank == 0).then(|| "PCI_BUS_ID".into()),
+        },
         framework: "torch 2.4.0".into(),
         library: "Horovod 0.28.1".into(),
         python: "3.10.12".into(),
@@ -427,10 +456,13 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     let job = "20261121-120304-k7qd";
     let verified = |details| verify::outcome(String::new(), details).document;
-    all.push((
-        "verify",
-        verified(verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix))),
-    ));
+    let examined = |findings| ExaminedGpus { health: vec![("node1".into(), gpu_health())], findings };
+    let details = verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix));
+    all.push(("verify", verified(verify::with_gpus(details, examined(Vec::new())))));
+    let slow = Finding::new(Severity::Error, "gpu-clocks", "node1", "GPU 0: hardware slowdown, 210 of 1980 MHz");
+    let slow = examined(vec![slow.explain("all ranks wait for the slowest GPU", "check fans of the node")]);
+    let details = verify::details(Some(job), Controller::Gloo, slow.faults(), &nodes, &rows, None);
+    all.push(("verify/unhealthy", verified(verify::with_gpus(details, slow))));
 
     let missing = RankRow { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
     let faults = names(&["rank 0: no report"]);

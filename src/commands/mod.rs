@@ -16,6 +16,7 @@ mod drain;
 mod exec;
 mod execute;
 mod fetch;
+mod gpus;
 mod grade;
 mod hosts;
 mod image;
@@ -44,6 +45,7 @@ mod tests;
 mod train;
 mod up;
 mod verify;
+mod verify_gpus;
 
 use crate::cli::{
     Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool,

@@ -7,6 +7,7 @@ mod data;
 mod faults;
 mod gpus;
 mod grade;
+mod health;
 mod image;
 mod inventories;
 mod jobs;

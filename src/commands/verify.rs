@@ -2,11 +2,14 @@
 
 use super::Outcome;
 use super::context::{Context, login_table};
+use super::gpus::NodeGpus;
 use super::job_start::{self, Allocating};
 use super::keys::Logins;
 use super::output::NodeEntry;
 use super::rank_output::RankOutput;
 use super::recording::record;
+use super::verify_gpus::{ExaminedGpus, examine_gpus};
+use crate::checks::Finding;
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
 use crate::checks::evidence::of_verify;
@@ -18,11 +21,12 @@ use crate::error::{Error, Verdict};
 use crate::event::{Events, Phase};
 use crate::inventory::{Controller, Node};
 use crate::keys::reachability::Matrix;
-use crate::launch::{self, BACKENDS, COLLECTIVES, VERIFY};
+use crate::launch::{self, BACKENDS, COLLECTIVES, PLACE, VERIFY};
 use crate::node::facts::Facts;
+use crate::record::outcome::JobOutcome;
 use crate::render::table::{cell, table};
 use crate::start::plan::JobPlan;
-use crate::start::request::{JobOptions, Program};
+use crate::start::request::{JobOptions, Program, ResourceRequest};
 use crate::text::units::count;
 use crate::worker::logins;
 use schemars::JsonSchema;
@@ -41,6 +45,8 @@ pub struct VerifyDocument {
     pub ranks: usize,
     /// Everything that is wrong.
     pub faults: Vec<String>,
+    /// What was found of the health of the GPUs, errors first. Those are among the faults, too.
+    pub findings: Vec<Finding>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<VerifyNode>>,
     /// Logins from worker to worker; null if all ranks are on one node.
@@ -52,31 +58,37 @@ pub struct VerifyDocument {
 pub struct VerifyNode {
     /// The ranks that should be there.
     pub ranks: Vec<RankRow>,
+    /// Its GPUs.
+    #[serde(flatten)]
+    pub gpus: NodeGpus,
 }
 
 /// `verify`.
 pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
+    let Context { target, events, session, .. } = context;
     let limit = Duration::from_secs(options.timeout);
     let job = job_start::options_of_check(options.np, &options.launching, limit, context)?;
-    let controller = job.controller;
+    let resources = ResourceRequest { map_by: options.map_by, ..job.resources };
+    let job = JobOptions { resources, bind: options.bind.or(job.bind), ..job };
+    let (controller, bind) = (job.controller, job.bind);
     let minimum = target.inventory.bench.min_busbw;
     let program = program(&job, options.full, minimum.is_some());
     let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
-    let logins = match plan.hosts.others.as_slice() {
-        [] => None,
-        _ => Some(check_logins(&plan, context).await?),
-    };
-    if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
-        if let Some(hint) = matrix.hint(target.cluster().port) {
-            events.note(format!("hint: {hint}"));
-        }
+    // the GPUs are examined while the workers log in and the ranks start
+    let examining =
+        async { Ok(session.cancellation.run(async { Ok(examine_gpus(&plan, options.full).await) }).await.ok()) };
+    let ((logins, job), gpus) = tokio::try_join!(launch(&plan, context), examining)?;
+    session.cancellation.check()?;
+    let gpus = gpus.unwrap_or_default();
+    gpus.report(events);
+    let logins = logins.as_ref();
+    let Some((ended, output)) = job else {
+        let matrix = logins.map_or_else(String::new, login_table);
         let text =
-            format!("{}failed: not all workers can log in to each other; nothing was launched\n", login_table(matrix));
-        return Ok(outcome(text, details(None, controller, matrix.faults(), &[], &[], Some(matrix))));
-    }
-    let mut output = RankOutput::new();
-    let ended = job_start::start(&plan, context, |node, frame| output.take(node, frame)).await?;
+            format!("{matrix}failed: not all workers can log in to each other; nothing was launched\n{}", gpus.text());
+        let faults = logins.map_or_else(Vec::new, Matrix::faults).into_iter().chain(gpus.faults()).collect();
+        return Ok(outcome(text, with_gpus(details(None, controller, faults, &[], &[], logins), gpus)));
+    };
     let observed = plan.hosts.observed().chain(&plan.others);
     let known: Vec<(Node, Facts)> =
         observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
@@ -84,26 +96,47 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let (mut reports, mut lines) = (Vec::new(), Vec::new());
     for (node, rank, line) in output.reports {
         match line {
-            Line::Report(report) => reports.push((node, report)),
+            Line::Report(report) => reports.push((node, *report)),
             Line::Collective(line) => lines.push((rank, line)),
         }
     }
-    let mut rows = compare(&ended.placement, &known, &reports);
+    let mut rows = compare(&ended.placement, &known, &reports, bind);
     let has_collectives = options.full || minimum.is_some();
     let answers = has_collectives.then(|| Answers::new(&ended.placement, &lines, None));
     if let Some(answers) = &answers {
         add_collectives(&mut rows, answers, events);
     }
-    record(context, of_verify(&rows, &ended, &[])).await;
+    record(context, of_verify(&rows, &ended, &gpus.findings)).await;
     let best = answers.and_then(|answers| answers.collectives.best_allreduce());
     // one rank exchanges nothing
     let minimum = minimum.filter(|_| ended.placement.ranks() > 1);
     let below = minimum.and_then(|minimum| below_minimum(minimum, best));
     let faults = faults(&rows, failure).into_iter().chain(below).collect::<Vec<_>>();
     let collectives = if options.full { ", all collectives correct" } else { "" };
-    let text = summary(&rows, &faults, ended.placement.ranks(), collectives);
+    let text = summary(&rows, &faults, &gpus, &format!("{collectives}{}", gpus.summary())) + &gpus.text();
     let names: Vec<&str> = known.iter().map(|(node, _)| node.name.as_str()).collect();
-    Ok(outcome(text, details(Some(&ended.id), controller, faults, &names, &rows, logins.as_ref())))
+    let faults = faults.into_iter().chain(gpus.faults()).collect();
+    Ok(outcome(text, with_gpus(details(Some(&ended.id), controller, faults, &names, &rows, logins), gpus)))
+}
+
+/// The logins between workers, if there are several; and the job with its output, if they are good.
+type Launched = (Option<Matrix>, Option<(JobOutcome, RankOutput<Line>)>);
+
+/// Tries the logins between the workers, and runs the job if they are good.
+async fn launch(plan: &JobPlan, context: &Context) -> Result<Launched, Error> {
+    let logins = match plan.hosts.others.as_slice() {
+        [] => None,
+        _ => Some(check_logins(plan, context).await?),
+    };
+    if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
+        if let Some(hint) = matrix.hint(context.target.cluster().port) {
+            context.events.note(format!("hint: {hint}"));
+        }
+        return Ok((logins, None));
+    }
+    let mut output = RankOutput::new();
+    let ended = job_start::start(plan, context, |node, frame| output.take(node, frame)).await?;
+    Ok((logins, Some((ended, output))))
 }
 
 pub(super) fn outcome(text: String, details: VerifyDocument) -> Outcome {
@@ -115,7 +148,7 @@ fn program(job: &JobOptions, is_full: bool, has_minimum: bool) -> Program {
     let backends = launch::launcher(job.launcher, job.controller).verify_with;
     let options = [is_full.then_some("--full"), has_minimum.then_some("--busbw")].into_iter().flatten();
     let command = ["python3", "verify.py"].into_iter().chain(options).chain(backends.iter().copied());
-    let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS)];
+    let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS), ("place.py", PLACE)];
     files.extend((is_full || has_minimum).then_some(("collectives.py", COLLECTIVES)));
     Program { title: None, name: "verify".into(), command: command.map(Into::into).collect(), project: None, files }
 }
@@ -124,7 +157,7 @@ fn program(job: &JobOptions, is_full: bool, has_minimum: bool) -> Program {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Report(Report),
+    Report(Box<Report>),
     Collective(RankLine),
 }
 
@@ -156,32 +189,39 @@ fn faults(rows: &[RankRow], failure: Option<String>) -> Vec<String> {
     failure.into_iter().chain(ranks).collect()
 }
 
-fn summary(rows: &[RankRow], faults: &[String], ranks: u32, collectives: &str) -> String {
-    let mut cells = Vec::new();
-    for row in rows {
+fn summary(rows: &[RankRow], faults: &[String], gpus: &ExaminedGpus, checked: &str) -> String {
+    let cells = |row: &RankRow| {
         let report = row.report.as_ref();
-        let mut gpus = report.and_then(|report| report.gpus.clone()).unwrap_or_default().into_iter();
-        cells.push(vec![
+        let place = report.map(|report| &report.place);
+        let numa = place.map(|place| place.numa.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+        vec![
             row.rank.to_string(),
             row.expected.clone(),
             cell(row.actual.as_ref()),
             cell(report.map(|report| report.sum)),
-            cell(gpus.next()),
-        ]);
-        // further GPUs have lines of their own
-        cells.extend(gpus.map(|gpu| [vec![String::new(); 4], vec![gpu]].concat()));
-    }
-    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "GPUS"], cells);
-    if faults.is_empty() {
+            cell(place.map(|place| &place.cpus)),
+            cell(numa.filter(|numa| !numa.is_empty())),
+            cell(report.and_then(own_gpu)),
+        ]
+    };
+    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "CPUS", "NUMA", "GPU"], rows.iter().map(cells));
+    if faults.is_empty() && gpus.faults().is_empty() {
         let report = rows.first().and_then(|row| row.report.as_ref());
         let versions = report.map_or(String::new(), |report| {
             format!(" ({}, {}, Python {})", report.framework, report.library, report.python)
         });
-        let ranks = count(ranks as usize, "rank");
-        text.push_str(&format!("ok: {ranks} where expected, allreduce correct{collectives}{versions}\n"));
+        let ranks = count(rows.len(), "rank");
+        text.push_str(&format!("ok: {ranks} where expected, allreduce correct{checked}{versions}\n"));
     }
     text.extend(faults.iter().map(|fault| format!("failed: {fault}\n")));
     text
+}
+
+/// Returns the line of `nvidia-smi -L` with the device of a rank; without a device, what the rank sees.
+fn own_gpu(report: &Report) -> Option<String> {
+    let lines = report.gpus.as_ref()?;
+    let own = report.place.device.as_ref().and_then(|uuid| lines.iter().find(|line| line.contains(uuid.as_str())));
+    own.or(lines.first()).map(|line| line.trim().to_owned())
 }
 
 /// `job`: `None` if nothing was launched.
@@ -195,14 +235,30 @@ pub(super) fn details(
 ) -> VerifyDocument {
     let node = |name: &&str| {
         let ranks: Vec<RankRow> = rows.iter().filter(|row| row.expected == *name).cloned().collect();
-        NodeEntry::new(name, ranks.iter().all(|row| row.faults.is_empty()), VerifyNode { ranks })
+        NodeEntry::new(
+            name,
+            ranks.iter().all(|row| row.faults.is_empty()),
+            VerifyNode { ranks, gpus: NodeGpus::default() },
+        )
     };
     VerifyDocument {
         job: job.map(str::to_owned),
         controller,
         ranks: rows.len(),
         faults,
+        findings: Vec::new(),
         nodes: nodes.iter().map(node).collect(),
         logins: logins.map(Logins::from),
     }
+}
+
+/// Adds the GPUs of the nodes and what was found of them.
+pub(super) fn with_gpus(mut document: VerifyDocument, gpus: ExaminedGpus) -> VerifyDocument {
+    for entry in &mut document.nodes {
+        entry.ok &= !gpus.errors().any(|finding| finding.nodes.contains(&entry.node));
+        if let Some(node) = &mut entry.result {
+            node.gpus = NodeGpus::of(&entry.node, &gpus.health);
+        }
+    }
+    VerifyDocument { findings: gpus.findings, ..document }
 }

@@ -4,6 +4,7 @@ mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
 use crate::cluster::each_node::{NodeResults, for_each_node};
+use crate::cluster::health;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
 use crate::cluster::session::Session;
@@ -17,6 +18,7 @@ use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
 use crate::launch;
 use crate::node::facts::Facts;
+use crate::node::health::report::NodeHealth;
 use crate::node::network;
 use crate::paths::SESSION_SHELL;
 use crate::record::{starting, unreadable};
@@ -41,6 +43,8 @@ pub struct Examination {
     pub findings: Vec<Finding>,
     /// The nodes that there is no session with.
     pub unreachable: Vec<NodeError>,
+    /// The health of the GPUs of each node that has some.
+    pub health: Vec<(String, NodeHealth)>,
     /// The nodes whose facts are known, for the fixes.
     nodes: Vec<NodeState>,
 }
@@ -118,12 +122,14 @@ pub async fn examine(target: &Target, nodes: NodeResults<Member>, events: &Event
             let details = details(inventory, node, &nodes, engine.as_ref().ok()).await;
             (engine, details)
         };
-        tokio::join!(details, inside(inventory, node, &nodes), answer(inventory, node))
+        let gpus = health::examine(&node.member, &node.facts, false);
+        tokio::join!(details, inside(inventory, node, &nodes), answer(inventory, node), gpus)
     })
     .await;
-    let mut views = Vec::new();
-    for (node, ((engine, details), inside, answer)) in nodes.iter().zip(closer) {
+    let (mut views, mut health) = (Vec::new(), Vec::new());
+    for (node, ((engine, details), inside, answer, gpus)) in nodes.iter().zip(closer) {
         known(engine, &mut findings);
+        health.extend(known(gpus, &mut findings).flatten().map(|gpus| (node.name().to_owned(), gpus)));
         views.push(NodeView {
             details: known(details, &mut findings),
             inside: known(inside, &mut findings).unwrap_or_default(),
@@ -133,9 +139,12 @@ pub async fn examine(target: &Target, nodes: NodeResults<Member>, events: &Event
             ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
         });
     }
+    for view in &mut views {
+        view.health = health.iter().find(|(node, _)| *node == view.node.name).map(|(_, health)| health);
+    }
     findings.extend(checks::examine(inventory, &views));
     findings.extend(between(inventory, &nodes, events).await?);
-    Ok(Examination { findings: checks::fold(findings), unreachable, nodes })
+    Ok(Examination { findings: checks::fold(findings), unreachable, health, nodes })
 }
 
 /// Returns what is known of a node, or adds its failure to the findings.

@@ -31,6 +31,8 @@ use std::time::Duration;
 /// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
 /// arguments are [`Launcher::verify_with`]. It needs [`BACKENDS`].
 pub const VERIFY: &str = include_str!("../scripts/ranks/verify.py");
+/// Where a rank runs; `verify` needs it.
+pub const PLACE: &str = include_str!("../scripts/ranks/place.py");
 /// The program that `bench` runs as every rank: collectives with known results. Its arguments are what is measured, and
 /// [`Launcher::verify_with`]. It needs [`BACKENDS`].
 pub const COLLECTIVES: &str = include_str!("../scripts/ranks/collectives.py");

@@ -54,7 +54,7 @@ pub async fn grades(cluster: &Cluster, nodes: &[(&Member, &Facts)], events: &Eve
 
 /// Returns what is known of a node.
 pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger) -> Evidence {
-    Evidence { node: member.node.name.clone(), kind: kind(facts, &ledger.driver), ledger }
+    Evidence { node: member.node.name.clone(), kind: kind(facts, &ledger), ledger }
 }
 
 /// Adds events to a node's ledger; and that the node was booted or has another driver, if that is so.

@@ -1,7 +1,8 @@
-//! The observed state of a node: its system, addresses, GPUs.
+//! The observed state of a node: its system, addresses, GPUs and their health.
 
 pub mod facts;
 pub mod gpus;
+pub mod health;
 pub mod interfaces;
 pub mod jobs;
 pub mod key_directory;

@@ -177,6 +177,11 @@ pub fn least_gpus(node: &Node, facts: &Facts) -> usize {
     }
 }
 
+/// Returns whether a node may have GPUs for jobs: it has `nvidia-smi`, working or not, and the inventory does not say that there are none.
+pub fn may_use_gpus(node: &Node, facts: &Facts) -> bool {
+    facts.nvidia_smi != NvidiaSmi::Missing && node.gpus != Gpus::Count(0)
+}
+
 /// The message of `nvidia-smi`, if it failed on a node that is to have GPUs, so that these are not known.
 pub fn gpu_failure<'a>(node: &Node, facts: &'a Facts) -> Option<&'a str> {
     match &facts.nvidia_smi {

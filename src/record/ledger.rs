@@ -107,6 +107,8 @@ pub struct Ledger {
     pub boot: String,
     /// The version of its NVIDIA driver; empty without one.
     pub driver: String,
+    /// The memory of its smallest GPU in MiB, if it is known.
+    pub gpu_memory_mib: Option<u64>,
     /// How many lines are damaged: a full disk or a power failure has cut them off.
     pub damaged: usize,
     /// How many entries are of a later version.
@@ -185,6 +187,7 @@ impl Ledger {
                 "host" => value.clone_into(&mut host),
                 "boot" => value.clone_into(&mut ledger.boot),
                 "driver" => value.clone_into(&mut ledger.driver),
+                "memory" => ledger.gpu_memory_mib = value.parse().ok(),
                 _ => {}
             }
         }

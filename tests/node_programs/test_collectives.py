@@ -10,9 +10,11 @@ import unittest
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.join(HERE, "..", "..", "src", "scripts", "ranks")
-sys.path.insert(0, PROGRAMS)
+SUPERVISORS = os.path.join(HERE, "..", "..", "src", "scripts", "programs")  # in a job they lie in the same directory
+sys.path[:0] = [PROGRAMS, SUPERVISORS]
 import backends  # noqa: E402
 import collectives  # noqa: E402
+import place  # noqa: E402
 
 
 def run(program, arguments, size, fault=None):
@@ -20,7 +22,7 @@ def run(program, arguments, size, fault=None):
     with tempfile.TemporaryDirectory() as directory:
         def start(rank):
             env = dict(os.environ, MPI_RANK=str(rank), MPI_SIZE=str(size), MPI_SOCKET=os.path.join(directory, "socket"),
-                       PYTHONPATH=os.path.join(HERE, "stand_ins"), PYTHONDONTWRITEBYTECODE="1")
+                       PYTHONPATH=os.pathsep.join([os.path.join(HERE, "stand_ins"), SUPERVISORS]), PYTHONDONTWRITEBYTECODE="1")
             env.update({"MPI_FAULT": fault[1]} if fault and fault[0] == rank else {})
             argv = [sys.executable, os.path.join(PROGRAMS, program)] + arguments
             return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -59,6 +61,59 @@ class Numbers(unittest.TestCase):
 
     def test_a_module_whose_package_is_missing_is_only_absent(self):
         self.assertEqual(backends.usable("no_such_package.module"), (False, None))
+
+
+class Driver:
+    """A stand-in for libcuda.so.1 with two devices, in which a call may fail."""
+
+    def __init__(self, fails=None):
+        self.fails = fails
+
+    def __getattr__(self, name):
+        def function(*arguments):
+            if name == self.fails:
+                return 802
+            if name == "cuDeviceGetCount":
+                arguments[0]._obj.value = 2
+            if name == "cuDeviceGet":
+                arguments[0]._obj.value = arguments[1]
+            if name == "cuDeviceGetUuid_v2":
+                arguments[0]._obj.bytes[:] = [0xa0 + arguments[1].value] * 16
+            if name == "cuDeviceGetPCIBusId":
+                arguments[0].value = b"0000:4%d:00.0" % arguments[2].value
+            if name == "cuGetErrorName":
+                arguments[1]._obj.value = b"CUDA_ERROR_SYSTEM_NOT_READY"
+            return 0
+        return function
+
+
+class Place(unittest.TestCase):
+    LISTED = ["GPU 0: NVIDIA A100 (UUID: GPU-aa)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c6)", "  MIG 3g.20gb     Device  1: (UUID: MIG-d7)",
+              "GPU 1: NVIDIA A100 (UUID: GPU-bb)"]
+
+    def test_the_device_is_the_one_that_cuda_gives(self):
+        uuid = "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1"
+        self.assertEqual(place.own_device(Driver(), 1, False), ("GPU-" + uuid, "0000:41:00.0"))
+        self.assertEqual(place.own_device(Driver(), 3, True)[0], "MIG-" + uuid)
+        self.assertEqual(place.gpu(Driver("cuInit"), 0, self.LISTED, None),
+                         (None, None, "CUDA does not work there: cuInit failed: CUDA_ERROR_SYSTEM_NOT_READY"))
+        self.assertEqual(place.gpu(Driver(), 0, self.LISTED, ""), (None, None, None), "it is hidden on purpose")
+        self.assertEqual(place.gpu(Driver(), 0, None, None), (None, None, None), "there is no GPU")
+
+    def test_without_cuda_it_is_the_listed_one(self):
+        for visible, local_rank, device in ((None, 0, "GPU-aa"), (None, 3, "GPU-bb"), ("1,0", 0, "GPU-bb"), ("GPU-bb", 0, "GPU-bb"),
+                                            ("MIG-d7", 1, "MIG-d7"), ("MIG-c6,MIG-d7", 1, "MIG-d7"), ("9", 0, None)):
+            self.assertEqual(place.gpu(None, local_rank, self.LISTED, visible), (device, None, None), visible)
+
+    def test_cores_are_those_of_the_process(self):
+        here, first = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
+        try:
+            os.sched_setaffinity(0, {first})
+            found = place.find(0, None)
+        finally:
+            os.sched_setaffinity(0, here)
+        self.assertEqual((found["cpus"], found["device"], len(found["numa"]) < 2), (str(first), None, True))
+        self.assertGreater(found["cores"], 0)
 
 
 class Ranks(unittest.TestCase):
@@ -115,6 +170,7 @@ class Ranks(unittest.TestCase):
             lines, codes, errors = run("verify.py", arguments + ["mpi4py"], 2, (1, "broadcast result"))
             self.assertEqual(codes, [0, 0], errors)
             self.assertEqual((lines[0][0]["sum"], lines[1][0]["rank"], of_kind(lines[0], "end")), (3, 1, end))
+            self.assertTrue(lines[1][0]["place"]["cpus"], lines[1])
             self.assertEqual([len(of_kind(of_rank, "wrong")) > 0 for of_rank in lines], [False, bool(end)])
 
     def test_an_image_without_a_library(self):

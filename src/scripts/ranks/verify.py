@@ -1,6 +1,7 @@
 """What `hvdctl verify` runs on every rank: a real initialization, a sum over all ranks whose result is known, and what this rank sees
-of its machine. One JSON line on standard output. With `--full` collective operations of every type follow, whose results are known, and
-with `--busbw` the bandwidth of allreduce (collectives.py). The other arguments are the modules over which the ranks may communicate (backends.py)."""
+of its machine and where it runs there (place.py). One JSON line on standard output. With `--full` collective operations of every type
+follow, whose results are known, and with `--busbw` the bandwidth of allreduce (collectives.py). The other arguments are the modules over
+which the ranks may communicate (backends.py)."""
 import json
 import platform
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import backends
+import place
 
 
 def gpus():
@@ -22,13 +24,15 @@ def gpus():
 def main(arguments):
     options = [argument for argument in arguments if argument.startswith("--")]
     backend = backends.choose([argument for argument in arguments if argument not in options])
+    listed = gpus()
     print(json.dumps({
         "rank": backend.rank,
         "size": backend.size,
         "local_rank": backend.local_rank,
         "sum": backend.total(backend.rank + 1),
         "hostname": socket.gethostname(),
-        "gpus": gpus(),
+        "gpus": listed,
+        "place": place.find(backend.local_rank, listed),
         "framework": backends.framework(backend),
         "library": backend.library,
         "python": platform.python_version(),

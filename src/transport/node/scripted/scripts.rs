@@ -15,10 +15,11 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 30] = scripts![
+const SCRIPTS: [(&str, &str); 31] = scripts![
     "access/access.sh",
     "node/drain.sh",
     "node/facts.sh",
+    "node/health.sh",
     "image/space.sh",
     "job/end.sh",
     "job/files.sh",
@@ -115,6 +116,10 @@ impl Node {
                 Ok(String::new())
             }
             "node/facts.sh" => Ok(self.edit(|state| state.facts())),
+            "node/health.sh" => Ok(self.edit(|state| {
+                let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
+                format!("{}{diagnosis}", state.health)
+            })),
             "lease/read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease/release.sh" => {
                 let id = variable(text, "id");

@@ -51,6 +51,10 @@ pub struct NodeState {
     pub lease: Option<Lease>,
     /// Further lines of `node/facts.sh`.
     pub facts: String,
+    /// What `node/health.sh` says.
+    pub health: String,
+    /// What it also says if it is to ask DCGM.
+    pub diagnosis: String,
     /// Further lines of `job/list.sh`.
     pub jobs: String,
     /// The directories of jobs by their ids.
@@ -167,6 +171,8 @@ impl NodeState {
             keys: None,
             lease: None,
             facts: String::new(),
+            health: String::new(),
+            diagnosis: String::new(),
             jobs: String::new(),
             directories: BTreeMap::new(),
             projects: BTreeMap::new(),

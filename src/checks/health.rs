@@ -1,0 +1,471 @@
+//! Rules on the health of GPUs.
+
+use super::Severity::{Error, Note, Warning};
+use super::between::differing;
+use super::{Finding, NodeView, Severity};
+use crate::inventory::Node;
+use crate::node::facts::Facts;
+use crate::node::health::report::{KernelLog, NodeHealth, Xid};
+use crate::node::health::{GpuHealth, MachineHealth, Reading, Slowdown};
+use crate::node::{gpus, network};
+use crate::text::nodeset;
+use crate::text::units::count;
+
+#[cfg(test)]
+mod tests;
+mod xids;
+
+/// `nvidia-smi` that fails, hangs, or cannot be understood.
+const NVIDIA_SMI: &str = "nvidia-smi";
+/// GPUs that are lost, or of which the driver cannot read something.
+const LOST: &str = "gpu-lost";
+/// Clocks that are slowed down.
+const CLOCKS: &str = "gpu-clocks";
+/// Temperature.
+const HEAT: &str = "gpu-heat";
+/// Errors in memory, and its repair.
+const MEMORY: &str = "gpu-memory";
+/// The PCIe link.
+const PCIE: &str = "gpu-pcie";
+/// NVLinks and their fabric.
+const NVLINK: &str = "nvlink";
+/// Settings that an operator may have chosen.
+const SETTINGS: &str = "gpu-settings";
+/// GPUs that are not alike.
+const MODELS: &str = "gpu-models";
+/// Errors in the kernel log.
+const XID: &str = "xid";
+/// The diagnosis of DCGM.
+const DCGM: &str = "dcgm";
+
+/// The checks of a node whose `nvidia-smi` works, but for that of DCGM.
+const CHECKS: [&str; 9] = [LOST, CLOCKS, HEAT, MEMORY, PCIE, NVLINK, SETTINGS, MODELS, XID];
+
+/// °C below the limit of a GPU at which there is a warning.
+const NARROW_MARGIN: i64 = 3;
+
+/// A node with the health of its GPUs.
+#[derive(Debug, Clone, Copy)]
+pub struct GpuNode<'a> {
+    /// Its line in the inventory.
+    pub node: &'a Node,
+    /// Its facts.
+    pub facts: &'a Facts,
+    /// The health of its GPUs.
+    pub health: &'a NodeHealth,
+}
+
+impl<'a> GpuNode<'a> {
+    /// Returns a node of which that is known.
+    pub(super) fn of(view: &NodeView<'a>) -> Option<GpuNode<'a>> {
+        Some(GpuNode { node: view.node, facts: view.facts, health: view.health? })
+    }
+
+    fn finding(&self, severity: Severity, check: &'static str, message: impl Into<String>) -> Finding {
+        Finding::new(severity, check, &self.node.name, message)
+    }
+}
+
+/// The result of a check on a node, as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckResult {
+    /// The name of the check.
+    pub check: &'static str,
+    /// Whether it found no error.
+    pub is_passed: bool,
+    /// The errors, or nothing.
+    pub text: String,
+}
+
+/// Returns the result of each check on the health of a node's GPUs, given all findings. Where `nvidia-smi` fails nothing else is known.
+/// A node without `nvidia-smi` has no results.
+pub fn results(node: &str, health: &NodeHealth, findings: &[Finding]) -> Vec<CheckResult> {
+    let result = |check: &'static str| {
+        let of_check = |finding: &&Finding| finding.check == check && finding.severity == Error;
+        let errors = findings.iter().filter(of_check).filter(|finding| finding.nodes.iter().any(|name| name == node));
+        let errors: Vec<&str> = errors.map(|finding| finding.message.as_str()).collect();
+        CheckResult { check, is_passed: errors.is_empty(), text: errors.join("; ") }
+    };
+    let checks = CHECKS.into_iter().chain(health.diagnosis.as_ref().map(|_| DCGM));
+    match &health.machine {
+        None => Vec::new(),
+        Some(Err(error)) => vec![CheckResult { check: NVIDIA_SMI, is_passed: false, text: error.clone() }],
+        Some(Ok(_)) => std::iter::once(NVIDIA_SMI).chain(checks).map(result).collect(),
+    }
+}
+
+/// Applies the rules.
+pub fn examine(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = nodes.iter().flat_map(of_node).collect();
+    found.extend(between(nodes));
+    found
+}
+
+fn of_node(node: &GpuNode<'_>) -> Vec<Finding> {
+    let health = node.health;
+    let mut found = Vec::new();
+    match &health.machine {
+        // another rule has this node's `nvidia-smi` already
+        Some(Err(_)) if network::gpu_failure(node.node, node.facts).is_some() => {}
+        Some(Err(error)) => {
+            let message = format!("nvidia-smi -q failed: {error}");
+            found.push(node.finding(Error, NVIDIA_SMI, message).explain("its GPUs are not sound", gpus::hint(error)));
+        }
+        Some(Ok(machine)) => {
+            found.extend(health.complaint.as_ref().map(|complaint| {
+                let message = format!("nvidia-smi -q complains: {complaint}");
+                node.finding(Error, NVIDIA_SMI, message).explain("a GPU does not answer", gpus::hint(complaint))
+            }));
+            found.extend(missing(node, machine));
+            found.extend(RULES.iter().flat_map(|rule| rule.apply(node, machine)));
+            found.extend(links(node, machine));
+            found.extend(unlike(node, machine));
+        }
+        None => {}
+    }
+    found.extend(health.xids.iter().map(|xid| of_xid(node, xid)));
+    found.extend(of_log(node));
+    found.extend(diagnosis(node));
+    found
+}
+
+/// A rule on single GPUs. GPUs of a node with the same text have one finding.
+struct Rule {
+    severity: Severity,
+    check: &'static str,
+    find: fn(&GpuHealth) -> Option<String>,
+    why: &'static str,
+    hint: &'static str,
+}
+
+impl Rule {
+    fn apply(&self, node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
+        let found = machine.gpus.iter().filter_map(|gpu| Some(((self.find)(gpu)?, gpu.index.to_string())));
+        let finding = |(text, indices): (String, Vec<String>)| {
+            let message = format!("{}: {text}", gpus_of(&indices));
+            node.finding(self.severity, self.check, message).explain(self.why, self.hint)
+        };
+        nodeset::alike(found).into_iter().map(finding).collect()
+    }
+}
+
+/// Names GPUs by their indices.
+fn gpus_of(indices: &[String]) -> String {
+    match indices {
+        [index] => format!("GPU {index}"),
+        _ => format!("GPUs {}", indices.join(", ")),
+    }
+}
+
+const RULES: [Rule; 16] = [
+    Rule {
+        severity: Error,
+        check: LOST,
+        find: failures,
+        why: "the driver no longer reaches all of it; jobs on it fail or hang",
+        hint: "see sudo dmesg on the node for Xid errors, and reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
+    },
+    Rule {
+        severity: Error,
+        check: LOST,
+        find: |gpu| {
+            let action = gpu.recovery_action.known().filter(|action| *action != "None")?;
+            Some(format!("the driver recommends: {action}"))
+        },
+        why: "it has had an error from which it does not recover by itself",
+        hint: "do what the driver recommends: nvidia-smi --gpu-reset -i N, or a reboot of the node",
+    },
+    Rule {
+        severity: Error,
+        check: CLOCKS,
+        find: |gpu| slowed(gpu, &[Slowdown::PowerBrake, Slowdown::HardwareHeat, Slowdown::Hardware]),
+        why: "all ranks wait for the slowest GPU",
+        hint: "check fans, air flow and power supplies of the node",
+    },
+    Rule {
+        severity: Warning,
+        check: CLOCKS,
+        find: |gpu| slowed(gpu, &[Slowdown::SoftwareHeat]),
+        why: "all ranks wait for the slowest GPU",
+        hint: "check fans and air flow of the node",
+    },
+    Rule {
+        severity: Note,
+        check: CLOCKS,
+        find: |gpu| slowed(gpu, &[Slowdown::PowerCap, Slowdown::ClockSetting]),
+        why: "",
+        hint: "",
+    },
+    Rule {
+        severity: Warning,
+        check: HEAT,
+        find: |gpu| {
+            let margin = gpu.margin_c.known().filter(|margin| **margin <= NARROW_MARGIN)?;
+            let temperature = gpu.temperature_c.known()?;
+            Some(format!("it has {temperature} C, {margin} below the limit from which it is slowed down"))
+        },
+        why: "all ranks wait for the slowest GPU",
+        hint: "check fans and air flow of the node",
+    },
+    Rule {
+        severity: Error,
+        check: MEMORY,
+        find: |gpu| {
+            let errors = gpu.uncorrected_errors.known().filter(|errors| **errors > 0)?;
+            Some(format!("{} since the driver was loaded", count(*errors as usize, "uncorrectable ECC error")))
+        },
+        why: "results may be wrong, and programs that touch that memory are ended",
+        hint: "reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node; if they come back, have the GPU replaced",
+    },
+    Rule {
+        severity: Error,
+        check: MEMORY,
+        find: |gpu| {
+            gpu.repair_pending
+                .known()
+                .filter(|is_pending| **is_pending)
+                .map(|_| "a repair of its memory is pending".into())
+        },
+        why: "the broken part of its memory stays in use until the GPU is reset",
+        hint: "reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
+    },
+    Rule {
+        severity: Error,
+        check: MEMORY,
+        find: |gpu| {
+            gpu.repair_failed
+                .known()
+                .filter(|has_failed| **has_failed)
+                .map(|_| "its memory could not be repaired".into())
+        },
+        why: "it has no spare memory left for what breaks",
+        hint: "have the GPU replaced",
+    },
+    Rule {
+        severity: Warning,
+        check: PCIE,
+        find: |gpu| narrow("PCIe lanes", "", &gpu.pcie_width, &gpu.max_pcie_width),
+        why: "data reach the GPU slowly: the card may sit badly, or the slot share its lanes",
+        hint: "reseat the GPU or its riser; see `nvidia-smi -q -d PCIE` on the node",
+    },
+    Rule {
+        severity: Warning,
+        check: PCIE,
+        find: |gpu| {
+            // an idle GPU saves power
+            let busy = Some(gpu).filter(|gpu| !gpu.is_idle())?;
+            narrow("PCIe", "generation ", &busy.pcie_generation, &busy.max_pcie_generation)
+        },
+        why: "data reach the GPU slowly",
+        hint: "reseat the GPU or its riser, and check the settings of the firmware",
+    },
+    Rule {
+        severity: Error,
+        check: NVLINK,
+        find: |gpu| {
+            let state = gpu.fabric.known().filter(|state| *state != "Completed")?;
+            Some(format!("its NVLink fabric is not ready: {state}"))
+        },
+        why: "CUDA programs on this machine fail at their start, with error 802",
+        hint: "sudo systemctl status nvidia-fabricmanager on the node; its version must be that of the driver",
+    },
+    Rule {
+        severity: Note,
+        check: SETTINGS,
+        find: |gpu| gpu.persistence.known().filter(|is_on| !**is_on).map(|_| "persistence mode is off".into()),
+        why: "the driver is loaded anew for every program, which takes seconds",
+        hint: "sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1",
+    },
+    Rule {
+        severity: Warning,
+        check: SETTINGS,
+        find: |gpu| match (&gpu.mig, &gpu.mig_pending) {
+            (Reading::Known(now), Reading::Known(then)) if now != then => {
+                Some(format!("its next reset switches MIG mode {}", if *then { "on" } else { "off" }))
+            }
+            _ => None,
+        },
+        why: "the node then has other devices",
+        hint: "reset the GPU now (nvidia-smi --gpu-reset -i N), or set the mode back (nvidia-smi -mig 0 or 1)",
+    },
+    Rule { severity: Note, check: SETTINGS, find: settings, why: "", hint: "" },
+    Rule {
+        severity: Warning,
+        check: LOST,
+        find: |gpu| {
+            let unread: Vec<String> = gpu.unread().iter().map(|(name, text)| format!("{name} ({text})")).collect();
+            (!unread.is_empty()).then(|| format!("cannot understand its {}", unread.join(", ")))
+        },
+        why: "this part of its health was not checked",
+        hint: "see nvidia-smi -q on the node; a newer hvdctl may know this driver",
+    },
+];
+
+/// What the driver could not read.
+fn failures(gpu: &GpuHealth) -> Option<String> {
+    let (first, rest) = gpu.failures.split_first()?;
+    let rest = if rest.is_empty() { String::new() } else { format!(", and {} more", count(rest.len(), "value")) };
+    Some(format!("cannot read {first}{rest}"))
+}
+
+fn slowed(gpu: &GpuHealth, kinds: &[Slowdown]) -> Option<String> {
+    // the more precise ones come first
+    let kind = kinds.iter().find(|kind| gpu.slowdowns.contains(kind))?;
+    let clock = match (gpu.clock_mhz.known(), gpu.max_clock_mhz.known()) {
+        (Some(now), Some(most)) => format!(", {now} of {most} MHz"),
+        _ => String::new(),
+    };
+    Some(format!("{kind}{clock}"))
+}
+
+fn narrow(what: &str, unit: &str, now: &Reading<u32>, most: &Reading<u32>) -> Option<String> {
+    let (now, most) = (now.known()?, most.known()?);
+    (now < most).then(|| format!("{what}: {unit}{now} of {most}"))
+}
+
+/// Settings that make a GPU slower or less safe than it could be.
+fn settings(gpu: &GpuHealth) -> Option<String> {
+    let limit = gpu.power_limit_w.known().zip(gpu.default_power_limit_w.known());
+    let power = limit.filter(|(limit, default)| *limit < *default);
+    let power = power.map(|(limit, default)| format!("its power limit is {limit:.0} W, by default {default:.0} W"));
+    let ecc = gpu.ecc.known().filter(|is_on| !**is_on).map(|_| "ECC is off".to_owned());
+    let all: Vec<String> = power.into_iter().chain(ecc).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// GPUs that are there, and that `nvidia-smi` does not describe.
+fn missing(node: &GpuNode<'_>, machine: &MachineHealth) -> Option<Finding> {
+    let described = machine.gpus.len();
+    let message = match node.health.unlisted.as_slice() {
+        [] if machine.attached <= described => return None,
+        [] => format!("nvidia-smi counts {} and describes {described}", count(machine.attached, "GPU")),
+        unlisted => format!("nvidia-smi does not list the {} at {}", noun(unlisted.len()), unlisted.join(", ")),
+    };
+    Some(node.finding(Error, LOST, message).explain(
+        "the driver could not start it, or has lost it",
+        "see sudo dmesg on the node (RmInitAdapter, Xid), and reboot it; if that does not help, reseat the GPU",
+    ))
+}
+
+fn noun(number: usize) -> &'static str {
+    if number == 1 { "GPU" } else { "GPUs" }
+}
+
+/// NVLinks that are inactive. A GPU may have fewer than its chip could have, so each is compared with the best of its model there.
+fn links(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
+    let finding = |gpu: &GpuHealth| {
+        let links = gpu.links?;
+        let others = machine.gpus.iter().filter(|other| other.name == gpu.name);
+        let best = others.filter_map(|other| Some(other.links?.active)).max().filter(|best| *best > links.active)?;
+        // one without any may have no bridge
+        let severity = if links.active == 0 { Warning } else { Error };
+        let message = format!("GPU {}: {} of {best} NVLinks are active", gpu.index, links.active);
+        Some(node.finding(severity, NVLINK, message).explain(
+            "GPUs that exchange data over it wait, or use the slower PCIe",
+            "see nvidia-smi nvlink -s and -e on the node; reset the GPUs or reboot the node, or check the bridge",
+        ))
+    };
+    machine.gpus.iter().filter_map(finding).collect()
+}
+
+/// The GPUs of a node that are not as most there.
+fn unlike(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
+    let differ = |severity, what: &str, value: fn(&GpuHealth) -> Option<String>| {
+        let values = machine.gpus.iter().filter_map(|gpu| Some((value(gpu)?, gpu.index.to_string())));
+        let mut groups = nodeset::alike(values);
+        groups.sort_by_key(|(_, indices)| std::cmp::Reverse(indices.len()));
+        let (first, odd) = groups.split_first().filter(|(_, odd)| !odd.is_empty())?;
+        let odd: Vec<String> = odd.iter().map(|(value, indices)| format!("{} {value}", gpus_of(indices))).collect();
+        let message = format!("its GPUs differ in {what}: {}; the others {}", odd.join(", "), first.0);
+        let why = "ranks on unlike GPUs wait for the slowest, and need different batches";
+        Some(
+            node.finding(severity, MODELS, message)
+                .explain(why, "choose GPUs of one kind with `gpus` of this [[node]]"),
+        )
+    };
+    let model = differ(Warning, "their model", model);
+    model.into_iter().chain(differ(Note, "their VBIOS", |gpu| gpu.vbios.known().cloned())).collect()
+}
+
+/// Model and memory.
+fn model(gpu: &GpuHealth) -> Option<String> {
+    let name = gpu.name.known()?;
+    Some(match gpu.memory_mib.known() {
+        Some(memory) => format!("{name} with {memory} MiB"),
+        None => name.clone(),
+    })
+}
+
+/// Nodes whose GPUs are not those of most.
+fn between(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
+    let compare = |severity, what: &str, value: fn(&GpuHealth) -> Option<String>| {
+        let of_node = |node: &GpuNode<'_>| {
+            let gpus = &node.health.machine()?.gpus;
+            let values = nodeset::alike(gpus.iter().filter_map(|gpu| Some((value(gpu)?, String::new()))));
+            let values: Vec<String> = values.into_iter().map(|(value, _)| value).collect();
+            (!values.is_empty()).then(|| values.join(" and "))
+        };
+        let values = nodes.iter().filter_map(|node| Some((node.node, of_node(node)?))).collect();
+        differing(severity, MODELS, &format!("the {what} differ"), values)
+    };
+    let models = compare(Warning, "GPUs", model).map(|finding| {
+        finding.explain(
+            "all ranks wait for the slowest GPU, and the smallest memory limits the batch of all",
+            "select nodes of one kind with --on",
+        )
+    });
+    models.into_iter().chain(compare(Note, "VBIOS versions of the GPUs", |gpu| gpu.vbios.known().cloned())).collect()
+}
+
+fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
+    let (severity, meaning) = xids::meaning(xid.number);
+    let times = if xid.count == 1 { String::new() } else { format!(", {} times", xid.count) };
+    let meaning = meaning.unwrap_or(&xid.text);
+    let message = format!("Xid {} of the GPU at {} since the boot{times}: {meaning}", xid.number, xid.bus);
+    let (why, hint) = match severity {
+        Error => {
+            ("the GPU does not work before a reboot", "reboot the node; if it comes back, reseat the GPU or replace it")
+        }
+        Warning => {
+            ("it may be the hardware, or the driver", "see sudo dmesg on the node; reset the GPU or reboot the node")
+        }
+        Note => ("", ""),
+    };
+    node.finding(severity, XID, message).explain(why, hint)
+}
+
+/// A kernel log that could not be read whole.
+fn of_log(node: &GpuNode<'_>) -> Option<Finding> {
+    node.health.machine.as_ref()?;
+    let message = match &node.health.log {
+        KernelLog::Whole => return None,
+        KernelLog::Partial => "its kernel log no longer reaches back to the boot".to_owned(),
+        KernelLog::Unread(reason) => format!("its kernel log cannot be read: {reason}"),
+    };
+    Some(node.finding(Note, XID, message).explain("earlier errors of its GPUs (Xid) are not known", ""))
+}
+
+/// What DCGM found.
+fn diagnosis(node: &GpuNode<'_>) -> Vec<Finding> {
+    let hint = "sudo dcgmi diag -r 1 -v on the node";
+    match &node.health.diagnosis {
+        None => Vec::new(),
+        Some(Err(reason)) => {
+            let message = format!("dcgmi diag -r 1 has no result: {reason}");
+            let why = "DCGM is installed, and may not be running";
+            vec![node.finding(Note, DCGM, message).explain(why, "sudo systemctl start nvidia-dcgm on the node")]
+        }
+        Some(Ok(diagnosis)) if diagnosis.failed.is_empty() => {
+            vec![node.finding(Note, DCGM, format!("DCGM: {} passed", count(diagnosis.passed, "test")))]
+        }
+        Some(Ok(diagnosis)) => {
+            let finding = |test: &crate::node::health::report::FailedTest| {
+                let severity = if test.result.starts_with("Fail") { Error } else { Warning };
+                let message = if test.message.is_empty() { String::new() } else { format!(": {}", test.message) };
+                node.finding(severity, DCGM, format!("DCGM: {} {}{message}", test.name, test.result))
+                    .explain("its GPUs may fail in a job", hint)
+            };
+            diagnosis.failed.iter().map(finding).collect()
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Each rule with what it fires on, over recorded documents that are changed.
+
+use super::*;
+use crate::inventory::Gpus;
+
+const BUSY: &str = include_str!("../../../tests/fixtures/nvidia-smi/h200-580-busy.xml");
+const IDLE: &str = include_str!("../../../tests/fixtures/nvidia-smi/h200-580-idle.xml");
+
+/// A report of a document with these changes, and more lines of the script.
+fn health(document: &str, changes: &[(&str, &str)], more: &str) -> NodeHealth {
+    let changed = changes.iter().fold(document.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    });
+    let lines: String = changed.lines().map(|line| format!("xml {line}\n")).collect();
+    NodeHealth::parse(&format!("{lines}xml exit 0\n{more}"))
+}
+
+/// Two GPUs like the recorded one, of which the second is changed.
+fn two(changes: &[(&str, &str)], more: &str) -> NodeHealth {
+    let gpu = &BUSY[BUSY.find("\t<gpu ").unwrap()..BUSY.find("</nvidia_smi_log>").unwrap()];
+    let second = changes.iter().fold(gpu.replace("4200<", "4201<").replace(":06.0", ":07.0"), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    });
+    let second = format!("{second}</nvidia_smi_log>");
+    health(BUSY, &[("</nvidia_smi_log>", &second), ("<attached_gpus>1", "<attached_gpus>2")], more)
+}
+
+/// `SEVERITY CHECK NODES: SEEN` of nodes with this health.
+fn found_of(healths: &[NodeHealth]) -> Vec<String> {
+    let nodes: Vec<Node> = (0..healths.len())
+        .map(|index| Node { name: format!("n{index}"), master: index == 0, ..Node::default() })
+        .collect();
+    let facts = Facts::default();
+    let views: Vec<GpuNode<'_>> =
+        nodes.iter().zip(healths).map(|(node, health)| GpuNode { node, facts: &facts, health }).collect();
+    let found = examine(&views);
+    for finding in &found {
+        let is_explained = !finding.why.is_empty() && !finding.hint.is_empty();
+        assert!(finding.severity == Note || is_explained, "no why or no hint: {finding:?}");
+    }
+    let line = |f: Finding| format!("{} {} {}: {}", f.severity, f.check, nodeset::fold(&f.nodes), f.message);
+    found.into_iter().map(line).collect()
+}
+
+fn found(health: NodeHealth) -> Vec<String> {
+    found_of(&[health])
+}
+
+#[test]
+fn what_is_sound_has_no_finding() {
+    let none: [&str; 0] = [];
+    assert_eq!(found(health(BUSY, &[], "")), none);
+    assert_eq!(found(health(IDLE, &[], "")), none);
+    assert_eq!(found(two(&[], "pci 0000:00:06.0\npci 0000:00:07.0\n")), none);
+    assert_eq!(found_of(&[two(&[], ""), health(BUSY, &[], "")]), none);
+    assert_eq!(found(NodeHealth::parse("")), none, "a node without nvidia-smi");
+}
+
+#[test]
+fn each_fault_of_a_gpu_is_named() {
+    for (change, expected) in [
+        (
+            ("hw_slowdown>Not Active", "hw_slowdown>Active"),
+            "error gpu-clocks n0: GPU 0: hardware slowdown, 1980 of 1980 MHz",
+        ),
+        (
+            ("power_brake_slowdown>Not Active", "power_brake_slowdown>Active"),
+            "error gpu-clocks n0: GPU 0: hardware slowdown by the power supply, 1980 of 1980 MHz",
+        ),
+        (
+            ("sw_thermal_slowdown>Not Active", "sw_thermal_slowdown>Active"),
+            "warning gpu-clocks n0: GPU 0: slowdown by heat, 1980 of 1980 MHz",
+        ),
+        (("sw_power_cap>Not Active", "sw_power_cap>Active"), "note gpu-clocks n0: GPU 0: power cap, 1980 of 1980 MHz"),
+        (
+            ("<gpu_temp_tlimit>38 C", "<gpu_temp_tlimit>2 C"),
+            "warning gpu-heat n0: GPU 0: it has 49 C, 2 below the limit from which it is slowed down",
+        ),
+        (
+            ("<remapped_row_pending>No", "<remapped_row_pending>Yes"),
+            "error gpu-memory n0: GPU 0: a repair of its memory is pending",
+        ),
+        (
+            ("<pending_retirement>N/A", "<pending_retirement>Yes"),
+            "error gpu-memory n0: GPU 0: a repair of its memory is pending",
+        ),
+        (
+            ("<remapped_row_failure>No", "<remapped_row_failure>Yes"),
+            "error gpu-memory n0: GPU 0: its memory could not be repaired",
+        ),
+        (("<current_link_width>16x", "<current_link_width>8x"), "warning gpu-pcie n0: GPU 0: PCIe lanes: 8 of 16"),
+        (("<current_link_gen>5", "<current_link_gen>3"), "warning gpu-pcie n0: GPU 0: PCIe: generation 3 of 5"),
+        (
+            ("<gpu_recovery_action>None", "<gpu_recovery_action>Reboot"),
+            "error gpu-lost n0: GPU 0: the driver recommends: Reboot",
+        ),
+        (
+            ("<gpu_temp>49 C", "<gpu_temp>[GPU is lost]"),
+            "error gpu-lost n0: GPU 0: cannot read gpu_temp: [GPU is lost]",
+        ),
+        (
+            ("<persistence_mode>Enabled", "<persistence_mode>Disabled"),
+            "note gpu-settings n0: GPU 0: persistence mode is off",
+        ),
+        (
+            ("<pending_mig>Disabled", "<pending_mig>Enabled"),
+            "warning gpu-settings n0: GPU 0: its next reset switches MIG mode on",
+        ),
+        (("<current_ecc>Enabled", "<current_ecc>Disabled"), "note gpu-settings n0: GPU 0: ECC is off"),
+        (
+            ("<current_power_limit>700", "<current_power_limit>400"),
+            "note gpu-settings n0: GPU 0: its power limit is 400 W, by default 700 W",
+        ),
+        (
+            ("<remapped_row_pending>No", "<remapped_row_pending>Perhaps"),
+            "warning gpu-lost n0: GPU 0: cannot understand its pending repairs of memory (Perhaps)",
+        ),
+    ] {
+        assert_eq!(found(health(BUSY, &[change], "")), [expected], "{change:?}");
+    }
+    let fabric = health(BUSY, &[("<fabric>\n\t\t\t<state>N/A", "<fabric>\n\t\t\t<state>In Progress")], "");
+    assert_eq!(found(fabric), ["error nvlink n0: GPU 0: its NVLink fabric is not ready: In Progress"]);
+    // an idle GPU saves power
+    let idle = [("<current_link_gen>5", "<current_link_gen>1")];
+    assert_eq!(found(health(IDLE, &idle, "")), [""; 0]);
+}
+
+#[test]
+fn like_faults_of_a_node_are_one_finding() {
+    let both = two(&[], "");
+    let Some(Ok(mut machine)) = both.machine else { panic!() };
+    machine.gpus.iter_mut().for_each(|gpu| gpu.uncorrected_errors = Reading::Known(1));
+    let both = NodeHealth { machine: Some(Ok(machine)), ..NodeHealth::parse("") };
+    assert_eq!(found(both), ["error gpu-memory n0: GPUs 0, 1: 1 uncorrectable ECC error since the driver was loaded"]);
+}
+
+#[test]
+fn gpus_that_are_missing_or_differ_are_named() {
+    assert_eq!(
+        found(two(&[], "pci 0000:00:06.0\npci 0000:00:07.0\npci 0000:41:00.0\n")),
+        ["error gpu-lost n0: nvidia-smi does not list the GPU at 0000:41:00.0"]
+    );
+    let counts = health(BUSY, &[("<attached_gpus>1", "<attached_gpus>8")], "");
+    assert_eq!(found(counts), ["error gpu-lost n0: nvidia-smi counts 8 GPUs and describes 1"]);
+    let a100 = [("NVIDIA H200", "NVIDIA A100"), ("<total>143771", "<total>81920")];
+    assert_eq!(
+        found(two(&a100, "")),
+        [
+            "warning gpu-models n0: its GPUs differ in their model: GPU 1 NVIDIA A100 with 81920 MiB; the others NVIDIA H200 with 143771 MiB"
+        ]
+    );
+    assert_eq!(
+        found_of(&[health(BUSY, &[], ""), health(BUSY, &a100, ""), health(BUSY, &[], "")]),
+        ["warning gpu-models n1: the GPUs differ: n[0,2] NVIDIA H200 with 143771 MiB · n1 NVIDIA A100 with 81920 MiB"]
+    );
+    let vbios = found_of(&[health(BUSY, &[], ""), health(BUSY, &[("96.00.A5.00.1A", "96.00.A5.00.02")], "")]);
+    assert!(vbios.len() == 1 && vbios[0].starts_with("note gpu-models n1: the VBIOS versions"), "{vbios:?}");
+}
+
+#[test]
+fn links_are_compared_with_the_best() {
+    let of = |second: [&str; 2]| {
+        let uuid = |index: u32| {
+            format!("link GPU {index}: NVIDIA H200 (UUID: GPU-00000000-1111-2222-3333-44444444420{index})\n")
+        };
+        let link = |text: &str| format!("link \t Link 0: {text}\n");
+        let first = [link("26.562 GB/s"), link("26.562 GB/s")].concat();
+        found(two(&[], &format!("{}{first}{}{}", uuid(0), uuid(1), second.map(link).concat())))
+    };
+    assert_eq!(of(["26.562 GB/s", "26.562 GB/s"]), [""; 0]);
+    assert_eq!(of(["26.562 GB/s", "<inactive>"]), ["error nvlink n0: GPU 1: 1 of 2 NVLinks are active"]);
+    assert_eq!(of(["<inactive>", "<inactive>"]), ["warning nvlink n0: GPU 1: 0 of 2 NVLinks are active"]);
+}
+
+#[test]
+fn errors_in_the_kernel_log_matter_by_their_number() {
+    let log = |lines: &str| found(health(BUSY, &[], lines));
+    for (line, expected) in [
+        (
+            "xid 1 NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",
+            "error xid n0: Xid 79 of the GPU at 0000:41:00 since the boot: the GPU has fallen off the bus",
+        ),
+        (
+            "xid 4 NVRM: Xid (PCI:0000:41:00): 31, pid=7, name=python3, Ch 00000008\n",
+            "note xid n0: Xid 31 of the GPU at 0000:41:00 since the boot, 4 times: a program used an invalid address",
+        ),
+        (
+            "xid 1 NVRM: Xid (PCI:0000:41:00): 999, something new\n",
+            "warning xid n0: Xid 999 of the GPU at 0000:41:00 since the boot: something new",
+        ),
+        ("log partial\n", "note xid n0: its kernel log no longer reaches back to the boot"),
+        ("log unread dmesg: not permitted\n", "note xid n0: its kernel log cannot be read: dmesg: not permitted"),
+    ] {
+        assert_eq!(log(line), [expected]);
+    }
+    // of a node whose nvidia-smi fails, the log is read all the same
+    let broken = NodeHealth::parse("xml exit 9\nxid 1 NVRM: Xid (PCI:0000:41:00): 79, x\n");
+    let lines = found(broken);
+    assert_eq!((lines.len(), &*lines[0]), (2, "error nvidia-smi n0: nvidia-smi -q failed: exit code 9"), "{lines:?}");
+}
+
+#[test]
+fn the_diagnosis_is_shown() {
+    let of = |lines: &str| found(health(BUSY, &[], lines));
+    let good = "dcgmi | Denylist | Pass |\ndcgmi | Inforom | Pass |\ndcgmi exit 0\n";
+    assert_eq!(of(good), ["note dcgm n0: DCGM: 2 tests passed"]);
+    let bad = "dcgmi | Inforom | Fail |\ndcgmi | Warning | GPU 0 is bad |\ndcgmi exit 226\n";
+    assert_eq!(of(bad), ["error dcgm n0: DCGM: Inforom Fail: GPU 0 is bad"]);
+    assert_eq!(of("dcgmi \ndcgmi exit 124\n"), ["note dcgm n0: dcgmi diag -r 1 has no result: no answer"]);
+}
+
+#[test]
+fn results_are_those_of_the_checks() {
+    let sick =
+        health(BUSY, &[("<gpu_recovery_action>None", "<gpu_recovery_action>Reset")], "dcgmi | Inforom | Pass |\n");
+    let node = Node { name: "n".into(), ..Node::default() };
+    let facts = Facts::default();
+    let findings = examine(&[GpuNode { node: &node, facts: &facts, health: &sick }]);
+    let results = results("n", &sick, &findings);
+    let failed: Vec<_> = results.iter().filter(|result| !result.is_passed).collect();
+    assert_eq!((results.len(), failed.len()), (11, 1), "{results:?}");
+    assert_eq!((failed[0].check, &*failed[0].text), (LOST, "GPU 0: the driver recommends: Reset"));
+    assert!(super::results("other", &sick, &findings).iter().all(|result| result.is_passed));
+    let broken = NodeHealth::parse("xml exit 9\n");
+    let expected = CheckResult { check: NVIDIA_SMI, is_passed: false, text: "exit code 9".into() };
+    assert_eq!(super::results("n", &broken, &[]), [expected]);
+    assert_eq!(super::results("n", &NodeHealth::parse(""), &[]), []);
+    let failed = Facts { nvidia_smi: gpus::NvidiaSmi::Failed("x".into()), ..Facts::default() };
+    let node = Node { gpus: Gpus::Auto, ..node };
+    assert_eq!(examine(&[GpuNode { node: &node, facts: &failed, health: &broken }]), [], "another rule has it");
+}

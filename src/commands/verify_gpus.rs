@@ -1,0 +1,84 @@
+//! The health of the GPUs in `verify`: what was found on the nodes of its job, while the ranks started.
+
+use crate::checks::health::{self as rules, GpuNode};
+use crate::checks::{Finding, Severity, fold};
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::health;
+use crate::cluster::observation::ObservedNode;
+use crate::error::NodeError;
+use crate::event::Events;
+use crate::node::health::report::NodeHealth;
+use crate::start::plan::JobPlan;
+use crate::text::nodeset;
+use crate::text::units::count;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct ExaminedGpus {
+    /// The health of the GPUs of each node that has some.
+    pub(super) health: Vec<(String, NodeHealth)>,
+    /// All findings, errors first.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Examines the GPUs of all nodes of a job at once. A node that cannot be examined is a finding. `diagnose`: also with DCGM.
+pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus {
+    let observed: Vec<&ObservedNode> = plan.hosts.observed().chain(&plan.others).collect();
+    let examine = async |node: &ObservedNode| health::examine(&node.member, &node.facts, diagnose).await;
+    let examined = for_each_node(observed.clone(), examine).await;
+    let (mut nodes, mut findings) = (Vec::new(), Vec::new());
+    for (node, health) in observed.into_iter().zip(examined) {
+        match health {
+            Ok(health) => nodes.extend(health.map(|health| (node, health))),
+            Err(error) => findings.push(unexamined(&error)),
+        }
+    }
+    let views: Vec<GpuNode<'_>> =
+        nodes.iter().map(|(node, health)| GpuNode { node: &node.member.node, facts: &node.facts, health }).collect();
+    findings.extend(rules::examine(&views));
+    let health = nodes.into_iter().map(|(node, health)| (node.name().to_owned(), health)).collect();
+    ExaminedGpus { health, findings: fold(findings) }
+}
+
+fn unexamined(error: &NodeError) -> Finding {
+    let message = format!("cannot {}: {}", error.operation, error.message);
+    let why = "whether they are sound is not known";
+    Finding::new(Severity::Error, "node", &error.node, message).explain(why, error.hints.join("; "))
+}
+
+impl ExaminedGpus {
+    /// Returns the findings that make `verify` fail.
+    pub(super) fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error)
+    }
+
+    /// Reports the warnings, and what DCGM says.
+    pub(super) fn report(&self, events: &Events) {
+        for finding in &self.findings {
+            match finding.severity {
+                Severity::Warning => events.warn(finding),
+                Severity::Note if finding.check == "dcgm" => events.note(finding.to_string()),
+                Severity::Error | Severity::Note => {}
+            }
+        }
+    }
+
+    /// Returns the errors, each with its nodes.
+    pub(super) fn faults(&self) -> Vec<String> {
+        self.errors().map(|finding| format!("{}: {}", nodeset::fold(&finding.nodes), finding.message)).collect()
+    }
+
+    /// Formats the errors with their hints.
+    pub(super) fn text(&self) -> String {
+        self.errors().map(|finding| format!("failed: {finding}\n")).collect()
+    }
+
+    /// Returns how many GPUs were examined, for the line of a success; empty if there are none.
+    pub(super) fn summary(&self) -> String {
+        let gpus = self.health.iter().filter_map(|(_, health)| health.machine()).map(|machine| machine.gpus.len());
+        match gpus.sum() {
+            0 => String::new(),
+            gpus => format!(", {} healthy", count(gpus, "GPU")),
+        }
+    }
+}
