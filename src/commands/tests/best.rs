@@ -34,9 +34,10 @@ fn jobs(nodes: &Nodes, node: &str) -> usize {
     nodes.state(node).directories.len()
 }
 
-/// The variable of the ranks of the last job on a node.
+/// The variable of the ranks of the job that runs on a node.
 fn speed(nodes: &Nodes, node: &str) -> String {
-    let directory = nodes.state(node).directories.into_values().next_back().unwrap();
+    let directories = nodes.state(node).directories.into_values();
+    let directory = directories.into_iter().find(|directory| directory.files.contains_key("env.json")).unwrap();
     let environment: Value = serde_json::from_str(&directory.files["env.json"]).unwrap();
     environment["HVDCTL_SPEED"].as_str().unwrap().to_owned()
 }
