@@ -348,7 +348,7 @@ fn unknown_fields_and_tables() {
         ),
         (
             in_node("[defaults]\nhost = 'a'"),
-            format!("6:1: defaults.host: unknown field; it belongs in [[node]] (known: {defaults})"),
+            format!("6:1: defaults.host: unknown field; it belongs in [[node]] or [pool] (known: {defaults})"),
         ),
         (
             format!("port = 1\n{}", in_node("")),

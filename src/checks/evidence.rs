@@ -2,6 +2,7 @@
 //! the fault of another node, of the network between two, of the program or of how the cluster is set up counts for no node.
 
 use super::bench::collectives::RankSpeed;
+use super::bench::speeds::PROCESSOR;
 use super::bench::{Measurements, Subject, Verdict};
 use super::grade::Evidence;
 use super::verify::RankRow;
@@ -237,9 +238,11 @@ pub fn of_network(measured: &Measurements, verdict: &Verdict) -> NodeEvents {
             own.filter_map(|direction| direction.bandwidth()).max_by(f64::total_cmp)
         };
         let processor = measured.nodes[index].compute.map(|compute| compute.loops_per_s);
+        // of two nodes it is not known which one is slow
+        let tells = names.len() > 2;
         let figures = [
-            (Figure::Send, best(&|from, _| from == index)),
-            (Figure::Receive, best(&|_, to| to == index)),
+            (Figure::Send, best(&|from, _| tells && from == index)),
+            (Figure::Receive, best(&|_, to| tells && to == index)),
             (Figure::Processor, processor),
         ];
         let figures = Event::bench(figures.into_iter().filter_map(|(figure, value)| Some((figure, value?))));
@@ -257,10 +260,11 @@ pub fn of_ranks(nodes: &[String], findings: &[(Option<String>, String)]) -> Node
     nodes.iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-/// Returns the speed of the slowest device of each node.
+/// Returns the speed of the slowest GPU of each node. That of its processors depends on how many threads a rank has; [`of_network`] has one
+/// that does not.
 pub fn of_speeds(speeds: &[RankSpeed]) -> NodeEvents {
     let mut slowest: BTreeMap<&str, f64> = BTreeMap::new();
-    for speed in speeds {
+    for speed in speeds.iter().filter(|speed| speed.device != PROCESSOR) {
         let known = slowest.entry(&speed.node).or_insert(speed.flops);
         *known = known.min(speed.flops);
     }
@@ -524,7 +528,7 @@ mod tests {
         let speed = |rank, node: &str, flops| RankSpeed {
             rank,
             node: node.into(),
-            device: "cpu".into(),
+            device: "NVIDIA H200".into(),
             flops,
             copy_bytes_per_s: 1.0,
         };

@@ -10,6 +10,7 @@ use crate::node::health::{GpuHealth, MachineHealth, Reading, Slowdown};
 use crate::node::{gpus, network};
 use crate::text::nodeset;
 use crate::text::units::count;
+use std::collections::BTreeSet;
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,18 @@ impl<'a> GpuNode<'a> {
     /// Returns a node of which that is known.
     pub(super) fn of(view: &NodeView<'a>) -> Option<GpuNode<'a>> {
         Some(GpuNode { node: view.node, facts: view.facts, health: view.health? })
+    }
+
+    /// Returns the GPUs that jobs may use. Those that the inventory leaves out may be as they are.
+    fn gpus(&self, machine: &'a MachineHealth) -> Vec<&'a GpuHealth> {
+        let chosen: BTreeSet<&str> =
+            network::chosen_gpus(self.node, self.facts).iter().map(|device| device.gpu.uuid.as_str()).collect();
+        let listed = |gpu: &GpuHealth| {
+            gpu.uuid.known().is_some_and(|uuid| self.facts.gpus.iter().any(|listed| listed.uuid == *uuid))
+        };
+        let is_chosen =
+            |gpu: &&GpuHealth| !listed(gpu) || gpu.uuid.known().is_some_and(|uuid| chosen.contains(uuid.as_str()));
+        machine.gpus.iter().filter(is_chosen).collect()
     }
 
     fn finding(&self, severity: Severity, check: &'static str, message: impl Into<String>) -> Finding {
@@ -140,7 +153,7 @@ struct Rule {
 
 impl Rule {
     fn apply(&self, node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
-        let found = machine.gpus.iter().filter_map(|gpu| Some(((self.find)(gpu)?, gpu.index.to_string())));
+        let found = node.gpus(machine).into_iter().filter_map(|gpu| Some(((self.find)(gpu)?, gpu.index.to_string())));
         let finding = |(text, indices): (String, Vec<String>)| {
             let message = format!("{}: {text}", gpus_of(&indices));
             node.finding(self.severity, self.check, message).explain(self.why, self.hint)
@@ -157,11 +170,18 @@ fn gpus_of(indices: &[String]) -> String {
     }
 }
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
+    Rule {
+        severity: Warning,
+        check: LOST,
+        find: |gpu| failures(gpu).filter(|_| !is_serious(gpu)),
+        why: "some cards cannot report it; a broken sensor looks the same",
+        hint: "see nvidia-smi -q on the node",
+    },
     Rule {
         severity: Error,
         check: LOST,
-        find: failures,
+        find: |gpu| failures(gpu).filter(|_| is_serious(gpu)),
         why: "the driver no longer reaches all of it; jobs on it fail or hang",
         hint: "see sudo dmesg on the node for Xid errors, and reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
     },
@@ -301,6 +321,21 @@ const RULES: [Rule; 16] = [
     },
 ];
 
+/// What working cards cannot always report: fans, limits of power, and what is stored on the board.
+const MINOR: [&str; 6] = ["fan", "power", "accounting", "encoder", "inforom", "serial"];
+/// How many of these may be missing of a GPU that works.
+const MOST_MINOR: usize = 4;
+
+/// Whether the driver could not read something that every working GPU has, or says that the GPU is lost.
+fn is_serious(gpu: &GpuHealth) -> bool {
+    let is_minor = |failure: &String| {
+        let (name, message) = failure.split_once(": ").unwrap_or((failure, ""));
+        MINOR.iter().any(|minor| name.contains(minor))
+            && (message.contains("Unknown Error") || message.contains("ERR!"))
+    };
+    gpu.failures.len() > MOST_MINOR || !gpu.failures.iter().all(is_minor)
+}
+
 /// What the driver could not read.
 fn failures(gpu: &GpuHealth) -> Option<String> {
     let (first, rest) = gpu.failures.split_first()?;
@@ -365,13 +400,13 @@ fn links(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
             "see nvidia-smi nvlink -s and -e on the node; reset the GPUs or reboot the node, or check the bridge",
         ))
     };
-    machine.gpus.iter().filter_map(finding).collect()
+    node.gpus(machine).into_iter().filter_map(finding).collect()
 }
 
 /// The GPUs of a node that are not as most there.
 fn unlike(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
     let differ = |severity, what: &str, value: fn(&GpuHealth) -> Option<String>| {
-        let values = machine.gpus.iter().filter_map(|gpu| Some((value(gpu)?, gpu.index.to_string())));
+        let values = node.gpus(machine).into_iter().filter_map(|gpu| Some((value(gpu)?, gpu.index.to_string())));
         let mut groups = nodeset::alike(values);
         groups.sort_by_key(|(_, indices)| std::cmp::Reverse(indices.len()));
         let (first, odd) = groups.split_first().filter(|(_, odd)| !odd.is_empty())?;
@@ -400,8 +435,8 @@ fn model(gpu: &GpuHealth) -> Option<String> {
 fn between(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
     let compare = |severity, what: &str, value: fn(&GpuHealth) -> Option<String>| {
         let of_node = |node: &GpuNode<'_>| {
-            let gpus = &node.health.machine()?.gpus;
-            let values = nodeset::alike(gpus.iter().filter_map(|gpu| Some((value(gpu)?, String::new()))));
+            let gpus = node.gpus(node.health.machine()?);
+            let values = nodeset::alike(gpus.into_iter().filter_map(|gpu| Some((value(gpu)?, String::new()))));
             let values: Vec<String> = values.into_iter().map(|(value, _)| value).collect();
             (!values.is_empty()).then(|| values.join(" and "))
         };
@@ -419,6 +454,11 @@ fn between(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
 
 fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
     let (severity, meaning) = xids::meaning(xid.number);
+    let machine = node.health.machine();
+    let at = |gpu: &GpuHealth| gpu.bus.to_ascii_lowercase().contains(&xid.bus.to_ascii_lowercase());
+    let is_left_out =
+        machine.is_some_and(|machine| machine.gpus.iter().any(at) && !node.gpus(machine).into_iter().any(at));
+    let severity = if is_left_out { Note } else { severity };
     let times = if xid.count == 1 { String::new() } else { format!(", {} times", xid.count) };
     let meaning = meaning.unwrap_or(&xid.text);
     let message = format!("Xid {} of the GPU at {} since the boot{times}: {meaning}", xid.number, xid.bus);

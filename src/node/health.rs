@@ -209,13 +209,14 @@ impl GpuHealth {
             repair_failed: any([
                 switch(gpu.text("remapped_rows/remapped_row_failure")),
                 switch(gpu.text("ecc_errors/unrepairable_memory")),
+                switch(gpu.text("ecc_errors/aggregate/sram_threshold_exceeded")),
             ]),
             pcie_generation: number(gpu.text("pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
             max_pcie_generation: number(gpu.text("pci/pci_gpu_link_info/pcie_gen/max_link_gen")),
             pcie_width: number(gpu.text("pci/pci_gpu_link_info/link_widths/current_link_width")),
             max_pcie_width: number(gpu.text("pci/pci_gpu_link_info/link_widths/max_link_width")),
             recovery_action: text(gpu.text("gpu_recovery_action")),
-            fabric: text(gpu.text("fabric/state")),
+            fabric: fabric(gpu),
             links: None,
             processes: processes(gpu),
             failures: failures.map(|(name, message)| format!("{name}: {}", printable(message))).collect(),
@@ -296,6 +297,21 @@ impl MachineHealth {
             driver: first.and(self.driver_major()),
             cores,
         }
+    }
+}
+
+/// Returns the state of the NVLink fabric: of one that has been set up, the first thing that is wrong with it.
+fn fabric(gpu: &Element) -> Reading<String> {
+    let state = text(gpu.text("fabric/state"));
+    let wrong = |key: &str, good: &str| {
+        let value = text(gpu.text(key)).known().cloned()?;
+        (value != good).then(|| Reading::Known(format!("Completed, {value}")))
+    };
+    match state.known().map(String::as_str) {
+        Some("Completed") => {
+            wrong("fabric/status", "Success").or_else(|| wrong("fabric/health/summary", "Healthy")).unwrap_or(state)
+        }
+        _ => state,
     }
 }
 

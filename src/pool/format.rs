@@ -90,12 +90,15 @@ impl PoolNode {
         let is_plain = |name: &String| name.len() <= LONGEST_GPU && name.chars().all(|c| matches!(c, ' '..='~'));
         let is_score = |score: f64| (0.0..=1.0).contains(&score);
         let lifetime = self.expires.checked_sub(self.published);
+        // a GPU may be divided into seven MIG devices
+        let most_slots = if kind.gpus > 0 { kind.gpus.saturating_mul(7) } else { kind.cores }.min(MOST_SLOTS);
         for (field, is_good) in [
             ("host", is_for_others(host)),
             ("port", self.port > 0),
             ("kind", kind.gpu.as_ref().is_none_or(is_plain) && kind.gpus <= MOST_SLOTS && kind.cores <= MOST_CORES),
             ("score", self.score.is_none_or(is_score)),
-            ("slots", (1..=MOST_SLOTS).contains(&self.slots)),
+            ("address", self.address.is_none_or(|address| is_for_others(&address.to_string()))),
+            ("slots", (1..=most_slots).contains(&self.slots)),
             ("expires", lifetime.is_some_and(|lifetime| lifetime <= LONGEST_LIFETIME.as_secs())),
         ] {
             if !is_good {

@@ -2,12 +2,14 @@
 
 use crate::error::NodeError;
 use crate::transport::node::{Script, Transport};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
 const SCRIPT: &str = include_str!("../scripts/pool/round_trips.sh");
+/// What the program prints in place of a time if there was no time to try.
+const UNTRIED: &str = "?";
 const PROGRAM: &str = include_str!("../scripts/pool/round_trips.py");
 
 /// How often this machine measures, and how long it waits each time; as the program of the nodes.
@@ -39,15 +41,18 @@ pub async fn from_node(
     let operation = "measure round trips";
     let answer = transport.script_as_login(&script, operation).await?;
     let answer = String::from_utf8_lossy(&answer);
-    let mut times = BTreeMap::new();
+    let (mut times, mut named) = (BTreeMap::new(), BTreeSet::new());
     for line in answer.lines() {
         let (number, time) = line.split_once(' ').unwrap_or_default();
         let Some(target) = targets.iter().find(|target| target.number.to_string() == number) else {
             return Err(NodeError::failed(transport.node(), operation, "its answer cannot be read"));
         };
-        times.insert(target.number, time.parse().ok().map(Duration::from_micros));
+        named.insert(target.number);
+        if time != UNTRIED {
+            times.insert(target.number, time.parse().ok().map(Duration::from_micros));
+        }
     }
-    match targets.iter().find(|target| !times.contains_key(&target.number)) {
+    match targets.iter().find(|target| !named.contains(&target.number)) {
         Some(missing) => {
             let message = format!("it says nothing of {}", missing.host);
             Err(NodeError::failed(transport.node(), operation, message))

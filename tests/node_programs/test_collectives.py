@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -66,13 +67,13 @@ class Numbers(unittest.TestCase):
 class Driver:
     """A stand-in for libcuda.so.1 with two devices, in which a call may fail."""
 
-    def __init__(self, fails=None):
-        self.fails = fails
+    def __init__(self, fails=None, code=802):
+        self.fails, self.code = fails, code
 
     def __getattr__(self, name):
         def function(*arguments):
             if name == self.fails:
-                return 802
+                return self.code
             if name == "cuDeviceGetCount":
                 arguments[0]._obj.value = 2
             if name == "cuDeviceGet":
@@ -98,12 +99,26 @@ class Place(unittest.TestCase):
         self.assertEqual(place.gpu(Driver("cuInit"), 0, self.LISTED, None),
                          (None, None, "CUDA does not work there: cuInit failed: CUDA_ERROR_SYSTEM_NOT_READY"))
         self.assertEqual(place.gpu(Driver(), 0, self.LISTED, ""), (None, None, None), "it is hidden on purpose")
+        self.assertEqual(place.gpu(Driver("cuInit", 100), 0, self.LISTED, "-1"), (None, None, None), "so it is")
         self.assertEqual(place.gpu(Driver(), 0, None, None), (None, None, None), "there is no GPU")
 
     def test_without_cuda_it_is_the_listed_one(self):
         for visible, local_rank, device in ((None, 0, "GPU-aa"), (None, 3, "GPU-bb"), ("1,0", 0, "GPU-bb"), ("GPU-bb", 0, "GPU-bb"),
                                             ("MIG-d7", 1, "MIG-d7"), ("MIG-c6,MIG-d7", 1, "MIG-d7"), ("9", 0, None)):
             self.assertEqual(place.gpu(None, local_rank, self.LISTED, visible), (device, None, None), visible)
+
+    def test_a_driver_that_hangs_is_not_waited_for(self):
+        child = mock.MagicMock()
+        child.communicate.side_effect = subprocess.TimeoutExpired("place.py", place.LIMIT)
+        with mock.patch("subprocess.Popen", return_value=child):
+            self.assertEqual(place.ask(0, self.LISTED, None), (None, None, "CUDA does not work there: cuInit failed: no answer within 30 s"))
+        child.kill.assert_called_once_with()
+        child.wait.assert_not_called()
+
+    def test_its_own_process_answers(self):
+        # there is no libcuda.so.1 here, so the listed device is the answer
+        if place.load() is None:
+            self.assertEqual(place.ask(1, self.LISTED, "1,0"), ["GPU-aa", None, None])
 
     def test_cores_are_those_of_the_process(self):
         here, first = os.sched_getaffinity(0), min(os.sched_getaffinity(0))

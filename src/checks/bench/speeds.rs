@@ -19,7 +19,7 @@ const TO_DEVIATION: f64 = 1.48;
 const FEW: usize = 4;
 
 /// The name of a device that is a processor, whatever its model.
-const PROCESSOR: &str = "cpu";
+pub const PROCESSOR: &str = "cpu";
 
 /// A rank whose device is slower than others of its kind.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,17 +17,6 @@ flock -w 10 9 || {
   echo "another hvdctl command is writing the ledger" >&2
   exit 1
 }
-size=0
-if [ -e "$file" ]; then size=$(stat -c %s "$file"); fi
-# that of the system is shorter than this
-if [ "$size" -gt 0 ] && [ "$((size + ${#entries} + 1024))" -gt "$most" ]; then
-  new=$jobs_dir/.ledger.new@$cluster
-  trap 'rm -f "$new"' EXIT
-  # the first line may be a part of one
-  tail -c "$((most / 2))" "$file" | sed 1d >"$new"
-  sync "$new"
-  mv -fT "$new" "$file"
-fi
 added=
 stamp="{\"format\":1,\"time\":$now,\"host\":\"$host\","
 if [ -n "$boot" ]; then
@@ -48,6 +37,16 @@ else
   added=${added%?}
 fi
 [ -n "$added" ] || exit 0
+size=0
+if [ -e "$file" ]; then size=$(stat -c %s "$file"); fi
+if [ "$size" -gt 0 ] && [ "$((size + ${#added} + 2))" -gt "$most" ]; then
+  new=$jobs_dir/.ledger.new@$cluster
+  trap 'rm -f "$new"' EXIT
+  # the first line may be a part of one
+  tail -c "$((most / 2))" "$file" | sed 1d >"$new"
+  sync "$new"
+  mv -fT "$new" "$file"
+fi
 # what a power failure leaves may end with a NUL, which a shell drops
 if [ -s "$file" ] && [ "$(tail -c 1 "$file" | tr '\0' x; echo .)" != "
 ." ]; then

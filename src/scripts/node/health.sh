@@ -10,7 +10,7 @@ say() { printf '%s\n' "$*"; }
 query() { # KEY SECONDS PROGRAM ARGUMENT…
   key=$1 seconds=$2
   shift 2
-  { { timeout "$seconds" "$@"; printf '\nexit %s\n' $?; } </dev/null 2>&1 & } | timeout "$((seconds + 2))" cat |
+  { { timeout -k 1 "$seconds" "$@"; printf '\nexit %s\n' $?; } </dev/null 2>&1 & } | timeout "$((seconds + 2))" cat |
     # of each GPU's document, a third is the clocks that it may have
     sed -e '/<supported_graphics_clock>/d' -e "s/^/$key /"
 }
@@ -20,7 +20,11 @@ list_pci() {
   for device in /sys/bus/pci/drivers/nvidia/*:*:*.*; do
     [ -e "$device" ] || continue
     device=${device##*/}
-    grep -qs 'Excluded:.*Yes' "/proc/driver/nvidia/gpus/$device/information" || say pci "$device"
+    known=/proc/driver/nvidia/gpus
+    # a node that is a container itself sees the buses of all GPUs of its machine, but has only some of them
+    if [ -d "$known" ] && [ ! -e "$known/$device" ]; then continue; fi
+    # the driver may hang here, too
+    { timeout 2 cat "$known/$device/information" 2>/dev/null & } | timeout 3 cat | grep -q 'Excluded:.*Yes' || say pci "$device"
   done
 }
 
@@ -41,7 +45,7 @@ read_kernel_log() {
   }
   # the kernel keeps only its newest messages; the journal may have all
   if ! reaches_boot "$kernel_log" && command -v journalctl >/dev/null 2>&1; then
-    journal=$(timeout 10 journalctl -q -k -b -o cat --no-pager 2>/dev/null) || journal=
+    journal=$(timeout 5 journalctl -q -k -b -o cat --no-pager 2>/dev/null)
     if reaches_boot "$journal" || [ -z "$kernel_log" ]; then kernel_log=$journal; fi
   fi
   if [ -z "$kernel_log" ]; then

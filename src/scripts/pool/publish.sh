@@ -8,18 +8,25 @@ cd "$path"
 temporary=
 trap '[ -z "$temporary" ] || rm -f "$temporary"' EXIT
 trap 'exit 1' HUP INT TERM
+failed=0
 while read -r name text; do
   [ -n "$name" ] || continue
   if [ -d "$name" ]; then
     echo "$path/$name is a directory" >&2
-    exit 1
+    failed=1
+    continue
   fi
   # a name that no other member can foresee
   temporary=$(mktemp ./.hvdctl.XXXXXX)
   printf '%s' "$text" | base64 -d >"$temporary"
   chmod 644 "$temporary"
-  mv -f "$temporary" "$name"
+  # a file of another member may have its name, where only its owner may replace it
+  mv -f "$temporary" "$name" || {
+    failed=1
+    rm -f "$temporary"
+  }
   temporary=
 done <<END
 $files
 END
+exit "$failed"

@@ -1,5 +1,5 @@
 """Measures the round trips to hosts: how long it takes to open a TCP connection. Reads lines "NUMBER HOST PORT" from standard input and
-prints "NUMBER MICROSECONDS", or "NUMBER -" if there is no connection."""
+prints "NUMBER MICROSECONDS", "NUMBER -" if there is no connection, or "NUMBER ?" if there was no time to try."""
 
 import errno
 import selectors
@@ -59,17 +59,21 @@ def connect(targets):
 def main():
     lines = [line for line in sys.stdin.read().splitlines() if line.strip()]
     targets = list(addresses(lines))
-    best = {}
+    best, untried = {}, set()
     end = time.monotonic() + ALL
     for first in range(0, len(targets), AT_ONCE):
+        batch = targets[first : first + AT_ONCE]
+        if time.monotonic() > end:
+            untried.update(target[0] for target in batch)
+            continue
         for _ in range(TRIES):
-            if time.monotonic() > end:
-                break
-            for number, seconds in connect(targets[first : first + AT_ONCE]):
+            for number, seconds in connect(batch):
                 best[number] = min(seconds, best.get(number, seconds))
+            # what does not answer costs the time of all others
+            batch = [target for target in batch if target[0] in best]
     for line in lines:
         number = line.split()[0]
-        print(number, round(best[number] * 1e6) if number in best else "-")
+        print(number, round(best[number] * 1e6) if number in best else "?" if number in untried else "-")
 
 
 main()

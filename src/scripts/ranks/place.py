@@ -1,10 +1,15 @@
 """Where a rank runs: its cores, their NUMA nodes, and the GPU or MIG device that a program uses by its local rank."""
 import ctypes
+import json
 import os
 import re
+import subprocess
+import sys
 
 import binding
 
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+LIMIT = 30  # seconds for the driver, which may hang
 FAILURE = "CUDA does not work there: %s failed: %s"
 
 
@@ -15,7 +20,11 @@ class Uuid(ctypes.Structure):
 
 
 class Refused(Exception):
-    """A call of CUDA's driver failed."""
+    """A call of CUDA's driver failed, with this code."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
 
 
 def call(driver, name, *arguments):
@@ -23,7 +32,7 @@ def call(driver, name, *arguments):
     if code:
         text = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(text))
-        raise Refused(FAILURE % (name, (text.value or b"error %d" % code).decode(errors="replace")))
+        raise Refused(code, FAILURE % (name, (text.value or b"error %d" % code).decode(errors="replace")))
 
 
 def identity(raw, is_mig):
@@ -75,9 +84,26 @@ def gpu(driver, local_rank, listed, visible):
     try:
         uuid, bus = own_device(driver, local_rank, "MIG-" in (visible or ""))
     except Refused as refused:
+        if refused.code == NO_DEVICE and visible is not None:
+            return None, None, None  # hidden on purpose: CUDA_VISIBLE_DEVICES=-1
         return None, None, str(refused)
     node = binding.read("/sys/bus/pci/devices/%s/numa_node" % bus)
     return uuid, int(node) if node.isdigit() else None, None
+
+
+def ask(local_rank, listed, visible):
+    """As `gpu`, in a process of its own: one that hangs in the driver cannot be ended, so it is not waited for. A fork of this process would
+    not do, since CUDA cannot be used in it any more."""
+    child = subprocess.Popen([sys.executable or "python3", "-B", os.path.abspath(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    try:
+        answer, _ = child.communicate(json.dumps([local_rank, listed, visible]).encode(), LIMIT)
+        return json.loads(answer.decode())
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return None, None, FAILURE % ("cuInit", "no answer within %d s" % LIMIT)
+    except ValueError:
+        return None, None, FAILURE % ("cuInit", "its process ended without an answer")
 
 
 def find(local_rank, listed):
@@ -90,7 +116,7 @@ def find(local_rank, listed):
     except OSError:
         pass
     nodes = binding.numa_nodes(binding.read, usable)
-    device, gpu_numa, error = gpu(load(), local_rank, listed, visible)
+    device, gpu_numa, error = ask(local_rank, listed, visible) if listed else (None, None, None)
     return {
         "device": device,
         "cuda_error": error,
@@ -102,3 +128,7 @@ def find(local_rank, listed):
         "visible_devices": visible,
         "device_order": os.environ.get("CUDA_DEVICE_ORDER"),
     }
+
+
+if __name__ == "__main__":
+    print(json.dumps(gpu(load(), *json.load(sys.stdin))))
