@@ -635,7 +635,7 @@ fn a_forged_file_of_a_pool_is_shown_as_such() {
         host: "192.0.2.1".into(),
         port: 22,
         address: None,
-        kind: Default::default(),
+        kind: hvdctl::model::grade::NodeKind { cores: 8, ..Default::default() },
         grade: hvdctl::model::grade::Grade::A,
         score: Some(1.0),
         evidence: 1,

@@ -722,7 +722,7 @@ fn a_ledger_that_cannot_be_written_stays_as_it_was() {
     // a disk that is full when the newer half is written, another command that holds the lock, and a node without flock
     for (tool, message) in [("sed", "write error: No space left on device"), ("flock", "no"), ("sync", "I/O error")] {
         machine.break_tool(tool, "*", message);
-        let small = added("second").replace("65536", "1100");
+        let small = added("second").replace("65536", "200");
         let output = machine.run(APPEND, &small);
         assert!(!output.status.success() && !output.stderr.is_empty(), "{tool}: {output:?}");
         assert_eq!(fs::read(machine.path("jobs/.ledger@lab")).unwrap(), before, "{tool}");

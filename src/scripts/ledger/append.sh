@@ -2,9 +2,9 @@
 # ledger/system.sh. Variables: jobs_dir, cluster, entries (one a line), most (bytes). A line that an interrupted command has left
 # unfinished takes no other one with it. If the file would become larger than `most`, its older half goes.
 set -eu
-umask 022
-mkdir -p "${jobs_dir%/*}"
 umask 077
+# nothing is created on a node that is not set up
+[ -d "${jobs_dir%/*}" ] || exit 0
 mkdir -p "$jobs_dir"
 file=$jobs_dir/.ledger@$cluster
 command -v flock >/dev/null || {

@@ -10,7 +10,7 @@ say() { printf '%s\n' "$*"; }
 query() { # KEY SECONDS PROGRAM ARGUMENT…
   key=$1 seconds=$2
   shift 2
-  { { timeout -k 1 "$seconds" "$@"; printf '\nexit %s\n' $?; } </dev/null 2>&1 & } | timeout "$((seconds + 2))" cat |
+  { { timeout "$seconds" "$@"; printf '\nexit %s\n' $?; } </dev/null 2>&1 & } | timeout "$((seconds + 2))" cat |
     # of each GPU's document, a third is the clocks that it may have
     sed -e '/<supported_graphics_clock>/d' -e "s/^/$key /"
 }
@@ -45,7 +45,7 @@ read_kernel_log() {
   }
   # the kernel keeps only its newest messages; the journal may have all
   if ! reaches_boot "$kernel_log" && command -v journalctl >/dev/null 2>&1; then
-    journal=$(timeout 5 journalctl -q -k -b -o cat --no-pager 2>/dev/null)
+    journal=$(timeout 5 journalctl -q -k -b -o cat --no-pager 2>/dev/null) || journal=
     if reaches_boot "$journal" || [ -z "$kernel_log" ]; then kernel_log=$journal; fi
   fi
   if [ -z "$kernel_log" ]; then
