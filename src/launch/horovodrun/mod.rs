@@ -97,8 +97,8 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     arguments
 }
 
-/// How many seconds Horovod does not use a node whose rank has failed: about three times the first number after the first failure, about twice
-/// as many each time, and at most the second (elastic/discovery.py, `_set_cooldown_period`).
+/// How many seconds Horovod does not use a node whose rank has failed: two to three times the first number after the first failure, about
+/// twice as many each time, and at most the second (elastic/discovery.py, `_set_cooldown_period`).
 const COOL_DOWN: [u32; 2] = [5, 300];
 /// Seconds by which Horovod waits longer for ranks than the job supervisor, which then says why the job ends.
 const LATER: u64 = 60;
