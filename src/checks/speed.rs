@@ -11,7 +11,7 @@ const EQUAL: f64 = 0.95;
 /// The lowest speed, so that no program divides by zero.
 const LOWEST: f64 = 0.01;
 
-/// The lowest measured one that is told from no measurement: grades have three decimals.
+/// The lowest measured one that differs from no measurement: grades have three decimals.
 const LEAST: f64 = 0.001;
 
 /// A node of a job.

@@ -166,10 +166,12 @@ class Driver:
         self.cleaning[-1].start()
 
     def close(self):
-        """Ends what this attempt still does on the nodes: it would be done to the next one."""
+        """Ends what this attempt still does on the nodes: it would be done to the next one. The end of the ranks, which has just been
+        requested on all nodes, is also that of a cleaning; a node that does not answer is not waited for any longer."""
         self.is_closed, self.sent = True, self.sent + 1
+        limit = time.monotonic() + SEND_LIMIT
         for thread in self.cleaning + [self.sending] * bool(self.sending):
-            thread.join()
+            thread.join(max(0, limit - time.monotonic()))
 
     def disconnect(self, launcher, place):
         """Ends the driver's connections to a node that does not answer: it would wait until TCP times out."""
