@@ -147,11 +147,14 @@ fn has_ended(state: JobState) -> bool {
 /// Returns why a rank failed if that was its node's fault; a program's own failure is not.
 fn node_fault(cause: &RootCause, last_lines: &[String]) -> Option<String> {
     match &cause.how {
+        // without an error the node answered, and how its rank ended is not known: the launcher may have been lost instead
         FailureKind::Gone { error } => {
-            let error = error.as_deref().and_then(|error| error.lines().next()).filter(|error| !error.is_empty());
-            Some(
-                error.map_or("the node did not answer".to_owned(), |error| format!("the node did not answer: {error}")),
-            )
+            let error = error.as_deref()?.lines().next().unwrap_or_default();
+            Some(if error.is_empty() {
+                "the node did not answer".to_owned()
+            } else {
+                format!("the node did not answer: {error}")
+            })
         }
         FailureKind::Exited { .. } => last_lines.iter().rev().find(|line| is_gpu_fault(line)).cloned(),
         FailureKind::Hung { .. } => None,
@@ -366,6 +369,15 @@ mod tests {
         };
         let why = "the node did not answer: No route to host";
         assert_eq!(lost(&ended(gone, &[])), [good.0(), ("b".to_owned(), Some(why.to_owned()))]);
+        // all nodes answered, and it is not known how the ranks of one ended
+        let unknown = JobResult {
+            launcher: Some(1),
+            started: 4,
+            ranks: 4,
+            exits: exits([0; 4])[..2].to_vec(),
+            ..JobResult::default()
+        };
+        assert_eq!(lost(&ended(unknown, &[])), [good.0(), good.1()]);
         assert!(EndedJob::watched(&JobOutcome::running("j", &placement()), 0.0, 1.0).is_none());
     }
 
