@@ -1,5 +1,6 @@
 """Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
 interpreter that it finds."""
+import ipaddress
 import json
 import os
 import re
@@ -176,15 +177,20 @@ class Hosts(unittest.TestCase):
 
 
 class Ports(unittest.TestCase):
-    """Addresses of the loopback interface stand for nodes."""
+    """Addresses of the loopback interface stand for nodes: those of this process alone, so that nothing else takes a free port of them."""
     TOKEN = "0123456789abcdef"
 
     def setUp(self):
         self.ports = "%d,%d" % (self.free(), self.free())
 
+    @staticmethod
+    def node(number):
+        # process ids have up to 22 bits (proc_pid_max(5)), and 127.0.0.0/8 has 24
+        return str(ipaddress.ip_address("127.0.0.0") + 4 * os.getpid() + number)
+
     def free(self):
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((self.node(1), 0))
             return probe.getsockname()[1]
 
     def start(self, address, token=TOKEN):
@@ -200,21 +206,21 @@ class Ports(unittest.TestCase):
         return program.stdout.readline().strip()
 
     def test_nodes_connect_once_all_listen(self):
-        nodes = [self.start("127.0.0.%d" % number) for number in (1, 2)]
+        nodes = [self.start(self.node(number)) for number in (1, 2)]
         self.assertEqual([answer for _, answer in nodes], ["listening"] * 2)
         for index, (program, _) in enumerate(nodes):
-            answer = self.ask(program, "%d=127.0.0.%d 7=127.0.0.3" % (1 - index, 2 - index))
+            answer = self.ask(program, "%d=%s 7=%s" % (1 - index, self.node(2 - index), self.node(3)))
             self.assertEqual(json.loads(answer), {str(1 - index): None, "7": "Connection refused"})
 
     def test_a_port_in_use_is_reported(self):
-        self.start("127.0.0.1")
-        self.assertEqual(self.start("127.0.0.1")[1], "busy Address already in use")
-        other, answer = self.start("127.0.0.2", token="another-token")
+        self.start(self.node(1))
+        self.assertEqual(self.start(self.node(1))[1], "busy Address already in use")
+        other, answer = self.start(self.node(2), token="another-token")
         self.assertEqual(answer, "listening")
-        self.assertEqual(json.loads(self.ask(other, "0=127.0.0.1")), {"0": "another program answers"})
+        self.assertEqual(json.loads(self.ask(other, "0=" + self.node(1))), {"0": "another program answers"})
 
     def test_a_node_listens_until_its_input_ends(self):
-        program, _ = self.start("127.0.0.1")
+        program, _ = self.start(self.node(1))
         self.ask(program, "")
         self.assertIsNone(program.poll())
         program.stdin.close()
@@ -780,9 +786,9 @@ class Processes(unittest.TestCase):
         done = subprocess.run(["sh", "-c", "(%s) >/dev/null 2>&1 & echo $!" % script], stdout=subprocess.PIPE, check=True)
         return int(done.stdout)
 
-    def until_zombie(self, pid):
+    def until(self, is_true):
         limit = time.monotonic() + 10
-        while processes.condition(pid) != b"Z" and time.monotonic() < limit:
+        while not is_true() and time.monotonic() < limit:
             time.sleep(0.01)
 
     def test_orphans_are_reaped_and_no_child_loses_its_exit_code(self):
@@ -790,7 +796,7 @@ class Processes(unittest.TestCase):
         mine = [children.start(["sh", "-c", "exit %d" % code]) for code in (3, 4)]
         orphan = self.orphan("sleep 0.1; exit 5")
         for pid in [orphan] + [child.pid for child in mine]:
-            self.until_zombie(pid)
+            self.until(lambda pid=pid: processes.condition(pid) == b"Z")
         # one that ends in the middle of it may hold up those behind it once
         for _ in range(2):
             children.reap_orphans()
@@ -801,6 +807,8 @@ class Processes(unittest.TestCase):
     def test_what_proc_says_of_a_process(self):
         with subprocess.Popen(["sleep", "60"], env={"A": "1"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as child:
             try:
+                # Popen returns when exec has closed its pipe, shortly before the kernel sets the new environment
+                self.until(lambda: processes.environment(child.pid) != [b""])
                 self.assertEqual(processes.environment(child.pid)[0], b"A=1")
                 self.assertEqual(processes.name(child.pid), b"sleep")
                 self.assertEqual(processes.ancestors(child.pid)[:2], [child.pid, os.getpid()])
