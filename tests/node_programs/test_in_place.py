@@ -73,12 +73,12 @@ class Hosts(unittest.TestCase):
 
     def test_a_node_whose_ranks_fail_again_and_again_fails_the_job(self):
         for number in range(in_place.MAX_FAILURES):
-            self.assertEqual(self.hosts.fail("node2", 7), number == in_place.MAX_FAILURES - 1)
-            self.assertEqual(self.hosts.reasons["node2"], "a rank there ended with exit code 7")
-            self.assertFalse(self.hosts.fail("node2", 1), "it has left, and all its ranks end")
+            self.assertEqual(self.hosts.fail("node2", "exit code 7"), number == in_place.MAX_FAILURES - 1)
+            self.assertEqual(self.hosts.reasons["node2"], "exit code 7")
+            self.assertFalse(self.hosts.fail("node2", "signal 6"), "it has left, and all its ranks end")
             self.hosts.cleaned(place(2), True, ORDER)
             self.hosts.assigned(ORDER)
-        self.assertEqual([self.hosts.fail("node1", 7) for _ in range(4)], [False] * 4, "its ranks end together")
+        self.assertEqual([self.hosts.fail("node1", "exit code 7") for _ in range(4)], [False] * 4, "its ranks end together")
         self.assertEqual((self.nodes(), self.running()), (["node1", "node2", "node3"], ["node2", "node3"]))
 
     def test_places_have_the_order_and_number_of_the_assigned_ranks(self):

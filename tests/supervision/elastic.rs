@@ -262,6 +262,18 @@ fn a_rank_that_fails_is_replaced_and_the_third_failure_ends_the_job() {
 }
 
 #[test]
+fn a_node_whose_ranks_do_not_start_leaves_and_the_third_time_ends_the_job() {
+    let cluster = Cluster::new();
+    let spec = Spec { start_timeout: 1, left_out: "1", ..in_place(1, "echo begun; exec sleep 300") };
+    let end = cluster.start(&spec).end();
+    let fault = "not all ranks had started within 1 s: 0 of 1 on node2";
+    assert_eq!((end.ending.state(), end.ending.fault.as_deref()), (JobState::Failed, Some(fault)), "{}", end.all);
+    assert_eq!(end.lines, [vec!["begun"], vec![]], "{}", end.all);
+    let left = "node2 left (not all of its ranks had started within 1 s); the job continues in place with 1 of 2 ranks";
+    assert_eq!(end.restarts().iter().filter(|line| *line == left).count(), 2, "{:?}", end.restarts());
+}
+
+#[test]
 fn a_job_with_too_few_ranks_waits_in_place_for_its_time() {
     let cluster = Cluster::new();
     let spec = Spec { elastic_timeout: 2, ..in_place(2, "echo begun; exec sleep 300") };

@@ -14,7 +14,7 @@ import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
-MAX_FAILURES = 3  # of ranks on the same node, after which the job has failed
+MAX_FAILURES = 3  # of the same node, after which the job has failed
 LOST, DRAINED = "its connection was lost", "drained"
 SEND_LIMIT = 15  # seconds to send a file to a node
 
@@ -46,12 +46,12 @@ class Hosts:
         if node != self.home:
             self.listed = [place for place in self.listed if place["node"] != node]
 
-    def fail(self, node, code):
-        """A rank of a node has failed by itself. Returns whether the job has. Ranks of a node that has left fail because of that."""
+    def fail(self, node, reason):
+        """Ranks of a node have failed by themselves. Returns whether the job has. Those of a node that has left fail because of that."""
         if node in self.lost or not any(place["node"] == node for place in self.listed):
             return False
         self.failures[node] = self.failures.get(node, 0) + 1
-        self.leave(node, "a rank there ended with exit code %d" % code)
+        self.leave(node, reason)
         return self.failures[node] >= MAX_FAILURES
 
     def enter(self, place, order):

@@ -130,7 +130,7 @@ class StartCheck:
     def __init__(self, launch, nodes, places):
         self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
         self.next = time.monotonic() + self.limit
-        self.thread, self.unanswered, self.missing = None, {}, ""
+        self.thread, self.unanswered, self.missing = None, {}, {}
 
     def forget_others(self, places):
         """Queries none but these nodes from now on."""
@@ -138,7 +138,7 @@ class StartCheck:
         self.places = [place for place in self.places if place["node"] in nodes]
 
     def query(self):
-        """Queries the nodes if it is time to. Does not wait; `missing` describes where ranks are missing, once some are known to be."""
+        """Queries the nodes if it is time to. Does not wait; `missing` has the nodes where ranks are known to be missing, in words."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
             self.next = time.monotonic() + self.limit
             self.thread = threading.Thread(target=self.poll, daemon=True)
@@ -161,15 +161,16 @@ class StartCheck:
             started[place["node"]] = count
 
     def describe(self, started):
-        missing = []
+        missing = {}
         for place in self.places:
             node = place["node"]
             if node in started:
-                missing.append("%d of %d on %s" % (started[node], place["ranks"], node))
+                missing[node] = "%d of %d on %s" % (started[node], place["ranks"], node)
             else:
                 self.unanswered[node] = self.unanswered.get(node, 0) + 1
-                missing += ["no answer from %s" % node] * (self.unanswered[node] == MAX_UNANSWERED)
-        return ", ".join(missing)
+                if self.unanswered[node] == MAX_UNANSWERED:
+                    missing[node] = "no answer from %s" % node
+        return missing
 
 
 class Launcher:
@@ -387,7 +388,8 @@ class JobSupervisor:
         if attempt.launcher.code is None and not self.signals and not attempt.launcher.failures:
             self.follow_launcher()
         self.follow_failures()
-        missing = attempt.check.missing
+        self.follow_missing()
+        missing = ", ".join(attempt.check.missing.values())
         missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
         waited = attempt.driver.waited() if attempt.driver else 0
         return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing, waited)
@@ -451,13 +453,25 @@ class JobSupervisor:
         while attempt.launcher.failures:
             code, address = attempt.launcher.failures.pop(0)
             node = next((place["node"] for place in self.places if place["address"] == address), None)
-            if node and attempt.driver and attempt.driver.keeps_ranks():
-                self.membership.forget(node)
-                with attempt.driver.lock:
-                    is_last = attempt.driver.hosts.fail(node, code)
-                if not is_last:
-                    continue
-            attempt.failed.append(code)
+            if not (node and self.replaces(node, "a rank there ended with exit code %d" % code)):
+                attempt.failed.append(code)
+
+    def follow_missing(self):
+        """Ranks that have not started end the attempt, unless the driver can continue without their node."""
+        check = self.attempt.check
+        for node in list(check.missing):
+            reason = "not all of its ranks had started within %d s" % self.launch["start_timeout"]
+            if node != self.launch["node"] and self.replaces(node, reason):
+                del check.missing[node]
+
+    def replaces(self, node, reason):
+        """Whether the driver replaces the ranks of a node that has failed."""
+        driver = self.attempt.driver
+        if not (driver and driver.keeps_ranks()):
+            return False
+        self.membership.forget(node)
+        with driver.lock:
+            return not driver.hosts.fail(node, reason)
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""
