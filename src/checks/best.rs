@@ -61,11 +61,9 @@ pub struct Shortage {
 
 /// Chooses the `wanted` best nodes of one kind. Nodes in `unavailable` are not taken; some of them may have no grade.
 ///
-/// Nodes of a kind are ordered by their grade, score and evidence; equal ones keep their order in `graded`. A new node comes after
-/// one of grade C and before one of grade D: most nodes are healthy, but a node of grade D was seen to be slow or unreliable. A kind
-/// is chosen for having the fewest nodes of grade F among its best, then for GPUs (the speed of a processor is measured in another way),
-/// then for the speed of the slowest of them, or for the memory of all GPUs if not all were measured, then for their number, its
-/// cores, and the grades.
+/// Nodes of a kind are ordered by their grade, score and evidence; equal ones keep their order in `graded`. A kind is chosen for having
+/// the fewest nodes of grade F among its best, then for GPUs (the speed of a processor is measured in another way), then for the speed
+/// of the slowest of them, or for the memory of all GPUs if not all were measured, then for their number, its cores, and the grades.
 ///
 /// # Errors
 /// If no kind has enough nodes that can be taken.
@@ -103,19 +101,7 @@ fn groups<'a>(graded: &'a [NodeGrade], unavailable: &BTreeMap<String, Unavailabl
 
 /// What nodes of a kind are ordered by; more is better.
 fn quality(node: &NodeGrade) -> (Reverse<u8>, f64, u32) {
-    (Reverse(rank(node.grade)), finite(node.score), node.evidence)
-}
-
-/// Returns the place of a grade among all.
-fn rank(grade: Grade) -> u8 {
-    match grade {
-        Grade::A => 0,
-        Grade::B => 1,
-        Grade::C => 2,
-        Grade::New => 3,
-        Grade::D => 4,
-        Grade::F => 5,
-    }
+    (Reverse(node.grade.preference()), finite(node.score), node.evidence)
 }
 
 /// A number that can be compared.
@@ -134,7 +120,8 @@ fn compare(one: &Group<'_>, other: &Group<'_>, wanted: usize, all_measured: bool
         (u64::from(kind.gpus) * kind.gpu_memory_mib.unwrap_or_default(), kind.gpus, kind.cores)
     };
     // the worst first
-    let grades = |group: &Group<'_>| group.free[..wanted].iter().rev().map(|node| rank(node.grade)).collect::<Vec<_>>();
+    let grades =
+        |group: &Group<'_>| group.free[..wanted].iter().rev().map(|node| node.grade.preference()).collect::<Vec<_>>();
     (failing(one).cmp(&failing(other)))
         .then_with(|| other.kind.gpu.is_some().cmp(&one.kind.gpu.is_some()))
         .then_with(|| slowest(other).total_cmp(&slowest(one)))
@@ -433,10 +420,10 @@ mod tests {
                     prop_assert_eq!(choice.nodes.len() + choice.passed_over.len(), graded.len());
                     let kind = choice.kind();
                     prop_assert!(choice.nodes.iter().all(|node| node.kind == kind && !is_used(node)));
-                    let worst = choice.nodes.iter().map(|node| rank(node.grade)).max().unwrap();
+                    let worst = choice.nodes.iter().map(|node| node.grade.preference()).max().unwrap();
                     let names = choice.names();
                     let left = graded.iter().filter(|node| node.kind == kind && !is_used(node) && !names.contains(&node.node));
-                    for node in left { prop_assert!(rank(node.grade) >= worst); }
+                    for node in left { prop_assert!(node.grade.preference() >= worst); }
                 }
                 Err(shortage) => {
                     prop_assert!(graded.iter().all(|node| free_of(&node.kind) < wanted));

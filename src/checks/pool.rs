@@ -65,17 +65,9 @@ impl Candidate {
         (self.grade == Grade::F).then_some("its grade is F")
     }
 
-    /// The order in which nodes are preferred, that of [`best`](super::best): most nodes of which nothing is recorded are healthy.
-    fn rank(&self) -> (bool, u8, Reverse<u64>) {
-        let grade = match self.grade {
-            Grade::A => 0,
-            Grade::B => 1,
-            Grade::C => 2,
-            Grade::New => 3,
-            Grade::D => 4,
-            Grade::F => 5,
-        };
-        (!self.has_login, grade, Reverse((self.score.unwrap_or_default() * 1e6) as u64))
+    /// The order in which nodes are preferred.
+    fn order(&self) -> (bool, u8, Reverse<u64>) {
+        (!self.has_login, self.grade.preference(), Reverse((self.score.unwrap_or_default() * 1e6) as u64))
     }
 }
 
@@ -99,11 +91,12 @@ impl RoundTrips {
 
     /// Returns those between some candidates, by their places in `numbers`.
     pub fn only(&self, numbers: &[usize]) -> RoundTrips {
-        let place = |number: usize| numbers.iter().position(|other| *other == number);
-        let pair =
-            |((from, to), time): (&(usize, usize), &Option<Duration>)| Some(((place(*from)?, place(*to)?), *time));
+        let places: BTreeMap<usize, usize> =
+            numbers.iter().enumerate().map(|(place, number)| (*number, place)).collect();
+        let place = |number: &usize| places.get(number).copied();
+        let pair = |((from, to), time): (&(usize, usize), &Option<Duration>)| Some(((place(from)?, place(to)?), *time));
         let measured = self.measured.iter().filter_map(pair).collect();
-        let from_here = self.from_here.iter().filter_map(|(to, time)| Some((place(*to)?, *time))).collect();
+        let from_here = self.from_here.iter().filter_map(|(to, time)| Some((place(to)?, *time))).collect();
         RoundTrips { measured, from_here }
     }
 
@@ -150,29 +143,32 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Picks the nodes for so many ranks. Nodes with a login go before others, and a closer group before better nodes: the slowest exchange between two ranks sets the speed of
-/// all. Then GPUs go before processors, the better worst node, the better score and the clearly shorter round trip: the same pool gives
-/// the same group.
+/// Picks the nodes for so many ranks. Nodes with a login go before others, and a closer group before better nodes: the slowest exchange
+/// between two ranks sets the speed of all. Then GPUs go before processors, the better worst node, the better score and the clearly
+/// shorter round trip: the same pool gives the same group.
 ///
 /// # Errors
 /// If no nodes of one kind, each of which can connect to each other one, have so many slots.
 pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> Result<Group, Shortage> {
     let usable = || (0..candidates.len()).filter(|number| candidates[*number].obstacle().is_none());
     let kinds: BTreeSet<&NodeKind> = usable().map(|number| &candidates[number].kind).collect();
+    let all = 0..candidates.len();
+    let between: Vec<Vec<_>> =
+        all.clone().map(|one| all.clone().map(|other| round_trips.between(one, other)).collect()).collect();
     let mut groups = Vec::new();
     for kind in &kinds {
         let mut nodes: Vec<usize> = usable().filter(|number| candidates[*number].kind == **kind).collect();
-        nodes.sort_by_key(|number| candidates[*number].rank());
+        nodes.sort_by_key(|number| candidates[*number].order());
         for distance in Distance::ALL {
-            let search = Search { candidates, round_trips, distance, ranks };
+            let search = Search { candidates, between: &between, distance, ranks };
             groups.extend(nodes.iter().map(|seed| (*kind, search.around(*seed, &nodes))));
         }
     }
     let order = |(kind, group): &(&NodeKind, Group)| {
-        let ranks = group.nodes.iter().map(|number| candidates[*number].rank());
-        let worst = ranks.clone().map(|(_, grade, _)| grade).max();
-        let without_login = ranks.clone().any(|(has_no_login, ..)| has_no_login);
-        let score: u64 = ranks.map(|(.., Reverse(score))| score).sum();
+        let nodes = group.nodes.iter().map(|number| candidates[*number].order());
+        let worst = nodes.clone().map(|(_, grade, _)| grade).max();
+        let without_login = nodes.clone().any(|(has_no_login, ..)| has_no_login);
+        let score: u64 = nodes.map(|(.., Reverse(score))| score).sum();
         let mean = score / group.nodes.len() as u64;
         (without_login, group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest.as_millis() / 10)
     };
@@ -189,7 +185,8 @@ pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> R
 /// What is looked for around a node.
 struct Search<'a> {
     candidates: &'a [Candidate],
-    round_trips: &'a RoundTrips,
+    /// The round trips between each two candidates.
+    between: &'a [Vec<Option<Duration>>],
     distance: Distance,
     ranks: u32,
 }
@@ -198,32 +195,32 @@ impl Search<'_> {
     /// Returns the best nodes within the distance of each other and of `seed`, as many as are needed if there are. `nodes`: those of its
     /// kind, the best first.
     fn around(&self, seed: usize, nodes: &[usize]) -> Group {
-        let slots = |nodes: &[usize]| nodes.iter().map(|number| self.candidates[*number].slots).sum::<u32>();
-        let is_near = |one: usize, other: usize| {
-            let round_trip = self.round_trips.between(one, other);
-            round_trip.is_some_and(|round_trip| Distance::of(round_trip) <= self.distance)
-        };
-        let mut group = vec![seed];
+        let slots = |number: usize| self.candidates[number].slots;
+        let between = |one: usize, other: usize| self.between[one][other];
+        let is_near = |one, other| between(one, other).is_some_and(|time| Distance::of(time) <= self.distance);
+        let (mut group, mut found) = (vec![seed], slots(seed));
         for number in nodes.iter().copied().filter(|number| *number != seed) {
-            if slots(&group) >= self.ranks {
+            if found >= self.ranks {
                 break;
             }
             if group.iter().all(|member| is_near(*member, number)) {
                 group.push(number);
+                found += slots(number);
             }
         }
-        group.sort_by_key(|number| self.candidates[*number].rank());
+        group.sort_by_key(|number| self.candidates[*number].order());
         // a larger node may have made a smaller one needless
         for at in (0..group.len()).rev() {
-            if slots(&group) - self.candidates[group[at]].slots >= self.ranks {
+            let without = found - slots(group[at]);
+            if without >= self.ranks {
                 group.remove(at);
+                found = without;
             }
         }
         let pairs = group.iter().flat_map(|one| group.iter().map(move |other| (*one, *other)));
-        let between =
-            pairs.filter(|(one, other)| one < other).filter_map(|(one, other)| self.round_trips.between(one, other));
-        let longest = between.max().unwrap_or_default();
-        Group { slots: slots(&group), distance: Distance::of(longest), longest, nodes: group }
+        let times = pairs.filter(|(one, other)| one < other).filter_map(|(one, other)| between(one, other));
+        let longest = times.max().unwrap_or_default();
+        Group { slots: found, distance: Distance::of(longest), longest, nodes: group }
     }
 }
 

@@ -23,6 +23,21 @@ pub enum Grade {
     New,
 }
 
+impl Grade {
+    /// Returns the place of a grade when nodes are chosen; the lowest comes first. A new node comes after one of grade C and before one of
+    /// grade D: most nodes are healthy, but a node of grade D was seen to be slow or unreliable.
+    pub fn preference(self) -> u8 {
+        match self {
+            Grade::A => 0,
+            Grade::B => 1,
+            Grade::C => 2,
+            Grade::New => 3,
+            Grade::D => 4,
+            Grade::F => 5,
+        }
+    }
+}
+
 impl fmt::Display for Grade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
