@@ -1,8 +1,10 @@
 """Unit tests of elastic jobs whose ranks are kept: which nodes the driver may use (in_place.py), and what elastic_driver.py changes of
 Horovod, with a package of its name in place of it. tests/node_programs.rs runs them."""
+import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import types
@@ -84,6 +86,41 @@ class Hosts(unittest.TestCase):
     def test_places_have_the_order_and_number_of_the_assigned_ranks(self):
         ranks = {"10.0.0.3": [0, 1], "10.0.0.1": [2], "10.0.0.9": [3]}
         self.assertEqual(in_place.placed({"ranks": ranks}, ORDER), [place(3, 2), place(1, 1)])
+
+
+class Worlds(unittest.TestCase):
+    def setUp(self):
+        self.codes, self.sent = iter(()), []
+        nodes = mock.Mock()
+        nodes.ssh = self.ssh
+        self.driver = in_place.Driver(ORDER, "node1", nodes)
+        self.driver.assignment = {"ranks": {"10.0.0.1": [0], "10.0.0.2": [1]}}
+
+    def ssh(self, place, _options, command, _stdin, _stdout):
+        self.sent.append(place["node"])
+        write = "cat >/dev/null; exit %d" % next(self.codes)
+        return subprocess.Popen(["sh", "-c", write], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def test_what_a_node_did_not_get_is_sent_again(self):
+        self.codes = iter([1, 255, 0])
+        with mock.patch.object(in_place, "SEND_AGAIN", 0.01):
+            self.driver.send_worlds(ORDER[:2], 3)
+            self.driver.sending.join(20)
+        self.assertEqual(self.sent, ["node2"] * 3)
+        with open(os.path.join(JOB, in_place.WORLD)) as file:
+            self.assertEqual(json.load(file), {"ranks": [0], "waits": False, "size": 2, "attempt": 3})
+
+    def test_what_is_newer_or_the_end_of_the_attempt_ends_the_repetition(self):
+        self.codes = itertools.repeat(1)
+        self.driver.send_worlds(ORDER[1:2], 0)
+        self.codes = itertools.repeat(0)
+        self.driver.send_worlds(ORDER[1:2], 1)
+        self.driver.sending.join(20)
+        self.assertFalse(self.driver.sending.is_alive())
+        self.codes = itertools.repeat(1)
+        self.driver.send_worlds(ORDER[1:2], 2)
+        self.driver.close()
+        self.assertFalse(self.driver.sending.is_alive())
 
 
 class Interpreter(unittest.TestCase):
@@ -200,9 +237,10 @@ class Driver(unittest.TestCase):
 
     def test_a_change_is_notified_again_after_a_while(self):
         manager = self.Manager()
-        manager.updates = [0, 2, 0, 0, 1, 0]
-        with mock.patch("time.monotonic", side_effect=[10, 14, 15, 15, 16, 16, 20]):
-            self.assertEqual([manager.update_available_hosts() for _ in range(6)], [0, 2, 0, 2, 1, 0])
+        for now, found, notified in ((9, 0, 0), (10, 2, 2), (14, 0, 0), (15, 0, 2), (16, 1, 1), (20, 0, 0), (21, 0, 1)):
+            manager.updates = [found]
+            with mock.patch("time.monotonic", return_value=now):
+                self.assertEqual(manager.update_available_hosts(), notified, now)
 
     def test_why_horovod_ends_the_job_is_passed_on(self):
         driver = self.Driver()

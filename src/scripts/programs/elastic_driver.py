@@ -1,15 +1,5 @@
 """Horovod's launcher with its elastic driver (`horovodrun --min-np`), which keeps the ranks that are left when nodes leave or join. Runs
-under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. It changes five things of Horovod 0.28.1 (horovod/runner):
-
-- It reads the hosts from available_hosts. Horovod starts a Python interpreter for its script every second (elastic/discovery.py,
-  `_execute_discovery_script`), which takes the ranks' processors.
-- Hosts that are new get their ranks in the order of that file, and not in that of a set (elastic/discovery.py, `order_available_hosts`).
-- Processes of a host that is blacklisted count as ended. Horovod waits forever for them if it takes the host back before the other ranks
-  could continue without it (elastic/driver.py, `_update_host_assignments`).
-- Ranks are notified of a change again until they have taken part in it. Horovod notifies rank 0 once, who may just be joining the other
-  ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`; common/elastic.py, `on_reset`).
-- It writes to assignment.json which process has which rank, whenever that changes, whether the ranks use `hvd.elastic.run`, and why Horovod
-  ends the job if it does.
+under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. `Corrections` has what it changes of Horovod 0.28.1.
 
 If Horovod is not as expected, it becomes `horovodrun` itself: the job supervisor then knows of no rank that is kept, and restarts the
 job."""
@@ -42,12 +32,13 @@ def interpreter(script):
 
 
 def available():
+    """Returns the hosts that Horovod may use, as in the output of its script."""
     with open(HOSTS) as file:
         return file.read()
 
 
 class Assignment:
-    """Which ranks the processes on each host have."""
+    """What the job supervisor reads: which process has which rank, whether ranks use `hvd.elastic.run`, and why Horovod ends the job."""
 
     def __init__(self):
         self.number, self.ranks, self.time, self.registered, self.error = 0, {}, 0, False, None
@@ -80,67 +71,87 @@ class Assignment:
             self.is_written = False  # a full disk is no reason to give up
 
 
-def change(owner, name, new):
-    """Replaces a method by `new`, which gets the old one as its first argument. Fails if there is none."""
+class Corrections:
+    """What replaces methods of Horovod 0.28.1 (horovod/runner). Each gets the replaced method as its first argument."""
+
+    def __init__(self):
+        self.assignment = Assignment()
+        self.ended = set()  # hosts whose processes count as ended
+        self.change, self.notified = None, 0  # the last change of the hosts, and when the ranks were notified of it
+
+    def discover(self, _old, _script):
+        """Horovod starts a Python interpreter for its script every second, which takes the ranks' processors (elastic/discovery.py)."""
+        return available()
+
+    def order(self, old, hosts, previous):
+        """New hosts get their ranks in the order of the file. In Horovod they come from a set (elastic/discovery.py)."""
+        position = {line.rpartition(":")[0]: number for number, line in enumerate(available().split())}
+        return old(sorted(hosts, key=lambda host: position.get(host, len(position))), previous)
+
+    def blacklist(self, old, manager, host):
+        self.ended.add(host)
+        old(manager, host)
+
+    def assign(self, old, driver, hosts):
+        """Processes of a blacklisted host have ended. Horovod waits forever for them if it takes the host back before the other ranks could
+        continue without it (elastic/driver.py)."""
+        for host in self.ended:
+            driver.host_assignments.pop(host, None)
+        self.ended.clear()
+        return old(driver, hosts)
+
+    def update(self, old, manager):
+        """The ranks are notified of a change until they have taken part in it; Horovod itself compares whether anything is left to change.
+        It notifies rank 0 once, who may just be joining the other ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`;
+        common/elastic.py, `on_reset`)."""
+        if not self.assignment.is_written:
+            self.assignment.write()
+        change = old(manager)
+        if change:
+            self.change = change
+        elif self.change is None or time.monotonic() < self.notified + AGAIN:
+            return change
+        self.notified = time.monotonic()
+        return self.change
+
+    def initialize(self, old, server, slots):
+        self.assignment.assign(slots)
+        return old(server, slots)
+
+    def register(self, old, *arguments):
+        old(*arguments)
+        self.assignment.register()
+
+    def stop(self, old, driver, error_message=None):
+        self.assignment.end(error_message)
+        old(driver, error_message)
+
+
+def replace(owner, name, new):
+    """Replaces a method. Fails if there is none."""
     old = getattr(owner, name)
-    setattr(owner, name, lambda *arguments, **more: new(old, *arguments, **more))
+
+    def method(*arguments, **more):
+        return new(old, *arguments, **more)
+
+    setattr(owner, name, staticmethod(method) if isinstance(vars(owner).get(name), staticmethod) else method)
 
 
 def install():
-    """Changes Horovod. Fails if it is not as expected."""
+    """Corrects Horovod. Fails if it is not as expected."""
     from horovod.runner.elastic.discovery import HostDiscoveryScript, HostManager
     from horovod.runner.elastic.driver import ElasticDriver
     from horovod.runner.http.http_server import RendezvousServer
 
-    assignment, ended, changes = Assignment(), set(), {}
-
-    def order(old, hosts, previous):
-        position = {line.rpartition(":")[0]: number for number, line in enumerate(available().split())}
-        return old(sorted(hosts, key=lambda host: position.get(host, len(position))), previous)
-
-    def discover(old, manager):
-        if not assignment.is_written:
-            assignment.write()
-        result = old(manager)
-        if result:
-            changes["last"] = result
-        elif "last" not in changes or time.monotonic() < changes["time"] + AGAIN:
-            return result
-        # Horovod itself compares whether anything is left to change
-        changes["time"] = time.monotonic()
-        return changes["last"]
-
-    def blacklist(old, manager, host):
-        ended.add(host)
-        old(manager, host)
-
-    def update(old, driver, hosts):
-        for host in ended:
-            driver.host_assignments.pop(host, None)
-        ended.clear()
-        return old(driver, hosts)
-
-    def initialize(old, server, slots):
-        assignment.assign(slots)
-        return old(server, slots)
-
-    def register(old, *arguments):
-        old(*arguments)
-        assignment.register()
-
-    def stop(old, driver, error_message=None):
-        assignment.end(error_message)
-        old(driver, error_message)
-
-    change(HostDiscoveryScript, "_execute_discovery_script", lambda _old, _script: available())
-    order_hosts = HostManager.order_available_hosts
-    HostManager.order_available_hosts = staticmethod(lambda hosts, previous: order(order_hosts, hosts, previous))
-    change(HostManager, "blacklist", blacklist)
-    change(HostManager, "update_available_hosts", discover)
-    change(ElasticDriver, "stop", stop)
-    change(ElasticDriver, "_update_host_assignments", update)
-    change(ElasticDriver, "register_worker_server", register)
-    change(RendezvousServer, "init", initialize)
+    corrections = Corrections()
+    replace(HostDiscoveryScript, "_execute_discovery_script", corrections.discover)
+    replace(HostManager, "order_available_hosts", corrections.order)
+    replace(HostManager, "blacklist", corrections.blacklist)
+    replace(HostManager, "update_available_hosts", corrections.update)
+    replace(ElasticDriver, "_update_host_assignments", corrections.assign)
+    replace(ElasticDriver, "register_worker_server", corrections.register)
+    replace(ElasticDriver, "stop", corrections.stop)
+    replace(RendezvousServer, "init", corrections.initialize)
 
 
 def main(arguments):
