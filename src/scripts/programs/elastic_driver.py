@@ -3,17 +3,21 @@ under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. 
 
 If Horovod is not as expected, it becomes `horovodrun` itself: the job supervisor then knows of no rank that is kept, and restarts the
 job."""
+import contextlib
 import json
 import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "available_hosts")  # ADDRESS:SLOTS on a line each, in the order of their ranks (in_place.py)
 ASSIGNMENT = os.path.join(HERE, "assignment.json")
 AGAIN = 5  # seconds until a change is notified again
+ADDRESSES = "global"  # where ranks store their addresses in `hvd.init` (common/gloo/gloo_context.cc, HOROVOD_GLOO_GLOBAL_PREFIX)
+GLOO_LIMIT = 30  # seconds in which ranks that are in `hvd.init` store them
 COOL_DOWN = "--blacklist-cooldown-range"  # older releases do not have it
 WRAPPER = b"'''exec'"  # begins the second line of a script whose interpreter has a path that is too long for the kernel (pip, conda)
 
@@ -71,13 +75,65 @@ class Assignment:
             self.is_written = False  # a full disk is no reason to give up
 
 
+class Arrivals:
+    """The processes that were started while others go on, until each is in `hvd.init`. There it first stores its address under its rank."""
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.number = 0  # of assignments so far
+        self.new = {}  # the rank of each that was started for the current assignment, by host and local rank; empty once all have arrived
+        self.stored = set()  # ranks that have stored their address
+        self.exited = set()  # processes of the current assignment
+
+    def begin(self, slots, started):
+        """There is an assignment, for which processes are started. At first that is all of them, and Horovod limits the wait."""
+        with self.changed:
+            self.new = {(slot.hostname, slot.local_rank): str(slot.rank) for slot in started} if len(started) < slots else {}
+            self.exited.clear()
+
+    def clear(self):
+        with self.changed:
+            self.number += 1
+            self.stored.clear()
+            self.changed.notify_all()
+
+    def store(self, rank):
+        with self.changed:
+            self.stored.add(rank)
+            if self.stored.issuperset(self.new.values()):
+                self.new = {}
+            self.changed.notify_all()
+
+    def exit(self, process):
+        with self.changed:
+            self.exited.add(process)
+            self.changed.notify_all()
+
+    def wait(self, process, limit):
+        """Waits until all new processes have arrived. Returns the hosts of the new ones if the others have to go on without them, because
+        a process has exited or they are late."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.new or self.exited, limit)
+            return {host for host, _ in self.new} if process not in self.exited else set()
+
+    def wait_for_address(self, rank, limit):
+        """Lets a new process wait for the address of another one, whose rank may wait for more new ones."""
+        with self.changed:
+            number = self.number
+            if self.new:
+                self.changed.wait_for(lambda: not self.new or self.number != number, limit)
+                self.changed.wait_for(lambda: rank in self.stored or self.number != number, GLOO_LIMIT)
+
+
 class Corrections:
     """What replaces methods of Horovod 0.28.1 (horovod/runner). Each gets the replaced method as its first argument."""
 
-    def __init__(self):
-        self.assignment = Assignment()
+    def __init__(self, mixed):
+        self.assignment, self.arrivals = Assignment(), Arrivals()
         self.ended = set()  # hosts whose processes count as ended
-        self.change, self.notified = None, 0  # the last change of the hosts, and when the ranks were notified of it
+        self.mixed = mixed  # hosts were added and removed
+        self.change, self.notified = None, 0  # of the hosts since the last assignment; when the ranks were notified of one
+        self.limit = 0  # seconds for which ranks wait for one another
 
     def discover(self, _old, _script):
         """Horovod starts a Python interpreter for its script every second, which takes the ranks' processors (elastic/discovery.py)."""
@@ -98,25 +154,67 @@ class Corrections:
         for host in self.ended:
             driver.host_assignments.pop(host, None)
         self.ended.clear()
-        return old(driver, hosts)
+        started = old(driver, hosts)
+        self.limit = driver._timeout
+        self.arrivals.begin(sum(map(len, driver.host_assignments.values())), started)
+        return started
 
     def update(self, old, manager):
         """The ranks are notified of a change until they have taken part in it; Horovod itself compares whether anything is left to change.
         It notifies rank 0 once, who may just be joining the other ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`;
-        common/elastic.py, `on_reset`)."""
+        common/elastic.py, `on_reset`). Without the news that hosts were added, ranks do not synchronize with the new ones."""
         if not self.assignment.is_written:
             self.assignment.write()
         change = old(manager)
         if change:
-            self.change = change
-        elif self.change is None or time.monotonic() < self.notified + AGAIN:
+            self.change = change if self.change is None else self.change | change
+        elif time.monotonic() < self.notified + AGAIN:
             return change
         self.notified = time.monotonic()
-        return self.change
+        return self.mixed if self.change is None else self.change
+
+    def notify(self, old, *arguments):
+        """Does not wait for the answer of a rank: its node may be gone, and hosts could not change before TCP times out."""
+        def work():
+            with contextlib.suppress(Exception):
+                old(*arguments)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def slot(self, old, driver, host, local_rank):
+        """Ranks that go on get their new numbers when the new processes are there. If they were in `hvd.init` before, they would abort if
+        one of these fails, or comes later than Gloo's time-out (common/gloo/gloo_context.cc, `Rendezvous`)."""
+        while True:
+            without = self.arrivals.wait((host, local_rank), self.limit)
+            if not without:
+                return old(driver, host, local_rank)
+            for other in without:
+                # ends its processes, which count as failed
+                driver._host_manager._hosts_state[other].set_event()
+            driver.record_ready(host, local_rank)
+
+    def exit(self, old, driver, slot, *arguments):
+        if driver.has_rank_assignment(slot.hostname, slot.local_rank):
+            self.arrivals.exit((slot.hostname, slot.local_rank))
+        old(driver, slot, *arguments)
+
+    def put(self, old, handler, scope, key, value):
+        old(handler, scope, key, value)
+        if scope == ADDRESSES:
+            self.arrivals.store(key)
+
+    def get(self, old, handler, scope, key):
+        found = old(handler, scope, key)
+        if found is None and scope == ADDRESSES:
+            self.arrivals.wait_for_address(key, self.limit)
+            found = old(handler, scope, key)
+        return found
 
     def initialize(self, old, server, slots):
+        self.change = None
         self.assignment.assign(slots)
-        return old(server, slots)
+        old(server, slots)
+        self.arrivals.clear()
 
     def register(self, old, *arguments):
         old(*arguments)
@@ -141,16 +239,22 @@ def install():
     """Corrects Horovod. Fails if it is not as expected."""
     from horovod.runner.elastic.discovery import HostDiscoveryScript, HostManager
     from horovod.runner.elastic.driver import ElasticDriver
-    from horovod.runner.http.http_server import RendezvousServer
+    from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationClient
+    from horovod.runner.http.http_server import KVStoreHandler, RendezvousServer
 
-    corrections = Corrections()
+    corrections = Corrections(HostUpdateResult.mixed)
     replace(HostDiscoveryScript, "_execute_discovery_script", corrections.discover)
     replace(HostManager, "order_available_hosts", corrections.order)
     replace(HostManager, "blacklist", corrections.blacklist)
     replace(HostManager, "update_available_hosts", corrections.update)
+    replace(WorkerNotificationClient, "notify_hosts_updated", corrections.notify)
     replace(ElasticDriver, "_update_host_assignments", corrections.assign)
+    replace(ElasticDriver, "get_slot_info", corrections.slot)
+    replace(ElasticDriver, "_handle_worker_exit", corrections.exit)
     replace(ElasticDriver, "register_worker_server", corrections.register)
     replace(ElasticDriver, "stop", corrections.stop)
+    replace(KVStoreHandler, "_put_value", corrections.put)
+    replace(KVStoreHandler, "_get_value", corrections.get)
     replace(RendezvousServer, "init", corrections.initialize)
 
 

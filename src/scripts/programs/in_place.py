@@ -15,7 +15,8 @@ import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
-MAX_FAILURES = 3  # of the same node, after which the job has failed
+# so many failures of the same node within so many seconds: then it is not used for so long
+MAX_FAILURES, FAILURE_PERIOD = 3, 3600
 LOST, DRAINED = "its connection was lost", "drained"
 SEND_LIMIT, SEND_AGAIN = 15, 2  # seconds to send a file to a node, and until it is sent once more
 
@@ -29,7 +30,7 @@ class Hosts:
         self.used = set()  # nodes of the driver's assignment
         self.lost = set()  # those where it has no processes any more
         self.reasons = {}  # nodes that left, and why
-        self.failures = {}  # how often ranks of a node have failed
+        self.failures = {}  # when ranks of a node have failed
 
     def leave(self, node, reason):
         """A node leaves. The launcher's stays: the driver does not use it for a while if a rank there has failed."""
@@ -39,13 +40,15 @@ class Hosts:
         if node != self.home:
             self.listed = [place for place in self.listed if place["node"] != node]
 
-    def fail(self, node, reason):
-        """Ranks of a node have failed by themselves. Returns whether the job has. Those of a node that has left fail because of that."""
-        if node in self.lost or not any(place["node"] == node for place in self.listed):
-            return False
-        self.failures[node] = self.failures.get(node, 0) + 1
-        self.leave(node, reason)
-        return self.failures[node] >= MAX_FAILURES
+    def fail(self, node, reason, now):
+        """Ranks of a node have failed by themselves; those of a node that has left fail because of that."""
+        if node not in self.lost and any(place["node"] == node for place in self.listed):
+            self.failures.setdefault(node, []).append(now)
+            self.leave(node, reason)
+
+    def is_unfit(self, node, now):
+        """Whether ranks of a node have failed too often lately to use it."""
+        return sum(now - time < FAILURE_PERIOD for time in self.failures.get(node, [])) >= MAX_FAILURES
 
     def enter(self, place, order):
         self.listed = [other for other in order if other in self.listed or other == place]
@@ -77,9 +80,10 @@ class Hosts:
         return [place["node"] for place in self.listed if place["node"] not in known]
 
     def running(self, used):
-        """Those of the nodes of the assignment whose ranks take part now."""
+        """Those of the nodes of the assignment whose ranks take part now. Ranks of a drained one do until the next assignment."""
         listed = {place["node"] for place in self.listed} - self.lost
-        return [place for place in used if place["node"] in listed]
+        drained = {node for node, reason in self.reasons.items() if reason == DRAINED}
+        return [place for place in used if place["node"] in listed | drained]
 
 
 def placed(assignment, places):
@@ -153,7 +157,7 @@ class Driver:
                 self.hosts.leave(place["node"], DRAINED if is_drained else "no answer")
                 if not is_drained:
                     self.disconnect(launcher, place)
-            dirty = self.hosts.come_back(joining, order())
+            dirty = self.hosts.come_back(self.fit(joining), order())
             is_new = self.assignment["number"] != self.number
             self.number, self.assigned = self.assignment["number"], self.assignment["time"]
             self.placed = placed(self.assignment, order())
@@ -168,9 +172,14 @@ class Driver:
         return used, is_new
 
     def fail(self, node, reason):
-        """Ranks of a node have failed by themselves. Returns whether the job has."""
+        """Ranks of a node have failed by themselves."""
         with self.lock:
-            return self.hosts.fail(node, reason)
+            self.hosts.fail(node, reason, time.monotonic())
+
+    def fit(self, places):
+        """Those of the places whose ranks have not failed too often lately."""
+        now = time.monotonic()
+        return [place for place in places if not self.hosts.is_unfit(place["node"], now)]
 
     def clean(self, place, grace, order):
         """Ends what the job has left on a node that returns, in a thread of its own. Then the driver may use it."""

@@ -36,7 +36,8 @@ Ended = collections.namedtuple("Ended", "result stopped")
 # exit codes of ranks that failed; `missing`: where ranks have not started, as text; `waited`: for how many seconds the ranks that were
 # kept have waited for others.
 Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited")
-# The attempt has ended on all nodes. `outcome`: what they reported; `ranks`: how many it had; `pause`: that before another one; `kept`:
+# The attempt has ended on all nodes. `outcome`: what they reported, with a `fault` if the launcher has ended the job for a reason of its
+# own; `ranks`: how many it had; `pause`: that before another one; `kept`:
 # whether its launcher was to keep the ranks, and may be started again to do that.
 Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept")
 Request = collections.namedtuple("Request", "signals")  # of the end, between two attempts
@@ -82,9 +83,9 @@ def shortage(limits):
     return "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
 
 
-def has_failed(outcome):
-    """Whether a rank has failed by itself."""
-    return any(rank["code"] and not rank["asked"] for rank in outcome["exits"])
+def has_ended(outcome):
+    """Whether a rank has ended by itself."""
+    return any(not rank["asked"] for rank in outcome["exits"])
 
 
 def reason(observed, limits):
@@ -123,8 +124,11 @@ def conclude(state, observed, limits):
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):
         return Ended(result, stopped), [(CLEAN,)]
+    if "fault" in observed.outcome:
+        return Ended(result, stopped), [(CLEAN,)]
     if limits.elastic:
-        lost = state.why == EXITED and observed.kept and not has_failed(result)
+        # a rank that has ended, even with 0, lets Horovod's driver end the others
+        lost = state.why == EXITED and observed.kept and not has_ended(result)
         if lost or state.changed or result["silent"]:
             actions = [(RECORD_LOSS, observed.code)] if lost else []
             return Regrouping(state.failures, result, observed.now + limits.elastic.timeout, False), actions

@@ -432,11 +432,15 @@ class JobSupervisor:
                 check.missing.pop(node, None)
 
     def replaces(self, node, reason):
-        """Whether the driver replaces the ranks of a node that has failed."""
+        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the launcher's, which the
+        driver always uses, or if there are too few ranks without it."""
+        driver = self.attempt.driver
         if not self.attempt.keeps_ranks():
             return False
         self.membership.forget(node)
-        return not self.attempt.driver.fail(node, reason)
+        driver.fail(node, reason)
+        fit = driver.fit(self.places)
+        return any(place["node"] == self.launch["node"] for place in fit) and ranks(fit) >= self.limits.elastic.min_ranks
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""
