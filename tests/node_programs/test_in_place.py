@@ -311,7 +311,7 @@ class Driver(unittest.TestCase):
         driver = self.grows()
         number = self.in_thread(driver.get_slot_info, "a", 0)
         self.Handler()._put_value("local_b", "0", b"address")
-        self.Handler()._put_value("global", "1", b"address")
+        self.Handler()._put_value("global", "rank_1", b"host")
         self.assertEqual((number().rank, driver.ready), (0, []))
         self.assertEqual(driver.get_slot_info("b", 0).rank, 1, "nobody waits any more")
         driver._handle_worker_exit(Slot("b", 0, 1), 1, 0)
@@ -346,10 +346,10 @@ class Driver(unittest.TestCase):
 
     def test_a_new_process_waits_for_the_addresses_of_the_others(self):
         driver = self.grows()
-        address = self.in_thread(self.Handler()._get_value, "global", "0")
-        self.Handler()._put_value("global", "1", b"new")
-        self.Handler()._put_value("global", "0", b"old")
-        self.assertEqual(address(), b"old")
+        host = self.in_thread(self.Handler()._get_value, "global", "rank_0")
+        self.Handler()._put_value("global", "rank_1", b"new")
+        self.Handler()._put_value("global", "rank_0", b"old")
+        self.assertEqual(host(), b"old")
         driver._update_host_assignments(["a", "b", "c"])
         address = self.in_thread(self.Handler()._get_value, "global", "3")
         driver._update_host_assignments(["a"])

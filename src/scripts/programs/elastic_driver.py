@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "available_hosts")  # ADDRESS:SLOTS on a line each, in the order of their ranks (in_place.py)
 ASSIGNMENT = os.path.join(HERE, "assignment.json")
 AGAIN = 5  # seconds until a change is notified again
-ADDRESSES = "global"  # where ranks store their addresses in `hvd.init` (common/gloo/gloo_context.cc, HOROVOD_GLOO_GLOBAL_PREFIX)
+SCOPE = "global"  # where ranks store their hosts and addresses in `hvd.init` (common/gloo/gloo_context.cc, HOROVOD_GLOO_GLOBAL_PREFIX)
 GLOO_LIMIT = 30  # seconds in which ranks that are in `hvd.init` store them
 COOL_DOWN = "--blacklist-cooldown-range"  # older releases do not have it
 WRAPPER = b"'''exec'"  # begins the second line of a script whose interpreter has a path that is too long for the kernel (pip, conda)
@@ -76,13 +76,14 @@ class Assignment:
 
 
 class Arrivals:
-    """The processes that were started while others go on, until each is in `hvd.init`. There it first stores its address under its rank."""
+    """The processes that were started while others go on, until each is in `hvd.init`. There it first stores its host as `rank_RANK` and,
+    when those with lower ranks have done so, its address as `RANK` (gloo/rendezvous/context.cc, `connectFullMesh`)."""
 
     def __init__(self):
         self.changed = threading.Condition()
         self.number = 0  # of assignments so far
         self.new = {}  # the rank of each that was started for the current assignment, by host and local rank; empty once all have arrived
-        self.stored = set()  # ranks that have stored their address
+        self.stored = set()  # what ranks have stored
         self.exited = set()  # processes of the current assignment
 
     def begin(self, slots, started):
@@ -97,10 +98,10 @@ class Arrivals:
             self.stored.clear()
             self.changed.notify_all()
 
-    def store(self, rank):
+    def store(self, key):
         with self.changed:
-            self.stored.add(rank)
-            if self.stored.issuperset(self.new.values()):
+            self.stored.add(key)
+            if {key.rpartition("_")[2] for key in self.stored}.issuperset(self.new.values()):
                 self.new = {}
             self.changed.notify_all()
 
@@ -116,13 +117,13 @@ class Arrivals:
             self.changed.wait_for(lambda: not self.new or self.exited, limit)
             return {host for host, _ in self.new} if process not in self.exited else set()
 
-    def wait_for_address(self, rank, limit):
-        """Lets a new process wait for the address of another one, whose rank may wait for more new ones."""
+    def wait_for(self, key, limit):
+        """Lets a new process wait for what another one stores, which may wait for more new ones."""
         with self.changed:
             number = self.number
             if self.new:
                 self.changed.wait_for(lambda: not self.new or self.number != number, limit)
-                self.changed.wait_for(lambda: rank in self.stored or self.number != number, GLOO_LIMIT)
+                self.changed.wait_for(lambda: key in self.stored or self.number != number, GLOO_LIMIT)
 
 
 class Corrections:
@@ -200,13 +201,13 @@ class Corrections:
 
     def put(self, old, handler, scope, key, value):
         old(handler, scope, key, value)
-        if scope == ADDRESSES:
+        if scope == SCOPE:
             self.arrivals.store(key)
 
     def get(self, old, handler, scope, key):
         found = old(handler, scope, key)
-        if found is None and scope == ADDRESSES:
-            self.arrivals.wait_for_address(key, self.limit)
+        if found is None and scope == SCOPE:
+            self.arrivals.wait_for(key, self.limit)
             found = old(handler, scope, key)
         return found
 
