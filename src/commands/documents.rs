@@ -14,7 +14,7 @@ use super::{
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
-use crate::checks::best::{Choice, PassedOver};
+use crate::checks::best::{Choice, LeftOutNode};
 use crate::checks::grade::{Evidence, assess};
 use crate::checks::place::RankPlace;
 use crate::checks::pool::{Distance, Group};
@@ -102,8 +102,8 @@ fn choice() -> Choice {
         evidence: 12,
         speed: Some(1.0),
     };
-    let passed_over = vec![PassedOver { node: "node2".into(), reason: "unreachable".into() }];
-    Choice { nodes: vec![chosen], passed_over }
+    let left_out = vec![LeftOutNode { node: "node2".into(), reason: "unreachable".into() }];
+    Choice { nodes: vec![chosen], left_out }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
