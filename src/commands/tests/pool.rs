@@ -1,6 +1,9 @@
 //! `grade --publish`, `pool` and `pool pick`.
 
 use super::*;
+use crate::model::grade::Grade;
+use crate::pool::format::PoolNode;
+use crate::pool::signature::SigningKey;
 use crate::transport::node::scripted::Fault;
 use serde_json::json;
 use std::fs;
@@ -49,6 +52,14 @@ fn inventory_of(dir: &Path, owner: &str, more: &str) -> Inventory {
         node(2)
     );
     Inventory::parse(&text, &dir.join("inventory.toml")).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// Changes the node of a file and signs it again, as its owner.
+fn publish_again(dir: &tempfile::TempDir, owner: &str, text: &mut String, change: impl Fn(&mut PoolNode)) {
+    let key = SigningKey::parse(&fs::read_to_string(dir.path().join(owner)).unwrap()).ok().unwrap();
+    let mut node: PoolNode = serde_json::from_str(&text[..text.find("-----BEGIN").unwrap()]).unwrap();
+    change(&mut node);
+    *text = key.sign(&node.text().unwrap()).unwrap();
 }
 
 async fn run(nodes: &Nodes, dir: &tempfile::TempDir, owner: &str, line: &str) -> Done {
@@ -142,18 +153,13 @@ async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
     edit_files(&nodes, |name, text| {
         if is_bobs(name) {
             let key = fs::read_to_string(dir.path().join("eve")).unwrap();
-            *text = crate::pool::signature::SigningKey::parse(&key).ok().unwrap().sign(text).unwrap();
+            *text = SigningKey::parse(&key).ok().unwrap().sign(text).unwrap();
         }
     });
     states("untrusted").await;
     edit_files(&nodes, |name, text| {
         if is_bobs(name) {
-            let key = fs::read_to_string(dir.path().join("bob")).unwrap();
-            let end = text.find("-----BEGIN").unwrap();
-            let mut node: crate::pool::format::PoolNode = serde_json::from_str(&text[..end]).unwrap();
-            (node.published, node.expires) = (1000, 2000);
-            let key = crate::pool::signature::SigningKey::parse(&key).ok().unwrap();
-            *text = key.sign(&node.text().unwrap()).unwrap();
+            publish_again(&dir, "bob", text, |node| (node.published, node.expires) = (1000, 2000));
         }
     });
     states("stale").await;
@@ -198,6 +204,45 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     nodes.fault("node1 of ana", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
     let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
     done.complains(&["node1 of ana: cannot measure round trips: there is no python3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_grade_f_is_not_even_contacted() {
+    let (nodes, dir) = (pool_of(&["ana"]), operator());
+    two_sites(&nodes, &["ana"]);
+    run(&nodes, &dir, "ana", "grade --publish").await.code(0);
+    edit_files(&nodes, |_, text| {
+        publish_again(&dir, "ana", text, |node| {
+            if node.node == "node1" {
+                node.grade = Grade::F;
+            }
+        });
+    });
+    let done = run(&nodes, &dir, "ana", "pool pick -np 4").await;
+    done.code(0).says(&["host = \"192.0.2.12\""]).complains(&["left out node1 of ana: its grade is F"]);
+    assert!(!done.out.contains("192.0.2.11"), "{done}");
+    assert_eq!(nodes.count("pool/round_trips.sh"), [0, 0, 0, 1, 0], "only on node2 of ana");
+    let done = run(&nodes, &dir, "ana", "pool pick -np 8").await;
+    done.code(1).complains(&["the largest group has 4 slots: 1 node", "\n    node1 of ana: its grade is F"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_published_leaves_the_others() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    // its name is no plain one
+    let gpu = "nvidia-smi yes\ngpu GPU 0: NVIDIA H\u{e9} (UUID: GPU-1)\ngpu exit 0\nmig exit 0\n";
+    nodes.edit("node1", |state| state.facts = gpu.into());
+    let mut inventory = inventory_of(dir.path(), "ana", "");
+    // more than its cores
+    inventory.nodes[1].slots = Some(64);
+    let done = hvdctl_on(&nodes, inventory.clone(), "grade --publish", mpsc::unbounded_channel().1).await;
+    done.code(0)
+        .says(&["new    node1", "published node2 as ana until "])
+        .complains(&["warning: node1: cannot publish it: `kind` is out of its range"]);
+    run(&nodes, &dir, "ana", "pool").await.code(0).says(&["ana    node2  new    64     0 min ago  4 cores"]);
+    inventory.nodes[1].address = Some("169.254.0.1".parse().unwrap());
+    let done = hvdctl_on(&nodes, inventory, "grade --publish", mpsc::unbounded_channel().1).await;
+    done.code(0).says(&["published nothing"]).complains(&["node2: cannot publish it: `address` is out of its range"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,8 +291,14 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     nodes.edit(GATE, |state| state.pool = None);
     let done = run(&nodes, &dir, "bob", "grade --publish").await;
     done.code(1)
+        .says(&["2 nodes: 4 cores\n", "new    node2"])
         .complains(&["pool at gate: cannot write to the pool /srv/pool: there is no directory", "hint: create it"]);
     nodes.fault(GATE, "connect", Fault::Fails("Connection refused".into()));
+    let done = run(&nodes, &dir, "bob", "grade --publish").await;
+    done.code(4).says(&["new    node1", "new    node2"]).complains(&["pool at gate: cannot log in"]);
+    let document = run(&nodes, &dir, "bob", "--json grade --publish").await.code(4).document();
+    assert_eq!((&document["ok"], &document["nodes"][1]["grade"]), (&json!(false), &json!("new")));
+    assert!(document["publish_error"].as_str().unwrap().starts_with("pool at gate: cannot log in"), "{document}");
     run(&nodes, &dir, "bob", "pool").await.code(4).complains(&["pool at gate: cannot log in"]);
     nodes.repair();
     nodes.edit(GATE, |state| state.pool = Some(Default::default()));
