@@ -3,9 +3,7 @@
 use super::Outcome;
 use super::context::Context;
 use super::hosts;
-use crate::checks::pool::{
-    Candidate, Distance, Group, RoundTrips, milliseconds, obstacle, pick as pick_group, reason,
-};
+use crate::checks::pool::{Candidate, Distance, Group, RoundTrips, milliseconds, obstacle, pick as pick_group, reason};
 use crate::cli::PoolPick;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
@@ -303,9 +301,11 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
         )
     })?;
     let rest = (0..reached.len()).filter(|number| !group.nodes.contains(number));
-    left_out.extend(rest.map(|number| {
-        LeftOutCandidate::new(reached[number].node, reason(number, &candidates, &round_trips, &group))
-    }));
+    left_out.extend(
+        rest.map(|number| {
+            LeftOutCandidate::new(reached[number].node, reason(number, &candidates, &round_trips, &group))
+        }),
+    );
     note_left_out(&left_out, context);
     let nodes = group.nodes.iter().map(|number| reached[*number]).collect();
     Ok(outcome(options, context.target.cluster(), PoolChoice { group, nodes, left_out }))
@@ -533,4 +533,35 @@ pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<
         left_out,
     };
     Outcome::ok(text, document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::format::tests::node;
+
+    #[test]
+    fn round_trips_are_those_of_the_nodes_that_can_be_reached() {
+        let nodes = ["lost", "one", "two", "three"].map(|name| PoolNode { node: name.into(), ..node() });
+        let nodes: Vec<&PoolNode> = nodes.iter().collect();
+        let ms = Duration::from_millis;
+        let measured = |times, has_login| NodeMeasurement { has_login, times, failure: None };
+        let from_node = |times: [(usize, Option<Duration>); 2]| RoundTripTimes::FromNode(times.into());
+        let survey = merge(
+            &nodes,
+            vec![
+                measured(RoundTripTimes::Unreached, false),
+                measured(from_node([(2, Some(ms(5))), (3, None)]), true),
+                measured(RoundTripTimes::FromHere(ms(7)), false),
+                measured(RoundTripTimes::FromHere(ms(2)), true),
+            ],
+        );
+        let found: Vec<_> =
+            survey.reached.iter().map(|n| (n.node.node.as_str(), n.measured_from, n.has_login)).collect();
+        let (node, here) = (MeasuringPoint::Node, MeasuringPoint::Here);
+        assert_eq!(found, [("one", node, true), ("two", here, false), ("three", here, true)]);
+        assert_eq!(survey.unreached, [nodes[0]]);
+        let between = [(0, 1), (0, 2), (1, 2)].map(|(one, other)| survey.round_trips.between(one, other));
+        assert_eq!(between, [Some(ms(5)), None, Some(ms(9))]);
+    }
 }
