@@ -4,18 +4,20 @@ use super::context::Context;
 use super::pool::{PoolMachine, read_signers};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
-use crate::event::{Message, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::{Node, Pool};
 use crate::model::grade::NodeGrade;
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::pool::format::{FORMAT, MOST_SLOTS, PoolNode, is_for_others};
-use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey};
+use crate::pool::keygen::KeygenKey;
+use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey, public_half};
 use crate::pool::signers::AllowedSigners;
 use crate::text::nodeset;
 use crate::text::units::stamp;
 use crate::transport::ssh::Destination;
 use ssh_key::PublicKey;
+use ssh_key::public::KeyData;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -32,10 +34,18 @@ const PUBLISH: &str = "publish it";
 /// How an owner signs.
 pub(super) struct Publisher {
     pool: Pool,
-    key: SigningKey,
+    key: Key,
     owner: String,
     /// The owner's name for its cluster.
     cluster: String,
+}
+
+/// An owner's key.
+enum Key {
+    /// hvdctl signs itself.
+    Own(SigningKey),
+    /// `ssh-keygen` signs.
+    Keygen(KeygenKey),
 }
 
 /// What was published.
@@ -100,8 +110,10 @@ impl Publisher {
         if unsigned.is_empty() {
             return Ok(Publication { files: BTreeMap::new(), text: "published nothing\n".to_owned() });
         }
-        let files = self.sign(&unsigned)?;
+        let texts: Vec<String> = unsigned.iter().map(|file| file.text.clone()).collect();
         let publishing = async {
+            let signed = self.key.sign(&texts, events).await?;
+            let files: Vec<(String, String)> = unsigned.iter().map(|file| file.name.clone()).zip(signed).collect();
             let machine = PoolMachine::connect(&self.pool, context).await?;
             let directory = machine.directory(&self.pool);
             let writing = directory.publish(&files);
@@ -129,9 +141,9 @@ impl Publisher {
     ) -> Result<(UnsignedFile, Option<String>), NodeError> {
         let entry = self.entry(submission, destination, published)?;
         let text = entry.text().map_err(|why| NodeError::failed(&entry.node, PUBLISH, why))?;
-        let note = destination.is_behind_jump_host.then(|| {
-            format!("its login needs a jump host; members of the pool connect directly to {}", entry.host)
-        });
+        let note = destination
+            .is_behind_jump_host
+            .then(|| format!("its login needs a jump host; members of the pool connect directly to {}", entry.host));
         Ok((UnsignedFile { name: entry.file_name(), text, node: entry.node }, note))
     }
 
@@ -166,14 +178,30 @@ impl Publisher {
             expires: self.expiry(published),
         })
     }
+}
 
-    /// Returns the names and the contents of the files.
-    fn sign(&self, files: &[UnsignedFile]) -> Result<Vec<(String, String)>, Error> {
-        let broken = || Error::Local("your key cannot sign".into());
-        let sign = |UnsignedFile { name, text, .. }: &UnsignedFile| {
-            Ok((name.clone(), self.key.sign(text).ok_or_else(broken)?))
-        };
-        files.iter().map(sign).collect()
+impl Key {
+    fn public(&self) -> &KeyData {
+        match self {
+            Key::Own(key) => key.public(),
+            Key::Keygen(key) => &key.public,
+        }
+    }
+
+    /// Returns each text with its signature.
+    async fn sign(&self, texts: &[String], events: &Events) -> Result<Vec<String>, Error> {
+        match self {
+            Key::Own(key) => texts
+                .iter()
+                .map(|text| key.sign(text).ok_or_else(|| Error::Local("your key cannot sign".into())))
+                .collect(),
+            Key::Keygen(key) => key.sign(texts, events).await.map_err(|error| {
+                let file = key.file.display();
+                let hint = "add the private key to your agent (ssh-add), or run this in a terminal, where ssh-keygen asks for \
+                            the passphrase";
+                Error::check(format!("cannot sign with your key {file}: {error:#}"), hint)
+            }),
+        }
     }
 }
 
@@ -194,27 +222,45 @@ fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<
     }
 }
 
-/// Reads the private key.
-fn read_key(pool: &Pool) -> Result<SigningKey, Error> {
+/// Reads the key.
+fn read_key(pool: &Pool) -> Result<Key, Error> {
     let file = match (&pool.key, std::env::home_dir()) {
         (Some(file), _) => file.clone(),
         (None, Some(home)) => home.join(".ssh/id_ed25519"),
         (None, None) => PathBuf::from("id_ed25519"),
     };
     let shown = file.display();
-    let make = "make a key for the pool: ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_pool, and set key in [pool]";
+    let make = "make a key for the pool: ssh-keygen -t ed25519 -f ~/.ssh/id_pool, and set key in [pool]";
+    if let Some(key) = key_in_agent(&file) {
+        return Ok(Key::Keygen(key));
+    }
     let text = key_text(&file).map_err(|why| Error::usage(format!("cannot read your key {shown}: {why}"), make))?;
-    SigningKey::parse(&text).map_err(|fault| match fault {
-        KeyFault::Encrypted => Error::usage(
-            format!("your key {shown} has a passphrase, and hvdctl signs with keys without one only"),
-            make,
-        ),
-        KeyFault::Type => Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make),
-        KeyFault::Format => Error::usage(
+    match SigningKey::parse(&text) {
+        Ok(key) => Ok(Key::Own(key)),
+        Err(KeyFault::Encrypted(public)) => Ok(Key::Keygen(KeygenKey { file, public: *public })),
+        Err(KeyFault::Type) => {
+            Err(Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make))
+        }
+        Err(KeyFault::Format) => Err(Error::usage(
             format!("{shown} is no private key in OpenSSH's format"),
             "ssh-keygen -p -f FILE writes a key in that format",
-        ),
-    })
+        )),
+    }
+}
+
+/// Returns a key of which only the public half is in a file: this one, or the one next to a private key that is missing.
+fn key_in_agent(file: &Path) -> Option<KeygenKey> {
+    let is_public = file.extension().is_some_and(|extension| extension == "pub");
+    if !is_public && file.exists() {
+        return None;
+    }
+    let mut name = file.as_os_str().to_owned();
+    if !is_public {
+        name.push(".pub");
+    }
+    let (file, mut text) = (PathBuf::from(name), String::new());
+    File::open(&file).ok()?.take(LARGEST_KEY).read_to_string(&mut text).ok()?;
+    Some(KeygenKey { public: public_half(&text)?, file })
 }
 
 /// Returns the text of a private key that no other user can read.
@@ -236,7 +282,7 @@ fn key_text(file: &Path) -> Result<Zeroizing<String>, String> {
 }
 
 /// Returns the owner's name, which must have the key.
-fn owner(pool: &Pool, signers: &AllowedSigners, key: &SigningKey) -> Result<String, Error> {
+fn owner(pool: &Pool, signers: &AllowedSigners, key: &Key) -> Result<String, Error> {
     let file = pool.allowed_signers.display();
     let public = PublicKey::from(key.public().clone()).to_openssh().unwrap_or_default();
     let line = |owner: &str| {

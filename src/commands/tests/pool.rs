@@ -105,7 +105,8 @@ async fn owners_publish_their_nodes_and_see_those_of_all() {
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(document["nodes"][0]["published_as"], json!(names[0]));
     let done = run(&nodes, &dir, "ana", "pool").await;
-    done.code(0).says(&["ana    node1  new", "ana    node2  new", "bob    node1  new", "4 cores  valid"]);
+    done.code(0).says(&["OWNER  NODE   GRADE  SLOTS  PUBLISHED  KIND"]);
+    done.says(&["ana    node1  new", "ana    node2  new", "bob    node1  new", "4 cores  valid"]);
     // again: the same files
     run(&nodes, &dir, "ana", "grade --publish").await.code(0);
     assert_eq!(files(&nodes).len(), 4);
@@ -226,6 +227,20 @@ async fn a_node_of_grade_f_is_not_even_contacted() {
     done.code(1).complains(&["the largest group has 4 slots: 1 node", "\n    node1 of ana: its grade is F"]);
 }
 
+// ssh-keygen is a real program, which a paused clock would not wait for
+#[tokio::test]
+async fn grades_are_shown_if_no_agent_has_the_key() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    fs::remove_file(dir.path().join("ana")).unwrap();
+    let done = run(&nodes, &dir, "ana", "grade --publish").await;
+    done.code(1).says(&["new    node1", "new    node2"]).complains(&[
+        "cannot sign with your key ",
+        "/ana.pub: ssh-keygen: ",
+        "hint: add the private key to your agent (ssh-add)",
+    ]);
+    assert_eq!(files(&nodes).len(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_published_leaves_the_others() {
     let (nodes, dir) = (pool_of(&[]), operator());
@@ -271,21 +286,16 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     set_mode(0o640);
     run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["other users can read it (mode 640)"]);
     set_mode(0o600);
-    let passphrase = ["-q", "-p", "-N", "secret", "-f"];
-    assert!(
-        Command::new("ssh-keygen")
-            .args(passphrase)
-            .arg(&key)
-            .stdout(std::process::Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-    );
-    run(&nodes, &dir, "ana", "grade --publish")
-        .await
-        .code(2)
-        .complains(&["has a passphrase", "hint: make a key for the pool"]);
+    // the public half of a key is known without its passphrase, and without the key
+    let eve = dir.path().join("eve");
+    let mut encrypt = Command::new("ssh-keygen");
+    encrypt.args(["-q", "-p", "-N", "secret", "-f"]).arg(&eve).stdout(std::process::Stdio::null());
+    assert!(encrypt.status().unwrap().success());
+    run(&nodes, &dir, "eve", "grade --publish").await.code(2).complains(&["/members has your key"]);
+    fs::remove_file(&eve).unwrap();
+    run(&nodes, &dir, "eve", "grade --publish").await.code(2).complains(&["/members has your key"]);
     fs::remove_file(&key).unwrap();
+    fs::remove_file(key.with_extension("pub")).unwrap();
     run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["cannot read your key", "No such file"]);
 
     nodes.edit(GATE, |state| state.pool = None);
