@@ -83,8 +83,9 @@ pub fn report(choice: &Choice, events: &Events) {
     choice.warning().into_iter().for_each(|warning| events.warn(warning));
 }
 
-/// Runs `work` on the nodes that are chosen if there is a `request`, else on all selected ones. If another command takes one of them before they are
-/// locked, chooses again. `may_wait`: whether it waits for free nodes as long as `--wait` allows it.
+/// Runs `work` on the nodes that are chosen if there is a `request`, else on all selected ones. If another command
+/// takes one of them before they are locked, chooses again. `may_wait`: whether it waits for free nodes as long as
+/// `--wait` allows it.
 ///
 /// # Errors
 /// Those of [`choose`] and of `work`; [`Error::Locked`] and [`Error::Allocated`] if others were faster each time.

@@ -373,8 +373,8 @@ struct Survey<'a> {
     round_trips: RoundTrips,
 }
 
-/// Measures the round trips: on each node that lets this operator log in, to all others; to those that do not, on this machine. Returns a
-/// measurement of each node.
+/// Measures the round trips: on each node that lets this operator log in, to all others; to those that do not, on this
+/// machine. Returns a measurement of each node.
 async fn measure<'a>(
     nodes: &[&'a PoolNode],
     user: Option<&str>,

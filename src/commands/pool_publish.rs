@@ -85,7 +85,8 @@ impl Publisher {
         Ok(Publisher { pool, key, owner, cluster })
     }
 
-    /// Signs the nodes and writes their files. A node that cannot be published is reported, and the others are published.
+    /// Signs the nodes and writes their files. A node that cannot be published is reported, and the others are
+    /// published.
     ///
     /// # Errors
     /// If the key cannot sign, or the pool cannot be written to.
@@ -197,8 +198,8 @@ impl Key {
                 .collect(),
             Key::Keygen(key) => key.sign(texts, events).await.map_err(|error| {
                 let file = key.file.display();
-                let hint = "add the private key to your agent (ssh-add), or run this in a terminal, where ssh-keygen asks for \
-                            the passphrase";
+                let hint = "add the private key to your agent (ssh-add), or run this in a terminal, where ssh-keygen asks \
+                            for the passphrase";
                 Error::check(format!("cannot sign with your key {file}: {error:#}"), hint)
             }),
         }
@@ -248,7 +249,8 @@ fn read_key(pool: &Pool) -> Result<Key, Error> {
     }
 }
 
-/// Returns a key of which only the public half is in a file: this one, or the one next to a private key that is missing.
+/// Returns a key of which only the public half is in a file: this one, or the one next to a private key that is
+/// missing.
 fn key_in_agent(file: &Path) -> Option<KeygenKey> {
     let is_public = file.extension().is_some_and(|extension| extension == "pub");
     if !is_public && file.exists() {

@@ -25,8 +25,8 @@ pub struct KeygenKey {
 }
 
 impl KeygenKey {
-    /// Returns each text, which ends with a newline, with its signature, as a pool's file has them. `ssh-keygen` asks the agent, or else for
-    /// the passphrase on the terminal, once for all texts. It ends when the future is dropped.
+    /// Returns each text, which ends with a newline, with its signature, as a pool's file has them. `ssh-keygen` asks
+    /// the agent, or else for the passphrase on the terminal, once for all texts. It ends when the future is dropped.
     ///
     /// # Errors
     /// When it is missing, fails or takes too long.
