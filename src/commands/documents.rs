@@ -14,7 +14,7 @@ use super::{
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
-use crate::checks::best::{Choice, PassedOver};
+use crate::checks::best::{Choice, LeftOutNode};
 use crate::checks::grade::{Evidence, assess};
 use crate::checks::place::RankPlace;
 use crate::checks::pool::{Distance, Group};
@@ -102,8 +102,8 @@ fn choice() -> Choice {
         evidence: 12,
         speed: Some(1.0),
     };
-    let passed_over = vec![PassedOver { node: "node2".into(), reason: "unreachable".into() }];
-    Choice { nodes: vec![chosen], passed_over }
+    let left_out = vec![LeftOutNode { node: "node2".into(), reason: "unreachable".into() }];
+    Choice { nodes: vec![chosen], left_out }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -266,7 +266,7 @@ fn grade_made(all: &mut Vec<(&'static str, Value)>) {
         |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Check::check("doctor", names(failed), Vec::new()) };
     let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
     let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
-    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], None, false).document));
+    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], Ok(None), false).document));
 }
 
 fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
@@ -828,13 +828,15 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
 
     let options = cli::PoolPick { np: 16, user: None, format: Some(Format::Horovod) };
-    let measured = |node, measured| pool::Measurement { node, measured: Some(measured), has_login: true };
-    let picked = [measured(&first, pool::Measured::Node), measured(&second, pool::Measured::Here)];
+    let measured = |node, measured_from| pool::MeasuredNode { node, measured_from, has_login: true };
+    let picked = [(&first, pool::MeasuringPoint::Node), (&second, pool::MeasuringPoint::Here)];
+    let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
-    let left_out = pool::LeftOut { owner: "bob".into(), node: "gpu7".into(), reason: "50.20 ms from the group".into() };
+    let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
+    let left_out = vec![pool::LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let picked = picked.iter().collect::<Vec<_>>();
-    all.push(("pool-pick", pool::outcome(&options, &cluster, &picked, (group, vec![left_out])).document));
+    let choice = pool::PoolChoice { group, nodes, left_out };
+    all.push(("pool-pick", pool::outcome(&options, &cluster, choice).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {

@@ -1,8 +1,8 @@
 //! `hvdctl grade`.
 
 use super::context::Context;
-use super::output::{NodeEntry, Nodes, entries};
-use super::pool_publish::{Publication, Published, Publisher};
+use super::output::{NodeEntry, entries};
+use super::pool_publish::{Publication, Publisher, Submission};
 use super::{Outcome, recording};
 use crate::checks::evidence::{NodeEvents, unrecorded};
 use crate::checks::grade::{Area, Assessment, Evidence, assess};
@@ -25,6 +25,15 @@ use serde::Serialize;
 
 /// The columns of a terminal that the table fits, except with `-v`.
 const COLUMNS: usize = 80;
+
+/// `grade`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct GradeDocument {
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<GradedNode>>,
+    /// Why `--publish` wrote nothing; null if it did, and without it.
+    pub publish_error: Option<String>,
+}
 
 /// A node with its grade.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -96,17 +105,17 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
     recording::record(context, found).await;
     let assessed = assess(&nodes);
     let publication = match &publisher {
-        Some(publisher) => Some(publisher.publish(&published(&assessed, &observed), context).await?),
-        None => None,
+        Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context).await.map(Some),
+        None => Ok(None),
     };
-    Ok(outcome(assessed, &failed, publication.as_ref(), context.verbose > 0))
+    Ok(outcome(assessed, &failed, publication, context.verbose > 0))
 }
 
 /// Returns each graded node with what was observed of it.
-fn published<'a>(assessed: &'a [Assessment], observed: &'a [(Node, Facts)]) -> Vec<Published<'a>> {
+fn submissions<'a>(assessed: &'a [Assessment], observed: &'a [(Node, Facts)]) -> Vec<Submission<'a>> {
     let of = |grade: &'a NodeGrade| {
         let (node, facts) = observed.iter().find(|(node, _)| node.name == grade.node)?;
-        Some(Published { node, facts, grade })
+        Some(Submission { node, facts, grade })
     };
     assessed.iter().filter_map(|assessed| of(&assessed.grade)).collect()
 }
@@ -122,22 +131,27 @@ async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEv
     Ok(unrecorded(nodes, &list.jobs))
 }
 
-/// `publication`: what `--publish` has written.
+/// `publication`: what `--publish` has written, or why it has not; the grades are shown all the same.
 pub(super) fn outcome(
     assessed: Vec<Assessment>,
     failed: &[NodeError],
-    publication: Option<&Publication>,
+    publication: Result<Option<Publication>, Error>,
     is_verbose: bool,
 ) -> Outcome {
-    let text = text(&assessed, failed, is_verbose) + publication.map_or("", |publication| &publication.text);
+    let (publication, published) = match publication {
+        Ok(publication) => (publication.unwrap_or_default(), Ok(())),
+        Err(error) => (Publication::default(), Err(error)),
+    };
+    let text = text(&assessed, failed, is_verbose) + &publication.text;
     let verdict = Verdict::Nodes { done: assessed.len(), failed };
-    let file = |node: &str| publication.and_then(|publication| publication.files.get(node).cloned());
+    let file = |node: &str| publication.files.get(node).cloned();
     let entry = |assessed: Assessment| {
         let file = file(&assessed.grade.node);
         entry(assessed, file)
     };
     let nodes = entries(assessed.into_iter().map(entry), failed);
-    Outcome::new(verdict, text, Nodes { nodes })
+    let publish_error = published.as_ref().err().map(ToString::to_string);
+    Outcome::new(verdict, text, GradeDocument { nodes, publish_error }).with_failure(published)
 }
 
 fn entry(assessed: Assessment, published_as: Option<String>) -> NodeEntry<GradedNode> {
