@@ -39,9 +39,6 @@ const XID: &str = "xid";
 /// The diagnosis of DCGM.
 const DCGM: &str = "dcgm";
 
-/// The checks of a node whose `nvidia-smi` works, but for that of DCGM.
-const CHECKS: [&str; 9] = [LOST, CLOCKS, HEAT, MEMORY, PCIE, NVLINK, SETTINGS, MODELS, XID];
-
 /// °C below the limit of a GPU at which there is a warning.
 const NARROW_MARGIN: i64 = 3;
 
@@ -76,34 +73,6 @@ impl<'a> GpuNode<'a> {
 
     fn finding(&self, severity: Severity, check: &'static str, message: impl Into<String>) -> Finding {
         Finding::new(severity, check, &self.node.name, message)
-    }
-}
-
-/// The result of a check on a node, as it is recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckResult {
-    /// The name of the check.
-    pub check: &'static str,
-    /// Whether it found no error.
-    pub is_passed: bool,
-    /// The errors, or nothing.
-    pub text: String,
-}
-
-/// Returns the result of each check on the health of a node's GPUs, given all findings. Where `nvidia-smi` fails nothing else is known.
-/// A node without `nvidia-smi` has no results.
-pub fn results(node: &str, health: &NodeHealth, findings: &[Finding]) -> Vec<CheckResult> {
-    let result = |check: &'static str| {
-        let of_check = |finding: &&Finding| finding.check == check && finding.severity == Error;
-        let errors = findings.iter().filter(of_check).filter(|finding| finding.nodes.iter().any(|name| name == node));
-        let errors: Vec<&str> = errors.map(|finding| finding.message.as_str()).collect();
-        CheckResult { check, is_passed: errors.is_empty(), text: errors.join("; ") }
-    };
-    let checks = CHECKS.into_iter().chain(health.diagnosis.as_ref().map(|_| DCGM));
-    match &health.machine {
-        None => Vec::new(),
-        Some(Err(error)) => vec![CheckResult { check: NVIDIA_SMI, is_passed: false, text: error.clone() }],
-        Some(Ok(_)) => std::iter::once(NVIDIA_SMI).chain(checks).map(result).collect(),
     }
 }
 
