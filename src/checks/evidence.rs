@@ -10,10 +10,11 @@ use super::{Finding, Severity};
 use crate::launch::placement::Placement;
 use crate::model::job_state::JobState;
 use crate::model::root_cause::{FailureKind, RootCause};
-use crate::record::ledger::{Event, Figure, line};
+use crate::record::ledger::{Event, Figure};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::text::failure::is_gpu_fault;
+use crate::text::visible::one_line;
 use std::collections::BTreeMap;
 
 /// What is recorded of each node, by its name.
@@ -119,7 +120,7 @@ impl<'a> EndedJob<'a> {
     pub fn events(&self) -> NodeEvents {
         let blamed = self.lost();
         let shares = self.placement.shares.iter().filter_map(|share| {
-            let lost = blamed.get(share.node.as_str()).map(|why| line(why, REASON));
+            let lost = blamed.get(share.node.as_str()).map(|why| one_line(why, REASON));
             let event = Event::Job {
                 job: self.id.to_owned(),
                 state: self.state,

@@ -3,8 +3,9 @@
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
 use crate::node::gpus::Gpu;
-use crate::record::ledger::{Entry, Event, Figure, Ledger, line};
+use crate::record::ledger::{Entry, Event, Figure, Ledger};
 use crate::text::units::count;
+use crate::text::visible::one_line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -200,7 +201,7 @@ impl<'a> Node<'a> {
         let total = (evidence > 0).then(|| total(&areas));
         scores.sort_by(|(a, x), (b, y)| (b.weight() * (1.0 - y.value)).total_cmp(&(a.weight() * (1.0 - x.value))));
         let reason = |(area, score): (Area, Score)| {
-            (score.value < 1.0).then(|| line(&format!("{area}: {}", score.reason), REASON))
+            (score.value < 1.0).then(|| one_line(&format!("{area}: {}", score.reason), REASON))
         };
         let letter =
             |score: f64| LETTERS.iter().find(|(least, _)| score >= *least).map_or(Grade::F, |(_, grade)| *grade);
@@ -239,11 +240,12 @@ impl<'a> Node<'a> {
             latest.insert(by, (score, found));
         }
         let (worst, found) = latest.into_values().min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let failed = results.iter().filter(|(_, score)| *score == 0.0).count();
-        let reason = match (worst < 1.0, failed) {
+        let number = |of: f64| results.iter().filter(|(_, score)| *score == of).count();
+        let checks = count(results.len(), "check");
+        let reason = match (worst < 1.0, number(0.0)) {
             (true, _) => found,
-            (false, 0) => format!("{} had warnings", count(results.len(), "earlier check")),
-            (false, failed) => format!("{failed} of {} failed", count(results.len(), "check")),
+            (false, 0) => format!("{} of {checks} had warnings", number(WARNED)),
+            (false, failed) => format!("{failed} of {checks} failed"),
         };
         Some(Score { value: (worst + self.mean(&results)) / 2.0, reason })
     }

@@ -5,6 +5,7 @@
 
 use crate::model::job_state::JobState;
 use crate::record::stored;
+use crate::text::visible::one_line;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -144,18 +145,7 @@ impl Event {
 
 /// Bounds texts, which may have come from a node.
 fn short(texts: Vec<String>) -> Vec<String> {
-    texts.into_iter().take(TEXTS).map(|text| line(&text, TEXT)).collect()
-}
-
-/// Returns the first characters of a text as one line.
-pub fn line(text: &str, most: usize) -> String {
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
-    let text = words.join(" ");
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    texts.into_iter().take(TEXTS).map(|text| one_line(&text, TEXT)).collect()
 }
 
 /// Formats events for `ledger/append.sh`, one a line, as many as one command may add.
@@ -215,12 +205,12 @@ impl Ledger {
 
     /// Adds events that have just been recorded.
     pub fn add_now<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
+        let known = self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.event {
+            Event::Job { job, .. } => Some((job.clone(), index)),
+            _ => None,
+        });
+        let mut jobs = known.collect();
         for event in events {
-            let known = self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.event {
-                Event::Job { job, .. } => Some((job.clone(), index)),
-                _ => None,
-            });
-            let mut jobs = known.collect();
             self.add(Entry { time: self.now, event: event.clone() }, &mut jobs);
         }
     }

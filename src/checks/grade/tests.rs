@@ -96,6 +96,7 @@ fn every_area_has_a_reason_of_its_own() {
     for (entries, expected) in [
         (vec![(0.1, check("doctor", &["gpus: lost"]))], "a C; health: the latest doctor failed: gpus: lost"),
         (vec![(9.0, check("verify", &["x"]))], "a A; health: 1 of 31 checks failed"),
+        (vec![(9.0, warned.clone()), (8.0, check("doctor", &[]))], "a A; health: 1 of 32 checks had warnings"),
         (vec![(0.1, warned)], "a A; health: the latest doctor warned: disk: 5 GiB are free"),
         (
             vec![(0.1, job("j", Some("the node did not answer")))],
