@@ -1,11 +1,10 @@
 //! The health of the GPUs in `verify`: what was found on the nodes of its job, while the ranks started.
 
 use crate::checks::health::{self as rules, GpuNode};
-use crate::checks::{Finding, Severity, fold};
+use crate::checks::{Check, Finding, Severity, failure, fold};
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::health;
 use crate::cluster::observation::ObservedNode;
-use crate::error::NodeError;
 use crate::event::Events;
 use crate::node::health::report::NodeHealth;
 use crate::start::plan::JobPlan;
@@ -30,7 +29,7 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
     for (node, health) in observed.into_iter().zip(examined) {
         match health {
             Ok(health) => nodes.extend(health.map(|health| (node, health))),
-            Err(error) => findings.push(unexamined(&error)),
+            Err(error) => findings.push(failure(&error, "whether its GPUs are healthy is not known")),
         }
     }
     let views: Vec<GpuNode<'_>> =
@@ -38,12 +37,6 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
     findings.extend(rules::examine(&views));
     let health = nodes.into_iter().map(|(node, health)| (node.name().to_owned(), health)).collect();
     ExaminedGpus { health, findings: fold(findings) }
-}
-
-fn unexamined(error: &NodeError) -> Finding {
-    let message = format!("cannot {}: {}", error.operation, error.message);
-    let why = "whether they are sound is not known";
-    Finding::new(Severity::Error, "node", &error.node, message).explain(why, error.hints.join("; "))
 }
 
 impl ExaminedGpus {
@@ -57,7 +50,7 @@ impl ExaminedGpus {
         for finding in &self.findings {
             match finding.severity {
                 Severity::Warning => events.warn(finding),
-                Severity::Note if finding.check == "dcgm" => events.note(finding.to_string()),
+                Severity::Note if finding.check == Check::Dcgm => events.note(finding.to_string()),
                 Severity::Error | Severity::Note => {}
             }
         }
