@@ -48,6 +48,11 @@ impl<'a> GpuNode<'a> {
         machine.gpus.iter().filter(is_chosen).collect()
     }
 
+    /// Returns how many GPUs are examined; 0 if they are not known.
+    pub fn examined(&self) -> usize {
+        self.health.machine().map_or(0, |machine| self.gpus(machine).len())
+    }
+
     fn finding(&self, severity: Severity, check: Check, message: impl Into<String>) -> Finding {
         Finding::new(severity, check, &self.node.name, message)
     }

@@ -456,7 +456,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     let job = "20261121-120304-k7qd";
     let verified = |details| verify::outcome(String::new(), details).document;
-    let examined = |findings| ExaminedGpus { health: vec![("node1".into(), gpu_health())], findings };
+    let examined = |findings| ExaminedGpus { health: vec![("node1".into(), gpu_health())], findings, gpus: 1 };
     let details = verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix));
     all.push(("verify", verified(verify::with_gpus(details, examined(Vec::new())))));
     let slow = Finding::new(Severity::Error, Check::GpuClocks, "node1", "GPU 0: hardware slowdown, 210 of 1980 MHz");

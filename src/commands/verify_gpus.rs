@@ -18,6 +18,8 @@ pub(super) struct ExaminedGpus {
     pub(super) health: Vec<(String, NodeHealth)>,
     /// All findings, errors first.
     pub(super) findings: Vec<Finding>,
+    /// How many GPUs were examined: those that jobs may use.
+    pub(super) gpus: usize,
 }
 
 /// Examines the GPUs of all nodes of a job at once. A node that cannot be examined is a finding. `diagnose`: also with DCGM.
@@ -35,8 +37,9 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
     let views: Vec<GpuNode<'_>> =
         nodes.iter().map(|(node, health)| GpuNode { node: &node.member.node, facts: &node.facts, health }).collect();
     findings.extend(rules::examine(&views));
+    let gpus = views.iter().map(GpuNode::examined).sum();
     let health = nodes.into_iter().map(|(node, health)| (node.name().to_owned(), health)).collect();
-    ExaminedGpus { health, findings: fold(findings) }
+    ExaminedGpus { health, findings: fold(findings), gpus }
 }
 
 impl ExaminedGpus {
@@ -68,8 +71,7 @@ impl ExaminedGpus {
 
     /// Returns how many GPUs were examined, for the line of a success; empty if there are none.
     pub(super) fn summary(&self) -> String {
-        let gpus = self.health.iter().filter_map(|(_, health)| health.machine()).map(|machine| machine.gpus.len());
-        match gpus.sum() {
+        match self.gpus {
             0 => String::new(),
             gpus => format!(", {} healthy", count(gpus, "GPU")),
         }
