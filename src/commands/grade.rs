@@ -83,7 +83,7 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
             let cluster = target.cluster();
             let (facts, ledger) = tokio::join!(facts(cluster, &member), ledger::read(cluster, &member, events));
             let facts = facts?;
-            Ok((ledger::evidence(&member, &facts, ledger?), (member.node, facts)))
+            Ok((ledger::evidence(&member, &facts, ledger?, events), (member.node, facts)))
         };
         Ok(members.then(events, read).await)
     };

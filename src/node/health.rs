@@ -6,7 +6,7 @@
 //! and could not is [`Reading::Failed`], which is never taken for a good value.
 
 mod element;
-mod reading;
+pub(super) mod reading;
 pub mod report;
 #[cfg(test)]
 mod tests;

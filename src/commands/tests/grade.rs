@@ -73,6 +73,16 @@ async fn a_programs_failure_counts_for_no_node_and_operators_see_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_whose_gpus_are_not_known_is_no_silent_exception() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    nodes.edit("node2", |state| {
+        state.facts = "nvidia-smi yes\ngpu GPU 0: H200 (UUID: GPU-1)\ngpu exit 0\nmig exit 255\n".into()
+    });
+    let why = "warning: node2: it is not compared with the nodes of its kind: nvidia-smi failed: exit code 255\n";
+    hvdctl(&nodes, "grade").await.code(0).complains(&[why]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_recorded_or_read_is_no_failure_of_anything_else() {
     let nodes = up_with(ends_with([0, 0])).await;
     nodes.fault("node2", "ledger/append.sh", Fault::Fails("sh: write error: No space left on device".into()));
