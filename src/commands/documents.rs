@@ -266,7 +266,7 @@ fn grade_made(all: &mut Vec<(&'static str, Value)>) {
         |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Recorded::check("doctor", names(failed), Vec::new()) };
     let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
     let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
-    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], None, false).document));
+    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], None, None).document));
 }
 
 fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
