@@ -60,7 +60,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
                 "ranks with different versions may hang, or compute different results",
-                "give every node the same image (hvdctl image push --from NODE), then hvdctl up",
+                "give every node the same image (`hvdctl image push --from NODE`), then `hvdctl up`",
             )
         }));
     }
@@ -80,7 +80,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
 /// A version that could not be read, and so was not compared.
 fn unread(view: &NodeView<'_>, what: &str, why: &str) -> Finding {
     let message = format!("cannot read the {what}: {why}");
-    let hint = "try it there: hvdctl exec -c; a busy node may be slow, and so may the file system of the image";
+    let hint = "try it there: `hvdctl exec -c`; a busy node may be slow, and so may the file system of the image";
     view.warning(Check::Versions, message).explain("it was not compared with that of the other nodes", hint)
 }
 
@@ -98,14 +98,14 @@ fn mtu(views: &[NodeView<'_>]) -> Option<Finding> {
     let mtus = views.iter().filter_map(|view| Some((view.node, mtu(view)?))).collect();
     Some(differing(Warning, Check::Mtu, "its interface has a different MTU", mtus)?.explain(
         "large packets may be lost: small ones pass, and the job hangs with the first large tensor",
-        "set the same MTU on every node (sudo ip link set dev INTERFACE mtu N), also in the network configuration",
+        "set the same MTU on every node (`sudo ip link set dev INTERFACE mtu N`), also in the network configuration",
     ))
 }
 
 /// The interface by which packets to another node leave.
 fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
     let (own, target) = (&view.place()?.interface, other.place()?.address);
-    let hint = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
+    let hint = "fix the route (`ip route get ADDRESS` on the node), or set `address` or `interface` of the [[node]]s";
     let interface = match details.routes.get(&target)? {
         Ok(interface) if interface == own => return None,
         Ok(interface) => interface,
@@ -124,7 +124,7 @@ fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option
         let message = format!("{message} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
         view.warning(Check::Route, message).explain(
             "the kernel drops such packets because they may be forged: ranks hang",
-            format!("{hint}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
+            format!("{hint}; or `sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2`"),
         )
     } else {
         view.warning(Check::Route, format!("{message} instead of {own}")).explain(
@@ -153,7 +153,7 @@ fn name(view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
     };
     Some(Finding::new(severity, Check::Names, view.name(), message).explain(
         why,
-        "hvdctl up, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of the image lacks `files`",
+        "`hvdctl up`, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of the image lacks `files`",
     ))
 }
 

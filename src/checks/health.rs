@@ -74,12 +74,13 @@ fn of_node(node: &GpuNode<'_>) -> Vec<Finding> {
         Some(Err(error)) => {
             let message = format!("nvidia-smi -q failed: {error}");
             found.push(
-                node.finding(Error, Check::NvidiaSmi, message).explain("its GPUs are not sound", gpus::hint(error)),
+                node.finding(Error, Check::NvidiaSmi, message)
+                    .explain("its GPUs may not be healthy", gpus::hint(error)),
             );
         }
         Some(Ok(machine)) => {
             found.extend(health.complaint.as_ref().map(|complaint| {
-                let message = format!("nvidia-smi -q complains: {complaint}");
+                let message = format!("nvidia-smi -q reported: {complaint}");
                 node.finding(Error, Check::NvidiaSmi, message).explain("a GPU does not answer", gpus::hint(complaint))
             }));
             found.extend(missing(node, machine));
@@ -129,14 +130,14 @@ const RULES: [Rule; 17] = [
         check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| !is_serious(gpu)),
         why: "some cards cannot report it; a broken sensor looks the same",
-        hint: "see nvidia-smi -q on the node",
+        hint: "see `nvidia-smi -q` on the node",
     },
     Rule {
         severity: Error,
         check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| is_serious(gpu)),
         why: "the driver no longer reaches all of it; jobs on it fail or hang",
-        hint: "see sudo dmesg on the node for Xid errors, and reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
+        hint: "see `sudo dmesg` on the node for Xid errors, and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node",
     },
     Rule {
         severity: Error,
@@ -146,7 +147,7 @@ const RULES: [Rule; 17] = [
             Some(format!("the driver recommends: {action}"))
         },
         why: "it has had an error from which it does not recover by itself",
-        hint: "do what the driver recommends: nvidia-smi --gpu-reset -i N, or a reboot of the node",
+        hint: "do what the driver recommends: `nvidia-smi --gpu-reset -i N`, or a reboot of the node",
     },
     Rule {
         severity: Error,
@@ -175,7 +176,7 @@ const RULES: [Rule; 17] = [
         find: |gpu| {
             let margin = gpu.margin_c.known().filter(|margin| **margin <= NARROW_MARGIN)?;
             let temperature = gpu.temperature_c.known()?;
-            Some(format!("it has {temperature} C, {margin} below the limit from which it is slowed down"))
+            Some(format!("{temperature} C, {margin} C below its slowdown limit"))
         },
         why: "all ranks wait for the slowest GPU",
         hint: "check fans and air flow of the node",
@@ -188,7 +189,7 @@ const RULES: [Rule; 17] = [
             Some(format!("{} since the driver was loaded", count(*errors as usize, "uncorrectable ECC error")))
         },
         why: "results may be wrong, and programs that touch that memory are ended",
-        hint: "reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node; if they come back, have the GPU replaced",
+        hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node; if they come back, have the GPU replaced",
     },
     Rule {
         severity: Error,
@@ -200,7 +201,7 @@ const RULES: [Rule; 17] = [
                 .map(|_| "a repair of its memory is pending".into())
         },
         why: "the broken part of its memory stays in use until the GPU is reset",
-        hint: "reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
+        hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node",
     },
     Rule {
         severity: Error,
@@ -240,14 +241,14 @@ const RULES: [Rule; 17] = [
             Some(format!("its NVLink fabric is not ready: {state}"))
         },
         why: "CUDA programs on this machine fail at their start, with error 802",
-        hint: "sudo systemctl status nvidia-fabricmanager on the node; its version must be that of the driver",
+        hint: "see `sudo systemctl status nvidia-fabricmanager` on the node; its version must be that of the driver",
     },
     Rule {
         severity: Note,
         check: Check::GpuSettings,
         find: |gpu| gpu.persistence.known().filter(|is_on| !**is_on).map(|_| "persistence mode is off".into()),
         why: "the driver is loaded anew for every program, which takes seconds",
-        hint: "sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1",
+        hint: "run `sudo systemctl enable --now nvidia-persistenced` on the node, or `sudo nvidia-smi -pm 1`",
     },
     Rule {
         severity: Warning,
@@ -259,7 +260,7 @@ const RULES: [Rule; 17] = [
             _ => None,
         },
         why: "the node then has other devices",
-        hint: "reset the GPU now (nvidia-smi --gpu-reset -i N), or set the mode back (nvidia-smi -mig 0 or 1)",
+        hint: "reset the GPU now (`nvidia-smi --gpu-reset -i N`), or set the mode back (`nvidia-smi -mig 0` or `1`)",
     },
     Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
     Rule {
@@ -270,7 +271,7 @@ const RULES: [Rule; 17] = [
             (!unread.is_empty()).then(|| format!("cannot understand its {}", unread.join(", ")))
         },
         why: "this part of its health was not checked",
-        hint: "see nvidia-smi -q on the node; a newer hvdctl may know this driver",
+        hint: "see `nvidia-smi -q` on the node; a newer hvdctl may know this driver",
     },
 ];
 
@@ -331,7 +332,7 @@ fn missing(node: &GpuNode<'_>, machine: &MachineHealth) -> Option<Finding> {
     };
     Some(node.finding(Error, Check::GpuLost, message).explain(
         "the driver could not start it, or has lost it",
-        "see sudo dmesg on the node (RmInitAdapter, Xid), and reboot it; if that does not help, reseat the GPU",
+        "see `sudo dmesg` on the node (RmInitAdapter, Xid), and reboot it; if that does not help, reseat the GPU",
     ))
 }
 
@@ -350,7 +351,7 @@ fn links(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
         let message = format!("GPU {}: {} of {best} NVLinks are active", gpu.index, links.active);
         Some(node.finding(severity, Check::Nvlink, message).explain(
             "GPUs that exchange data over it wait, or use the slower PCIe",
-            "see nvidia-smi nvlink -s and -e on the node; reset the GPUs or reboot the node, or check the bridge",
+            "see `nvidia-smi nvlink -s` and `-e` on the node; reset the GPUs or reboot the node, or check the bridge",
         ))
     };
     node.gpus(machine).into_iter().filter_map(finding).collect()
@@ -399,7 +400,7 @@ fn between(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
     let models = compare(Warning, "GPUs", model).map(|finding| {
         finding.explain(
             "all ranks wait for the slowest GPU, and the smallest memory limits the batch of all",
-            "select nodes of one kind with --on",
+            "select nodes of one kind with `--on`",
         )
     });
     models.into_iter().chain(compare(Note, "VBIOS versions of the GPUs", |gpu| gpu.vbios.known().cloned())).collect()
@@ -420,7 +421,7 @@ fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
             ("the GPU does not work before a reboot", "reboot the node; if it comes back, reseat the GPU or replace it")
         }
         Warning => {
-            ("it may be the hardware, or the driver", "see sudo dmesg on the node; reset the GPU or reboot the node")
+            ("it may be the hardware, or the driver", "see `sudo dmesg` on the node; reset the GPU or reboot the node")
         }
         Note => ("", ""),
     };
@@ -440,13 +441,16 @@ fn of_log(node: &GpuNode<'_>) -> Option<Finding> {
 
 /// What DCGM found.
 fn diagnosis(node: &GpuNode<'_>) -> Vec<Finding> {
-    let hint = "sudo dcgmi diag -r 1 -v on the node";
+    let hint = "run `sudo dcgmi diag -r 1 -v` on the node";
     match &node.health.diagnosis {
         None => Vec::new(),
         Some(Err(reason)) => {
             let message = format!("dcgmi diag -r 1 has no result: {reason}");
             let why = "DCGM is installed, and may not be running";
-            vec![node.finding(Note, Check::Dcgm, message).explain(why, "sudo systemctl start nvidia-dcgm on the node")]
+            vec![
+                node.finding(Note, Check::Dcgm, message)
+                    .explain(why, "run `sudo systemctl start nvidia-dcgm` on the node"),
+            ]
         }
         Some(Ok(diagnosis)) if diagnosis.failed.is_empty() => {
             vec![node.finding(Note, Check::Dcgm, format!("DCGM: {} passed", count(diagnosis.passed, "test")))]

@@ -49,7 +49,7 @@ impl Jobs<'_> {
     fn stale_containers(&self, view: &NodeView<'_>) -> Vec<Finding> {
         let stale = |name: &str, id: &str, message: String, why: &str| {
             Finding::new(Warning, Check::Stale, view.name(), message)
-                .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
+                .explain(why, "`hvdctl doctor --fix` removes it, and so does the next job")
                 .fix(Fix::RemoveContainer { name: name.into(), id: id.into() })
         };
         let is_stopped = |c: &&ContainerSummary| !c.state.is_up() && c.check_format().is_ok();
@@ -92,7 +92,7 @@ impl Jobs<'_> {
             view.error(Check::Stale, format!("{processes} of job {job}, whose launcher is not running"))
                 .explain(
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",
-                    "hvdctl doctor --fix ends them",
+                    "`hvdctl doctor --fix` ends them",
                 )
                 .fix(Fix::EndJob(job.into()))
         };

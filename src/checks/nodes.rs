@@ -68,7 +68,7 @@ fn has_gpus(view: &NodeView<'_>) -> Option<Finding> {
         );
     }
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
-        let hint = "run nvidia-smi on the node, or set `gpus` to what it lists";
+        let hint = "run `nvidia-smi` on the node, or set `gpus` to what it lists";
         return Some(view.error(Check::Gpus, missing).explain("some ranks would have no GPU", hint));
     }
     let configured = match &view.node.gpus {
@@ -103,12 +103,12 @@ fn image(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     }
     let up = match inventory.cluster.pull {
         _ if !is_wanted(&inventory.cluster, false) => "",
-        Pull::Peers => "hvdctl up, which takes it from another node; or ",
-        _ => "hvdctl up, which pulls it from its registry; or ",
+        Pull::Peers => "`hvdctl up`, which takes it from another node; or ",
+        _ => "`hvdctl up`, which pulls it from its registry; or ",
     };
     Some(view.error(Check::Image, format!("the image {image} is missing")).explain(
         "no container can be started",
-        format!("{up}docker pull {image} on the node, or hvdctl image push from a node that has it"),
+        format!("{up}`docker pull {image}` on the node, or `hvdctl image push` from a node that has it"),
     ))
 }
 
@@ -153,7 +153,7 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let lost = view.answer.as_ref()?.lost_gpus(view.node, view.facts)?;
     Some(view.error(Check::Worker, format!("its worker was {lost}")).explain(
         "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
-        "hvdctl up, which recreates the worker",
+        "`hvdctl up`, which recreates the worker",
     ))
 }
 
@@ -169,7 +169,7 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
         human(SHM_OF_A_RANK)
     );
-    let hint = "set cluster.shm_size (8g is the default), then hvdctl up";
+    let hint = "set cluster.shm_size (8g is the default), then `hvdctl up`";
     Some(Finding::new(severity, Check::Shm, view.name(), message).explain(why, hint))
 }
 
@@ -177,7 +177,7 @@ fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.memlock.filter(|limit| details.infiniband && *limit != u64::MAX)?;
     Some(view.warning(Check::Memlock, format!("its worker may lock {} of memory", human(limit))).explain(
         "InfiniBand needs locked memory; with less it is slow or fails",
-        "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
+        "set `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
     ))
 }
 
@@ -203,7 +203,7 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
         _ => return None,
     };
     let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
-    let hint = "free space on the node: docker system prune, or remove other files";
+    let hint = "free space on the node: `docker system prune`, or remove other files";
     Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
 }
 
@@ -213,13 +213,13 @@ fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding>
         "disk" => {
             let what = "cannot find out how much space Docker's directory has left";
             let why = "a full disk makes images and jobs fail";
-            Some(view.error(Check::Disk, format!("{what}: {message}")).explain(why, "run df on the node"))
+            Some(view.error(Check::Disk, format!("{what}: {message}")).explain(why, "run `df` on the node"))
         }
         // a node whose driver lists no GPU has a finding if it should have one
         "gpu-users" if !view.facts.gpus.is_empty() => {
             let what = "cannot find out which programs use its GPUs";
             let why = "a job that shares the GPUs with other programs may run out of memory";
-            Some(view.error(Check::GpuUsers, format!("{what}: {message}")).explain(why, "run nvidia-smi on the node"))
+            Some(view.error(Check::GpuUsers, format!("{what}: {message}")).explain(why, "run `nvidia-smi` on the node"))
         }
         _ => None,
     }
@@ -232,7 +232,7 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
         view.containers.iter().any(|c| c.belongs_to(cluster)) || !files::our_keys(view.facts, cluster).is_empty()
     };
     if !views.iter().any(is_pushed) {
-        let hint = "hvdctl up, or hvdctl keys push";
+        let hint = "`hvdctl up`, or `hvdctl keys push`";
         return views.iter().map(|view| view.note(Check::Keys, "there are no keys yet").explain("", hint)).collect();
     }
     let nodes: Vec<_> = views.iter().map(|view| (view.node, view.facts)).collect();

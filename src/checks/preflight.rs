@@ -88,7 +88,7 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
     Some(view.error(Check::Port, format!("port {port} is in use by {taken}")).explain(
         "the worker's sshd needs this port; without it no other node can log in",
-        format!("end that program (on the node: ss -ltnp 'sport = :{port}'), or set cluster.port to a free port"),
+        format!("end that program (on the node: `ss -ltnp 'sport = :{port}'`), or set cluster.port to a free port"),
     ))
 }
 
@@ -120,7 +120,7 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     (!left.is_empty()).then(|| {
         view.warning(Check::Killed, format!("still there after SIGKILL: {}", left.join(", "))).explain(
             "the process waits in the kernel for a disk, a network file system or a driver, and may hold GPU memory until that responds",
-            "find out what the process waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
+            "find out what the process waits for (on the node: `ps -o pid,stat,wchan:30,args -p PID`), or restart the node",
         )
     })
 }
@@ -164,7 +164,7 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
         };
         finding.map(|finding| {
             let hint =
-                format!("push them again: hvdctl data push DIR --as {name}; or remove them: hvdctl data rm {name}");
+                format!("push them again: `hvdctl data push DIR --as {name}`; or remove them: `hvdctl data rm {name}`");
             finding.explain("ranks read other files, or none", hint)
         })
     });
@@ -175,7 +175,7 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
 fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
     view.facts.storage.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
         let (full, why, hint) = if disk.what == "jobs" {
-            let hint = "hvdctl jobs prune, or free space on the node";
+            let hint = "`hvdctl jobs prune`, or free space on the node";
             (JOBS_FULL, "rank output that does not fit is lost", hint)
         } else {
             let why = "projects and the files that ranks write may not fit";
@@ -205,7 +205,7 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
             let message = format!("its clock is {off:.0} s {word} those of the other nodes");
             Finding::new(severity, Check::Clock, view.name(), message).explain(
                 "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
-                "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
+                "set the clock on the node: `sudo timedatectl set-ntp true`, or `sudo chronyc makestep`",
             )
         })
     };
@@ -229,7 +229,7 @@ fn no_host_name(view: &NodeView<'_>) -> Option<Finding> {
     let name = Some(&view.facts.hostname).filter(|name| is_localhost(name))?;
     Some(view.error(Check::Hostname, format!("its host name is {name}")).explain(
         "ranks find their own address by the host name, and this one leads to no other machine",
-        "sudo hostnamectl set-hostname NAME, then hvdctl --on NODE down and hvdctl up",
+        "run `sudo hostnamectl set-hostname NAME` there, then `hvdctl --on NODE down` and `hvdctl up`",
     ))
 }
 
@@ -240,7 +240,7 @@ fn host_names(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
     shared(Check::Hostname, "host name", names).map(|finding| {
         finding.explain(
             "launchers and NCCL distinguish machines by host name, and would treat these as one machine",
-            "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
+            "run `sudo hostnamectl set-hostname NAME` on all but one of them, then `hvdctl --on NODES down` and `hvdctl up`",
         )
     })
 }
@@ -298,7 +298,7 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     Some(differing(Error, Check::Image, &what, images)?.explain(
         "ranks from different images may be incompatible, and hang or fail",
         format!(
-            "load the same image everywhere: hvdctl image push {image} --from NODE (or docker save), then hvdctl up"
+            "load the same image everywhere: `hvdctl image push {image} --from NODE` (or `docker save`), then `hvdctl up`"
         ),
     ))
 }

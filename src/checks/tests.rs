@@ -280,10 +280,12 @@ fn images() {
         all[0].hint.clone()
     };
     // `up` is the fix where it may get the image, and where a registry could have it
-    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which pulls it from its registry; or docker pull"));
-    assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
+    assert!(
+        missing("img", Pull::Missing).starts_with("`hvdctl up`, which pulls it from its registry; or `docker pull")
+    );
+    assert!(missing("img", Pull::Never).starts_with("`docker pull img` on the node"));
     let id = format!("sha256:{}", "a".repeat(64));
-    assert!(missing(&id, Pull::Missing).starts_with("docker pull sha256:aaa"));
+    assert!(missing(&id, Pull::Missing).starts_with("`docker pull sha256:aaa"));
 }
 
 #[test]
@@ -595,7 +597,7 @@ fn memory_and_disks() {
     assert_eq!(
         explained,
         [
-            ("rank output that does not fit is lost", "hvdctl jobs prune, or free space on the node"),
+            ("rank output that does not fit is lost", "`hvdctl jobs prune`, or free space on the node"),
             ("projects and the files that ranks write may not fit", "free space on the node")
         ]
     );

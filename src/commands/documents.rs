@@ -349,7 +349,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             &["node2"],
             "its clock is 31 s behind those of the other nodes",
             "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
-            "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
+            "set the clock on the node: `sudo timedatectl set-ntp true`, or `sudo chronyc makestep`",
             Vec::new(),
         ),
         finding(
@@ -358,7 +358,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             &["node1", "node2"],
             "2 processes of job 20261121-120304-k7qd, whose launcher is not running",
             "orphaned ranks hold GPU memory, and the next job fails or is slow",
-            "hvdctl doctor --fix ends them",
+            "`hvdctl doctor --fix` ends them",
             vec![("node1".into(), Fix::EndJob("20261121-120304-k7qd".into()))],
         ),
     ];

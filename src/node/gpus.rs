@@ -139,18 +139,18 @@ pub fn hint(message: &str) -> &'static str {
             "the driver was updated and the old one is still loaded: reboot the node, or unload and load its modules"
         }
         Some(failure::NvidiaSmi::NoDriver) => {
-            "load or install the driver on the node (sudo modprobe nvidia, sudo dmesg); without GPUs set `gpus = 0`"
+            "load or install the driver on the node (`sudo modprobe nvidia`, `sudo dmesg`); without GPUs set `gpus = 0`"
         }
         Some(failure::NvidiaSmi::NoDevices) => {
-            "see sudo dmesg on the node for why its GPUs are gone; without GPUs set `gpus = 0`"
+            "see `sudo dmesg` on the node for why its GPUs are gone; without GPUs set `gpus = 0`"
         }
         Some(failure::NvidiaSmi::LostGpu) => {
-            "a GPU does not answer its driver: see sudo dmesg on the node for Xid errors, and reboot it"
+            "a GPU does not answer its driver: see `sudo dmesg` on the node for Xid errors, and reboot it"
         }
         None if message == NO_ANSWER => {
-            "if it is slow, sudo nvidia-smi -pm 1 on the node; if it hangs, see sudo dmesg there, and reboot the node"
+            "if it is slow, run `sudo nvidia-smi -pm 1` on the node; if it hangs, see `sudo dmesg` there, and reboot the node"
         }
-        None => "run nvidia-smi on the node, and see sudo dmesg there; without GPUs set `gpus = 0`",
+        None => "run `nvidia-smi` on the node, and see `sudo dmesg` there; without GPUs set `gpus = 0`",
     }
 }
 

@@ -76,7 +76,7 @@ fn each_fault_of_a_gpu_is_named() {
         (("sw_power_cap>Not Active", "sw_power_cap>Active"), "note gpu-clocks n0: GPU 0: power cap, 1980 of 1980 MHz"),
         (
             ("<gpu_temp_tlimit>38 C", "<gpu_temp_tlimit>2 C"),
-            "warning gpu-heat n0: GPU 0: it has 49 C, 2 below the limit from which it is slowed down",
+            "warning gpu-heat n0: GPU 0: 49 C, 2 C below its slowdown limit",
         ),
         (
             ("<remapped_row_pending>No", "<remapped_row_pending>Yes"),
