@@ -167,3 +167,71 @@ impl serde::Serialize for Check {
         serializer.collect_str(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const ALL: [Check; 42] = [
+        Check::Address,
+        Check::Clock,
+        Check::Container,
+        Check::Data,
+        Check::Dcgm,
+        Check::Disk,
+        Check::GpuClocks,
+        Check::GpuHeat,
+        Check::GpuLost,
+        Check::GpuMemory,
+        Check::GpuModels,
+        Check::GpuPcie,
+        Check::GpuSettings,
+        Check::GpuUsers,
+        Check::Gpus,
+        Check::Hostname,
+        Check::Image,
+        Check::Interface,
+        Check::Jobs,
+        Check::Keys,
+        Check::Killed,
+        Check::Launchers,
+        Check::Login,
+        Check::Memlock,
+        Check::Mtu,
+        Check::Names,
+        Check::Network,
+        Check::Node,
+        Check::NvidiaSmi,
+        Check::Nvlink,
+        Check::Port,
+        Check::Ports,
+        Check::Route,
+        Check::Shared,
+        Check::Shm,
+        Check::Ssh,
+        Check::Sshd,
+        Check::Stale,
+        Check::Toolkit,
+        Check::Versions,
+        Check::Worker,
+        Check::Xid,
+    ];
+
+    #[test]
+    fn the_checks_and_those_that_count_in_a_grade_are_documented() {
+        let names: BTreeSet<String> = ALL.iter().map(Check::to_string).collect();
+        assert_eq!(ALL.len(), Check::Xid as usize + 1, "one is missing");
+        assert_eq!(names.len(), ALL.len(), "two have one name");
+        // the table of `doctor`, which does not ask DCGM
+        let table = include_str!("../../docs/cli.md");
+        for name in names.iter().filter(|name| *name != "dcgm") {
+            assert!(table.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{name}`"))), "{name}");
+        }
+        let text = include_str!("../../docs/grade.md");
+        let (_, list) = text.split_once("these checks of `doctor` and `verify` count: ").unwrap();
+        let documented: Vec<&str> = list.split('.').next().unwrap().split('`').skip(1).step_by(2).collect();
+        let counting: Vec<String> = ALL.iter().filter(|check| check.is_of_machine()).map(Check::to_string).collect();
+        assert_eq!(documented, counting);
+    }
+}
