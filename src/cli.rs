@@ -310,8 +310,8 @@ pub struct Grade {
 
 const GRADE: &str = "\
 A to F by what verify, doctor, bench and jobs have recorded on each node; a node of which nothing is recorded is new. \
-Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. The table is cut to 80 \
-columns; -v and --json show every reason. docs/grade.md has the weights.
+Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. On a terminal, reasons \
+are cut to its width; -v, a pipe and --json have all of them. docs/grade.md has the weights.
 
 Ended jobs that no hvdctl watched are recorded now.";
 
