@@ -810,6 +810,7 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
         score: Some(0.98),
         evidence: 12,
         slots: 8,
+        gpus: None,
         published: 1_795_262_584,
         expires: 1_795_867_384,
     };
@@ -828,7 +829,8 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
 
     let options = cli::PoolPick { np: 16, user: None, format: Some(Format::Horovod) };
-    let measured = |node, measured| pool::Measurement { node, measured: Some(measured), has_login: true };
+    let measured =
+        |node, measured| pool::Measurement { node, measured: Some(measured), has_login: true, machine: None };
     let picked = [measured(&first, pool::Measured::Node), measured(&second, pool::Measured::Here)];
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let left_out = pool::LeftOut { owner: "bob".into(), node: "gpu7".into(), reason: "50.20 ms from the group".into() };

@@ -16,7 +16,7 @@ use crate::model::grade::NodeKind;
 use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
 use crate::pool::format::PoolNode;
 use crate::pool::inventory::{self, cluster_name};
-use crate::pool::round_trips::{self, Endpoint};
+use crate::pool::round_trips::{self, Endpoint, NO_PYTHON, NodeAnswer};
 use crate::pool::signers::AllowedSigners;
 use crate::pool::verification::{FileState, PoolFile, Verifier, distinct};
 use crate::render::table::table;
@@ -24,6 +24,7 @@ use crate::text::units::{age, count, stamp};
 use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
@@ -92,7 +93,7 @@ pub struct PickedNode {
 pub enum Measured {
     /// On the node itself.
     Node,
-    /// On this machine: the login failed.
+    /// On this machine: the login failed, or the node could not measure.
     Here,
 }
 
@@ -130,7 +131,7 @@ impl PoolMachine {
         };
         let mut members = fleet.connect(&only(&target.inventory, vec![node])?, RunAs::Login, events).await?;
         match members.pop() {
-            Some(member) => Ok(PoolMachine(member?)),
+            Some(member) => Ok(PoolMachine(member.map_err(Error::Pool)?)),
             None => Err(Error::Local("the pool has no machine".into())),
         }
     }
@@ -170,9 +171,9 @@ pub(super) fn read_signers(pool: &Pool, events: &Events) -> Result<AllowedSigner
     let hint =
         "one line for each member: ana@example.com namespaces=\"hvdctl-pool\" ssh-ed25519 AAAA...; see docs/pool.md";
     let read = || {
-        let mut text = String::new();
-        File::open(file)?.take(LARGEST_SIGNERS + 1).read_to_string(&mut text)?;
-        Ok(text)
+        let mut bytes = Vec::new();
+        File::open(file)?.take(LARGEST_SIGNERS + 1).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text: std::io::Result<String> = read();
     let text = text.map_err(|error| Error::usage(format!("cannot read the members in {shown}: {error}"), hint))?;
@@ -197,7 +198,7 @@ async fn read(context: &Context) -> Result<(Vec<PoolFile>, bool), Error> {
     let reading = async {
         let machine = PoolMachine::connect(pool, context).await?;
         let directory = machine.directory(pool);
-        Ok(events.step(machine.name(), Step::read("reading the pool"), directory.read()).await?)
+        events.step(machine.name(), Step::read("reading the pool"), directory.read()).await.map_err(Error::Pool)
     };
     let Listing { files, unread, is_cut } = session.cancellation.run(reading).await?;
     let verifier = Verifier { signers: &signers, now: now() as u64 };
@@ -261,6 +262,8 @@ pub(super) struct Measurement<'a> {
     pub(super) measured: Option<Measured>,
     /// Whether this operator can log in.
     pub(super) has_login: bool,
+    /// What all logins to one machine have in common, if it answered.
+    pub(super) machine: Option<String>,
 }
 
 /// `pool pick`.
@@ -276,9 +279,7 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
         events.note(format!("{ignored} {are} not valid and left out: hvdctl pool shows why"));
     }
     let (nodes, twice) = distinct(&files);
-    let twice =
-        twice.into_iter().map(|(node, by)| LeftOut::new(node, format!("{by} has published the same machine later")));
-    let mut left_out: Vec<LeftOut> = twice.collect();
+    let mut left_out: Vec<LeftOut> = twice.into_iter().map(|(node, by)| published_later(node, by)).collect();
     let mut usable = Vec::new();
     for node in nodes {
         match candidate(node, true).obstacle() {
@@ -287,7 +288,12 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
         }
     }
     let (measured, round_trips) = session.cancellation.run(measure(&usable, options.user.as_deref(), context)).await?;
-    let reached: Vec<usize> = (0..usable.len()).filter(|number| measured[*number].measured.is_some()).collect();
+    let repeated = repeated(&measured);
+    for (number, by) in &repeated {
+        left_out.push(published_later(usable[*number], &usable[*by].owner));
+    }
+    let is_reached = |number: &usize| measured[*number].measured.is_some() && !repeated.contains_key(number);
+    let reached: Vec<usize> = (0..usable.len()).filter(is_reached).collect();
     for Measurement { node, .. } in measured.iter().filter(|measured| measured.measured.is_none()) {
         left_out.push(LeftOut::new(node, "it cannot be reached"));
     }
@@ -312,7 +318,27 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     });
     left_out.extend(rest);
     note_left_out(&left_out, context);
-    Ok(outcome(options, context.target.cluster(), &picked, (group, left_out)))
+    let mut cluster = context.target.cluster().clone();
+    // the inventory that is printed may lie in another directory
+    cluster.ssh_config = cluster.ssh_config.map(|file| std::path::absolute(&file).unwrap_or(file));
+    Ok(outcome(options, &cluster, &picked, (group, left_out)))
+}
+
+fn published_later(node: &PoolNode, by: &str) -> LeftOut {
+    LeftOut::new(node, format!("{by} has published the same machine later"))
+}
+
+/// Returns the numbers of the nodes that are a machine under another host, each with that of the one that was published last.
+fn repeated(measured: &[Measurement<'_>]) -> BTreeMap<usize, usize> {
+    let mut newest: BTreeMap<&str, usize> = BTreeMap::new();
+    let known = || measured.iter().enumerate().filter_map(|(number, of)| Some((number, of.machine.as_deref()?)));
+    for (number, machine) in known() {
+        let first = newest.entry(machine).or_insert(number);
+        if measured[number].node.published > measured[*first].node.published {
+            *first = number;
+        }
+    }
+    known().map(|(number, machine)| (number, newest[machine])).filter(|(number, kept)| number != kept).collect()
 }
 
 /// Reports the candidates that were not picked; without `-v` only the first.
@@ -361,7 +387,7 @@ async fn measure<'a>(
     let endpoints: Vec<Endpoint> = nodes.iter().enumerate().map(endpoint).collect();
     let mut round_trips = RoundTrips::default();
     let mut measured: Vec<Measurement<'_>> =
-        nodes.iter().map(|node| Measurement { node, measured: None, has_login: false }).collect();
+        nodes.iter().map(|node| Measurement { node, measured: None, has_login: false, machine: None }).collect();
     if nodes.is_empty() {
         return Ok((measured, round_trips));
     }
@@ -398,8 +424,9 @@ async fn measure<'a>(
     for (number, result) in from_nodes.into_iter().enumerate() {
         measured[number].has_login = members[number].is_ok();
         match result {
-            Ok(times) => {
+            Ok(NodeAnswer { machine, times }) => {
                 measured[number].measured = Some(Measured::Node);
+                measured[number].machine = machine;
                 times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time));
             }
             Err(error) => {
@@ -413,12 +440,18 @@ async fn measure<'a>(
                     measured[number].measured = Some(Measured::Here);
                     round_trips.add_from_here(number, time);
                 }
-                // what helps with one's own nodes is nothing for those of others
-                let hint = format!(
-                    "ask {} for a login, and set its user with --user or in ~/.ssh/config",
-                    nodes[number].owner
-                );
-                let error = if members[number].is_err() { NodeError { hints: vec![hint], ..error } } else { error };
+                let owner = &nodes[number].owner;
+                let error = match members[number].is_err() {
+                    // what helps with one's own nodes is nothing for those of others
+                    true => {
+                        let hint = format!("ask {owner} for a login, and set its user with --user or in ~/.ssh/config");
+                        NodeError { hints: vec![hint], ..error }
+                    }
+                    false if error.message.contains(NO_PYTHON) => {
+                        error.hint(format!("ask {owner} to install python3 there"))
+                    }
+                    false => error,
+                };
                 events.warn(Message::Failure(error));
             }
         }
@@ -466,9 +499,16 @@ pub(super) fn outcome(
             if nodes.len() > 1 {
                 about.push(format!("round trips between them: {distance} (the longest: {})", milliseconds(longest)));
             }
-            let from_here = picked.iter().filter(|measured| measured.measured == Some(Measured::Here)).count();
-            if from_here > 0 {
-                about.push(format!("{from_here} of them measured from {}: no login there, or no Python", host_name()));
+            for (has_login, why) in [
+                (false, "your login fails there, and a job needs one"),
+                (true, "they lack python3, or did not answer in time"),
+            ] {
+                let is_meant =
+                    |of: &&&Measurement<'_>| of.measured == Some(Measured::Here) && of.has_login == has_login;
+                let from_here = picked.iter().filter(is_meant).count();
+                if from_here > 0 {
+                    about.push(format!("{from_here} of them measured from {}: {why}", host_name()));
+                }
             }
             inventory::text(&cluster_name(&operator()), cluster, &nodes, &about)
         }

@@ -13,6 +13,8 @@ use crate::pool::format::{FORMAT, PoolNode, is_for_others};
 use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey};
 use crate::pool::signers::AllowedSigners;
 use crate::text::nodeset;
+use crate::text::public_key;
+use crate::text::quote;
 use crate::text::units::stamp;
 use crate::transport::ssh::Destination;
 use ssh_key::PublicKey;
@@ -107,6 +109,7 @@ impl Publisher {
                 score,
                 evidence,
                 slots: slots.min(1024),
+                gpus: node.gpus.choice().cloned(),
                 published,
                 expires,
             };
@@ -123,7 +126,7 @@ impl Publisher {
             let machine = PoolMachine::connect(&self.pool, context).await?;
             let directory = machine.directory(&self.pool);
             let writing = directory.publish(&files);
-            Ok(events.step(machine.name(), Step::write("writing to the pool"), writing).await?)
+            events.step(machine.name(), Step::write("writing to the pool"), writing).await.map_err(Error::Pool)
         };
         session.cancellation.run(publishing).await?;
         let shown: Vec<&String> = names.keys().collect();
@@ -158,7 +161,21 @@ fn read_key(pool: &Pool) -> Result<SigningKey, Error> {
     };
     let shown = file.display();
     let make = "make a key for the pool: ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_pool, and set key in [pool]";
-    let text = key_text(&file).map_err(|why| Error::usage(format!("cannot read your key {shown}: {why}"), make))?;
+    let (text, mode) =
+        key_text(&file).map_err(|why| Error::usage(format!("cannot read your key {shown}: {why}"), make))?;
+    // before its mode, which is that of all public halves
+    if public_key::parse(&text).is_some() {
+        return Err(Error::usage(
+            format!("{shown} is the public half of a key"),
+            "key in [pool] names the private half, which has the same name without .pub",
+        ));
+    }
+    if mode & 0o077 != 0 {
+        return Err(Error::usage(
+            format!("other users can read your key {shown} (mode {mode:o}); ssh would not use it either"),
+            format!("chmod 600 {}", quote::readable(&file.to_string_lossy())),
+        ));
+    }
     SigningKey::parse(&text).map_err(|fault| match fault {
         KeyFault::Encrypted => Error::usage(
             format!("your key {shown} has a passphrase, and hvdctl signs with keys without one only"),
@@ -172,22 +189,16 @@ fn read_key(pool: &Pool) -> Result<SigningKey, Error> {
     })
 }
 
-/// Returns the text of a private key that no other user can read.
-fn key_text(file: &Path) -> Result<Zeroizing<String>, String> {
+/// Returns the text of a private key, and who may read it.
+fn key_text(file: &Path) -> Result<(Zeroizing<String>, u32), String> {
     let mut open = File::open(file).map_err(|error| error.to_string())?;
     let metadata = open.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("it is no file".into());
     }
-    if metadata.mode() & 0o077 != 0 {
-        return Err(format!(
-            "other users can read it (mode {:o}); ssh would not use it either",
-            metadata.mode() & 0o777
-        ));
-    }
     let mut text = Zeroizing::new(String::with_capacity(LARGEST_KEY as usize));
     (&mut open).take(LARGEST_KEY).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    Ok(text)
+    Ok((text, metadata.mode() & 0o777))
 }
 
 /// Returns the owner's name, which must have the key.

@@ -246,7 +246,8 @@ impl NodeState {
             let time = self.round_trips.get(*words.get(1)?).map_or("-".to_owned(), u64::to_string);
             Some(format!("{} {time}\n", words[0]))
         };
-        targets.lines().filter_map(answer).collect()
+        let times: String = targets.lines().filter_map(answer).collect();
+        format!("machine {}\n{times}", self.hostname)
     }
 
     /// The container of this name.
