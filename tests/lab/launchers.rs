@@ -156,10 +156,14 @@ fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
     no_job_is_left();
 }
 
-/// A program that has its state in memory. It ends when the number of ranks was each of these in turn.
+/// A program that has its state in memory. It ends when the number of ranks was each of these in turn. Where there is a file `fails-once`,
+/// it fails before it is known to Horovod.
 pub fn kept_project(lab: &Lab, sizes: &str) -> String {
     let program = "
 import os, sys, time
+if os.path.exists('/tmp/fails-once'):
+    os.remove('/tmp/fails-once')
+    sys.exit('there are no data')
 import torch
 import horovod.torch as hvd
 hvd.init()
@@ -188,7 +192,7 @@ fn ranks_of_an_elastic_program_live_on_when_a_node_leaves_and_comes_back() {
     let lab = Lab::up();
     let mut run = lab.start(&["train", &kept_project(&lab, "2 1 2"), "-np", "1:2"]);
     run.until(&["[0 node1] step 8 of 2", "[1 node2] step 8 of 2"], s(120));
-    on("node2", "docker kill hworker");
+    on("node2", "docker exec hworker touch /tmp/fails-once && docker kill hworker");
     run.until(&[" of 1"], s(60));
     lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
     lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again (stopped)\n"]);
@@ -197,6 +201,7 @@ fn ranks_of_an_elastic_program_live_on_when_a_node_leaves_and_comes_back() {
     done.complains(&[
         "node2 left (",
         "continues in place with 1 of 2 ranks",
+        "node2 left (a rank there ended with exit code 1); the job continues in place with 1 of 2 ranks",
         "node2 joined; the job continues in place with 2 of 2 ranks",
     ]);
     no_job_is_left();
