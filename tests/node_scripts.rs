@@ -647,6 +647,32 @@ fn a_ledger_begins_with_the_system_and_notes_when_it_was_booted_again() {
 }
 
 #[test]
+fn a_ledger_that_is_no_file_is_reported_and_not_waited_for() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    // where a script waits for a writer or a reader of the pipe, it is given none, and ends with another message
+    machine.break_tool("tail", "*", "the pipe was read");
+    machine.break_tool("sed", "*.ledger@lab", "the pipe was read");
+    let made = Command::new("mkfifo").arg(machine.path("jobs/.ledger@lab")).status().unwrap();
+    assert!(made.success());
+    let expected = format!("{}: not a regular file\n", machine.path("jobs/.ledger@lab").display());
+    assert_eq!(machine.fails(READ, "most=65536"), expected);
+    assert_eq!(machine.fails(APPEND, &added("verify")), expected);
+}
+
+#[test]
+fn a_directory_of_jobs_may_be_below_the_root() {
+    let machine = Machine::new(&[]);
+    // the root is not touched
+    for tool in ["mkdir", "flock"] {
+        machine.break_tool(tool, "*", "reached");
+    }
+    let below_root = format!("{} jobs_dir=/hvdctl-test", added("verify"));
+    assert_eq!(machine.fails(APPEND, &below_root), "mkdir: reached\n");
+    let not_set_up = format!("{} jobs_dir=/hvdctl-test/jobs", added("verify"));
+    assert_eq!(machine.prints(APPEND, &not_set_up), "");
+}
+
+#[test]
 fn an_append_that_a_power_failure_cut_anywhere_loses_nothing_else() {
     let machine = Machine::new(&[]);
     // it only takes time here

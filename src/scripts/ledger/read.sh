@@ -6,4 +6,8 @@ if command -v nvidia-smi >/dev/null 2>&1; then
 fi
 printf 'clock %s\nbooted %s\nhost %s\nboot %s\ndriver %s\nmemory %s\n\n' "$now" "$booted" "$host" "$boot" "$driver" "$memory"
 file=$jobs_dir/.ledger@$cluster
-if [ -e "$file" ]; then tail -c "$most" "$file"; fi
+if [ -e "$file" ]; then
+  # a pipe would be waited for
+  [ -f "$file" ] || { echo "$file: not a regular file" >&2; exit 1; }
+  tail -c "$most" "$file"
+fi
