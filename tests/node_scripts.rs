@@ -14,7 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] = &["node/machine.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
+const FACTS: &[&str] =
+    &["node/machine.sh", "node/nvidia_smi.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
+const HEALTH: &[&str] = &["node/nvidia_smi.sh", "node/health.sh"];
+const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
+
+/// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
+const PLACES: [(&str, &str); 3] =
+    [("/usr/lib/wsl/lib", "wsl"), ("/sys/bus/pci/drivers/nvidia", "pci"), ("/proc/driver/nvidia/gpus", "driver")];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {
@@ -65,7 +72,10 @@ impl Machine {
             place("projects"),
             place("data")
         );
-        scripts.iter().for_each(|script| text += &fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap());
+        for script in scripts {
+            let source = fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap();
+            text += &PLACES.iter().fold(source, |source, (from, to)| source.replace(from, &place(to)));
+        }
         let mut shell = Command::new("sh");
         shell.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let path = format!("{}:{}", self.path("tools").display(), std::env::var("PATH").unwrap());
@@ -262,7 +272,7 @@ fn what_doctor_cannot_check_is_reported() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let examine = |machine: &Machine| {
         let variables = format!("worker_pid= docker_root={} addresses= names=", machine.dir.path().display());
-        let text = machine.prints(&["node/doctor.sh"], &variables);
+        let text = machine.prints(DOCTOR, &variables);
         let is_wanted =
             |line: &&str| ["unchecked", "gpu-user", "driver", "disk"].iter().any(|key| line.starts_with(key));
         text.lines().filter(is_wanted).map(str::to_owned).collect::<Vec<_>>()
@@ -293,8 +303,9 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
             Device::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
         )
     };
-    let worker =
-        |machine: &Machine| Answer::parse(&machine.prints(&["node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi;
+    let worker = |machine: &Machine| {
+        Answer::parse(&machine.prints(&["node/nvidia_smi.sh", "node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi
+    };
     // this machine may have one of its own
     if !["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|place| Path::new(place).join("nvidia-smi").exists()) {
         assert_eq!((node(&machine), worker(&machine)), ((NvidiaSmi::Missing, String::new()), NvidiaSmi::Missing));
@@ -340,9 +351,8 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
 #[test]
 fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
     let machine = Machine::new(&[("jobs/x", "")]);
-    let report = |machine: &Machine, diagnose: &str| {
-        NodeHealth::parse(&machine.prints(&["node/health.sh"], &format!("diagnose={diagnose}")))
-    };
+    let report =
+        |machine: &Machine, diagnose: &str| NodeHealth::parse(&machine.prints(HEALTH, &format!("diagnose={diagnose}")));
     let smi = |machine: &Machine, query: &str| {
         machine.stub(
             "nvidia-smi",
@@ -398,6 +408,48 @@ fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
         machine.stub("timeout", hangs);
         assert_eq!(error(&machine), "no answer within 20 s", "{hangs}");
     }
+}
+
+#[test]
+fn an_nvidia_smi_that_cannot_be_killed_delays_no_script() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let (released, waited) = (machine.path("released"), machine.path("waited"));
+    // it goes on for longer than the scripts may take, or until the test is over
+    machine.stub(
+        "nvidia-smi",
+        &format!(
+            "trap '' TERM; i=0; while [ ! -e '{}' ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 200 ] || {{ : >'{}'; exit; }}; done",
+            released.display(),
+            waited.display()
+        ),
+    );
+    // so that the test is short
+    machine.stub(
+        "timeout",
+        "limit=$1; shift; case $limit in ??) limit=0.$limit ;; esac; exec /usr/bin/timeout $limit \"$@\"",
+    );
+    let facts = Facts::parse(&machine.prints(FACTS, ""));
+    assert_eq!(facts.nvidia_smi, NvidiaSmi::Failed("no answer within 20 s".into()));
+    let health = NodeHealth::parse(&machine.prints(HEALTH, "diagnose="));
+    assert_eq!(health.machine, Some(Err("no answer within 20 s".into())));
+    let details = machine.prints(DOCTOR, "worker_pid= docker_root=/ addresses= names=");
+    assert!(details.contains("\nunchecked gpu-users no answer within 20 s\n"), "{details}");
+    assert!(details.contains("\ndisk images "), "{details}");
+    assert!(!waited.exists(), "a script has waited for it");
+    fs::write(released, "").unwrap();
+}
+
+#[test]
+fn nvidia_smi_is_found_where_wsl_has_it() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    machine.stub(
+        "nvidia-smi",
+        "case $1 in --query-gpu=driver*) echo 550.54 ;; -L) echo 'GPU 0: x (UUID: GPU-aa)' ;; esac",
+    );
+    fs::rename(machine.path("tools"), machine.path("wsl")).unwrap();
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).nvidia_smi, NvidiaSmi::Listed);
+    assert!(NodeHealth::parse(&machine.prints(HEALTH, "diagnose=")).machine.is_some());
+    assert!(machine.prints(DOCTOR, "worker_pid= docker_root= addresses= names=").contains("\ndriver 550.54\n"));
 }
 
 #[test]
@@ -590,7 +642,7 @@ fn the_reason_of_sudo_is_its_refusal() {
 fn an_own_name_that_resolves_nowhere_is_reported() {
     let machine = Machine::new(&[]);
     let unresolved = || {
-        let text = machine.prints(&["node/doctor.sh"], "worker_pid= docker_root= addresses= names=");
+        let text = machine.prints(DOCTOR, "worker_pid= docker_root= addresses= names=");
         text.lines().filter(|line| line.starts_with("unresolved")).map(str::to_owned).collect::<Vec<_>>()
     };
     machine.stub("uname", "echo name-of-nothing.invalid");
