@@ -453,6 +453,23 @@ fn nvidia_smi_is_found_where_wsl_has_it() {
 }
 
 #[test]
+fn a_container_does_not_own_all_gpus_of_its_machine() {
+    let (own, other) = ("0000:41:00.0", "0000:c1:00.0");
+    let buses = |directory: &str| [own, other].map(|bus| (format!("{directory}/{bus}/x"), ""));
+    let files: Vec<_> = buses("pci").into_iter().chain(buses("driver")).collect();
+    let machine = Machine::new(&files.iter().map(|(name, text)| (name.as_str(), *text)).collect::<Vec<_>>());
+    machine.stub("nvidia-smi", "");
+    let report = || machine.prints(HEALTH, "diagnose=");
+    assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
+    fs::remove_dir_all(machine.path("driver").join(other)).unwrap();
+    assert!(report().contains("\npci 0000:41:00.0") && !report().contains("\npci 0000:c1:00.0"), "{}", report());
+    assert_eq!(NodeHealth::parse(&report()).foreign, [other]);
+    // a driver that does not list its GPUs, as of an earlier version
+    fs::remove_dir_all(machine.path("driver")).unwrap();
+    assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
+}
+
+#[test]
 fn a_lease_that_cannot_be_read_is_not_given_back() {
     let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
     let variables = format!("run={} expires=30", machine.path("run").display());

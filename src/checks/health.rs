@@ -458,10 +458,12 @@ fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
     let at = |gpu: &GpuHealth| gpu.bus.to_ascii_lowercase().contains(&xid.bus.to_ascii_lowercase());
     let is_left_out =
         machine.is_some_and(|machine| machine.gpus.iter().any(at) && !node.gpus(machine).into_iter().any(at));
-    let severity = if is_left_out { Note } else { severity };
+    let is_foreign = node.health.foreign.iter().any(|bus| bus.starts_with(&xid.bus.to_ascii_lowercase()));
+    let severity = if is_left_out || is_foreign { Note } else { severity };
+    let owner = if is_foreign { ", which is not the node's," } else { "" };
     let times = if xid.count == 1 { String::new() } else { format!(", {} times", xid.count) };
     let meaning = meaning.unwrap_or(&xid.text);
-    let message = format!("Xid {} of the GPU at {} since the boot{times}: {meaning}", xid.number, xid.bus);
+    let message = format!("Xid {} of the GPU at {}{owner} since the boot{times}: {meaning}", xid.number, xid.bus);
     let (why, hint) = match severity {
         Error => {
             ("the GPU does not work before a reboot", "reboot the node; if it comes back, reseat the GPU or replace it")

@@ -190,6 +190,14 @@ fn errors_in_the_kernel_log_matter_by_their_number() {
             "xid 1 NVRM: Xid (PCI:0000:41:00): 999, something new\n",
             "warning xid n0: Xid 999 of the GPU at 0000:41:00 since the boot: something new",
         ),
+        (
+            "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:C1:00): 79, GPU has fallen off the bus.\n",
+            "note xid n0: Xid 79 of the GPU at 0000:C1:00, which is not the node's, since the boot: the GPU has fallen off the bus",
+        ),
+        (
+            "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",
+            "error xid n0: Xid 79 of the GPU at 0000:41:00 since the boot: the GPU has fallen off the bus",
+        ),
         ("log partial\n", "note xid n0: its kernel log no longer reaches back to the boot"),
         ("log unread dmesg: not permitted\n", "note xid n0: its kernel log cannot be read: dmesg: not permitted"),
     ] {

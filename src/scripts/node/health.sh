@@ -19,10 +19,13 @@ list_pci() {
     [ -e "$device" ] || continue
     device=${device##*/}
     known=/proc/driver/nvidia/gpus
-    # a node that is a container itself sees the buses of all GPUs of its machine, but has only some of them
-    if [ -d "$known" ] && [ ! -e "$known/$device" ]; then continue; fi
+    # a node that is a container itself sees the buses and errors of all GPUs of its machine, but has only some of them
+    if [ -d "$known" ] && [ ! -e "$known/$device" ]; then
+      say pci-foreign "$device"
+      continue
+    fi
     # the driver may hang here, too
-    limited 2 cat "$known/$device/information" | grep -q 'Excluded:.*Yes' || say pci "$device"
+    { timeout 2 cat "$known/$device/information" 2>/dev/null & } | timeout 3 cat | grep -q 'Excluded:.*Yes' || say pci "$device"
   done
 }
 
