@@ -1,7 +1,7 @@
 //! The health of the GPUs in `verify`: what was found on the nodes of its job, while the ranks started.
 
 use crate::checks::health::{self as rules, GpuNode};
-use crate::checks::{Finding, Severity, fold};
+use crate::checks::{Finding, Severity, fold, has_gpus};
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::health;
 use crate::cluster::observation::ObservedNode;
@@ -28,6 +28,7 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
     let examined = for_each_node(observed.clone(), examine).await;
     let (mut nodes, mut findings) = (Vec::new(), Vec::new());
     for (node, health) in observed.into_iter().zip(examined) {
+        findings.extend(has_gpus(&node.member.node, &node.facts));
         match health {
             Ok(health) => nodes.extend(health.map(|health| (node, health))),
             Err(error) => findings.push(unexamined(&error)),

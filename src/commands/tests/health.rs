@@ -1,6 +1,7 @@
 //! `verify` on nodes with stand-in GPUs: their health, and which rank has which GPU and cores.
 
 use super::*;
+use crate::inventory::Gpus;
 use crate::transport::node::scripted::{Fault, Play};
 use serde_json::json;
 
@@ -125,6 +126,17 @@ async fn gpus_that_cannot_be_examined_are_a_fault() {
     nodes.play(Play::default().ends(10, 0));
     hvdctl(&nodes, "--on node1 verify -np 1").await;
     assert_eq!((nodes.count("node/health.sh"), nodes.count("job/start.sh")), (vec![0, 0], vec![1, 0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn promised_gpus_that_no_nvidia_smi_lists_are_a_fault() {
+    let nodes = two_up().await;
+    let mut promises = inventory(&nodes);
+    promises.nodes[0].gpus = Gpus::Count(1);
+    nodes.play(job(&json!({})));
+    let done = hvdctl_on(&nodes, promises.clone(), "--on node1 verify", mpsc::unbounded_channel().1).await;
+    done.code(1).says(&["failed: node1: the inventory has `gpus` = 1, but the node has no nvidia-smi\n"]);
+    assert!(!done.out.contains("ok:"), "{done}");
 }
 
 #[tokio::test(start_paused = true)]
