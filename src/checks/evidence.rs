@@ -14,7 +14,7 @@ use crate::record::ledger::{Event, Figure, line};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::text::failure::is_gpu_fault;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is recorded of each node, by its name.
 pub type NodeEvents = BTreeMap<String, Vec<Event>>;
@@ -224,6 +224,17 @@ pub fn of_verify(rows: &[RankRow], ended: &JobOutcome, findings: &[Finding]) -> 
         is_known.then(|| ((*node).to_owned(), check()))
     };
     nodes.iter().filter_map(of).collect()
+}
+
+/// Returns what a `verify` that started no job recorded of the nodes with errors among these findings. The others have not passed either.
+pub fn of_stopped(findings: &[Finding]) -> NodeEvents {
+    let nodes: BTreeSet<&String> = findings.iter().flat_map(|finding| &finding.nodes).collect();
+    let of = |node: &String| {
+        let failed = texts(Severity::Error, node, findings);
+        let check = || vec![Event::check("verify", failed.clone(), texts(Severity::Warning, node, findings))];
+        (!failed.is_empty()).then(|| (node.clone(), check()))
+    };
+    nodes.into_iter().filter_map(of).collect()
 }
 
 /// Returns what `bench` found between nodes. Nothing is known of any if its measurements vary too much.
@@ -506,6 +517,16 @@ mod tests {
         let found = Finding::new(Severity::Error, "gpus", "a", "hot");
         let health = of_verify(&rows, &ended(failed.clone(), &[]), &[found]);
         assert_eq!(health, [("a".to_owned(), check(&["gpus: hot"]))].into());
+        // one that started no job says something of the nodes with a fault only
+        let found = |severity, check, node: &str, text: &str| Finding::new(severity, check, node, text);
+        let findings = [
+            found(Severity::Error, "gpus", "a", "hot"),
+            found(Severity::Warning, "gpu-pcie", "a", "narrow"),
+            found(Severity::Warning, "gpu-pcie", "b", "narrow"),
+            found(Severity::Error, "keys", "b", "missing"),
+        ];
+        let expected = Event::check("verify", vec!["gpus: hot".into()], vec!["gpu-pcie: narrow".into()]);
+        assert_eq!(of_stopped(&findings), [("a".to_owned(), vec![expected])].into());
         let lost = of_verify(&rows, &ended(failed, &["NVML: GPU is lost"]), &[]);
         assert_eq!(lost, [("b".to_owned(), check(&["NVML: GPU is lost"]))].into());
     }

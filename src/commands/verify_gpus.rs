@@ -5,7 +5,7 @@ use crate::checks::{Finding, Severity, fold, has_gpus};
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::health;
 use crate::cluster::observation::ObservedNode;
-use crate::error::NodeError;
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::node::health::report::NodeHealth;
 use crate::start::plan::JobPlan;
@@ -45,6 +45,18 @@ fn unexamined(error: &NodeError) -> Finding {
     let message = format!("cannot {}: {}", error.operation, error.message);
     let why = "whether they are sound is not known";
     Finding::new(Severity::Error, "node", &error.node, message).explain(why, error.hints.join("; "))
+}
+
+/// Returns the nodes because of whose GPUs a command has failed.
+pub(super) fn gpus_unknown(error: &Error) -> Vec<Finding> {
+    let Error::Nodes { failed, .. } = error else { return Vec::new() };
+    let failed = failed.iter().filter(|error| error.kind == ErrorKind::NvidiaSmiFailed);
+    failed.map(|error| Finding::new(Severity::Error, "gpus", &error.node, &error.message)).collect()
+}
+
+/// Returns whether a job was not started because nodes or their containers lack GPUs.
+pub(super) fn lacks_gpus(error: &Error) -> bool {
+    matches!(error, Error::Nodes { failed, .. } if failed.iter().any(|error| error.kind == ErrorKind::GpusMissing))
 }
 
 impl ExaminedGpus {
