@@ -124,7 +124,7 @@ pub enum Command {
     Status,
     /// Grade the nodes by what was recorded of them: checks, speed, lost jobs, restarts
     Grade(Grade),
-    /// List the nodes that other owners publish, or pick the best close ones
+    /// List the nodes that other owners publish, or pick the best nearby ones
     #[command(args_conflicts_with_subcommands = true)]
     Pool(Pool),
     /// Find what would make a job fail or hang, on and between the nodes
@@ -309,15 +309,16 @@ pub struct Grade {
 }
 
 const GRADE: &str = "\
-A to F by what verify, doctor, bench and jobs have recorded on each node; a node of which nothing is recorded is new.
-Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. The table is cut to 80
-columns; -v and --json show every reason. docs/grade.md has the weights.
+A to F by what verify, doctor, bench and jobs have recorded on each node; a node of which nothing is recorded is new. \
+Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. On a terminal, reasons \
+are cut to its width; -v, a pipe and --json have all of them. docs/grade.md has the weights.
 
 Ended jobs that no hvdctl watched are recorded now.";
 
 const DOCTOR: &str = "\
-Changes nothing without --fix, but records the result in each node's ledger (`hvdctl grade`). Each finding says what was found, why it matters and how to fix it. `up`, `verify`, `train` \
-and `run` apply the rules that take no time, and stop on their errors.
+Changes nothing without --fix, but records the result in each node's ledger (`hvdctl grade`). Each finding says what \
+was found, why it matters and how to fix it. `up`, `verify`, `train` and `run` apply the rules that take no time, and \
+stop on their errors.
 
 Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
 

@@ -3,8 +3,8 @@
 
 use hvdctl::node::facts::Facts;
 use hvdctl::node::gpus::{Device, NvidiaSmi};
-use hvdctl::node::health::Links;
 use hvdctl::node::health::report::{KernelLog, NodeHealth};
+use hvdctl::node::health::{Links, Reading};
 use hvdctl::record::ledger::{Event, Ledger};
 use hvdctl::worker::ready::Answer;
 use std::fs::{self, Permissions};
@@ -340,6 +340,12 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
             assert_eq!(worker(&machine), state, "{list}");
         }
     }
+    // the memory of the GPUs, in the query that asks for their MIG mode
+    let query = "--query-gpu=index,mig.mode.current,memory.total";
+    let answers =
+        format!("case $1 in {query}) echo '0, [N/A], 143771' ;; *) echo 'GPU 0: NVIDIA H200 (UUID: GPU-aa)' ;; esac");
+    machine.stub("nvidia-smi", &answers);
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).gpus[0].memory_mib, Reading::Known(143_771));
     // one that is ended, and one that cannot even be killed
     let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
     for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
@@ -402,6 +408,12 @@ fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
     assert_eq!(error(&machine), "exit code 3");
     smi(&machine, &format!("head -n 90 {document}"));
     assert_eq!(error(&machine), "its XML cannot be read: it is cut off");
+    // the memory of the GPUs, in the query that asks for their MIG mode
+    let query = "--query-gpu=index,mig.mode.current,memory.total";
+    let answers =
+        format!("case $1 in {query}) echo '0, [N/A], 143771' ;; *) echo 'GPU 0: NVIDIA H200 (UUID: GPU-aa)' ;; esac");
+    machine.stub("nvidia-smi", &answers);
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).gpus[0].memory_mib, Reading::Known(143_771));
     // one that is ended, and one that cannot even be killed
     let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
     for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
@@ -694,7 +706,10 @@ fn checks(ledger: &Ledger) -> (Vec<&str>, usize) {
 #[test]
 fn a_ledger_begins_with_the_system_and_notes_when_it_was_booted_again() {
     let machine = Machine::new(&[]);
+    // it may hang so that it cannot even be killed
+    machine.stub("nvidia-smi", &format!("touch {}", machine.path("called").display()));
     assert_eq!(ledger(&machine).entries, []);
+    assert!(!machine.path("called").exists(), "a ledger is read without nvidia-smi");
     machine.prints(APPEND, &added("verify"));
     machine.prints(APPEND, &added("doctor"));
     let once = ledger(&machine);

@@ -9,24 +9,24 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How many nodes that were not taken, or reasons for that, a sentence lists.
+/// How many reasons for which nodes were left out a sentence lists.
 const MOST_LISTED: usize = 3;
 
-/// Why a node cannot be taken.
+/// Why a job cannot have a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unavailable {
+pub struct Unavailability {
     /// The reason, e.g. `allocated to job J`.
     pub reason: String,
     /// Whether it ends by itself, so that waiting helps.
     pub is_temporary: bool,
 }
 
-/// A node that was not chosen.
+/// A node that was left out of a choice.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct PassedOver {
+pub struct LeftOutNode {
     /// The node.
     pub node: String,
-    /// Why it was not chosen.
+    /// Why it was left out.
     pub reason: String,
 }
 
@@ -36,7 +36,7 @@ pub struct Choice {
     /// The nodes, the best first; all are of one kind.
     pub nodes: Vec<NodeGrade>,
     /// The others: those of the same kind first, the best of them first.
-    pub passed_over: Vec<PassedOver>,
+    pub left_out: Vec<LeftOutNode>,
 }
 
 /// The free nodes of a kind, the best first, and how many there are with those that are not free.
@@ -46,30 +46,40 @@ struct Group<'a> {
     all: usize,
 }
 
+/// What there is of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Supply {
+    kind: String,
+    /// The names of its free nodes.
+    free: Vec<String>,
+    /// How many nodes it has, free or not.
+    all: usize,
+}
+
 /// Why no kind has as many free nodes as were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// How many were asked for.
     wanted: usize,
-    /// What there is of each kind, the one with the most free nodes first: the kind, its free nodes, and how many it has.
-    kinds: Vec<(String, Vec<String>, usize)>,
-    /// The nodes that cannot be taken, with the reasons.
+    /// What there is of each kind, the one with the most free nodes first.
+    kinds: Vec<Supply>,
+    /// The nodes that a job cannot have, with the reasons.
     unavailable: Vec<(String, String)>,
     /// Whether enough nodes will be free when those are that only jobs and commands of others have now.
     pub may_pass: bool,
 }
 
-/// Chooses the `wanted` best nodes of one kind. Nodes in `unavailable` are not taken; some of them may have no grade.
+/// Chooses the `wanted` best nodes of one kind. Nodes in `unavailable` are left out; some of them may have no grade.
 ///
 /// Nodes of a kind are ordered by their grade, score and evidence; equal ones keep their order in `graded`. A kind is chosen for having
 /// the fewest nodes of grade F among its best, then for GPUs (the speed of a processor is measured in another way), then for the speed
 /// of the slowest of them, or for the memory of all GPUs if not all were measured, then for their number, its cores, and the grades.
 ///
 /// # Errors
-/// If no kind has enough nodes that can be taken.
+/// If no kind has enough free nodes.
 pub fn best(
     graded: &[NodeGrade],
-    unavailable: &BTreeMap<String, Unavailable>,
+    unavailable: &BTreeMap<String, Unavailability>,
     wanted: usize,
 ) -> Result<Choice, Shortage> {
     let groups = groups(graded, unavailable);
@@ -78,17 +88,17 @@ pub fn best(
     enough.sort_by(|one, other| compare(one, other, wanted, all_measured));
     let Some(chosen) = enough.first() else { return Err(shortage(graded, unavailable, &groups, wanted)) };
     let nodes: Vec<NodeGrade> = chosen.free[..wanted].iter().map(|node| (*node).clone()).collect();
-    let next = chosen.free[wanted..].iter().map(|node| PassedOver { node: node.node.clone(), reason: grade(node) });
+    let next = chosen.free[wanted..].iter().map(|node| LeftOutNode { node: node.node.clone(), reason: grade(node) });
     let others = groups.iter().filter(|group| group.kind != chosen.kind);
     let others = others.flat_map(|group| group.free.iter().map(|node| (node.node.clone(), group.kind.to_string())));
     let taken = unavailable.iter().map(|(node, why)| (node.clone(), why.reason.clone()));
-    let rest = others.chain(taken).map(|(node, reason)| PassedOver { node, reason });
-    let passed_over = next.chain(rest).collect();
-    Ok(Choice { nodes, passed_over })
+    let rest = others.chain(taken).map(|(node, reason)| LeftOutNode { node, reason });
+    let left_out = next.chain(rest).collect();
+    Ok(Choice { nodes, left_out })
 }
 
 /// Groups the nodes by kind, in the order of the first node of each.
-fn groups<'a>(graded: &'a [NodeGrade], unavailable: &BTreeMap<String, Unavailable>) -> Vec<Group<'a>> {
+fn groups<'a>(graded: &'a [NodeGrade], unavailable: &BTreeMap<String, Unavailability>) -> Vec<Group<'a>> {
     let of_kind = nodeset::alike(graded.iter().map(|node| (&node.kind, node)));
     let group = |(kind, nodes): (&'a NodeKind, Vec<&'a NodeGrade>)| {
         let all = nodes.len();
@@ -132,13 +142,17 @@ fn compare(one: &Group<'_>, other: &Group<'_>, wanted: usize, all_measured: bool
 
 fn shortage(
     graded: &[NodeGrade],
-    unavailable: &BTreeMap<String, Unavailable>,
+    unavailable: &BTreeMap<String, Unavailability>,
     groups: &[Group<'_>],
     wanted: usize,
 ) -> Shortage {
-    let names = |group: &Group<'_>| group.free.iter().map(|node| node.node.clone()).collect::<Vec<_>>();
-    let mut kinds: Vec<_> = groups.iter().map(|group| (group.kind.to_string(), names(group), group.all)).collect();
-    kinds.sort_by_key(|(_, free, _)| Reverse(free.len()));
+    let supply = |group: &Group<'_>| Supply {
+        kind: group.kind.to_string(),
+        free: group.free.iter().map(|node| node.node.clone()).collect(),
+        all: group.all,
+    };
+    let mut kinds: Vec<Supply> = groups.iter().map(supply).collect();
+    kinds.sort_by_key(|supply| Reverse(supply.free.len()));
     let may_be_free = |node: &&NodeGrade| unavailable.get(&node.node).is_none_or(|why| why.is_temporary);
     let soon = nodeset::alike(graded.iter().filter(may_be_free).map(|node| (&node.kind, ())));
     Shortage {
@@ -149,7 +163,7 @@ fn shortage(
     }
 }
 
-/// Formats a node's grade with its heaviest reason: `B: network 0.71 of the best`.
+/// Formats a node's grade with its heaviest reason: `B: network: sends 71 % of the fastest of its kind`.
 fn grade(node: &NodeGrade) -> String {
     match node.reasons.first() {
         Some(reason) if node.grade != Grade::New => format!("{}: {reason}", node.grade),
@@ -180,11 +194,11 @@ impl Choice {
         self.nodes.first().map(|node| node.kind.clone()).unwrap_or_default()
     }
 
-    /// Returns a warning about nodes that fail checks or lose jobs, and were taken because there is no other.
+    /// Returns a warning about chosen nodes that fail checks or lose jobs.
     pub fn warning(&self) -> Option<String> {
         let failing: Vec<_> = self.nodes.iter().filter(|node| node.grade == Grade::F).collect();
         let why = listed(failing.iter().map(|node| (node.node.clone(), grade(node))));
-        (!failing.is_empty()).then(|| format!("{why} taken, because no other node of the kind is free"))
+        (!failing.is_empty()).then(|| format!("took {why}: no better node of this kind is free"))
     }
 }
 
@@ -193,11 +207,11 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chosen = listed_in_order(self.nodes.iter().map(|node| (node.node.clone(), grade(node))));
         write!(f, "the best {} of {}: {chosen}", count(self.nodes.len(), "node"), self.kind())?;
-        if self.passed_over.is_empty() {
+        if self.left_out.is_empty() {
             return Ok(());
         }
-        let others = self.passed_over.iter().map(|other| (other.node.clone(), other.reason.clone()));
-        write!(f, "; not taken: {}", listed(others))
+        let others = self.left_out.iter().map(|other| (other.node.clone(), other.reason.clone()));
+        write!(f, "; left out: {}", listed(others))
     }
 }
 
@@ -216,10 +230,10 @@ fn listed_in_order(nodes: impl Iterator<Item = (String, String)>) -> String {
 impl Shortage {
     /// Returns the next step.
     pub fn hint(&self) -> String {
-        let most = self.kinds.first().map_or(0, |(_, free, _)| free.len());
+        let most = self.kinds.first().map_or(0, |supply| supply.free.len());
         let fewer = (most > 0).then(|| format!("lower it to {most}"));
         let wait = self.may_pass.then(|| "wait with --wait".to_owned());
-        let several = self.kinds.iter().map(|(_, free, _)| free.len()).sum::<usize>() >= self.wanted;
+        let several = self.kinds.iter().map(|supply| supply.free.len()).sum::<usize>() >= self.wanted;
         let by_name = several.then(|| "name nodes of several kinds with --on".to_owned());
         let other = "hvdctl status shows why nodes cannot be used".to_owned();
         let steps: Vec<String> = [wait, fewer, by_name].into_iter().flatten().collect();
@@ -232,7 +246,7 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = count(self.wanted, "free node");
         write!(f, "no kind of node has {nodes}")?;
-        for (kind, free, all) in &self.kinds {
+        for Supply { kind, free, all } in &self.kinds {
             write!(f, "\n  {kind}: {} of {all} free", free.len())?;
             if !free.is_empty() {
                 write!(f, " ({})", nodeset::fold(free))?;
@@ -272,12 +286,12 @@ mod tests {
         }
     }
 
-    fn none() -> BTreeMap<String, Unavailable> {
+    fn none() -> BTreeMap<String, Unavailability> {
         BTreeMap::new()
     }
 
-    fn taken(nodes: &[(&str, &str, bool)]) -> BTreeMap<String, Unavailable> {
-        let why = |reason: &str, is_temporary| Unavailable { reason: reason.into(), is_temporary };
+    fn taken(nodes: &[(&str, &str, bool)]) -> BTreeMap<String, Unavailability> {
+        let why = |reason: &str, is_temporary| Unavailability { reason: reason.into(), is_temporary };
         nodes.iter().map(|(node, reason, is_temporary)| ((*node).into(), why(reason, *is_temporary))).collect()
     }
 
@@ -325,10 +339,10 @@ mod tests {
         let choice = best(&graded, &unavailable, 3).unwrap();
         assert_eq!(
             choice.to_string(),
-            "the best 3 nodes of 8 x H200 140 GiB, driver 580, 64 cores: node[1-2] (A), node3 (B: slow network); not taken: \
+            "the best 3 nodes of 8 x H200 140 GiB, driver 580, 64 cores: node[1-2] (A), node3 (B: slow network); left out: \
              node4 (C: slow network), node6 (16 cores), node5 (allocated to job j1), 1 more"
         );
-        assert_eq!((choice.warning(), choice.passed_over.len()), (None, 4));
+        assert_eq!((choice.warning(), choice.left_out.len()), (None, 4));
         let alone = best(&graded[..1], &none(), 1).unwrap();
         assert_eq!(alone.to_string(), "the best 1 node of 8 x H200 140 GiB, driver 580, 64 cores: node1 (A)");
     }
@@ -347,7 +361,7 @@ mod tests {
         let choice = best(&graded[..3], &none(), 2).unwrap();
         assert_eq!(choice.names(), ["node1", "node2"]);
         let warning = choice.warning().unwrap();
-        assert_eq!(warning, "node2 (F: slow network) taken, because no other node of the kind is free");
+        assert_eq!(warning, "took node2 (F: slow network): no better node of this kind is free");
     }
 
     #[test]
@@ -410,14 +424,14 @@ mod tests {
         ) {
             graded.iter_mut().enumerate().for_each(|(i, node)| node.node = format!("node{i}"));
             let is_used = |node: &NodeGrade| used[node.node[4..].parse::<usize>().unwrap()];
-            let why = || Unavailable { reason: "busy".into(), is_temporary: true };
+            let why = || Unavailability { reason: "busy".into(), is_temporary: true };
             let unavailable: BTreeMap<_, _> =
                 graded.iter().filter(|node| is_used(node)).map(|node| (node.node.clone(), why())).collect();
             let free_of = |kind: &NodeKind| graded.iter().filter(|node| node.kind == *kind && !is_used(node)).count();
             match best(&graded, &unavailable, wanted) {
                 Ok(choice) => {
                     prop_assert_eq!(choice.nodes.len(), wanted);
-                    prop_assert_eq!(choice.nodes.len() + choice.passed_over.len(), graded.len());
+                    prop_assert_eq!(choice.nodes.len() + choice.left_out.len(), graded.len());
                     let kind = choice.kind();
                     prop_assert!(choice.nodes.iter().all(|node| node.kind == kind && !is_used(node)));
                     let worst = choice.nodes.iter().map(|node| node.grade.preference()).max().unwrap();

@@ -1,7 +1,7 @@
 //! Rules that compare nodes: versions, packet sizes, routes, names, logins and random ports.
 
 use super::Severity::{Error, Note, Warning};
-use super::{Details, Finding, NodeView, Severity};
+use super::{Check, Details, Finding, NodeView, Severity};
 use crate::inventory::Node;
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 use crate::launch::VERSIONS;
@@ -25,12 +25,7 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
 
 /// The finding about the nodes whose value is not that of most; it has all values as `gpu[01-07] 535.161 · gpu08 550.54`. `None` if
 /// there is one value. In a tie, the master's value counts as right.
-pub(super) fn differing(
-    severity: Severity,
-    check: &'static str,
-    what: &str,
-    values: Vec<(&Node, String)>,
-) -> Option<Finding> {
+pub(super) fn differing(severity: Severity, check: Check, what: &str, values: Vec<(&Node, String)>) -> Option<Finding> {
     let of_master = values.iter().find(|(node, _)| node.master).map(|(_, value)| value.clone());
     let mut groups = nodeset::alike(values.into_iter().map(|(node, value)| (value, node.name.clone())));
     groups.sort_by_key(|(value, nodes)| (Reverse(nodes.len()), Some(value) != of_master.as_ref()));
@@ -50,7 +45,7 @@ const FRAMEWORKS: [(&str, &str); 4] =
 fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
     let compare = |severity, what: &str, version: &dyn Fn(&NodeView<'_>) -> Option<String>| {
         let versions = views.iter().filter_map(|view| Some((view.node, version(view)?))).collect();
-        differing(severity, "versions", &format!("the {what} differs"), versions)
+        differing(severity, Check::Versions, &format!("the {what} differs"), versions)
     };
     let mut found = Vec::new();
     let libraries = VERSIONS.into_iter().chain([("CUDA", "cuda"), ("NCCL", "nccl")]);
@@ -65,7 +60,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
                 "ranks with different versions may hang, or compute different results",
-                "give every node the same image (hvdctl image push --from NODE), then hvdctl up",
+                "give every node the same image (`hvdctl image push --from NODE`), then `hvdctl up`",
             )
         }));
     }
@@ -85,8 +80,8 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
 /// A version that could not be read, and so was not compared.
 fn unread(view: &NodeView<'_>, what: &str, why: &str) -> Finding {
     let message = format!("cannot read the {what}: {why}");
-    let hint = "try it there: hvdctl exec -c; a busy node may be slow, and so may the file system of the image";
-    view.warning("versions", message).explain("it was not compared with that of the other nodes", hint)
+    let hint = "try it there: `hvdctl exec -c`; a busy node may be slow, and so may the file system of the image";
+    view.warning(Check::Versions, message).explain("it was not compared with that of the other nodes", hint)
 }
 
 /// The launchers and frameworks of a node's image.
@@ -95,44 +90,44 @@ fn image(view: &NodeView<'_>) -> Option<Finding> {
     let version = |(name, key): (&str, &str)| view.inside.get(key).map(|version| format!("{name} {version}"));
     let frameworks: Vec<String> = FRAMEWORKS.into_iter().chain([("mpi4py", "mpi4py")]).filter_map(version).collect();
     let frameworks = if frameworks.is_empty() { "none".to_owned() } else { frameworks.join(", ") };
-    Some(view.note("launchers", format!("the image has {launchers}; frameworks: {frameworks}")))
+    Some(view.note(Check::Launchers, format!("the image has {launchers}; frameworks: {frameworks}")))
 }
 
 fn mtu(views: &[NodeView<'_>]) -> Option<Finding> {
     let mtu = |view: &NodeView<'_>| view.details.as_ref()?.mtu.get(&view.place()?.interface).map(u32::to_string);
     let mtus = views.iter().filter_map(|view| Some((view.node, mtu(view)?))).collect();
-    Some(differing(Warning, "mtu", "its interface has a different MTU", mtus)?.explain(
+    Some(differing(Warning, Check::Mtu, "its interface has a different MTU", mtus)?.explain(
         "large packets may be lost: small ones pass, and the job hangs with the first large tensor",
-        "set the same MTU on every node (sudo ip link set dev INTERFACE mtu N), also in the network configuration",
+        "set the same MTU on every node (`sudo ip link set dev INTERFACE mtu N`), also in the network configuration",
     ))
 }
 
 /// The interface by which packets to another node leave.
 fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
     let (own, target) = (&view.place()?.interface, other.place()?.address);
-    let hint = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
+    let hint = "fix the route (`ip route get ADDRESS` on the node), or set `address` or `interface` of the [[node]]s";
     let interface = match details.routes.get(&target)? {
         Ok(interface) if interface == own => return None,
         Ok(interface) => interface,
         Err(reason) => {
             let message = format!("has no route to {} ({target}): {reason}", other.name());
-            return Some(view.error("route", message).explain("ranks on the two nodes cannot connect", hint));
+            return Some(view.error(Check::Route, message).explain("ranks on the two nodes cannot connect", hint));
         }
     };
     let message = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
-        view.error("route", format!("{message}, which leads to no other machine")).explain(
+        view.error(Check::Route, format!("{message}, which leads to no other machine")).explain(
             "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
             hint,
         )
     } else if details.strict.contains(own) {
         let message = format!("{message} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
-        view.warning("route", message).explain(
+        view.warning(Check::Route, message).explain(
             "the kernel drops such packets because they may be forged: ranks hang",
-            format!("{hint}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
+            format!("{hint}; or `sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2`"),
         )
     } else {
-        view.warning("route", format!("{message} instead of {own}")).explain(
+        view.warning(Check::Route, format!("{message} instead of {own}")).explain(
             "requests and replies take different interfaces: this is slow, and firewalls may drop the replies",
             hint,
         )
@@ -156,9 +151,9 @@ fn name(view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
     } else {
         (Warning, "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine, or none")
     };
-    Some(Finding::new(severity, "names", view.name(), message).explain(
+    Some(Finding::new(severity, Check::Names, view.name(), message).explain(
         why,
-        "hvdctl up, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of the image lacks `files`",
+        "`hvdctl up`, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of the image lacks `files`",
     ))
 }
 
@@ -167,7 +162,7 @@ pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: FailedLogins| {
         let message = format!("cannot log in to {} on port {port}: {}", nodeset::fold(&row.to), row.reason);
         let why = "the launcher starts ranks over these logins, and hangs if one of them does";
-        Finding::of_nodes(Error, "login", row.from, message).explain(why, hint(&row.reason, port))
+        Finding::of_nodes(Error, Check::Login, row.from, message).explain(why, hint(&row.reason, port))
     };
     matrix.rows().into_iter().map(finding).collect()
 }
@@ -177,7 +172,7 @@ pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
     let firewall = open.map_or(String::new(), |port| format!("a firewall allows port {port} but not the others; "));
     let finding = |row: FailedLogins| {
         let message = format!("cannot reach {} on random high ports: {}", nodeset::fold(&row.to), row.reason);
-        Finding::of_nodes(Error, "ports", row.from, message).explain(
+        Finding::of_nodes(Error, Check::Ports, row.from, message).explain(
             format!("{firewall}ranks connect on random ports above 1023, and hang without a message if they cannot"),
             "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)",
         )

@@ -1,10 +1,14 @@
 //! The grades of nodes, from what their ledgers record. docs/grade.md explains the rule to users.
 
+use crate::inventory;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
 use crate::node::gpus::Gpu;
-use crate::record::ledger::{Entry, Event, Figure, Ledger, line};
+use crate::node::health::Reading;
+use crate::node::network;
+use crate::record::ledger::{Entry, Event, Figure, Ledger};
 use crate::text::units::count;
+use crate::text::visible::one_line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -108,17 +112,37 @@ pub struct Assessment {
     pub driver_changes: usize,
 }
 
-/// Returns what kind of node has these facts, and a ledger that was read with its driver and the memory of its GPUs.
-pub fn kind(facts: &Facts, ledger: &Ledger) -> NodeKind {
-    let names: BTreeSet<&str> = facts.gpus.iter().map(|Gpu { name, .. }| name.as_str()).collect();
+/// Returns what kind of node it is, by the GPUs that jobs can get there. `driver`: the version of its NVIDIA driver; empty without one.
+pub fn kind(node: &inventory::Node, facts: &Facts, driver: &str) -> NodeKind {
+    let gpus = chosen(node, facts);
+    let names: BTreeSet<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
     let gpu = (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(" + "));
     NodeKind {
-        gpu_memory_mib: ledger.gpu_memory_mib.filter(|_| gpu.is_some()),
-        driver: ledger.driver.split('.').next().and_then(|first| first.parse().ok()).filter(|_| gpu.is_some()),
+        gpu_memory_mib: gpus.iter().filter_map(|gpu| gpu.memory_mib.known()).min().copied(),
+        driver: driver.split('.').next().and_then(|first| first.parse().ok()).filter(|_| gpu.is_some()),
         gpu,
-        gpus: facts.gpus.len() as u32,
+        gpus: gpus.len() as u32,
         cores: facts.cores,
     }
+}
+
+/// Returns why a node's kind is not known for certain: `nvidia-smi` fails, or does not say how much memory a GPU has.
+pub fn unknown_kind(node: &inventory::Node, facts: &Facts) -> Option<String> {
+    let failure = network::gpu_failure(node, facts).map(|message| format!("nvidia-smi failed: {message}"));
+    let unread = || {
+        chosen(node, facts).into_iter().find_map(|gpu| match &gpu.memory_mib {
+            Reading::Failed(text) => Some(format!("cannot read the memory of GPU {}: {text}", gpu.index)),
+            Reading::Known(_) | Reading::Absent => None,
+        })
+    };
+    failure.or_else(unread)
+}
+
+/// Returns the GPUs that jobs can get on a node, those of which they get MIG devices included.
+fn chosen<'a>(node: &inventory::Node, facts: &'a Facts) -> Vec<&'a Gpu> {
+    let mut gpus: Vec<&Gpu> = network::chosen_gpus(node, facts).iter().map(|device| device.gpu).collect();
+    gpus.dedup_by_key(|gpu| gpu.index);
+    gpus
 }
 
 /// Grades nodes, the best first. They are compared with those of their kind among these. It depends on nothing but the ledgers and the
@@ -139,6 +163,13 @@ pub fn assess(nodes: &[Evidence]) -> Vec<Assessment> {
         key.then(b.evidence.cmp(&a.evidence)).then(a.node.cmp(&b.node))
     });
     assessed
+}
+
+/// Returns the speed of each of these nodes relative to the fastest of them whose speed was measured in the same way, from 0 to 1. `None`
+/// for one that was never measured.
+pub fn speeds(nodes: &[Evidence]) -> Vec<Option<f64>> {
+    let nodes: Vec<Node<'_>> = nodes.iter().map(Node::new).collect();
+    nodes.iter().map(|node| node.speed(&nodes)).collect()
 }
 
 /// The score of an area, and why it is not 1.
@@ -200,7 +231,7 @@ impl<'a> Node<'a> {
         let total = (evidence > 0).then(|| total(&areas));
         scores.sort_by(|(a, x), (b, y)| (b.weight() * (1.0 - y.value)).total_cmp(&(a.weight() * (1.0 - x.value))));
         let reason = |(area, score): (Area, Score)| {
-            (score.value < 1.0).then(|| line(&format!("{area}: {}", score.reason), REASON))
+            (score.value < 1.0).then(|| one_line(&format!("{area}: {}", score.reason), REASON))
         };
         let letter =
             |score: f64| LETTERS.iter().find(|(least, _)| score >= *least).map_or(Grade::F, |(_, grade)| *grade);
@@ -239,11 +270,12 @@ impl<'a> Node<'a> {
             latest.insert(by, (score, found));
         }
         let (worst, found) = latest.into_values().min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let failed = results.iter().filter(|(_, score)| *score == 0.0).count();
-        let reason = match (worst < 1.0, failed) {
+        let number = |of: f64| results.iter().filter(|(_, score)| *score == of).count();
+        let checks = count(results.len(), "check");
+        let reason = match (worst < 1.0, number(0.0)) {
             (true, _) => found,
-            (false, 0) => format!("{} had warnings", count(results.len(), "earlier check")),
-            (false, failed) => format!("{failed} of {} failed", count(results.len(), "check")),
+            (false, 0) => format!("{} of {checks} had warnings", number(WARNED)),
+            (false, failed) => format!("{failed} of {checks} failed"),
         };
         Some(Score { value: (worst + self.mean(&results)) / 2.0, reason })
     }

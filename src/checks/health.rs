@@ -2,7 +2,7 @@
 
 use super::Severity::{Error, Note, Warning};
 use super::between::differing;
-use super::{Finding, NodeView, Severity};
+use super::{Check, Finding, NodeView, Severity};
 use crate::inventory::Node;
 use crate::node::facts::Facts;
 use crate::node::health::report::{KernelLog, NodeHealth, Xid};
@@ -15,32 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 mod tests;
 mod xids;
-
-/// `nvidia-smi` that fails, hangs, or cannot be understood.
-const NVIDIA_SMI: &str = "nvidia-smi";
-/// GPUs that are lost, or of which the driver cannot read something.
-const LOST: &str = "gpu-lost";
-/// Clocks that are slowed down.
-const CLOCKS: &str = "gpu-clocks";
-/// Temperature.
-const HEAT: &str = "gpu-heat";
-/// Errors in memory, and its repair.
-const MEMORY: &str = "gpu-memory";
-/// The PCIe link.
-const PCIE: &str = "gpu-pcie";
-/// NVLinks and their fabric.
-const NVLINK: &str = "nvlink";
-/// Settings that an operator may have chosen.
-const SETTINGS: &str = "gpu-settings";
-/// GPUs that are not alike.
-const MODELS: &str = "gpu-models";
-/// Errors in the kernel log.
-const XID: &str = "xid";
-/// The diagnosis of DCGM.
-const DCGM: &str = "dcgm";
-
-/// The checks of a node whose `nvidia-smi` works, but for that of DCGM.
-const CHECKS: [&str; 9] = [LOST, CLOCKS, HEAT, MEMORY, PCIE, NVLINK, SETTINGS, MODELS, XID];
 
 /// °C below the limit of a GPU at which there is a warning.
 const NARROW_MARGIN: i64 = 3;
@@ -74,36 +48,13 @@ impl<'a> GpuNode<'a> {
         machine.gpus.iter().filter(is_chosen).collect()
     }
 
-    fn finding(&self, severity: Severity, check: &'static str, message: impl Into<String>) -> Finding {
-        Finding::new(severity, check, &self.node.name, message)
+    /// Returns how many GPUs are examined; 0 if they are not known.
+    pub fn examined(&self) -> usize {
+        self.health.machine().map_or(0, |machine| self.gpus(machine).len())
     }
-}
 
-/// The result of a check on a node, as it is recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckResult {
-    /// The name of the check.
-    pub check: &'static str,
-    /// Whether it found no error.
-    pub is_passed: bool,
-    /// The errors, or nothing.
-    pub text: String,
-}
-
-/// Returns the result of each check on the health of a node's GPUs, given all findings. Where `nvidia-smi` fails nothing else is known.
-/// A node without `nvidia-smi` has no results.
-pub fn results(node: &str, health: &NodeHealth, findings: &[Finding]) -> Vec<CheckResult> {
-    let result = |check: &'static str| {
-        let of_check = |finding: &&Finding| finding.check == check && finding.severity == Error;
-        let errors = findings.iter().filter(of_check).filter(|finding| finding.nodes.iter().any(|name| name == node));
-        let errors: Vec<&str> = errors.map(|finding| finding.message.as_str()).collect();
-        CheckResult { check, is_passed: errors.is_empty(), text: errors.join("; ") }
-    };
-    let checks = CHECKS.into_iter().chain(health.diagnosis.as_ref().map(|_| DCGM));
-    match &health.machine {
-        None => Vec::new(),
-        Some(Err(error)) => vec![CheckResult { check: NVIDIA_SMI, is_passed: false, text: error.clone() }],
-        Some(Ok(_)) => std::iter::once(NVIDIA_SMI).chain(checks).map(result).collect(),
+    fn finding(&self, severity: Severity, check: Check, message: impl Into<String>) -> Finding {
+        Finding::new(severity, check, &self.node.name, message)
     }
 }
 
@@ -123,12 +74,15 @@ fn of_node(node: &GpuNode<'_>) -> Vec<Finding> {
         Some(Err(_)) if network::gpu_failure(node.node, node.facts).is_some() => {}
         Some(Err(error)) => {
             let message = format!("nvidia-smi -q failed: {error}");
-            found.push(node.finding(Error, NVIDIA_SMI, message).explain("its GPUs are not sound", gpus::hint(error)));
+            found.push(
+                node.finding(Error, Check::NvidiaSmi, message)
+                    .explain("its GPUs may not be healthy", gpus::hint(error)),
+            );
         }
         Some(Ok(machine)) => {
             found.extend(health.complaint.as_ref().map(|complaint| {
-                let message = format!("nvidia-smi -q complains: {complaint}");
-                node.finding(Error, NVIDIA_SMI, message).explain("a GPU does not answer", gpus::hint(complaint))
+                let message = format!("nvidia-smi -q reported: {complaint}");
+                node.finding(Error, Check::NvidiaSmi, message).explain("a GPU does not answer", gpus::hint(complaint))
             }));
             found.extend(missing(node, machine));
             found.extend(RULES.iter().flat_map(|rule| rule.apply(node, machine)));
@@ -146,7 +100,7 @@ fn of_node(node: &GpuNode<'_>) -> Vec<Finding> {
 /// A rule on single GPUs. GPUs of a node with the same text have one finding.
 struct Rule {
     severity: Severity,
-    check: &'static str,
+    check: Check,
     find: fn(&GpuHealth) -> Option<String>,
     why: &'static str,
     hint: &'static str,
@@ -174,73 +128,73 @@ fn gpus_of(indices: &[String]) -> String {
 const RULES: [Rule; 18] = [
     Rule {
         severity: Warning,
-        check: LOST,
+        check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| !is_serious(gpu)),
         why: "some cards cannot report it; a broken sensor looks the same",
-        hint: "see nvidia-smi -q on the node",
+        hint: "see `nvidia-smi -q` on the node",
     },
     Rule {
         severity: Error,
-        check: LOST,
+        check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| is_serious(gpu)),
         why: "the driver no longer reaches all of it; jobs on it fail or hang",
-        hint: "see sudo dmesg on the node for Xid errors, and reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
+        hint: "see `sudo dmesg` on the node for Xid errors, and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node",
     },
     Rule {
         severity: Error,
-        check: LOST,
+        check: Check::GpuLost,
         find: |gpu| {
             let action = gpu.recovery_action.known().filter(|action| *action != "None")?;
             Some(format!("the driver recommends: {action}"))
         },
         why: "it has had an error from which it does not recover by itself",
-        hint: "do what the driver recommends: nvidia-smi --gpu-reset -i N, or a reboot of the node",
+        hint: "do what the driver recommends: `nvidia-smi --gpu-reset -i N`, or a reboot of the node",
     },
     Rule {
         severity: Error,
-        check: CLOCKS,
+        check: Check::GpuClocks,
         find: |gpu| slowed(gpu, &[Slowdown::PowerBrake, Slowdown::HardwareHeat, Slowdown::Hardware]),
         why: "all ranks wait for the slowest GPU",
         hint: "check fans, air flow and power supplies of the node",
     },
     Rule {
         severity: Warning,
-        check: CLOCKS,
+        check: Check::GpuClocks,
         find: |gpu| slowed(gpu, &[Slowdown::SoftwareHeat]),
         why: "all ranks wait for the slowest GPU",
         hint: "check fans and air flow of the node",
     },
     Rule {
         severity: Note,
-        check: CLOCKS,
+        check: Check::GpuClocks,
         find: |gpu| slowed(gpu, &[Slowdown::PowerCap, Slowdown::ClockSetting]),
         why: "",
         hint: "",
     },
     Rule {
         severity: Warning,
-        check: HEAT,
+        check: Check::GpuHeat,
         find: |gpu| {
             let margin = gpu.margin_c.known().filter(|margin| **margin <= NARROW_MARGIN)?;
             let temperature = gpu.temperature_c.known()?;
-            Some(format!("it has {temperature} C, {margin} below the limit from which it is slowed down"))
+            Some(format!("{temperature} C, {margin} C below its slowdown limit"))
         },
         why: "all ranks wait for the slowest GPU",
         hint: "check fans and air flow of the node",
     },
     Rule {
         severity: Error,
-        check: MEMORY,
+        check: Check::GpuMemory,
         find: |gpu| {
             let errors = gpu.uncorrected_errors.known().filter(|errors| **errors > 0)?;
             Some(format!("{} since the driver was loaded", count(*errors as usize, "uncorrectable ECC error")))
         },
         why: "results may be wrong, and programs that touch that memory are ended",
-        hint: "reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node; if they come back, have the GPU replaced",
+        hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node; if they come back, have the GPU replaced",
     },
     Rule {
         severity: Error,
-        check: MEMORY,
+        check: Check::GpuMemory,
         find: |gpu| {
             gpu.repair_pending
                 .known()
@@ -248,11 +202,11 @@ const RULES: [Rule; 18] = [
                 .map(|_| "a repair of its memory is pending".into())
         },
         why: "the broken part of its memory stays in use until the GPU is reset",
-        hint: "reset the GPU (nvidia-smi --gpu-reset -i N) or reboot the node",
+        hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node",
     },
     Rule {
         severity: Error,
-        check: MEMORY,
+        check: Check::GpuMemory,
         find: |gpu| {
             gpu.repair_failed
                 .known()
@@ -264,7 +218,7 @@ const RULES: [Rule; 18] = [
     },
     Rule {
         severity: Warning,
-        check: PCIE,
+        check: Check::GpuPcie,
         find: |gpu| {
             // an idle GPU saves power
             let busy = Some(gpu).filter(|gpu| !gpu.is_idle())?;
@@ -275,24 +229,24 @@ const RULES: [Rule; 18] = [
     },
     Rule {
         severity: Error,
-        check: NVLINK,
+        check: Check::Nvlink,
         find: |gpu| {
             let state = gpu.fabric.known().filter(|state| *state != "Completed")?;
             Some(format!("its NVLink fabric is not ready: {state}"))
         },
         why: "CUDA programs on this machine fail at their start, with error 802",
-        hint: "sudo systemctl status nvidia-fabricmanager on the node; its version must be that of the driver",
+        hint: "see `sudo systemctl status nvidia-fabricmanager` on the node; its version must be that of the driver",
     },
     Rule {
         severity: Note,
-        check: SETTINGS,
+        check: Check::GpuSettings,
         find: |gpu| gpu.persistence.known().filter(|is_on| !**is_on).map(|_| "persistence mode is off".into()),
         why: "the driver is loaded anew for every program, which takes seconds",
-        hint: "sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1",
+        hint: "run `sudo systemctl enable --now nvidia-persistenced` on the node, or `sudo nvidia-smi -pm 1`",
     },
     Rule {
         severity: Warning,
-        check: SETTINGS,
+        check: Check::GpuSettings,
         find: |gpu| match (&gpu.mig, &gpu.mig_pending) {
             (Reading::Known(now), Reading::Known(then)) if now != then => {
                 Some(format!("its next reset switches MIG mode {}", if *then { "on" } else { "off" }))
@@ -300,36 +254,36 @@ const RULES: [Rule; 18] = [
             _ => None,
         },
         why: "the node then has other devices",
-        hint: "reset the GPU now (nvidia-smi --gpu-reset -i N), or set the mode back (nvidia-smi -mig 0 or 1)",
+        hint: "reset the GPU now (`nvidia-smi --gpu-reset -i N`), or set the mode back (`nvidia-smi -mig 0` or `1`)",
     },
-    Rule { severity: Note, check: SETTINGS, find: settings, why: "", hint: "" },
+    Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
     Rule {
         severity: Error,
-        check: SETTINGS,
+        check: Check::GpuSettings,
         find: |gpu| compute_mode(gpu, "Prohibited"),
         why: "no CUDA program can use the GPU",
-        hint: "sudo nvidia-smi -c DEFAULT on the node",
+        hint: "run `sudo nvidia-smi -c DEFAULT` on the node",
     },
     Rule {
         severity: Warning,
-        check: SETTINGS,
+        check: Check::GpuSettings,
         find: |gpu| {
             let license = gpu.license.known()?;
             let is_slowed = license.starts_with("Unlicensed") && !license.contains("Unrestricted");
             is_slowed.then(|| format!("its vGPU license: {license}"))
         },
         why: "the driver slows a virtual GPU down that has no license, and may refuse programs what they need",
-        hint: "sudo systemctl status nvidia-gridd on the node, and see its license server",
+        hint: "see `sudo systemctl status nvidia-gridd` on the node, and its license server",
     },
     Rule {
         severity: Warning,
-        check: LOST,
+        check: Check::GpuLost,
         find: |gpu| {
             let unread: Vec<String> = gpu.unread().iter().map(|(name, text)| format!("{name} ({text})")).collect();
             (!unread.is_empty()).then(|| format!("cannot understand its {}", unread.join(", ")))
         },
         why: "this part of its health was not checked",
-        hint: "see nvidia-smi -q on the node; a newer hvdctl may know this driver",
+        hint: "see `nvidia-smi -q` on the node; a newer hvdctl may know this driver",
     },
 ];
 
@@ -379,7 +333,7 @@ fn lanes(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
         name.and_then(|name| most.get(name)).zip(width).is_some_and(|(most, width)| width < most)
     };
     let finding = |node: &GpuNode<'_>, (severity, text): (Severity, String), indices: &[String]| {
-        let finding = node.finding(severity, PCIE, format!("{}: {text}", gpus_of(indices)));
+        let finding = node.finding(severity, Check::GpuPcie, format!("{}: {text}", gpus_of(indices)));
         match severity {
             Note => finding.explain("its card or slot may be wired so", ""),
             _ => finding.explain(
@@ -428,9 +382,9 @@ fn missing(node: &GpuNode<'_>, machine: &MachineHealth) -> Option<Finding> {
         [] => format!("nvidia-smi counts {} and describes {described}", count(machine.attached, "GPU")),
         unlisted => format!("nvidia-smi does not list the {} at {}", noun(unlisted.len()), unlisted.join(", ")),
     };
-    Some(node.finding(Error, LOST, message).explain(
+    Some(node.finding(Error, Check::GpuLost, message).explain(
         "the driver could not start it, or has lost it",
-        "see sudo dmesg on the node (RmInitAdapter, Xid), and reboot it; if that does not help, reseat the GPU",
+        "see `sudo dmesg` on the node (RmInitAdapter, Xid), and reboot it; if that does not help, reseat the GPU",
     ))
 }
 
@@ -447,9 +401,9 @@ fn links(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
         // one without any may have no bridge
         let severity = if links.active == 0 { Warning } else { Error };
         let message = format!("GPU {}: {} of {best} NVLinks are active", gpu.index, links.active);
-        Some(node.finding(severity, NVLINK, message).explain(
+        Some(node.finding(severity, Check::Nvlink, message).explain(
             "GPUs that exchange data over it wait, or use the slower PCIe",
-            "see nvidia-smi nvlink -s and -e on the node; reset the GPUs or reboot the node, or check the bridge",
+            "see `nvidia-smi nvlink -s` and `-e` on the node; reset the GPUs or reboot the node, or check the bridge",
         ))
     };
     node.gpus(machine).into_iter().filter_map(finding).collect()
@@ -466,7 +420,7 @@ fn unlike(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
         let message = format!("its GPUs differ in {what}: {}; the others {}", odd.join(", "), first.0);
         let why = "ranks on unlike GPUs wait for the slowest, and need different batches";
         Some(
-            node.finding(severity, MODELS, message)
+            node.finding(severity, Check::GpuModels, message)
                 .explain(why, "choose GPUs of one kind with `gpus` of this [[node]]"),
         )
     };
@@ -493,12 +447,12 @@ fn between(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
             (!values.is_empty()).then(|| values.join(" and "))
         };
         let values = nodes.iter().filter_map(|node| Some((node.node, of_node(node)?))).collect();
-        differing(severity, MODELS, &format!("the {what} differ"), values)
+        differing(severity, Check::GpuModels, &format!("the {what} differ"), values)
     };
     let models = compare(Warning, "GPUs", model).map(|finding| {
         finding.explain(
             "all ranks wait for the slowest GPU, and the smallest memory limits the batch of all",
-            "select nodes of one kind with --on",
+            "select nodes of one kind with `--on`",
         )
     });
     models.into_iter().chain(compare(Note, "VBIOS versions of the GPUs", |gpu| gpu.vbios.known().cloned())).collect()
@@ -521,11 +475,11 @@ fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
             ("the GPU does not work before a reboot", "reboot the node; if it comes back, reseat the GPU or replace it")
         }
         Warning => {
-            ("it may be the hardware, or the driver", "see sudo dmesg on the node; reset the GPU or reboot the node")
+            ("it may be the hardware, or the driver", "see `sudo dmesg` on the node; reset the GPU or reboot the node")
         }
         Note => ("", ""),
     };
-    node.finding(severity, XID, message).explain(why, hint)
+    node.finding(severity, Check::Xid, message).explain(why, hint)
 }
 
 /// A kernel log that could not be read whole.
@@ -536,27 +490,30 @@ fn of_log(node: &GpuNode<'_>) -> Option<Finding> {
         KernelLog::Partial => "its kernel log no longer reaches back to the boot".to_owned(),
         KernelLog::Unread(reason) => format!("its kernel log cannot be read: {reason}"),
     };
-    Some(node.finding(Note, XID, message).explain("earlier errors of its GPUs (Xid) are not known", ""))
+    Some(node.finding(Note, Check::Xid, message).explain("earlier errors of its GPUs (Xid) are not known", ""))
 }
 
 /// What DCGM found.
 fn diagnosis(node: &GpuNode<'_>) -> Vec<Finding> {
-    let hint = "sudo dcgmi diag -r 1 -v on the node";
+    let hint = "run `sudo dcgmi diag -r 1 -v` on the node";
     match &node.health.diagnosis {
         None => Vec::new(),
         Some(Err(reason)) => {
             let message = format!("dcgmi diag -r 1 has no result: {reason}");
             let why = "DCGM is installed, and may not be running";
-            vec![node.finding(Note, DCGM, message).explain(why, "sudo systemctl start nvidia-dcgm on the node")]
+            vec![
+                node.finding(Note, Check::Dcgm, message)
+                    .explain(why, "run `sudo systemctl start nvidia-dcgm` on the node"),
+            ]
         }
         Some(Ok(diagnosis)) if diagnosis.failed.is_empty() => {
-            vec![node.finding(Note, DCGM, format!("DCGM: {} passed", count(diagnosis.passed, "test")))]
+            vec![node.finding(Note, Check::Dcgm, format!("DCGM: {} passed", count(diagnosis.passed, "test")))]
         }
         Some(Ok(diagnosis)) => {
             let finding = |test: &crate::node::health::report::FailedTest| {
                 let severity = if test.result.starts_with("Fail") { Error } else { Warning };
                 let message = if test.message.is_empty() { String::new() } else { format!(": {}", test.message) };
-                node.finding(severity, DCGM, format!("DCGM: {} {}{message}", test.name, test.result))
+                node.finding(severity, Check::Dcgm, format!("DCGM: {} {}{message}", test.name, test.result))
                     .explain("its GPUs may fail in a job", hint)
             };
             diagnosis.failed.iter().map(finding).collect()

@@ -1,7 +1,7 @@
 //! Containers and processes of ended jobs, and other users of the GPUs.
 
 use super::Severity::Warning;
-use super::{Finding, Fix, GpuUser, NodeView};
+use super::{Check, Finding, Fix, GpuUser, NodeView};
 use crate::inventory::Inventory;
 use crate::node::jobs::Rank;
 use crate::runtime::container::{ContainerSummary, launchers};
@@ -29,7 +29,7 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
 
 /// An open job that counts as running and has the node exclusively.
 fn unreadable(view: &NodeView<'_>, job: &str, reason: &str) -> Finding {
-    view.warning("jobs", format!("the record of job {job} cannot be read: {reason}")).explain(
+    view.warning(Check::Jobs, format!("the record of job {job} cannot be read: {reason}")).explain(
         "no other job gets the node while the job may be running there",
         format!("use the hvdctl that started it; if it has ended, hvdctl stop {job} removes what is left"),
     )
@@ -48,8 +48,8 @@ impl Jobs<'_> {
     /// Stopped launchers, workers of ended jobs, and containers of shells that were never started.
     fn stale_containers(&self, view: &NodeView<'_>) -> Vec<Finding> {
         let stale = |name: &str, id: &str, message: String, why: &str| {
-            Finding::new(Warning, "stale", view.name(), message)
-                .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
+            Finding::new(Warning, Check::Stale, view.name(), message)
+                .explain(why, "`hvdctl doctor --fix` removes it, and so does the next job")
                 .fix(Fix::RemoveContainer { name: name.into(), id: id.into() })
         };
         let is_stopped = |c: &&ContainerSummary| !c.state.is_up() && c.check_format().is_ok();
@@ -89,10 +89,10 @@ impl Jobs<'_> {
         orphaned.retain(|job, _| !self.running.contains(job) && !is_unreadable(job));
         let finding = |(job, processes): (&str, usize)| {
             let processes = count(processes, "process");
-            view.error("stale", format!("{processes} of job {job}, whose launcher is not running"))
+            view.error(Check::Stale, format!("{processes} of job {job}, whose launcher is not running"))
                 .explain(
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",
-                    "hvdctl doctor --fix ends them",
+                    "`hvdctl doctor --fix` ends them",
                 )
                 .fix(Fix::EndJob(job.into()))
         };
@@ -111,7 +111,7 @@ impl Jobs<'_> {
         let others = view.details.as_ref()?.gpu_users.iter().filter(|user| !user.job.as_deref().is_some_and(is_ours));
         let users: Vec<String> = others.map(user).collect();
         (!users.is_empty()).then(|| {
-            view.warning("gpu-users", format!("other programs use its GPUs: {}", users.join("; "))).explain(
+            view.warning(Check::GpuUsers, format!("other programs use its GPUs: {}", users.join("; "))).explain(
                 "a job shares the GPUs with them: it may run out of memory, and one slow rank slows down all ranks",
                 "ask their users to end them, or exclude this node with --on",
             )

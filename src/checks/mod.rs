@@ -25,7 +25,9 @@ pub use nodes::has_gpus;
 
 use crate::cluster::member::Member;
 use crate::cluster::observation::RuntimeState;
+use crate::error::NodeError;
 use crate::inventory::{Inventory, Node};
+pub use crate::model::check::Check;
 pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;
 use crate::node::health::report::NodeHealth;
@@ -109,17 +111,24 @@ impl<'a> NodeView<'a> {
         self.place.as_ref().ok()
     }
 
-    fn error(&self, check: &'static str, message: impl Into<String>) -> Finding {
+    fn error(&self, check: Check, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Error, check, self.name(), message)
     }
 
-    fn warning(&self, check: &'static str, message: impl Into<String>) -> Finding {
+    fn warning(&self, check: Check, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Warning, check, self.name(), message)
     }
 
-    fn note(&self, check: &'static str, message: impl Into<String>) -> Finding {
+    fn note(&self, check: Check, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Note, check, self.name(), message)
     }
+}
+
+/// Returns the failure of a node as a finding. `unknown`: what is not known because of it; empty if that is obvious.
+pub fn failure(error: &NodeError, unknown: &str) -> Finding {
+    let check = if error.is_unreachable() { Check::Ssh } else { Check::Node };
+    let message = format!("cannot {}: {}", error.operation, error.message);
+    Finding::new(Severity::Error, check, &error.node, message).explain(unknown, error.hints.join("; "))
 }
 
 /// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).

@@ -1,7 +1,7 @@
 //! Rules on single nodes.
 
 use super::Severity::{Error, Warning};
-use super::{Details, Finding, Fix, NodeView};
+use super::{Check, Details, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory, Node, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
@@ -47,7 +47,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
 
 fn no_place(view: &NodeView<'_>) -> Option<Finding> {
     let reason = view.place.clone().and_then(|place| check_address(place.address)).err()?;
-    Some(view.error("network", format!("its address in the cluster is unknown: {reason}")).explain(
+    Some(view.error(Check::Network, format!("its address in the cluster is unknown: {reason}")).explain(
         "the worker has no address to listen on, and the other nodes cannot connect to it",
         "set `address` or `interface` of this [[node]] in the inventory",
     ))
@@ -55,7 +55,7 @@ fn no_place(view: &NodeView<'_>) -> Option<Finding> {
 
 fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let name = details.unresolved.as_ref()?;
-    Some(view.warning("names", format!("its own host name {name} resolves to no address there")).explain(
+    Some(view.warning(Check::Names, format!("its own host name {name} resolves to no address there")).explain(
         "programs that ask for the address of their own machine fail, and sudo warns with every command",
         format!("add {name} to /etc/hosts of the node, with its address in the cluster"),
     ))
@@ -63,13 +63,13 @@ fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 
 /// Finds that a node does not have the GPUs that the inventory promises, or that they are not known.
 pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
-    let error = |message: String| Finding::new(Error, "gpus", &node.name, message);
+    let error = |message: String| Finding::new(Error, Check::Gpus, &node.name, message);
     if let Some(message) = network::gpu_failure(node, facts) {
         let why = "its GPUs are not known, so no job can start there; a program on the node finds no GPU";
         return Some(error(format!("nvidia-smi failed: {message}")).explain(why, gpus::hint(message)));
     }
     if let Some(missing) = network::missing_gpus(node, facts) {
-        let hint = "run nvidia-smi on the node, or set `gpus` to what it lists";
+        let hint = "run `nvidia-smi` on the node, or set `gpus` to what it lists";
         return Some(error(missing).explain("some ranks would have no GPU", hint));
     }
     let configured = match &node.gpus {
@@ -91,7 +91,7 @@ fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
     if failed || network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details.as_ref()?.toolkit {
         return None;
     }
-    Some(view.error("toolkit", "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
+    Some(view.error(Check::Toolkit, "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
         "no container with GPUs can be started",
         "install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`",
     ))
@@ -104,12 +104,12 @@ fn image(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     }
     let up = match inventory.cluster.pull {
         _ if !is_wanted(&inventory.cluster, false) => "",
-        Pull::Peers => "hvdctl up, which takes it from another node; or ",
-        _ => "hvdctl up, which pulls it from its registry; or ",
+        Pull::Peers => "`hvdctl up`, which takes it from another node; or ",
+        _ => "`hvdctl up`, which pulls it from its registry; or ",
     };
-    Some(view.error("image", format!("the image {image} is missing")).explain(
+    Some(view.error(Check::Image, format!("the image {image} is missing")).explain(
         "no container can be started",
-        format!("{up}docker pull {image} on the node, or hvdctl image push from a node that has it"),
+        format!("{up}`docker pull {image}` on the node, or `hvdctl image push` from a node that has it"),
     ))
 }
 
@@ -120,7 +120,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
         let foreign = ForeignContainer::find(name, &cluster.name, view.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
-            view.error("container", foreign.to_string()).explain(
+            view.error(Check::Container, foreign.to_string()).explain(
                 "hvdctl needs this name, and never changes a container that it did not create",
                 foreign.hint(&format!("cluster.{field}")),
             )
@@ -138,12 +138,12 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         [] => lost_gpus(view),
         [Operation::Create(_)] => {
             let why = "the image and logins of a stopped worker cannot be checked";
-            Some(view.note("worker", "its worker is not running").explain(why, "hvdctl up"))
+            Some(view.note(Check::Worker, "its worker is not running").explain(why, "hvdctl up"))
         }
         _ => {
             let changes = plan::summarize(&plan::describe(&operations));
             let message = format!("its worker differs from the inventory: {changes}");
-            Some(view.warning("worker", message).explain("jobs still use the old settings", "hvdctl up"))
+            Some(view.warning(Check::Worker, message).explain("jobs still use the old settings", "hvdctl up"))
         }
     });
     found
@@ -152,9 +152,9 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
 /// Finds GPUs that a worker has lost since it was started.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let lost = view.answer.as_ref()?.lost_gpus(view.node, view.facts)?;
-    Some(view.error("gpus", format!("its worker was {lost}")).explain(
+    Some(view.error(Check::Worker, format!("its worker was {lost}")).explain(
         "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
-        "hvdctl up, which recreates the worker",
+        "`hvdctl up`, which recreates the worker",
     ))
 }
 
@@ -170,22 +170,22 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
         human(SHM_OF_A_RANK)
     );
-    let hint = "set cluster.shm_size (8g is the default), then hvdctl up";
-    Some(Finding::new(severity, "shm", view.name(), message).explain(why, hint))
+    let hint = "set cluster.shm_size (8g is the default), then `hvdctl up`";
+    Some(Finding::new(severity, Check::Shm, view.name(), message).explain(why, hint))
 }
 
 fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.memlock.filter(|limit| details.infiniband && *limit != u64::MAX)?;
-    Some(view.warning("memlock", format!("its worker may lock {} of memory", human(limit))).explain(
+    Some(view.warning(Check::Memlock, format!("its worker may lock {} of memory", human(limit))).explain(
         "InfiniBand needs locked memory; with less it is slow or fails",
-        "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
+        "set `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
     ))
 }
 
 /// An sshd that starts fewer programs on a connection than hvdctl has at the same time.
 fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
-    Some(view.warning("sshd", format!("its sshd has MaxSessions {sessions}")).explain(
+    Some(view.warning(Check::Sshd, format!("its sshd has MaxSessions {sessions}")).explain(
         "hvdctl has to open several connections instead of one, which slows down every command",
         format!(
             "set MaxSessions to {SESSIONS}, the default, in /etc/ssh/sshd_config of the node, and restart its sshd"
@@ -204,8 +204,8 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
         _ => return None,
     };
     let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
-    let hint = "free space on the node: docker system prune, or remove other files";
-    Some(Finding::new(severity, "disk", view.name(), message).explain(why, hint))
+    let hint = "free space on the node: `docker system prune`, or remove other files";
+    Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
 }
 
 /// A check that could not be made.
@@ -214,13 +214,13 @@ fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding>
         "disk" => {
             let what = "cannot find out how much space Docker's directory has left";
             let why = "a full disk makes images and jobs fail";
-            Some(view.error("disk", format!("{what}: {message}")).explain(why, "run df on the node"))
+            Some(view.error(Check::Disk, format!("{what}: {message}")).explain(why, "run `df` on the node"))
         }
         // a node whose driver lists no GPU has a finding if it should have one
         "gpu-users" if !view.facts.gpus.is_empty() => {
             let what = "cannot find out which programs use its GPUs";
             let why = "a job that shares the GPUs with other programs may run out of memory";
-            Some(view.error("gpu-users", format!("{what}: {message}")).explain(why, "run nvidia-smi on the node"))
+            Some(view.error(Check::GpuUsers, format!("{what}: {message}")).explain(why, "run `nvidia-smi` on the node"))
         }
         _ => None,
     }
@@ -233,19 +233,19 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
         view.containers.iter().any(|c| c.belongs_to(cluster)) || !files::our_keys(view.facts, cluster).is_empty()
     };
     if !views.iter().any(is_pushed) {
-        let hint = "hvdctl up, or hvdctl keys push";
-        return views.iter().map(|view| view.note("keys", "there are no keys yet").explain("", hint)).collect();
+        let hint = "`hvdctl up`, or `hvdctl keys push`";
+        return views.iter().map(|view| view.note(Check::Keys, "there are no keys yet").explain("", hint)).collect();
     }
     let nodes: Vec<_> = views.iter().map(|view| (view.node, view.facts)).collect();
     let report = files::report(inventory, &nodes);
     let faults = report.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| (&row.node, fault)));
     let finding = |(node, fault): (&String, &KeyFault)| {
-        Finding::new(Error, "keys", node, &fault.text)
+        Finding::new(Error, Check::Keys, node, &fault.text)
             .explain("workers cannot log in to each other without the right keys", fault.hint)
             .fix(Fix::PushKeys)
     };
     let rotation = report.rotation.as_ref().map(|fault| {
-        Finding::new(Warning, "keys", &inventory.master().name, &fault.text)
+        Finding::new(Warning, Check::Keys, &inventory.master().name, &fault.text)
             .explain("until then the workers accept both keys", fault.hint)
     });
     faults.map(finding).chain(rotation).collect()

@@ -1,9 +1,10 @@
-//! Compares where a rank runs with where it should: its GPU, its cores and their NUMA nodes.
+//! Compares where a rank runs with where it should: its GPU, its cores and their NUMA nodes. What differs is a [`RankFault`].
 
 use crate::model::launcher::Bind;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// Where a rank runs on its machine, by `src/scripts/ranks/place.py`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +29,28 @@ pub struct RankPlace {
     pub device_order: Option<String>,
 }
 
+/// What is not as expected of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RankFault {
+    /// The machine does not work: a device fails, or a result is wrong. It is recorded in the node's ledger.
+    Machine(String),
+    /// Something that the machine may not be to blame for: the image, the container, the inventory, or how ranks were placed and bound.
+    Setup(String),
+}
+
+impl fmt::Display for RankFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (RankFault::Machine(text) | RankFault::Setup(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl Serialize for RankFault {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A rank with its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacedRank<'a> {
@@ -41,38 +64,40 @@ pub(super) struct PlacedRank<'a> {
 
 /// Returns what is wrong with the device of a rank. `devices`: those of the ranks of its node by local rank; empty if it should have none,
 /// or the machine does not show any.
-pub(super) fn device_fault(place: &RankPlace, local_rank: u32, devices: &[&str]) -> Option<String> {
+pub(super) fn device_fault(place: &RankPlace, local_rank: u32, devices: &[&str]) -> Option<RankFault> {
     if devices.is_empty() {
         return None;
     }
     if let Some(error) = &place.cuda_error {
-        return Some(error.clone());
+        return Some(RankFault::Machine(error.clone()));
     }
     // an inventory that sets these variables has its own order
     let is_mig = |visible: &String| visible.starts_with("MIG-");
     let is_ours =
         place.visible_devices.as_ref().is_none_or(is_mig) && place.device_order.as_deref() == Some("PCI_BUS_ID");
     let expected = devices.get(local_rank as usize).filter(|_| is_ours);
-    match (&place.device, expected) {
+    let text = match (&place.device, expected) {
         (Some(device), Some(expected)) if device != expected => Some(format!("GPU: expected {expected}, got {device}")),
         (Some(device), None) if !devices.contains(&device.as_str()) => {
             Some(format!("GPU: got {device}, which is not one of the job ({})", devices.join(" ")))
         }
         (None, Some(expected)) => Some(format!("GPU: expected {expected}, got none")),
         _ => None,
-    }
+    };
+    // which device it is was decided by the launch, and what the container has
+    text.map(RankFault::Setup)
 }
 
 /// Returns what is wrong with the cores of a rank: they belong to the NUMA node of its GPU, or to one NUMA node where that is not known.
 /// Ranks that are not bound by NUMA nodes have no such rule.
-pub(super) fn core_fault(place: &RankPlace, bind: Option<Bind>) -> Option<String> {
+pub(super) fn core_fault(place: &RankPlace, bind: Option<Bind>) -> Option<RankFault> {
     if place.numa_nodes.len() < 2 {
         return None;
     }
     let names = |nodes: &[u32]| nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let of_gpu = place.gpu_numa.filter(|node| place.numa_nodes.contains(node));
     let got = format!("got {} ({})", names(&place.numa), place.cpus);
-    match (bind, of_gpu) {
+    let text = match (bind, of_gpu) {
         (None | Some(Bind::Numa), Some(node)) if place.numa != [node] => {
             Some(format!("NUMA node: expected {node}, that of its GPU, {got}"))
         }
@@ -80,11 +105,12 @@ pub(super) fn core_fault(place: &RankPlace, bind: Option<Bind>) -> Option<String
             Some(format!("NUMA node: expected one, {got}"))
         }
         _ => None,
-    }
+    };
+    text.map(RankFault::Setup)
 }
 
 /// Returns what the rank at `index` shares with one before it and should not: a GPU, or cores with `--bind core`.
-pub(super) fn shared(ranks: &[PlacedRank<'_>], index: usize, bind: Option<Bind>) -> Vec<String> {
+pub(super) fn shared(ranks: &[PlacedRank<'_>], index: usize, bind: Option<Bind>) -> Vec<RankFault> {
     let PlacedRank { node, place, .. } = ranks[index];
     let on_node = ranks.iter().filter(|other| other.node == node).count();
     let others = || ranks[..index].iter().filter(|other| other.node == node);
@@ -97,7 +123,7 @@ pub(super) fn shared(ranks: &[PlacedRank<'_>], index: usize, bind: Option<Bind>)
     let overlaps = |other: &&PlacedRank<'_>| has_own_cores && !parse(&other.place.cpus).is_disjoint(&cpus);
     let cores = others().find(overlaps);
     let cores = cores.map(|other| format!("cores: it shares some of {} with rank {}", place.cpus, other.rank));
-    gpu.into_iter().chain(cores).collect()
+    gpu.into_iter().chain(cores).map(RankFault::Setup).collect()
 }
 
 /// Parses `0-3,8`. What is not such a list has no CPUs.
@@ -131,7 +157,7 @@ mod tests {
         let places: Vec<RankPlace> = (0..).zip(places.iter().copied()).map(place).collect();
         let placed = |(rank, place)| PlacedRank { rank, node: "a", place };
         let ranks: Vec<PlacedRank<'_>> = (0..).zip(&places).map(placed).collect();
-        (0..ranks.len()).flat_map(|index| shared(&ranks, index, bind)).collect()
+        (0..ranks.len()).flat_map(|index| shared(&ranks, index, bind)).map(|fault| fault.to_string()).collect()
     }
 
     #[test]
@@ -152,13 +178,13 @@ mod tests {
         // the same UUID on two nodes is that of two cards
         let [first, second] = [place((0, ("GPU-a", "0", &[0]))), place((1, ("GPU-a", "0", &[0])))];
         let ranks = [("a", &first), ("b", &second)].map(|(node, place)| PlacedRank { rank: 0, node, place });
-        assert_eq!(shared(&ranks, 1, core), none);
+        assert_eq!(shared(&ranks, 1, core), []);
     }
 
     #[test]
     fn another_gpu_than_that_of_the_local_rank_is_a_fault() {
         let of = |device: &str| place((0, (device, "0", &[0])));
-        let fault = |place: &RankPlace| device_fault(place, 0, &["GPU-a", "GPU-b"]);
+        let fault = |place: &RankPlace| device_fault(place, 0, &["GPU-a", "GPU-b"]).map(|fault| fault.to_string());
         assert_eq!(fault(&of("GPU-a")), None);
         assert_eq!(fault(&of("GPU-b")).unwrap(), "GPU: expected GPU-a, got GPU-b");
         let mut own = of("GPU-b");
@@ -175,13 +201,14 @@ mod tests {
         assert_eq!(device_fault(&none, 0, &[]), None, "the node gives none");
         let mig = RankPlace { visible_devices: Some("MIG-2".into()), ..of("MIG-2") };
         assert_eq!(device_fault(&mig, 1, &["MIG-1", "MIG-2"]), None);
-        assert_eq!(device_fault(&mig, 0, &["MIG-1", "MIG-2"]).unwrap(), "GPU: expected MIG-1, got MIG-2");
+        assert_eq!(device_fault(&mig, 0, &["MIG-1", "MIG-2"]).unwrap().to_string(), "GPU: expected MIG-1, got MIG-2");
     }
 
     #[test]
     fn cores_are_those_of_the_gpus_numa_node() {
         let fault = |numa: &[u32], gpu_numa, bind| {
-            core_fault(&RankPlace { gpu_numa, ..place((0, ("GPU-a", "0-3", numa))) }, bind)
+            let place = RankPlace { gpu_numa, ..place((0, ("GPU-a", "0-3", numa))) };
+            core_fault(&place, bind).map(|fault| fault.to_string())
         };
         let (numa, core) = (Some(Bind::Numa), Some(Bind::Core));
         assert_eq!(fault(&[0], Some(0), None), None);

@@ -59,12 +59,12 @@ pub struct Candidate {
     pub has_login: bool,
 }
 
-impl Candidate {
-    /// Returns why it is never picked, if that is so.
-    pub fn obstacle(&self) -> Option<&'static str> {
-        (self.grade == Grade::F).then_some("its grade is F")
-    }
+/// Returns why a node of this grade is no candidate, if that is so.
+pub fn obstacle(grade: Grade) -> Option<&'static str> {
+    (grade == Grade::F).then_some("its grade is F")
+}
 
+impl Candidate {
     /// The order in which nodes are preferred.
     fn order(&self) -> (bool, u8, Reverse<u64>) {
         (!self.has_login, self.grade.preference(), Reverse((self.score.unwrap_or_default() * 1e6) as u64))
@@ -150,14 +150,13 @@ impl fmt::Display for Shortage {
 /// # Errors
 /// If no nodes of one kind, each of which can connect to each other one, have so many slots.
 pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> Result<Group, Shortage> {
-    let usable = || (0..candidates.len()).filter(|number| candidates[*number].obstacle().is_none());
-    let kinds: BTreeSet<&NodeKind> = usable().map(|number| &candidates[number].kind).collect();
+    let kinds: BTreeSet<&NodeKind> = candidates.iter().map(|candidate| &candidate.kind).collect();
     let all = 0..candidates.len();
     let between: Vec<Vec<_>> =
         all.clone().map(|one| all.clone().map(|other| round_trips.between(one, other)).collect()).collect();
     let mut groups = Vec::new();
     for kind in &kinds {
-        let mut nodes: Vec<usize> = usable().filter(|number| candidates[*number].kind == **kind).collect();
+        let mut nodes: Vec<usize> = all.clone().filter(|number| candidates[*number].kind == **kind).collect();
         nodes.sort_by_key(|number| candidates[*number].order());
         for distance in Distance::ALL {
             let search = Search { candidates, between: &between, distance, ranks };
@@ -180,6 +179,31 @@ pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> R
             Err(Shortage { largest: largest.map(|(kind, group)| (kind.clone(), group)) })
         }
     }
+}
+
+/// Returns why a candidate was left out of the picked group.
+pub fn reason(number: usize, candidates: &[Candidate], round_trips: &RoundTrips, group: &Group) -> String {
+    let Candidate { kind, grade, has_login, .. } = &candidates[number];
+    // a group that needs no other login goes before every other one
+    if !has_login && group.nodes.iter().all(|member| candidates[*member].has_login) {
+        return "you cannot log in to it".into();
+    }
+    if *kind != candidates[group.nodes[0]].kind {
+        return format!("another kind: {kind}");
+    }
+    let trips = || group.nodes.iter().map(|member| round_trips.between(number, *member));
+    if trips().any(|trip| trip.is_none()) {
+        return "no connection between it and a node of the group".into();
+    }
+    match trips().flatten().max().filter(|longest| Distance::of(*longest) > group.distance) {
+        Some(longest) => format!("{} from the group", milliseconds(longest)),
+        None => format!("not needed (grade {grade})"),
+    }
+}
+
+/// Formats a round trip: `0.41 ms`.
+pub fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
 /// What is looked for around a node.

@@ -3,7 +3,7 @@
 
 use super::Severity::{Error, Note, Warning};
 use super::between::differing;
-use super::{Finding, NodeView, fold};
+use super::{Check, Finding, NodeView, fold};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::inventory::Inventory;
@@ -86,9 +86,9 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let port = inventory.cluster.port;
     let mut listeners = view.facts.network.listeners.iter().filter(|_| view.worker);
     let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
-    Some(view.error("port", format!("port {port} is in use by {taken}")).explain(
+    Some(view.error(Check::Port, format!("port {port} is in use by {taken}")).explain(
         "the worker's sshd needs this port; without it no other node can log in",
-        format!("end that program (on the node: ss -ltnp 'sport = :{port}'), or set cluster.port to a free port"),
+        format!("end that program (on the node: `ss -ltnp 'sport = :{port}'`), or set cluster.port to a free port"),
     ))
 }
 
@@ -118,9 +118,9 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
     let left: Vec<String> = ours.map(process).collect();
     (!left.is_empty()).then(|| {
-        view.warning("killed", format!("still there after SIGKILL: {}", left.join(", "))).explain(
+        view.warning(Check::Killed, format!("still there after SIGKILL: {}", left.join(", "))).explain(
             "the process waits in the kernel for a disk, a network file system or a driver, and may hold GPU memory until that responds",
-            "find out what the process waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
+            "find out what the process waits for (on the node: `ps -o pid,stat,wchan:30,args -p PID`), or restart the node",
         )
     })
 }
@@ -130,7 +130,7 @@ fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
     let why = "every node keeps files of its own there, under the same names, and would delete or replace those of the others";
     let unknown = view.facts.storage.shared_unknown.iter().map(|cause| {
         let message = format!("cannot find out whether the cluster's directories are local to the node: {cause}");
-        view.error("shared", message).explain(why, "fix that, or set other directories in the inventory")
+        view.error(Check::Shared, message).explain(why, "fix that, or set other directories in the inventory")
     });
     // jobs only read data, and `data push` refuses to write them twice
     let found = view.facts.storage.shared.iter().filter(|shared| shared.what != "data").map(|shared| {
@@ -140,7 +140,7 @@ fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
         let (setting, nodes) = (format!("cluster.{}_dir", shared.what), nodeset::fold(&nodes));
         let message = format!("{setting} must be local to each node, but {} is one directory on {nodes}", shared.path);
         let hint = format!("set {setting} to a directory on a disk of each node, not on a shared file system");
-        view.error("shared", message).explain(why, hint)
+        view.error(Check::Shared, message).explain(why, hint)
     });
     unknown.chain(found).collect()
 }
@@ -158,13 +158,13 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
         let finding = match &states[..] {
             [(_, first), ..] if first == "incomplete" && states.iter().all(|(_, state)| state == first) => {
                 let nodes = views.iter().map(|view| view.name().to_owned()).collect();
-                Some(Finding::of_nodes(Warning, "data", nodes, format!("the data {name} are incomplete")))
+                Some(Finding::of_nodes(Warning, Check::Data, nodes, format!("the data {name} are incomplete")))
             }
-            _ => differing(Warning, "data", &format!("the data {name} differ"), states),
+            _ => differing(Warning, Check::Data, &format!("the data {name} differ"), states),
         };
         finding.map(|finding| {
             let hint =
-                format!("push them again: hvdctl data push DIR --as {name}; or remove them: hvdctl data rm {name}");
+                format!("push them again: `hvdctl data push DIR --as {name}`; or remove them: `hvdctl data rm {name}`");
             finding.explain("ranks read other files, or none", hint)
         })
     });
@@ -175,7 +175,7 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
 fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
     view.facts.storage.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
         let (full, why, hint) = if disk.what == "jobs" {
-            let hint = "hvdctl jobs prune, or free space on the node";
+            let hint = "`hvdctl jobs prune`, or free space on the node";
             (JOBS_FULL, "rank output that does not fit is lost", hint)
         } else {
             let why = "projects and the files that ranks write may not fit";
@@ -183,7 +183,7 @@ fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
         };
         let severity = if disk.free < full { Error } else { Warning };
         let message = format!("cluster.{}_dir has {} left in {}", disk.what, human(disk.free), disk.path);
-        Finding::new(severity, "disk", view.name(), message).explain(why, hint)
+        Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint)
     })
 }
 
@@ -203,9 +203,9 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
         let severity = if off < CLOCK_FAILS { Warning } else { Error };
         (off >= CLOCK_WARNS).then(|| {
             let message = format!("its clock is {off:.0} s {word} those of the other nodes");
-            Finding::new(severity, "clock", view.name(), message).explain(
+            Finding::new(severity, Check::Clock, view.name(), message).explain(
                 "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
-                "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
+                "set the clock on the node: `sudo timedatectl set-ntp true`, or `sudo chronyc makestep`",
             )
         })
     };
@@ -214,7 +214,7 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
 
 /// A finding for each value that several nodes have.
 fn shared<V: PartialEq + fmt::Display>(
-    check: &'static str,
+    check: Check,
     what: &str,
     values: impl Iterator<Item = (V, String)>,
 ) -> impl Iterator<Item = Finding> {
@@ -227,9 +227,9 @@ fn shared<V: PartialEq + fmt::Display>(
 /// A host name that stands for every machine: installers leave it behind.
 fn no_host_name(view: &NodeView<'_>) -> Option<Finding> {
     let name = Some(&view.facts.hostname).filter(|name| is_localhost(name))?;
-    Some(view.error("hostname", format!("its host name is {name}")).explain(
+    Some(view.error(Check::Hostname, format!("its host name is {name}")).explain(
         "ranks find their own address by the host name, and this one leads to no other machine",
-        "sudo hostnamectl set-hostname NAME, then hvdctl --on NODE down and hvdctl up",
+        "run `sudo hostnamectl set-hostname NAME` there, then `hvdctl --on NODE down` and `hvdctl up`",
     ))
 }
 
@@ -237,10 +237,10 @@ fn host_names(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
     let has_name = |view: &&NodeView<'_>| !view.facts.hostname.is_empty() && !is_localhost(&view.facts.hostname);
     let named = views.iter().filter(has_name);
     let names = named.map(|view| (&view.facts.hostname, view.name().to_owned()));
-    shared("hostname", "host name", names).map(|finding| {
+    shared(Check::Hostname, "host name", names).map(|finding| {
         finding.explain(
             "launchers and NCCL distinguish machines by host name, and would treat these as one machine",
-            "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
+            "run `sudo hostnamectl set-hostname NAME` on all but one of them, then `hvdctl --on NODES down` and `hvdctl up`",
         )
     })
 }
@@ -250,7 +250,7 @@ fn addresses(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
         let place = view.place().filter(|place| !is_virtual(&place.interface))?;
         Some((place.address, view.name().to_owned()))
     };
-    shared("address", "address in the cluster", views.iter().filter_map(address)).map(|finding| {
+    shared(Check::Address, "address in the cluster", views.iter().filter_map(address)).map(|finding| {
         finding.explain(
             "they are one machine with several names, or packets reach only one of them",
             "remove all but one from the inventory, or set `address` or `interface` of each [[node]]",
@@ -265,7 +265,7 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
     let others = view.facts.network.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
-    Some(view.error("interface", message).explain(
+    Some(view.error(Check::Interface, message).explain(
         "ranks bind to this interface, and hang without a message because no other node can connect",
         format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
     ))
@@ -278,7 +278,7 @@ fn second_address(view: &NodeView<'_>) -> Option<Finding> {
     let first = view.facts.network.address_on(interface).filter(|first| first != address && address.is_ipv4())?;
     let takers = if *is_ambiguous { "Open MPI and NCCL take" } else { "Open MPI takes" };
     let message = format!("its address in the cluster, {address}, is not the first of {interface}: {takers} {first}");
-    Some(view.warning("address", message).explain(
+    Some(view.warning(Check::Address, message).explain(
         "such traffic uses another network than the cluster's, and a job hangs if the nodes do not reach each other there",
         format!("give {address} an interface of its own (a VLAN or macvlan device); Gloo uses {address} in any case"),
     ))
@@ -295,10 +295,10 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     }
     let image = &inventory.cluster.image;
     let what = format!("{image} is not the same image on all nodes");
-    Some(differing(Error, "image", &what, images)?.explain(
+    Some(differing(Error, Check::Image, &what, images)?.explain(
         "ranks from different images may be incompatible, and hang or fail",
         format!(
-            "load the same image everywhere: hvdctl image push {image} --from NODE (or docker save), then hvdctl up"
+            "load the same image everywhere: `hvdctl image push {image} --from NODE` (or `docker save`), then `hvdctl up`"
         ),
     ))
 }

@@ -1,6 +1,7 @@
 //! How fast the nodes of a job are, compared with each other.
 
-use super::grade::{Evidence, assess, kind};
+use super::grade::{self, Evidence, kind};
+use crate::inventory::Node;
 use crate::model::grade::NodeKind;
 use crate::node::facts::Facts;
 use crate::record::ledger::Ledger;
@@ -8,17 +9,15 @@ use crate::record::ledger::Ledger;
 /// A node that is slower than the fastest by no more than this counts as equal to it: two measurements of one node differ by that.
 const EQUAL: f64 = 0.95;
 
-/// The lowest speed, so that no program divides by zero.
+/// The lowest speed and the highest one, that of a node that only launches, so that no program divides by zero.
 const LOWEST: f64 = 0.01;
-
-/// The lowest measured one that differs from no measurement: grades have three decimals.
-const LEAST: f64 = 0.001;
+const HIGHEST: f64 = 1.0 / LOWEST;
 
 /// A node of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct JobNode<'a> {
-    /// Its name.
-    pub node: &'a str,
+    /// Its line in the inventory.
+    pub node: &'a Node,
     /// Its facts.
     pub facts: &'a Facts,
     /// Whether it has ranks; one that only launches is not the fastest of the job.
@@ -28,11 +27,9 @@ pub struct JobNode<'a> {
 /// Returns the speed of each node, relative to the fastest one that has ranks: 1 for that one and for all that are about as fast. A node
 /// that was never measured is taken to be like those of its kind that were (the median), or else to be as fast as the fastest.
 pub fn speeds(nodes: &[JobNode<'_>]) -> Vec<f64> {
-    let evidence: Vec<Evidence> = nodes.iter().map(|JobNode { node, facts, .. }| measured(node, facts)).collect();
-    let assessed = assess(&evidence);
-    let speed = |node: &str| assessed.iter().find(|other| other.grade.node == node).and_then(|node| node.grade.speed);
+    let evidence: Vec<Evidence> = nodes.iter().map(measured).collect();
     let known: Vec<(&NodeKind, Option<f64>)> =
-        evidence.iter().map(|node| (&node.kind, speed(&node.node).map(|speed| speed.max(LEAST)))).collect();
+        evidence.iter().map(|node| &node.kind).zip(grade::speeds(&evidence)).collect();
     let of_ranks = nodes.iter().zip(&known).filter(|(node, _)| node.has_ranks);
     let fastest = of_ranks.filter_map(|(_, (_, speed))| *speed).fold(0.0, f64::max);
     let relative = |(kind, speed): &(&NodeKind, Option<f64>)| {
@@ -41,7 +38,7 @@ pub fn speeds(nodes: &[JobNode<'_>]) -> Vec<f64> {
         match speed.filter(|_| fastest > 0.0).map(|speed| speed / fastest) {
             None => 1.0,
             Some(speed) if (EQUAL..=1.0 / EQUAL).contains(&speed) => 1.0,
-            Some(speed) => speed.max(LOWEST),
+            Some(speed) => speed.clamp(LOWEST, HIGHEST),
         }
     };
     known.iter().map(relative).collect()
@@ -62,12 +59,10 @@ pub fn variable(speed: f64) -> String {
 }
 
 /// Returns what benchmarks have measured of a node.
-fn measured(node: &str, facts: &Facts) -> Evidence {
+fn measured(JobNode { node, facts, .. }: &JobNode<'_>) -> Evidence {
     let now = facts.clock.map_or(0.0, |clock| clock.high);
-    let host: String = facts.hostname.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
-    let text = format!("clock {now}\nhost {host}\n\n{}\n", facts.measured.join("\n"));
-    let ledger = Ledger::parse(text.as_bytes());
-    Evidence { node: node.to_owned(), kind: kind(facts, &ledger), ledger }
+    let ledger = Ledger::of_entries(&facts.hostname, now, facts.measured.iter().map(String::as_str));
+    Evidence { node: node.name.clone(), kind: kind(node, facts, &ledger.driver), ledger }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -94,9 +89,8 @@ mod tests {
     }
 
     fn of(all: &[Facts]) -> Vec<String> {
-        let names: Vec<String> = (0..all.len()).map(|i| format!("node{i}")).collect();
-        let job_node = |(node, facts)| JobNode { node, facts, has_ranks: true };
-        let nodes: Vec<JobNode<'_>> = names.iter().map(String::as_str).zip(all).map(job_node).collect();
+        let node = Node::default();
+        let nodes: Vec<JobNode<'_>> = all.iter().map(|facts| JobNode { node: &node, facts, has_ranks: true }).collect();
         speeds(&nodes).into_iter().map(variable).collect()
     }
 
@@ -135,8 +129,9 @@ mod tests {
     #[test]
     fn a_node_that_only_launches_is_not_the_fastest() {
         let (fast, slow) = (facts("H200", &[4e13]), facts("V100", &[1e13]));
-        let job_node = |node, facts, has_ranks| JobNode { node, facts, has_ranks };
-        let nodes = [job_node("node1", &fast, false), job_node("node2", &slow, true), job_node("node3", &slow, true)];
+        let node = Node::default();
+        let job_node = |facts, has_ranks| JobNode { node: &node, facts, has_ranks };
+        let nodes = [job_node(&fast, false), job_node(&slow, true), job_node(&slow, true)];
         assert_eq!(speeds(&nodes), [4.0, 1.0, 1.0]);
         // a faster node that joins shows it
         assert_eq!(speed_of_joining(nodes[1], (nodes[0], 4.0)), 1.0);

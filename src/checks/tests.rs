@@ -133,7 +133,7 @@ impl Clinic {
             let is_explained = !finding.why.is_empty() && !finding.hint.is_empty();
             assert!(finding.severity == Note || is_explained, "no why or no hint: {finding:?}");
         }
-        found.into_iter().filter(|finding| finding.check != "keys").collect()
+        found.into_iter().filter(|finding| finding.check != Check::Keys).collect()
     }
 
     #[track_caller]
@@ -280,10 +280,12 @@ fn images() {
         all[0].hint.clone()
     };
     // `up` is the fix where it may get the image, and where a registry could have it
-    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which pulls it from its registry; or docker pull"));
-    assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
+    assert!(
+        missing("img", Pull::Missing).starts_with("`hvdctl up`, which pulls it from its registry; or `docker pull")
+    );
+    assert!(missing("img", Pull::Never).starts_with("`docker pull img` on the node"));
     let id = format!("sha256:{}", "a".repeat(64));
-    assert!(missing(&id, Pull::Missing).starts_with("docker pull sha256:aaa"));
+    assert!(missing(&id, Pull::Missing).starts_with("`docker pull sha256:aaa"));
 }
 
 #[test]
@@ -367,11 +369,10 @@ fn gpus() {
     let answers =
         |n: &mut Sick, lines: &str| n.answer = Some(Answer::parse(&format!("nvidia-smi yes\n{lines}mig exit 0\n")));
     let nothing = "gpu exit 0\n";
-    assert_eq!(found(&|n| answers(n, nothing)), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
+    let lost = "error worker gpu02: its worker was started with 1 GPU and now sees 0";
+    assert_eq!(found(&|n| answers(n, nothing)), [lost]);
     let fails = "gpu Failed to initialize NVML: Unknown Error\ngpu exit 255\n";
-    let lost =
-        "error gpus gpu02: its worker was started with 1 GPU and now sees 0: Failed to initialize NVML: Unknown Error";
-    assert_eq!(found(&|n| answers(n, fails)), [lost]);
+    assert_eq!(found(&|n| answers(n, fails)), [format!("{lost}: Failed to initialize NVML: Unknown Error")]);
     assert_eq!(found(&|n| answers(n, "gpu GPU 0: NVIDIA H200 (UUID: GPU-2)\ngpu exit 0\n")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
     let older = |n: &mut Sick| {
@@ -596,7 +597,7 @@ fn memory_and_disks() {
     assert_eq!(
         explained,
         [
-            ("rank output that does not fit is lost", "hvdctl jobs prune, or free space on the node"),
+            ("rank output that does not fit is lost", "`hvdctl jobs prune`, or free space on the node"),
             ("projects and the files that ranks write may not fit", "free space on the node")
         ]
     );
@@ -740,10 +741,10 @@ fn pairs() {
 
 #[test]
 fn equal_findings_are_one_and_errors_come_first() {
-    let note = |node: &str| Finding::new(Note, "a", node, "x");
+    let note = |node: &str| Finding::new(Note, Check::Disk, node, "x");
     let folded = fold(vec![
         note("n1"),
-        Finding::new(Error, "a", "n1", "x"),
+        Finding::new(Error, Check::Disk, "n1", "x"),
         note("n2"),
         note("n1"),
         note("n3").explain("", "y"),

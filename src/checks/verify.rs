@@ -1,5 +1,6 @@
 //! Compares what `verify` expects with what the ranks reported.
 
+use super::place::RankFault::{self, Machine, Setup};
 use super::place::{self, PlacedRank, RankPlace};
 use crate::inventory::Node;
 use crate::launch::placement::Placement;
@@ -7,6 +8,7 @@ use crate::model::launcher::Bind;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, Device, GpuRequest};
 use crate::node::network;
+use crate::text::failure::is_gpu_fault;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,7 +53,8 @@ pub struct RankRow {
     /// What it reported.
     pub report: Option<Report>,
     /// Differences from the expected result.
-    pub faults: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub faults: Vec<RankFault>,
 }
 
 /// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts, and its place there
@@ -69,23 +72,23 @@ pub fn compare(
         let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
         let mut row = RankRow { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
         let Some((actual, report)) = reports.iter().find(|(_, r)| r.rank == rank) else {
-            row.faults.push("no report was received".into());
+            row.faults.push(Setup("no report was received".into()));
             return row;
         };
-        let mut expect = |what: &str, want: String, got: String| {
+        let mut expect = |fault: fn(String) -> RankFault, what: &str, want: String, got: String| {
             if want != got {
-                row.faults.push(format!("{what}: expected {want}, got {got}"));
+                row.faults.push(fault(format!("{what}: expected {want}, got {got}")));
             }
         };
-        expect("node", node.to_owned(), actual.clone());
-        expect("local rank", local_rank.to_string(), report.local_rank.to_string());
-        expect("size", size.to_string(), report.size.to_string());
-        expect("allreduce", sum.to_string(), report.sum.to_string());
+        expect(Setup, "node", node.to_owned(), actual.clone());
+        expect(Setup, "local rank", local_rank.to_string(), report.local_rank.to_string());
+        expect(Setup, "size", size.to_string(), report.size.to_string());
+        expect(Machine, "allreduce", sum.to_string(), report.sum.to_string());
         if let Some((_, first)) = reports.iter().find(|(_, r)| r.rank == 0) {
-            expect("versions", versions(first), versions(report));
+            expect(Setup, "versions", versions(first), versions(report));
         }
         if let Some((node, facts)) = nodes.iter().find(|(node, _)| node.name == *actual) {
-            expect("host name", facts.hostname.clone(), report.hostname.clone());
+            expect(Setup, "host name", facts.hostname.clone(), report.hostname.clone());
             let ranks = placement.shares.iter().find(|s| s.node == *actual).map_or(1, |s| s.ranks);
             row.faults.extend(gpu_fault(node, facts, ranks, report));
             let given = placement.shares.iter().find(|s| s.node == *actual).map_or(&[][..], |share| &share.gpus);
@@ -120,24 +123,27 @@ fn devices<'a>(node: &Node, facts: &'a Facts, given: &'a [String]) -> Vec<&'a st
 
 /// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
 /// rank.
-fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<String> {
+fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<RankFault> {
     if network::gpu_request(node, facts) == GpuRequest::None {
         return None;
     }
-    let Some(lines) = &report.gpus else { return Some("nvidia-smi does not work in its container".into()) };
+    let Some(lines) = &report.gpus else { return Some(Setup("nvidia-smi does not work in its container".into())) };
     let (gpus, message) = gpus::list(lines.iter().map(String::as_str));
     if let Some(message) = message {
-        return Some(format!("nvidia-smi failed in its container: {message}"));
+        // the container may have lost what the machine has
+        let fault = if is_gpu_fault(message) { Machine } else { Setup };
+        return Some(fault(format!("nvidia-smi failed in its container: {message}")));
     }
     let visible: BTreeSet<&str> = Device::of(&gpus).iter().map(Device::uuid).collect();
     // none where the machine has no `nvidia-smi` outside of containers
     let there: BTreeSet<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
     if !there.is_empty() && visible != there {
         let list = |set: &BTreeSet<&str>| set.iter().copied().collect::<Vec<_>>().join(" ");
-        return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible)));
+        let text = format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible));
+        return Some(Setup(text));
     }
-    ((visible.len() as u32) < ranks)
-        .then(|| format!("{} on this node, {} visible", count(ranks as usize, "rank"), count(visible.len(), "GPU")))
+    let text = || format!("{} on this node, {} visible", count(ranks as usize, "rank"), count(visible.len(), "GPU"));
+    ((visible.len() as u32) < ranks).then(|| Setup(text()))
 }
 
 #[cfg(test)]
@@ -172,7 +178,11 @@ mod tests {
     fn faults(reports: &[(&str, Report)]) -> Vec<String> {
         let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2, MapBy::Slot).unwrap();
         let reports: Vec<(String, Report)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
-        compare(&placement, &nodes(), &reports, None).into_iter().flat_map(|r| r.faults).collect()
+        compare(&placement, &nodes(), &reports, None)
+            .into_iter()
+            .flat_map(|r| r.faults)
+            .map(|fault| fault.to_string())
+            .collect()
     }
 
     #[test]

@@ -15,14 +15,14 @@ pub struct Pool {
 /// The subcommands of `pool`.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Pick the best close nodes of one kind, and print an inventory of them
+    /// Pick the best nearby nodes of one kind, and print an inventory of them
     Pick(PoolPick),
 }
 
 const POOL: &str = "\
-A pool is a directory that several owners of nodes reach by ssh ([pool] in the inventory). `hvdctl grade --publish` writes one signed \
-file for each of your nodes there. The list shows the nodes of all members, and each file that is not what a member has signed, with \
-the reason. docs/pool.md has the steps.";
+A pool is a directory that several owners of nodes reach by ssh ([pool] in the inventory). `hvdctl grade --publish` \
+writes one signed file for each of your nodes there. The list shows the nodes of all members, and each file that is not \
+what a member has signed, with the reason. docs/pool.md has the steps.";
 
 /// Options of `pool pick`.
 #[derive(Debug, Args)]
@@ -40,9 +40,9 @@ pub struct PoolPick {
 }
 
 const PICK: &str = "\
-Only nodes whose files are valid and whose grade is not F are candidates. hvdctl logs in to each and measures the round trip to every \
-other one there; to those that refuse the login it measures from this machine. A group is of one kind. A closer one (below 2 ms, below \
-20 ms, more) goes before better grades. Nothing is changed on any node.
+Only nodes whose files are valid and whose grade is not F are candidates. hvdctl logs in to each and measures the round \
+trip to every other one there; to those that refuse the login it measures from this machine. A group is of one kind. A \
+closer one (below 2 ms, below 20 ms, more) goes before better grades. Nothing is changed on any node.
 
 Exit codes: 0 picked; 1 no group has enough slots.
 

@@ -51,7 +51,7 @@ pub struct Running {
     /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
-    /// Take the N best free nodes of one kind, by their grades; --on says among which
+    /// Run on the N best free nodes of one kind, by grade; --on limits the choice
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub best: Option<u32>,
     /// Allocate only K GPUs (or slots, without GPUs) of each node [default: whole nodes]

@@ -121,7 +121,7 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
         None => Ok(()),
         Some(missing) => Err(NodeError::failed(&node.name, "find the configured GPUs", missing)
             .kind(ErrorKind::GpusMissing)
-            .hint("run nvidia-smi on the node, or set `gpus` to what it lists")),
+            .hint("run `nvidia-smi` on the node, or set `gpus` to what it lists")),
     }
 }
 

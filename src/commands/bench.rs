@@ -57,7 +57,7 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
         true => csv(&names, &measured.directions, collectives),
         false => text(&measured, &verdict, ranks.as_ref(), &compared),
     };
-    Ok(outcome(text, &measured, &verdict, ranks.as_ref(), &compared).with_failed_file(drawn))
+    Ok(outcome(text, &measured, &verdict, ranks.as_ref(), &compared).with_failure(drawn))
 }
 
 fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use crate::cluster::observation::{ObservedNode, observe};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::ledger::grades;
-use crate::start::best::{failed, unavailable};
+use crate::start::availability::{failed, unavailable};
 use crate::start::capacity::open_on_each;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -19,9 +19,9 @@ const RETRIES: u32 = 3;
 /// How long a command that waits for nodes pauses before it examines them again.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// What is asked of the choice.
+/// What `--best` asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct BestRequest {
     /// How many nodes.
     pub nodes: u32,
     /// How many GPUs (or slots) of each; `None`: whole nodes.
@@ -29,18 +29,18 @@ pub struct Wanted {
 }
 
 /// The chosen nodes, the best first.
-pub struct Chosen {
+pub struct ChosenNodes {
     /// Which, and why.
     pub choice: Choice,
     /// The nodes, in the same order.
     pub nodes: Vec<ObservedNode>,
 }
 
-/// Chooses among the selected nodes. Locks none, and passes over those that do not answer.
+/// Chooses among the selected nodes. Locks none, and leaves out those that do not answer.
 ///
 /// # Errors
 /// [`Error::InUse`] if enough nodes of a kind will be free later, [`Error::Check`] if not; [`Error::Unreachable`] if no node answers.
-pub async fn choose(wanted: Wanted, context: &Context, events: &Events) -> Result<Chosen, Error> {
+pub async fn choose(request: BestRequest, context: &Context, events: &Events) -> Result<ChosenNodes, Error> {
     let Context { target, fleet, session, .. } = context;
     let cluster = target.cluster();
     let examining = async {
@@ -54,7 +54,7 @@ pub async fn choose(wanted: Wanted, context: &Context, events: &Events) -> Resul
         let nodes: Vec<_> = observed.ok.iter().map(|node| (&node.member, &node.facts)).collect();
         let leases = each_node(observed.ok.iter().collect(), events, async |node: &ObservedNode| {
             let lease = node_lock::current(&node.member.transport, &cluster.name).await?;
-            Ok((node.name().to_owned(), unavailable(node, wanted.per_node, lease.as_ref())))
+            Ok((node.name().to_owned(), unavailable(node, request.per_node, lease.as_ref())))
         });
         let (graded, examined) = tokio::join!(grades(cluster, &nodes, events), leases);
         let failures = [&observed.failed, &graded.failed, &examined.failed].into_iter().flatten();
@@ -62,18 +62,18 @@ pub async fn choose(wanted: Wanted, context: &Context, events: &Events) -> Resul
         let busy = examined.ok.into_iter().filter_map(|(node, why)| Some((node, why?)));
         let unavailable = busy.chain(of_failed).collect();
         let choice =
-            best(&graded.ok, &unavailable, wanted.nodes as usize).map_err(|shortage| error(wanted, &shortage))?;
+            best(&graded.ok, &unavailable, request.nodes as usize).map_err(|shortage| error(request, &shortage))?;
         Ok((choice, observed.ok))
     };
     let (choice, mut nodes) = session.cancellation.run(examining).await?;
     let names = choice.names();
     nodes.retain(|node| names.iter().any(|name| name == node.name()));
     nodes.sort_by_key(|node| names.iter().position(|name| name == node.name()));
-    Ok(Chosen { choice, nodes })
+    Ok(ChosenNodes { choice, nodes })
 }
 
-fn error(wanted: Wanted, shortage: &Shortage) -> Error {
-    let (message, hint) = (format!("--best {}: {shortage}", wanted.nodes), shortage.hint());
+fn error(request: BestRequest, shortage: &Shortage) -> Error {
+    let (message, hint) = (format!("--best {}: {shortage}", request.nodes), shortage.hint());
     if shortage.may_pass { Error::InUse { message, hint } } else { Error::Check { message, hint } }
 }
 
@@ -83,18 +83,19 @@ pub fn report(choice: &Choice, events: &Events) {
     choice.warning().into_iter().for_each(|warning| events.warn(warning));
 }
 
-/// Runs `work` on the nodes that are chosen if `wanted`, else on all selected ones. If another command takes one of them before they are
-/// locked, chooses again. `may_wait`: whether it waits for free nodes as long as `--wait` allows it.
+/// Runs `work` on the nodes that are chosen if there is a `request`, else on all selected ones. If another command
+/// takes one of them before they are locked, chooses again. `may_wait`: whether it waits for free nodes as long as
+/// `--wait` allows it.
 ///
 /// # Errors
 /// Those of [`choose`] and of `work`; [`Error::Locked`] and [`Error::Allocated`] if others were faster each time.
 pub async fn on_best(
-    wanted: Option<Wanted>,
+    request: Option<BestRequest>,
     may_wait: bool,
     context: &mut Context,
     work: impl AsyncFn(&mut Context, Option<Choice>) -> Result<Outcome, Error>,
 ) -> Result<Outcome, Error> {
-    let Some(wanted) = wanted else { return work(context, None).await };
+    let Some(request) = request else { return work(context, None).await };
     let (all, began) = (context.target.clone(), Instant::now());
     let (quiet, _receiver) = Events::channel();
     let (mut attempt, mut reported) = (0, String::new());
@@ -104,8 +105,8 @@ pub async fn on_best(
         // what fails is reported once
         let events = if attempt == 1 { context.events.clone() } else { quiet.clone() };
         let waits = may_wait && context.session.locks.waits(began.elapsed());
-        let error = match choose(wanted, context, &events).await {
-            Ok(Chosen { choice, .. }) => {
+        let error = match choose(request, context, &events).await {
+            Ok(ChosenNodes { choice, .. }) => {
                 report(&choice, &context.events);
                 context.target = all.only(choice.names());
                 match work(context, Some(choice)).await {

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
-use crate::checks::best::{Choice, PassedOver};
+use crate::checks::best::{Choice, LeftOutNode};
 use crate::checks::grade::{Evidence, assess};
-use crate::checks::place::RankPlace;
+use crate::checks::place::{RankFault, RankPlace};
 use crate::checks::pool::{Distance, Group};
 use crate::checks::verify::{RankRow, Report};
-use crate::checks::{Finding, Fix, Severity};
+use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
@@ -44,7 +44,7 @@ use crate::node::gpus::Gpu;
 use crate::node::health::report::NodeHealth;
 use crate::pool::format::PoolNode;
 use crate::pool::verification::{FileState, PoolFile};
-use crate::record::ledger::{Entry, Event as Check, Ledger};
+use crate::record::ledger::{Entry, Event as Recorded, Ledger};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::record::restart::{Change, Departure, Membership, Ranks, Restart};
@@ -102,8 +102,8 @@ fn choice() -> Choice {
         evidence: 12,
         speed: Some(1.0),
     };
-    let passed_over = vec![PassedOver { node: "node2".into(), reason: "unreachable".into() }];
-    Choice { nodes: vec![chosen], passed_over }
+    let left_out = vec![LeftOutNode { node: "node2".into(), reason: "unreachable".into() }];
+    Choice { nodes: vec![chosen], left_out }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -263,10 +263,10 @@ fn grade_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let ledger = |entries| Ledger { entries, now: 1_795_262_591.0, boot: "b0".into(), ..Ledger::default() };
     let check =
-        |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Check::check("doctor", names(failed), Vec::new()) };
+        |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Recorded::check("doctor", names(failed), Vec::new()) };
     let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
     let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
-    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], None, false).document));
+    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], Ok(None), None).document));
 }
 
 fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
@@ -345,20 +345,20 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
     let found = vec![
         finding(
             Severity::Error,
-            "clock",
+            Check::Clock,
             &["node2"],
             "its clock is 31 s behind those of the other nodes",
             "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
-            "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
+            "set the clock on the node: `sudo timedatectl set-ntp true`, or `sudo chronyc makestep`",
             Vec::new(),
         ),
         finding(
             Severity::Warning,
-            "stale",
+            Check::Stale,
             &["node1", "node2"],
             "2 processes of job 20261121-120304-k7qd, whose launcher is not running",
             "orphaned ranks hold GPU memory, and the next job fails or is slow",
-            "hvdctl doctor --fix ends them",
+            "`hvdctl doctor --fix` ends them",
             vec![("node1".into(), Fix::EndJob("20261121-120304-k7qd".into()))],
         ),
     ];
@@ -456,15 +456,16 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     let job = "20261121-120304-k7qd";
     let verified = |details| verify::outcome(String::new(), details).document;
-    let examined = |findings| ExaminedGpus { health: vec![("node1".into(), gpu_health())], findings };
+    let examined = |findings| ExaminedGpus { health: vec![("node1".into(), gpu_health())], findings, gpus: 1 };
     let details = verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix));
     all.push(("verify", verified(verify::with_gpus(details, examined(Vec::new())))));
-    let slow = Finding::new(Severity::Error, "gpu-clocks", "node1", "GPU 0: hardware slowdown, 210 of 1980 MHz");
+    let slow = Finding::new(Severity::Error, Check::GpuClocks, "node1", "GPU 0: hardware slowdown, 210 of 1980 MHz");
     let slow = examined(vec![slow.explain("all ranks wait for the slowest GPU", "check fans of the node")]);
     let details = verify::details(Some(job), Controller::Gloo, slow.faults(), &nodes, &rows, None);
     all.push(("verify/unhealthy", verified(verify::with_gpus(details, slow))));
 
-    let missing = RankRow { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
+    let missing =
+        RankRow { actual: None, report: None, faults: vec![RankFault::Setup("no report".into())], ..rows[0].clone() };
     let faults = names(&["rank 0: no report"]);
     let document = verified(verify::details(Some(job), Controller::Mpi, faults, &nodes[..1], &[missing], None));
     all.push(("verify/failed", document));
@@ -828,13 +829,15 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
 
     let options = cli::PoolPick { np: 16, user: None, format: Some(Format::Horovod) };
-    let measured = |node, measured| pool::Measurement { node, measured: Some(measured), has_login: true };
-    let picked = [measured(&first, pool::Measured::Node), measured(&second, pool::Measured::Here)];
+    let measured = |node, measured_from| pool::MeasuredNode { node, measured_from, has_login: true };
+    let picked = [(&first, pool::MeasuringPoint::Node), (&second, pool::MeasuringPoint::Here)];
+    let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
-    let left_out = pool::LeftOut { owner: "bob".into(), node: "gpu7".into(), reason: "50.20 ms from the group".into() };
+    let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
+    let left_out = vec![pool::LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let picked = picked.iter().collect::<Vec<_>>();
-    all.push(("pool-pick", pool::outcome(&options, &cluster, &picked, (group, vec![left_out])).document));
+    let choice = pool::PoolChoice { group, nodes, left_out };
+    all.push(("pool-pick", pool::outcome(&options, &cluster, choice).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {

@@ -1,8 +1,8 @@
 //! `hvdctl grade`.
 
 use super::context::Context;
-use super::output::{NodeEntry, Nodes, entries};
-use super::pool_publish::{Publication, Published, Publisher};
+use super::output::{NodeEntry, entries};
+use super::pool_publish::{Publication, Publisher, Submission};
 use super::{Outcome, recording};
 use crate::checks::evidence::{NodeEvents, unrecorded};
 use crate::checks::grade::{Area, Assessment, Evidence, assess};
@@ -17,14 +17,20 @@ use crate::job::manage;
 use crate::ledger;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
-use crate::render::table::{cell, table};
+use crate::render::table::{cell, columns, table};
 use crate::text::units::count;
 use console::{measure_text_width, truncate_str};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The columns of a terminal that the table fits, except with `-v`.
-const COLUMNS: usize = 80;
+/// `grade`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct GradeDocument {
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<GradedNode>>,
+    /// Why `--publish` wrote nothing; null if it did, and without it.
+    pub publish_error: Option<String>,
+}
 
 /// A node with its grade.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -83,7 +89,7 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
             let cluster = target.cluster();
             let (facts, ledger) = tokio::join!(facts(cluster, &member), ledger::read(cluster, &member, events));
             let facts = facts?;
-            Ok((ledger::evidence(&member, &facts, ledger?), (member.node, facts)))
+            Ok((ledger::evidence(&member, &facts, ledger?, events), (member.node, facts)))
         };
         Ok(members.then(events, read).await)
     };
@@ -96,17 +102,18 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
     recording::record(context, found).await;
     let assessed = assess(&nodes);
     let publication = match &publisher {
-        Some(publisher) => Some(publisher.publish(&published(&assessed, &observed), context).await?),
-        None => None,
+        Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context).await.map(Some),
+        None => Ok(None),
     };
-    Ok(outcome(assessed, &failed, publication.as_ref(), context.verbose > 0))
+    let columns = columns().filter(|_| context.verbose == 0);
+    Ok(outcome(assessed, &failed, publication, columns))
 }
 
 /// Returns each graded node with what was observed of it.
-fn published<'a>(assessed: &'a [Assessment], observed: &'a [(Node, Facts)]) -> Vec<Published<'a>> {
+fn submissions<'a>(assessed: &'a [Assessment], observed: &'a [(Node, Facts)]) -> Vec<Submission<'a>> {
     let of = |grade: &'a NodeGrade| {
         let (node, facts) = observed.iter().find(|(node, _)| node.name == grade.node)?;
-        Some(Published { node, facts, grade })
+        Some(Submission { node, facts, grade })
     };
     assessed.iter().filter_map(|assessed| of(&assessed.grade)).collect()
 }
@@ -122,22 +129,28 @@ async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEv
     Ok(unrecorded(nodes, &list.jobs))
 }
 
-/// `publication`: what `--publish` has written.
+/// `publication`: what `--publish` has written, or why it has not; the grades are shown all the same. `columns`: those that the table has
+/// to fit, if there is a limit.
 pub(super) fn outcome(
     assessed: Vec<Assessment>,
     failed: &[NodeError],
-    publication: Option<&Publication>,
-    is_verbose: bool,
+    publication: Result<Option<Publication>, Error>,
+    columns: Option<usize>,
 ) -> Outcome {
-    let text = text(&assessed, failed, is_verbose) + publication.map_or("", |publication| &publication.text);
+    let (publication, published) = match publication {
+        Ok(publication) => (publication.unwrap_or_default(), Ok(())),
+        Err(error) => (Publication::default(), Err(error)),
+    };
+    let text = text(&assessed, failed, columns) + &publication.text;
     let verdict = Verdict::Nodes { done: assessed.len(), failed };
-    let file = |node: &str| publication.and_then(|publication| publication.files.get(node).cloned());
+    let file = |node: &str| publication.files.get(node).cloned();
     let entry = |assessed: Assessment| {
         let file = file(&assessed.grade.node);
         entry(assessed, file)
     };
     let nodes = entries(assessed.into_iter().map(entry), failed);
-    Outcome::new(verdict, text, Nodes { nodes })
+    let publish_error = published.as_ref().err().map(ToString::to_string);
+    Outcome::new(verdict, text, GradeDocument { nodes, publish_error }).with_failure(published)
 }
 
 fn entry(assessed: Assessment, published_as: Option<String>) -> NodeEntry<GradedNode> {
@@ -170,7 +183,7 @@ fn entry(assessed: Assessment, published_as: Option<String>) -> NodeEntry<Graded
 }
 
 /// Formats a table for each kind, that of the best node first, and then the nodes that failed.
-fn text(assessed: &[Assessment], failed: &[NodeError], is_verbose: bool) -> String {
+fn text(assessed: &[Assessment], failed: &[NodeError], columns: Option<usize>) -> String {
     let mut kinds: Vec<&NodeKind> = Vec::new();
     for assessed in assessed {
         if !kinds.contains(&&assessed.grade.kind) {
@@ -182,7 +195,7 @@ fn text(assessed: &[Assessment], failed: &[NodeError], is_verbose: bool) -> Stri
     for kind in kinds {
         let of_kind: Vec<&NodeGrade> =
             assessed.iter().map(|assessed| &assessed.grade).filter(|g| g.kind == *kind).collect();
-        let rows = of_kind.iter().map(|grade| row(grade, name_width, is_verbose));
+        let rows = of_kind.iter().map(|grade| row(grade, name_width, columns));
         tables.push(format!("{}: {kind}\n{}", count(of_kind.len(), "node"), table(&HEADS, rows)));
     }
     if !failed.is_empty() {
@@ -194,13 +207,40 @@ fn text(assessed: &[Assessment], failed: &[NodeError], is_verbose: bool) -> Stri
 
 const HEADS: [&str; 5] = ["GRADE", "NODE", "SCORE", "EVIDENCE", "REASONS"];
 
-fn row(grade: &NodeGrade, name_width: usize, is_verbose: bool) -> Vec<String> {
+fn row(grade: &NodeGrade, name_width: usize, columns: Option<usize>) -> Vec<String> {
     let NodeGrade { node, grade, score, reasons, evidence, .. } = grade;
     // two spaces follow each column
     let taken =
         HEADS[..4].iter().map(|head| head.len() + 2).sum::<usize>() - HEADS[1].len() + name_width.max(HEADS[1].len());
     let why = reasons.join("; ");
-    let left = COLUMNS.saturating_sub(taken).max(HEADS[4].len());
-    let why = if is_verbose { why } else { truncate_str(&why, left, "…").into_owned() };
+    let left = columns.map(|columns| columns.saturating_sub(taken).max(HEADS[4].len()));
+    let why = left.map_or_else(|| why.clone(), |left| truncate_str(&why, left, "…").into_owned());
     vec![grade.to_string(), node.clone(), cell(score.map(|score| format!("{score:.2}"))), evidence.to_string(), why]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::ledger::{Entry, Event, Ledger};
+
+    #[test]
+    fn reasons_are_cut_to_the_terminal_and_nowhere_else() {
+        console::set_colors_enabled(false);
+        let failed = "nvidia-smi: nvidia-smi -q failed: no answer within 20 s";
+        let entry = |time, event| Entry { time, event };
+        let ledger = Ledger {
+            entries: vec![
+                entry(1.0, Event::System { boot: "b0".into(), driver: String::new(), booted: 0.0 }),
+                entry(1.0, Event::check("doctor", vec![failed.into()], Vec::new())),
+            ],
+            now: 2.0,
+            ..Ledger::default()
+        };
+        let nodes = [Evidence { node: "node1".into(), ledger, ..Evidence::default() }];
+        let shown = |columns| text(&assess(&nodes), &[], columns).lines().last().unwrap().to_owned();
+        let whole = "F      node1  0.25   1         health: the latest doctor failed: ".to_owned() + failed;
+        assert_eq!((shown(None), shown(Some(200))), (whole.clone(), whole));
+        assert_eq!(shown(Some(60)), "F      node1  0.25   1         health: the latest doctor fa…");
+        assert_eq!(shown(Some(10)), "F      node1  0.25   1         health…");
+    }
 }

@@ -1,6 +1,6 @@
 //! `hvdctl hosts`.
 
-use super::best::{self, Chosen, Wanted, choose};
+use super::best::{self, BestRequest, ChosenNodes, choose};
 use super::output::NodeEntry;
 use super::{Context, Outcome};
 use crate::checks::best::Choice;
@@ -43,7 +43,8 @@ pub struct HostsNode {
 pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
     if let Some(nodes) = options.best {
-        let Chosen { choice, nodes } = choose(Wanted { nodes, per_node: None }, context, events).await?;
+        let request = BestRequest { nodes, per_node: None };
+        let ChosenNodes { choice, nodes } = choose(request, context, events).await?;
         best::report(&choice, events);
         let node = |ObservedNode { member, facts, .. }: &ObservedNode| {
             (member.node.clone(), Some(network::slots(&member.node, facts)))

@@ -70,6 +70,13 @@ fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Res
     }
     let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
     let (what, hint) = match &job.fault {
+        // horovod/runner/elastic/constants.py
+        Some(fault) if fault.contains("number of resets") => {
+            return Err(Error::check(
+                format!("job {} failed: {fault}", job.id),
+                "allow more changes with --reset-limit",
+            ));
+        }
         Some(fault) if job.state == JobState::Failed && job.all_started => {
             // the launcher did not cause it, and its last lines would mislead
             let hint = "hvdctl status shows the nodes; `docker events` there shows what stopped a container";

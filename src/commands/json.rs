@@ -11,7 +11,7 @@ pub use super::down::DownNode;
 pub use super::drain::DrainNode;
 pub use super::exec::ExecDocument;
 pub use super::fetch::{FetchDocument, FetchedFile};
-pub use super::grade::{Areas, GradedNode};
+pub use super::grade::{Areas, GradeDocument, GradedNode};
 pub use super::hosts::{HostsDocument, HostsNode};
 pub use super::image::ImageStatusNode;
 pub use super::image_build::{ImageBuild, ImagePruneNode};

@@ -95,10 +95,10 @@ impl Outcome {
         Outcome::new(Verdict::Done, text, details)
     }
 
-    /// Adds that a file could not be written, which makes a success a failure.
+    /// Adds what failed after the result was known, which makes a success a failure.
     #[must_use]
-    pub fn with_failed_file(mut self, written: Result<(), Error>) -> Outcome {
-        if let Err(error) = written {
+    pub fn with_failure(mut self, result: Result<(), Error>) -> Outcome {
+        if let Err(error) = result {
             self.code = self.code.max(error.exit_code(false));
             self.document["ok"] = false.into();
             self.errors.push(error.to_string());

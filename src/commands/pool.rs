@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::context::Context;
 use super::hosts;
-use crate::checks::pool::{Candidate, Distance, Group, RoundTrips, pick as pick_group};
+use crate::checks::pool::{Candidate, Distance, Group, RoundTrips, milliseconds, obstacle, pick as pick_group, reason};
 use crate::cli::PoolPick;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
@@ -24,6 +24,7 @@ use crate::text::units::{age, count, stamp};
 use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
@@ -31,7 +32,7 @@ use std::time::Duration;
 /// The most bytes of the file of allowed signers.
 const LARGEST_SIGNERS: u64 = 1 << 20;
 
-/// How many candidates that were not picked are shown without `-v`.
+/// How many candidates that were left out are shown without `-v`.
 const MOST_LISTED: usize = 5;
 
 /// `pool`.
@@ -71,8 +72,8 @@ pub struct PoolPickDocument {
     pub slots: u32,
     /// The nodes, the best first.
     pub nodes: Vec<PickedNode>,
-    /// The candidates that were not picked, and why.
-    pub left_out: Vec<LeftOut>,
+    /// The nodes that were left out, and why.
+    pub left_out: Vec<LeftOutCandidate>,
 }
 
 /// A node that was picked.
@@ -81,24 +82,24 @@ pub struct PickedNode {
     /// Its name in the inventory that is printed.
     pub name: String,
     /// Where its round trips were measured.
-    pub measured: Measured,
+    pub measured_from: MeasuringPoint,
     /// What its owner has signed.
     pub node: PoolNode,
 }
 
-/// Where round trips of a node were measured.
+/// Where round trips of a node are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Measured {
+pub enum MeasuringPoint {
     /// On the node itself.
     Node,
-    /// On this machine: the login failed.
+    /// On this machine: the login failed, or the node has no Python.
     Here,
 }
 
-/// A node that was not picked.
+/// A node of a pool that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct LeftOut {
+pub struct LeftOutCandidate {
     /// Its owner.
     pub owner: String,
     /// The owner's name for it.
@@ -107,9 +108,9 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-impl LeftOut {
-    fn new(node: &PoolNode, reason: impl Into<String>) -> LeftOut {
-        LeftOut { owner: node.owner.clone(), node: node.node.clone(), reason: reason.into() }
+impl LeftOutCandidate {
+    fn new(node: &PoolNode, reason: impl Into<String>) -> LeftOutCandidate {
+        LeftOutCandidate { owner: node.owner.clone(), node: node.node.clone(), reason: reason.into() }
     }
 }
 
@@ -231,7 +232,7 @@ pub(super) fn listed(files: Vec<PoolFile>, is_cut: bool, now: u64) -> Outcome {
         true => "the pool has no nodes; hvdctl grade --publish adds yours\n".to_owned(),
         false => {
             let rows = files.iter().map(|file| row(file, now));
-            table(&["OWNER", "NODE", "GRADE", "SLOTS", "SEEN", "KIND", "STATE"], rows)
+            table(&["OWNER", "NODE", "GRADE", "SLOTS", "PUBLISHED", "KIND", "STATE"], rows)
         }
     };
     let entry = |PoolFile { name, state, reason, node }: PoolFile| {
@@ -250,17 +251,25 @@ fn row(file: &PoolFile, now: u64) -> Vec<String> {
         return vec!["–".into(), file.name.clone(), "–".into(), "–".into(), "–".into(), "–".into(), state];
     };
     let PoolNode { owner, node, grade, slots, published, kind, .. } = node;
-    let seen = format!("{} ago", age(now.saturating_sub(*published)));
-    vec![owner.clone(), node.clone(), grade.to_string(), slots.to_string(), seen, kind.to_string(), state]
+    let published = format!("{} ago", age(now.saturating_sub(*published)));
+    vec![owner.clone(), node.clone(), grade.to_string(), slots.to_string(), published, kind.to_string(), state]
 }
 
-/// A candidate with what is known of it.
-pub(super) struct Measurement<'a> {
+/// A candidate that can be reached, with what is known of it.
+#[derive(Clone, Copy)]
+pub(super) struct MeasuredNode<'a> {
     pub(super) node: &'a PoolNode,
-    /// How it was measured; `None` if it cannot be reached at all.
-    pub(super) measured: Option<Measured>,
+    pub(super) measured_from: MeasuringPoint,
     /// Whether this operator can log in.
     pub(super) has_login: bool,
+}
+
+/// What `pool pick` has picked.
+pub(super) struct PoolChoice<'a> {
+    pub(super) group: Group,
+    /// The nodes of the group, in its order.
+    pub(super) nodes: Vec<MeasuredNode<'a>>,
+    pub(super) left_out: Vec<LeftOutCandidate>,
 }
 
 /// `pool pick`.
@@ -275,29 +284,15 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
         let are = if ignored == 1 { "file of the pool is" } else { "files of the pool are" };
         events.note(format!("{ignored} {are} not valid and left out: hvdctl pool shows why"));
     }
-    let (nodes, twice) = distinct(&files);
-    let twice =
-        twice.into_iter().map(|(node, by)| LeftOut::new(node, format!("{by} has published the same machine later")));
-    let mut left_out: Vec<LeftOut> = twice.collect();
-    let mut usable = Vec::new();
-    for node in nodes {
-        match candidate(node, true).obstacle() {
-            Some(why) => left_out.push(LeftOut::new(node, why)),
-            None => usable.push(node),
-        }
-    }
-    let (measured, round_trips) = session.cancellation.run(measure(&usable, options.user.as_deref(), context)).await?;
-    let reached: Vec<usize> = (0..usable.len()).filter(|number| measured[*number].measured.is_some()).collect();
-    for Measurement { node, .. } in measured.iter().filter(|measured| measured.measured.is_none()) {
-        left_out.push(LeftOut::new(node, "it cannot be reached"));
-    }
-    let candidates: Vec<Candidate> =
-        reached.iter().map(|number| candidate(usable[*number], measured[*number].has_login)).collect();
-    let round_trips = round_trips.only(&reached);
+    let (nodes, mut left_out) = candidates(&files);
+    let measurements = session.cancellation.run(measure(&nodes, options.user.as_deref(), context)).await?;
+    let Survey { reached, unreached, round_trips } = merge(&nodes, measurements);
+    left_out.extend(unreached.into_iter().map(|node| LeftOutCandidate::new(node, "it cannot be reached")));
+    let candidates: Vec<Candidate> = reached.iter().map(candidate).collect();
     let group = pick_group(&candidates, &round_trips, options.np).map_err(|shortage| {
         let listed: String = left_out
             .iter()
-            .map(|LeftOut { owner, node, reason }| format!("\n    {node} of {owner}: {reason}"))
+            .map(|LeftOutCandidate { owner, node, reason }| format!("\n    {node} of {owner}: {reason}"))
             .collect();
         let message = format!("no group of nodes has {}; {shortage}{listed}", count(options.np as usize, "slot"));
         Error::check(
@@ -305,20 +300,37 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
             "hvdctl pool lists the nodes; use fewer ranks, or ask the owners of others to publish theirs",
         )
     })?;
-    let picked: Vec<&Measurement<'_>> = group.nodes.iter().map(|number| &measured[reached[*number]]).collect();
-    let rest = (0..reached.len()).filter(|number| !group.nodes.contains(number)).map(|number| {
-        let reason = reason(number, &candidates, &round_trips, &group);
-        LeftOut::new(usable[reached[number]], reason)
-    });
-    left_out.extend(rest);
+    let rest = (0..reached.len()).filter(|number| !group.nodes.contains(number));
+    left_out.extend(
+        rest.map(|number| {
+            LeftOutCandidate::new(reached[number].node, reason(number, &candidates, &round_trips, &group))
+        }),
+    );
     note_left_out(&left_out, context);
-    Ok(outcome(options, context.target.cluster(), &picked, (group, left_out)))
+    let nodes = group.nodes.iter().map(|number| reached[*number]).collect();
+    Ok(outcome(options, context.target.cluster(), PoolChoice { group, nodes, left_out }))
 }
 
-/// Reports the candidates that were not picked; without `-v` only the first.
-fn note_left_out(left_out: &[LeftOut], context: &Context) {
+/// Returns the nodes that may be picked, and those of valid files that may not.
+fn candidates(files: &[PoolFile]) -> (Vec<&PoolNode>, Vec<LeftOutCandidate>) {
+    let (nodes, twice) = distinct(files);
+    let twice = twice
+        .into_iter()
+        .map(|(node, by)| LeftOutCandidate::new(node, format!("{by} has published the same machine later")));
+    let bad = nodes.iter().filter_map(|node| Some(LeftOutCandidate::new(node, obstacle(node.grade)?)));
+    let left_out = twice.chain(bad).collect();
+    (nodes.into_iter().filter(|node| obstacle(node.grade).is_none()).collect(), left_out)
+}
+
+fn candidate(MeasuredNode { node, has_login, .. }: &MeasuredNode<'_>) -> Candidate {
+    let PoolNode { kind, grade, score, slots, .. } = node;
+    Candidate { kind: kind.clone(), grade: *grade, score: *score, slots: *slots, has_login: *has_login }
+}
+
+/// Reports the candidates that were left out; without `-v` only the first.
+fn note_left_out(left_out: &[LeftOutCandidate], context: &Context) {
     let most = if context.verbose > 0 { left_out.len() } else { MOST_LISTED };
-    for LeftOut { owner, node, reason } in &left_out[..most.min(left_out.len())] {
+    for LeftOutCandidate { owner, node, reason } in &left_out[..most.min(left_out.len())] {
         context.events.note(format!("left out {node} of {owner}: {reason}"));
     }
     if left_out.len() > most {
@@ -326,47 +338,77 @@ fn note_left_out(left_out: &[LeftOut], context: &Context) {
     }
 }
 
-fn candidate(node: &PoolNode, has_login: bool) -> Candidate {
-    Candidate { kind: node.kind.clone(), grade: node.grade, score: node.score, slots: node.slots, has_login }
+/// A candidate, and how this machine reaches it.
+struct Contact<'a> {
+    owner: &'a str,
+    endpoint: Endpoint,
+    login: Result<Member, NodeError>,
+    /// The round trip from this machine, where the login failed; `None` also if the node does not answer.
+    from_here: Option<Duration>,
 }
 
-/// Returns why a candidate is not in the group.
-fn reason(number: usize, candidates: &[Candidate], round_trips: &RoundTrips, group: &Group) -> String {
-    let kind = &candidates[number].kind;
-    if *kind != candidates[group.nodes[0]].kind {
-        return format!("another kind: {kind}");
-    }
-    let trips = || group.nodes.iter().map(|member| round_trips.between(number, *member));
-    if trips().any(|trip| trip.is_none()) {
-        return "no connection between it and a node of the group".into();
-    }
-    match trips().flatten().max().filter(|longest| Distance::of(*longest) > group.distance) {
-        Some(longest) => format!("{} from the group", milliseconds(longest)),
-        None => format!("not needed (grade {})", candidates[number].grade),
-    }
+/// What was measured of a candidate.
+struct NodeMeasurement {
+    has_login: bool,
+    times: RoundTripTimes,
+    /// Why nothing was measured on the node itself.
+    failure: Option<NodeError>,
 }
 
-fn milliseconds(time: Duration) -> String {
-    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
+/// The round trips of a candidate, as far as they could be measured.
+enum RoundTripTimes {
+    /// From the node to others, by their numbers; `None`: it cannot connect.
+    FromNode(BTreeMap<usize, Option<Duration>>),
+    /// From this machine to the node.
+    FromHere(Duration),
+    /// The node cannot be reached.
+    Unreached,
 }
 
-/// Measures the round trips: on each node that lets this operator log in, to all others; to those that do not, on this machine.
+/// What was measured of all candidates.
+struct Survey<'a> {
+    reached: Vec<MeasuredNode<'a>>,
+    unreached: Vec<&'a PoolNode>,
+    /// Those between the reached ones, by their places.
+    round_trips: RoundTrips,
+}
+
+/// Measures the round trips: on each node that lets this operator log in, to all others; to those that do not, on this
+/// machine. Returns a measurement of each node.
 async fn measure<'a>(
     nodes: &[&'a PoolNode],
     user: Option<&str>,
     context: &Context,
-) -> Result<(Vec<Measurement<'a>>, RoundTrips), Error> {
-    let Context { target, fleet, events, .. } = context;
-    let endpoint = |(number, node): (usize, &&PoolNode)| Endpoint { number, host: node.host.clone(), port: node.port };
-    let endpoints: Vec<Endpoint> = nodes.iter().enumerate().map(endpoint).collect();
-    let mut round_trips = RoundTrips::default();
-    let mut measured: Vec<Measurement<'_>> =
-        nodes.iter().map(|node| Measurement { node, measured: None, has_login: false }).collect();
+) -> Result<Vec<NodeMeasurement>, Error> {
+    let events = &context.events;
     if nodes.is_empty() {
-        return Ok((measured, round_trips));
+        return Ok(Vec::new());
     }
-    // the failures are shown as warnings: the command goes on without the node
-    let (quiet, _) = Events::channel();
+    let logins = log_in(nodes, user, context).await?;
+    let contact = async |(number, (node, login)): (usize, (&&'a PoolNode, Result<Member, NodeError>))| {
+        let endpoint = Endpoint { number, host: node.host.clone(), port: node.port };
+        let from_here = if login.is_ok() { None } else { round_trips::from_here(&endpoint).await };
+        let owner: &'a str = &node.owner;
+        Contact { owner, endpoint, login, from_here }
+    };
+    let contacts: Vec<Contact<'a>> = for_each_node(nodes.iter().zip(logins).enumerate().collect(), contact).await;
+    // a node that cannot be reached from here is no target for the others
+    let is_target = |contact: &&Contact<'_>| contact.login.is_ok() || contact.from_here.is_some();
+    let targets: Vec<Endpoint> = contacts.iter().filter(is_target).map(|contact| contact.endpoint.clone()).collect();
+    let measuring = async |contact: &Contact<'_>| measure_node(contact, &targets, events).await;
+    let measurements: Vec<NodeMeasurement> = for_each_node(contacts.iter().collect(), measuring).await;
+    let failures = measurements.iter().filter_map(|measurement| measurement.failure.clone());
+    failures.for_each(|error| events.warn(Message::Failure(error)));
+    Ok(measurements)
+}
+
+/// Logs in to each node. A failure is no error, and is shown later.
+async fn log_in(
+    nodes: &[&PoolNode],
+    user: Option<&str>,
+    context: &Context,
+) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    let Context { target, fleet, .. } = context;
     // a space is in no name of an inventory's node, so none is mixed up
     let node = |(number, node): (usize, &&PoolNode)| Node {
         name: format!("{} of {}", node.node, node.owner),
@@ -376,54 +418,61 @@ async fn measure<'a>(
         master: number == 0,
         ..Node::default()
     };
-    let members = fleet
-        .connect(&only(&target.inventory, unique(nodes.iter().enumerate().map(node)))?, RunAs::Login, &quiet)
-        .await?;
-    // a node that cannot be reached from here is no target for the others
-    let here = for_each_node(endpoints.iter().zip(&members).collect(), async |(endpoint, member)| match member {
-        Ok(_) => None,
-        Err(_) => round_trips::from_here(endpoint).await,
-    });
-    let here: Vec<Option<Duration>> = here.await;
-    let is_target = |endpoint: &&Endpoint| members[endpoint.number].is_ok() || here[endpoint.number].is_some();
-    let targets: Vec<&Endpoint> = endpoints.iter().filter(is_target).collect();
-    let from_nodes = for_each_node(members.iter().enumerate().collect(), async |(number, member)| {
-        let member = member.as_ref().map_err(NodeError::clone)?;
-        let others: Vec<Endpoint> =
-            targets.iter().filter(|target| target.number != number).map(|target| (*target).clone()).collect();
-        let measuring = round_trips::from_node(&member.transport, &others);
-        events.step(&member.node.name, Step::read("measuring round trips"), measuring).await
-    });
-    let from_nodes: Vec<Result<_, NodeError>> = from_nodes.await;
-    for (number, result) in from_nodes.into_iter().enumerate() {
-        measured[number].has_login = members[number].is_ok();
-        match result {
-            Ok(times) => {
-                measured[number].measured = Some(Measured::Node);
-                times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time));
-            }
-            Err(error) => {
-                let time = match here[number] {
-                    Some(time) => Some(time),
-                    // it lets log in, and measures nothing
-                    None if members[number].is_ok() => round_trips::from_here(&endpoints[number]).await,
-                    None => None,
-                };
-                if let Some(time) = time {
-                    measured[number].measured = Some(Measured::Here);
-                    round_trips.add_from_here(number, time);
+    let nodes = unique(nodes.iter().enumerate().map(node));
+    let (quiet, _) = Events::channel();
+    fleet.connect(&only(&target.inventory, nodes)?, RunAs::Login, &quiet).await
+}
+
+/// Measures on a node, or to it from this machine.
+async fn measure_node(contact: &Contact<'_>, targets: &[Endpoint], events: &Events) -> NodeMeasurement {
+    let Contact { owner, endpoint, login, from_here } = contact;
+    let (from_here, failure) = match login {
+        Ok(member) => {
+            let others: Vec<Endpoint> =
+                targets.iter().filter(|target| target.number != endpoint.number).cloned().collect();
+            let measuring = round_trips::from_node(&member.transport, &others);
+            match events.step(&member.node.name, Step::read("measuring round trips"), measuring).await {
+                Ok(times) => {
+                    let times = RoundTripTimes::FromNode(times);
+                    return NodeMeasurement { has_login: true, times, failure: None };
                 }
-                // what helps with one's own nodes is nothing for those of others
-                let hint = format!(
-                    "ask {} for a login, and set its user with --user or in ~/.ssh/config",
-                    nodes[number].owner
-                );
-                let error = if members[number].is_err() { NodeError { hints: vec![hint], ..error } } else { error };
-                events.warn(Message::Failure(error));
+                Err(error) => (round_trips::from_here(endpoint).await, error),
             }
         }
+        Err(error) => {
+            // what helps with one's own nodes is nothing for those of others
+            let hint = format!("ask {owner} for a login, and set its user with --user or in ~/.ssh/config");
+            (*from_here, NodeError { hints: vec![hint], ..error.clone() })
+        }
+    };
+    let times = from_here.map_or(RoundTripTimes::Unreached, RoundTripTimes::FromHere);
+    NodeMeasurement { has_login: login.is_ok(), times, failure: Some(failure) }
+}
+
+/// Merges the measurements of the nodes.
+fn merge<'a>(nodes: &[&'a PoolNode], measurements: Vec<NodeMeasurement>) -> Survey<'a> {
+    let (mut reached, mut unreached) = (Vec::new(), Vec::new());
+    let (mut round_trips, mut numbers) = (RoundTrips::default(), Vec::new());
+    for (number, (node, measurement)) in nodes.iter().zip(measurements).enumerate() {
+        let NodeMeasurement { has_login, times, .. } = measurement;
+        let measured_from = match times {
+            RoundTripTimes::FromNode(times) => {
+                times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time));
+                MeasuringPoint::Node
+            }
+            RoundTripTimes::FromHere(time) => {
+                round_trips.add_from_here(number, time);
+                MeasuringPoint::Here
+            }
+            RoundTripTimes::Unreached => {
+                unreached.push(*node);
+                continue;
+            }
+        };
+        numbers.push(number);
+        reached.push(MeasuredNode { node, measured_from, has_login });
     }
-    Ok((measured, round_trips))
+    Survey { reached, unreached, round_trips: round_trips.only(&numbers) }
 }
 
 /// Makes the names of nodes unique: one owner may publish two clusters.
@@ -437,13 +486,9 @@ fn unique(nodes: impl Iterator<Item = Node>) -> Vec<Node> {
     nodes
 }
 
-pub(super) fn outcome(
-    options: &PoolPick,
-    cluster: &Cluster,
-    picked: &[&Measurement<'_>],
-    (group, left_out): (Group, Vec<LeftOut>),
-) -> Outcome {
-    let published: Vec<&PoolNode> = picked.iter().map(|measured| measured.node).collect();
+pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<'_>) -> Outcome {
+    let PoolChoice { group, nodes: picked, left_out } = choice;
+    let published: Vec<&PoolNode> = picked.iter().map(|picked| picked.node).collect();
     let nodes: Vec<(Node, &PoolNode)> =
         inventory::nodes(&published, options.user.as_deref()).into_iter().zip(published.iter().copied()).collect();
     let Group { slots, distance, longest, .. } = group;
@@ -466,16 +511,16 @@ pub(super) fn outcome(
             if nodes.len() > 1 {
                 about.push(format!("round trips between them: {distance} (the longest: {})", milliseconds(longest)));
             }
-            let from_here = picked.iter().filter(|measured| measured.measured == Some(Measured::Here)).count();
+            let from_here = picked.iter().filter(|picked| picked.measured_from == MeasuringPoint::Here).count();
             if from_here > 0 {
                 about.push(format!("{from_here} of them measured from {}: no login there, or no Python", host_name()));
             }
             inventory::text(&cluster_name(&operator()), cluster, &nodes, &about)
         }
     };
-    let entry = |((node, published), measured): (&(Node, &PoolNode), &&Measurement<'_>)| PickedNode {
+    let entry = |((node, published), picked): (&(Node, &PoolNode), &MeasuredNode<'_>)| PickedNode {
         name: node.name.clone(),
-        measured: measured.measured.unwrap_or(Measured::Here),
+        measured_from: picked.measured_from,
         node: (*published).clone(),
     };
     let document = PoolPickDocument {
@@ -484,8 +529,39 @@ pub(super) fn outcome(
         longest_us: u64::try_from(longest.as_micros()).unwrap_or(u64::MAX),
         kind: published[0].kind.clone(),
         slots,
-        nodes: nodes.iter().zip(picked).map(entry).collect(),
+        nodes: nodes.iter().zip(&picked).map(entry).collect(),
         left_out,
     };
     Outcome::ok(text, document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::format::tests::node;
+
+    #[test]
+    fn round_trips_are_those_of_the_nodes_that_can_be_reached() {
+        let nodes = ["lost", "one", "two", "three"].map(|name| PoolNode { node: name.into(), ..node() });
+        let nodes: Vec<&PoolNode> = nodes.iter().collect();
+        let ms = Duration::from_millis;
+        let measured = |times, has_login| NodeMeasurement { has_login, times, failure: None };
+        let from_node = |times: [(usize, Option<Duration>); 2]| RoundTripTimes::FromNode(times.into());
+        let survey = merge(
+            &nodes,
+            vec![
+                measured(RoundTripTimes::Unreached, false),
+                measured(from_node([(2, Some(ms(5))), (3, None)]), true),
+                measured(RoundTripTimes::FromHere(ms(7)), false),
+                measured(RoundTripTimes::FromHere(ms(2)), true),
+            ],
+        );
+        let found: Vec<_> =
+            survey.reached.iter().map(|n| (n.node.node.as_str(), n.measured_from, n.has_login)).collect();
+        let (node, here) = (MeasuringPoint::Node, MeasuringPoint::Here);
+        assert_eq!(found, [("one", node, true), ("two", here, false), ("three", here, true)]);
+        assert_eq!(survey.unreached, [nodes[0]]);
+        let between = [(0, 1), (0, 2), (1, 2)].map(|(one, other)| survey.round_trips.between(one, other));
+        assert_eq!(between, [Some(ms(5)), None, Some(ms(9))]);
+    }
 }

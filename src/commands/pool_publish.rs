@@ -4,18 +4,20 @@ use super::context::Context;
 use super::pool::{PoolMachine, read_signers};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
-use crate::event::{Message, Step};
+use crate::event::{Events, Message, Step};
 use crate::inventory::{Node, Pool};
 use crate::model::grade::NodeGrade;
 use crate::node::facts::Facts;
 use crate::node::network;
-use crate::pool::format::{FORMAT, PoolNode, is_for_others};
-use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey};
+use crate::pool::format::{FORMAT, MOST_SLOTS, PoolNode, is_for_others};
+use crate::pool::keygen::KeygenKey;
+use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey, public_half};
 use crate::pool::signers::AllowedSigners;
 use crate::text::nodeset;
 use crate::text::units::stamp;
 use crate::transport::ssh::Destination;
 use ssh_key::PublicKey;
+use ssh_key::public::KeyData;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -26,14 +28,28 @@ use zeroize::Zeroizing;
 /// The most bytes of a private key.
 const LARGEST_KEY: u64 = 64 << 10;
 
+/// What a failed publication of a node is called in messages.
+const PUBLISH: &str = "publish it";
+
 /// How an owner signs.
 pub(super) struct Publisher {
     pool: Pool,
-    key: SigningKey,
+    key: Key,
     owner: String,
+    /// The owner's name for its cluster.
+    cluster: String,
+}
+
+/// An owner's key.
+enum Key {
+    /// hvdctl signs itself.
+    Own(SigningKey),
+    /// `ssh-keygen` signs.
+    Keygen(KeygenKey),
 }
 
 /// What was published.
+#[derive(Default)]
 pub(super) struct Publication {
     /// The name of each node's file.
     pub(super) files: BTreeMap<String, String>,
@@ -41,11 +57,18 @@ pub(super) struct Publication {
     pub(super) text: String,
 }
 
-/// A node that is published, with what is known of it.
-pub(super) struct Published<'a> {
+/// A node to publish, with what is known of it.
+pub(super) struct Submission<'a> {
     pub(super) node: &'a Node,
     pub(super) facts: &'a Facts,
     pub(super) grade: &'a NodeGrade,
+}
+
+/// A node's file without its signature.
+struct UnsignedFile {
+    node: String,
+    name: String,
+    text: String,
 }
 
 impl Publisher {
@@ -58,77 +81,128 @@ impl Publisher {
         let signers = read_signers(&pool, &context.events)?;
         let key = read_key(&pool)?;
         let owner = owner(&pool, &signers, &key)?;
-        Ok(Publisher { pool, key, owner })
+        let cluster = context.target.cluster().name.clone();
+        Ok(Publisher { pool, key, owner, cluster })
     }
 
-    /// Signs the nodes and writes their files.
+    /// Signs the nodes and writes their files. A node that cannot be published is reported, and the others are
+    /// published.
     ///
     /// # Errors
-    /// If the pool cannot be written to. A node without an address for others is reported and left out.
-    pub(super) async fn publish(&self, nodes: &[Published<'_>], context: &Context) -> Result<Publication, Error> {
+    /// If the key cannot sign, or the pool cannot be written to.
+    pub(super) async fn publish(&self, nodes: &[Submission<'_>], context: &Context) -> Result<Publication, Error> {
         let Context { target, fleet, events, session, .. } = context;
         let published = now() as u64;
-        let expires = published + self.pool.lifetime.as_secs();
         let control = fleet.control(target.cluster()).await?;
-        let (mut files, mut names) = (Vec::new(), BTreeMap::new());
-        for Published { node, facts, grade } in nodes {
+        let mut unsigned = Vec::new();
+        for submission in nodes {
             let destination = match &control {
-                Some(control) => control.destination(node).await?,
-                None => Destination::of(node),
+                Some(control) => control.destination(submission.node).await,
+                None => Ok(Destination::of(submission.node)),
             };
-            let host = match public_host(node, facts, &destination) {
-                Ok(host) => host,
-                // the others are published
-                Err(error) => {
-                    events.warn(Message::Failure(error));
-                    continue;
+            match destination.and_then(|destination| self.file(submission, &destination, published)) {
+                Ok((file, note)) => {
+                    note.into_iter().for_each(|note| events.note(Message::of(&file.node, note)));
+                    unsigned.push(file);
                 }
-            };
-            if destination.is_behind_jump_host {
-                let text = format!("its login needs a jump host; members of the pool connect directly to {host}");
-                events.note(Message::of(&node.name, text));
+                Err(error) => events.warn(Message::Failure(error)),
             }
-            let slots = network::slots(node, facts);
-            if slots == 0 {
-                events.note(Message::of(&node.name, "not published: its GPUs are not known, so it has no slots"));
-                continue;
-            }
-            let NodeGrade { kind, grade, score, evidence, .. } = (*grade).clone();
-            let entry = PoolNode {
-                format: FORMAT,
-                owner: self.owner.clone(),
-                cluster: target.cluster().name.clone(),
-                node: node.name.clone(),
-                host,
-                port: destination.port,
-                address: node.address,
-                kind,
-                grade,
-                score,
-                evidence,
-                slots: slots.min(1024),
-                published,
-                expires,
-            };
-            let refused = |why: String| NodeError::failed(&node.name, "publish it", why);
-            let text = entry.text().map_err(refused)?;
-            let file = self.key.sign(&text).ok_or_else(|| refused("the private key cannot sign".into()))?;
-            names.insert(node.name.clone(), entry.file_name());
-            files.push((entry.file_name(), file));
         }
-        if files.is_empty() {
-            return Ok(Publication { files: names, text: "published nothing\n".to_owned() });
+        if unsigned.is_empty() {
+            return Ok(Publication { files: BTreeMap::new(), text: "published nothing\n".to_owned() });
         }
+        let texts: Vec<String> = unsigned.iter().map(|file| file.text.clone()).collect();
         let publishing = async {
+            let signed = self.key.sign(&texts, events).await?;
+            let files: Vec<(String, String)> = unsigned.iter().map(|file| file.name.clone()).zip(signed).collect();
             let machine = PoolMachine::connect(&self.pool, context).await?;
             let directory = machine.directory(&self.pool);
             let writing = directory.publish(&files);
             Ok(events.step(machine.name(), Step::write("writing to the pool"), writing).await?)
         };
         session.cancellation.run(publishing).await?;
-        let shown: Vec<&String> = names.keys().collect();
-        let text = format!("published {} as {} until {}\n", nodeset::fold(&shown), self.owner, stamp(expires as f64));
-        Ok(Publication { files: names, text })
+        let files: BTreeMap<String, String> = unsigned.into_iter().map(|file| (file.node, file.name)).collect();
+        let names: Vec<&String> = files.keys().collect();
+        let (nodes, until) = (nodeset::fold(&names), stamp(self.expiry(published) as f64));
+        let text = format!("published {nodes} as {} until {until}\n", self.owner);
+        Ok(Publication { files, text })
+    }
+
+    /// Returns when what is published now is stale, both in seconds since the epoch.
+    fn expiry(&self, published: u64) -> u64 {
+        published + self.pool.lifetime.as_secs()
+    }
+
+    /// Returns the file of a node, and what its owner should know about it.
+    fn file(
+        &self,
+        submission: &Submission<'_>,
+        destination: &Destination,
+        published: u64,
+    ) -> Result<(UnsignedFile, Option<String>), NodeError> {
+        let entry = self.entry(submission, destination, published)?;
+        let text = entry.text().map_err(|why| NodeError::failed(&entry.node, PUBLISH, why))?;
+        let note = destination
+            .is_behind_jump_host
+            .then(|| format!("its login needs a jump host; members of the pool connect directly to {}", entry.host));
+        Ok((UnsignedFile { name: entry.file_name(), text, node: entry.node }, note))
+    }
+
+    /// Returns what is published of a node.
+    fn entry(
+        &self,
+        Submission { node, facts, grade }: &Submission<'_>,
+        destination: &Destination,
+        published: u64,
+    ) -> Result<PoolNode, NodeError> {
+        let host = public_host(node, facts, destination)?;
+        let slots = network::slots(node, facts).min(MOST_SLOTS);
+        if slots == 0 {
+            let why = "its GPUs are not known, so it has no slots";
+            return Err(NodeError::failed(&node.name, PUBLISH, why).hint("hvdctl doctor shows why"));
+        }
+        let NodeGrade { kind, grade, score, evidence, .. } = (*grade).clone();
+        Ok(PoolNode {
+            format: FORMAT,
+            owner: self.owner.clone(),
+            cluster: self.cluster.clone(),
+            node: node.name.clone(),
+            host,
+            port: destination.port,
+            address: node.address,
+            kind,
+            grade,
+            score,
+            evidence,
+            slots,
+            published,
+            expires: self.expiry(published),
+        })
+    }
+}
+
+impl Key {
+    fn public(&self) -> &KeyData {
+        match self {
+            Key::Own(key) => key.public(),
+            Key::Keygen(key) => &key.public,
+        }
+    }
+
+    /// Returns each text with its signature.
+    async fn sign(&self, texts: &[String], events: &Events) -> Result<Vec<String>, Error> {
+        match self {
+            Key::Own(key) => texts
+                .iter()
+                .map(|text| key.sign(text).ok_or_else(|| Error::Local("your key cannot sign".into())))
+                .collect(),
+            Key::Keygen(key) => key.sign(texts, events).await.map_err(|error| {
+                let file = key.file.display();
+                let hint = "add the private key to your agent (ssh-add), or run this in a terminal, where ssh-keygen asks \
+                            for the passphrase";
+                Error::check(format!("cannot sign with your key {file}: {error:#}"), hint)
+            }),
+        }
     }
 }
 
@@ -140,7 +214,7 @@ fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<
     }
     let address = network::endpoint(node, facts).map(|endpoint| endpoint.address.to_string());
     let none = |why: String| {
-        NodeError::failed(&node.name, "publish it", why).hint("set `address` to one by which other members reach it")
+        NodeError::failed(&node.name, PUBLISH, why).hint("set `address` to one by which other members reach it")
     };
     match address {
         Ok(address) if is_for_others(&address) => Ok(address),
@@ -149,27 +223,46 @@ fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<
     }
 }
 
-/// Reads the private key.
-fn read_key(pool: &Pool) -> Result<SigningKey, Error> {
+/// Reads the key.
+fn read_key(pool: &Pool) -> Result<Key, Error> {
     let file = match (&pool.key, std::env::home_dir()) {
         (Some(file), _) => file.clone(),
         (None, Some(home)) => home.join(".ssh/id_ed25519"),
         (None, None) => PathBuf::from("id_ed25519"),
     };
     let shown = file.display();
-    let make = "make a key for the pool: ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_pool, and set key in [pool]";
+    let make = "make a key for the pool: ssh-keygen -t ed25519 -f ~/.ssh/id_pool, and set key in [pool]";
+    if let Some(key) = key_in_agent(&file) {
+        return Ok(Key::Keygen(key));
+    }
     let text = key_text(&file).map_err(|why| Error::usage(format!("cannot read your key {shown}: {why}"), make))?;
-    SigningKey::parse(&text).map_err(|fault| match fault {
-        KeyFault::Encrypted => Error::usage(
-            format!("your key {shown} has a passphrase, and hvdctl signs with keys without one only"),
-            make,
-        ),
-        KeyFault::Type => Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make),
-        KeyFault::Format => Error::usage(
+    match SigningKey::parse(&text) {
+        Ok(key) => Ok(Key::Own(key)),
+        Err(KeyFault::Encrypted(public)) => Ok(Key::Keygen(KeygenKey { file, public: *public })),
+        Err(KeyFault::Type) => {
+            Err(Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make))
+        }
+        Err(KeyFault::Format) => Err(Error::usage(
             format!("{shown} is no private key in OpenSSH's format"),
             "ssh-keygen -p -f FILE writes a key in that format",
-        ),
-    })
+        )),
+    }
+}
+
+/// Returns a key of which only the public half is in a file: this one, or the one next to a private key that is
+/// missing.
+fn key_in_agent(file: &Path) -> Option<KeygenKey> {
+    let is_public = file.extension().is_some_and(|extension| extension == "pub");
+    if !is_public && file.exists() {
+        return None;
+    }
+    let mut name = file.as_os_str().to_owned();
+    if !is_public {
+        name.push(".pub");
+    }
+    let (file, mut text) = (PathBuf::from(name), String::new());
+    File::open(&file).ok()?.take(LARGEST_KEY).read_to_string(&mut text).ok()?;
+    Some(KeygenKey { public: public_half(&text)?, file })
 }
 
 /// Returns the text of a private key that no other user can read.
@@ -191,7 +284,7 @@ fn key_text(file: &Path) -> Result<Zeroizing<String>, String> {
 }
 
 /// Returns the owner's name, which must have the key.
-fn owner(pool: &Pool, signers: &AllowedSigners, key: &SigningKey) -> Result<String, Error> {
+fn owner(pool: &Pool, signers: &AllowedSigners, key: &Key) -> Result<String, Error> {
     let file = pool.allowed_signers.display();
     let public = PublicKey::from(key.public().clone()).to_openssh().unwrap_or_default();
     let line = |owner: &str| {

@@ -1,6 +1,6 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::best::{Wanted, on_best};
+use super::best::{BestRequest, on_best};
 use super::fetch::{FetchDocument, document, summary};
 use super::image_build::use_image;
 use super::job_start::Allocating;
@@ -65,12 +65,12 @@ pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome
     let work = async |context: &mut Context, best| train_on(options.clone(), best, context).await;
     // too many ranks for all nodes are too many for some
     check_ranks(&context.target, options.np, running.gpus_per_node)?;
-    on_best(wanted(running), !running.dry_run, context, work).await
+    on_best(best_request(running), !running.dry_run, context, work).await
 }
 
 /// Returns what `--best` asks for.
-fn wanted(running: &cli::Running) -> Option<Wanted> {
-    running.best.map(|nodes| Wanted { nodes, per_node: running.gpus_per_node })
+fn best_request(running: &cli::Running) -> Option<BestRequest> {
+    running.best.map(|nodes| BestRequest { nodes, per_node: running.gpus_per_node })
 }
 
 /// `train` on the selected nodes. `best`: why these, if they were chosen.
@@ -106,7 +106,7 @@ pub async fn run(options: cli::Run, context: &mut Context) -> Result<Outcome, Er
     let running = &options.running;
     let work = async |context: &mut Context, best| run_on(options.clone(), best, context).await;
     check_ranks(&context.target, options.np, running.gpus_per_node)?;
-    on_best(wanted(running), !running.dry_run, context, work).await
+    on_best(best_request(running), !running.dry_run, context, work).await
 }
 
 /// `run` on the selected nodes. `best`: why these, if they were chosen.

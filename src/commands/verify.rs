@@ -13,6 +13,7 @@ use crate::checks::Finding;
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
 use crate::checks::evidence::{of_stopped, of_verify};
+use crate::checks::place::RankFault;
 use crate::checks::verify::{RankRow, Report, compare};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
@@ -187,9 +188,9 @@ fn add_collectives(rows: &mut [RankRow], answers: &Answers, events: &Events) {
     answers.notes.iter().for_each(|note| events.note(note));
     for row in rows {
         let wrong = answers.collectives.wrong.iter().filter(|wrong| wrong.rank == row.rank);
-        row.faults.extend(wrong.map(ToString::to_string));
+        row.faults.extend(wrong.map(|wrong| RankFault::Machine(wrong.to_string())));
         if answers.unfinished.contains(&row.rank) {
-            row.faults.push("not all collectives were checked".into());
+            row.faults.push(RankFault::Setup("not all collectives were checked".into()));
         }
     }
 }

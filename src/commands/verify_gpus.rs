@@ -1,11 +1,11 @@
 //! The health of the GPUs in `verify`: what was found on the nodes of its job, while the ranks started.
 
 use crate::checks::health::{self as rules, GpuNode};
-use crate::checks::{Finding, Severity, fold, has_gpus};
+use crate::checks::{Check, Finding, Severity, failure, fold, has_gpus};
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::health;
 use crate::cluster::observation::ObservedNode;
-use crate::error::{Error, ErrorKind, NodeError};
+use crate::error::{Error, ErrorKind};
 use crate::event::Events;
 use crate::node::health::report::NodeHealth;
 use crate::start::plan::JobPlan;
@@ -19,6 +19,8 @@ pub(super) struct ExaminedGpus {
     pub(super) health: Vec<(String, NodeHealth)>,
     /// All findings, errors first.
     pub(super) findings: Vec<Finding>,
+    /// How many GPUs were examined: those that jobs may use.
+    pub(super) gpus: usize,
 }
 
 /// Examines the GPUs of all nodes of a job at once. A node that cannot be examined is a finding. `diagnose`: also with DCGM.
@@ -31,27 +33,22 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
         findings.extend(has_gpus(&node.member.node, &node.facts));
         match health {
             Ok(health) => nodes.extend(health.map(|health| (node, health))),
-            Err(error) => findings.push(unexamined(&error)),
+            Err(error) => findings.push(failure(&error, "whether its GPUs are healthy is not known")),
         }
     }
     let views: Vec<GpuNode<'_>> =
         nodes.iter().map(|(node, health)| GpuNode { node: &node.member.node, facts: &node.facts, health }).collect();
     findings.extend(rules::examine(&views));
+    let gpus = views.iter().map(GpuNode::examined).sum();
     let health = nodes.into_iter().map(|(node, health)| (node.name().to_owned(), health)).collect();
-    ExaminedGpus { health, findings: fold(findings) }
-}
-
-fn unexamined(error: &NodeError) -> Finding {
-    let message = format!("cannot {}: {}", error.operation, error.message);
-    let why = "whether they are sound is not known";
-    Finding::new(Severity::Error, "node", &error.node, message).explain(why, error.hints.join("; "))
+    ExaminedGpus { health, findings: fold(findings), gpus }
 }
 
 /// Returns the nodes because of whose GPUs a command has failed.
 pub(super) fn gpus_unknown(error: &Error) -> Vec<Finding> {
     let Error::Nodes { failed, .. } = error else { return Vec::new() };
     let failed = failed.iter().filter(|error| error.kind == ErrorKind::NvidiaSmiFailed);
-    failed.map(|error| Finding::new(Severity::Error, "gpus", &error.node, &error.message)).collect()
+    failed.map(|error| Finding::new(Severity::Error, Check::Gpus, &error.node, &error.message)).collect()
 }
 
 /// Returns whether a job was not started because nodes or their containers lack GPUs.
@@ -70,7 +67,7 @@ impl ExaminedGpus {
         for finding in &self.findings {
             match finding.severity {
                 Severity::Warning => events.warn(finding),
-                Severity::Note if finding.check == "dcgm" => events.note(finding.to_string()),
+                Severity::Note if finding.check == Check::Dcgm => events.note(finding.to_string()),
                 Severity::Error | Severity::Note => {}
             }
         }
@@ -88,8 +85,7 @@ impl ExaminedGpus {
 
     /// Returns how many GPUs were examined, for the line of a success; empty if there are none.
     pub(super) fn summary(&self) -> String {
-        let gpus = self.health.iter().filter_map(|(_, health)| health.machine()).map(|machine| machine.gpus.len());
-        match gpus.sum() {
+        match self.gpus {
             0 => String::new(),
             gpus => format!(", {} healthy", count(gpus, "GPU")),
         }

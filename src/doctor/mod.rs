@@ -2,7 +2,7 @@
 
 mod ports;
 
-use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
+use crate::checks::{self, Details, Finding, Fix, NodeView, Versions};
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::health;
 use crate::cluster::member::Member;
@@ -152,11 +152,8 @@ fn known<T>(result: Result<T, NodeError>, findings: &mut Vec<Finding>) -> Option
     result.inspect_err(|error| findings.push(failure(error))).ok()
 }
 
-/// A node's failure as a finding.
 fn failure(error: &NodeError) -> Finding {
-    let check = if error.is_unreachable() { "ssh" } else { "node" };
-    Finding::new(Severity::Error, check, &error.node, format!("cannot {}: {}", error.operation, error.message))
-        .explain("", error.hints.join("; "))
+    checks::failure(error, "")
 }
 
 /// Returns what a node's engine reports about itself; nothing where its state is not known.

@@ -1,7 +1,7 @@
 //! TCP between the nodes on random ports, as ranks use them.
 
 use super::NodeState;
-use crate::checks::{Finding, Severity};
+use crate::checks::{Check, Finding, Severity};
 use crate::cluster::each_node::for_each_node;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
@@ -85,7 +85,7 @@ fn untested(inventory: &Inventory, node: &NodeState, cause: &str) -> Finding {
         Some(_) => (Severity::Error, "run `hvdctl doctor` again: it uses other ports each time"),
         None => (Severity::Warning, "run `hvdctl up`: the worker has the Python that this test needs"),
     };
-    Finding::new(severity, "ports", node.name(), format!("cannot test random high ports: {cause}"))
+    Finding::new(severity, Check::Ports, node.name(), format!("cannot test random high ports: {cause}"))
         .explain("whether ranks can connect from and to this node is unknown", hint)
 }
 

@@ -76,6 +76,8 @@ pub struct Launcher {
     pub local_rank: &'static [&'static str],
     /// The variables by which it learns the number of ranks.
     pub size: &'static [&'static str],
+    /// The variable by which it learns its node's address, as the launcher was given it, if there is one.
+    pub address: Option<&'static str>,
     /// The variable with the address of the launcher's node, if it takes that from the interface's name.
     pub launcher_address: Option<&'static str>,
     /// Variables that pin a rank to its node's interface.
@@ -114,6 +116,7 @@ const BASE: Launcher = Launcher {
     rank: &[],
     local_rank: &[],
     size: &[],
+    address: None,
     launcher_address: None,
     interface_variables: &[],
     interface_defaults: &[],
@@ -307,6 +310,7 @@ impl Launcher {
             "rank": self.rank,
             "local_rank": self.local_rank,
             "size": self.size,
+            "address": self.address,
             // the program's environment over that of the launcher, and under it; a variable without a value is not set
             "environment": environment,
             "defaults": pinned(self.interface_defaults),

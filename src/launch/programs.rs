@@ -29,9 +29,10 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 7] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 8] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/job_supervisor.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/job_state.py")),
+    (0o644, "files.py", include_str!("../scripts/programs/files.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/programs/membership.py")),
     (0o644, "in_place.py", include_str!("../scripts/programs/in_place.py")),

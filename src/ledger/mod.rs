@@ -1,7 +1,7 @@
 //! The ledgers of the nodes: what commands record of a node, on the node itself. `record/ledger.rs` has their form, `checks/grade.rs` the
 //! grades that follow from them.
 
-use crate::checks::grade::{Evidence, assess, kind};
+use crate::checks::grade::{Evidence, assess, kind, unknown_kind};
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::error::NodeError;
@@ -46,15 +46,19 @@ pub async fn read(cluster: &Cluster, member: &Member, events: &Events) -> Result
 /// be read has failed.
 pub async fn grades(cluster: &Cluster, nodes: &[(&Member, &Facts)], events: &Events) -> NodeResults<NodeGrade> {
     let NodeResults { ok, failed } = each_node(nodes.to_vec(), events, async |(member, facts): (&Member, &Facts)| {
-        Ok(evidence(member, facts, read(cluster, member, events).await?))
+        Ok(evidence(member, facts, read(cluster, member, events).await?, events))
     })
     .await;
     NodeResults { ok: assess(&ok).into_iter().map(|assessed| assessed.grade).collect(), failed }
 }
 
-/// Returns what is known of a node.
-pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger) -> Evidence {
-    Evidence { node: member.node.name.clone(), kind: kind(facts, &ledger), ledger }
+/// Returns what is known of a node. If its kind is not, that is reported.
+pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger, events: &Events) -> Evidence {
+    let node = &member.node;
+    if let Some(why) = unknown_kind(node, facts) {
+        events.warn(Message::of(&node.name, format!("it is not compared with the nodes of its kind: {why}")));
+    }
+    Evidence { node: node.name.clone(), kind: kind(node, facts, &ledger.driver), ledger }
 }
 
 /// Adds events to a node's ledger; and that the node was booted or has another driver, if that is so.

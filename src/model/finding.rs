@@ -1,5 +1,6 @@
 //! Findings: what is wrong with nodes, as the rules in `checks` return it and `doctor` reports it.
 
+use super::check::Check;
 use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -49,7 +50,8 @@ pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
     /// The name of the check.
-    pub check: &'static str,
+    #[schemars(with = "String")]
+    pub check: Check,
     /// The nodes that have it.
     pub nodes: Vec<String>,
     /// What was found.
@@ -78,12 +80,12 @@ fn is_some<S: Serializer>(fixes: &[(String, Fix)], serializer: S) -> Result<S::O
 
 impl Finding {
     /// A finding about one node.
-    pub fn new(severity: Severity, check: &'static str, node: &str, message: impl Into<String>) -> Finding {
+    pub fn new(severity: Severity, check: Check, node: &str, message: impl Into<String>) -> Finding {
         Finding::of_nodes(severity, check, vec![node.to_owned()], message.into())
     }
 
     /// A finding about several nodes.
-    pub fn of_nodes(severity: Severity, check: &'static str, nodes: Vec<String>, message: String) -> Finding {
+    pub fn of_nodes(severity: Severity, check: Check, nodes: Vec<String>, message: String) -> Finding {
         Finding { severity, check, nodes, message, why: String::new(), hint: String::new(), fixes: Vec::new() }
     }
 

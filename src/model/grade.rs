@@ -67,7 +67,7 @@ pub struct NodeKind {
 }
 
 impl fmt::Display for NodeKind {
-    /// Writes `8 x NVIDIA H200 140 GiB, driver 580, 192 cores`.
+    /// Writes `8 x NVIDIA H200 141 GiB, driver 580, 192 cores`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(gpu) = &self.gpu {
             write!(f, "{} x {gpu}", self.gpus)?;

@@ -1,6 +1,7 @@
 //! Plain data that errors and events carry from the subjects to the terminal. It imports no subject.
 
 pub mod allocation;
+pub mod check;
 pub mod collective;
 pub mod finding;
 pub mod format;

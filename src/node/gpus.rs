@@ -1,5 +1,6 @@
 //! The GPUs that `nvidia-smi` lists on a machine or in a container, and those that a container is to have.
 
+use super::health::reading::{Reading, number};
 use crate::text::failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,6 +25,9 @@ pub struct Gpu {
     pub name: String,
     /// The identity that survives reboots and re-numbering.
     pub uuid: String,
+    /// Its memory in MiB.
+    #[serde(skip)]
+    pub memory_mib: Reading<u64>,
     /// Its MIG devices, if it is in MIG mode. Programs can then use only these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<Vec<MigDevice>>,
@@ -100,15 +104,18 @@ pub fn read(text: &str) -> (NvidiaSmi, Vec<Gpu>) {
     let lines = |key| values(key).filter(|line| !line.starts_with("exit "));
     let (mut gpus, unknown) = list(lines("gpu"));
     let listed = code("gpu").map(|code| if code == INFO_ROM && !gpus.is_empty() { 0 } else { code });
-    let (modes, other): (Vec<_>, Vec<_>) = lines("mig").partition(|line| mig_mode(line).is_some());
-    for (index, _) in modes.into_iter().filter_map(mig_mode).filter(|(_, mode)| *mode == "Enabled") {
+    let (described, other): (Vec<_>, Vec<_>) = lines("mig").partition(|line| queried(line).is_some());
+    for (index, mode, memory) in described.into_iter().filter_map(queried) {
         for gpu in gpus.iter_mut().filter(|gpu| gpu.index == index) {
-            gpu.mig.get_or_insert_default();
+            gpu.memory_mib = number(memory);
+            if mode == "Enabled" {
+                gpu.mig.get_or_insert_default();
+            }
         }
     }
-    let queried = code("mig").map(|code| if UNKNOWN_QUERY.contains(&code) || code == INFO_ROM { 0 } else { code });
-    let other = other.into_iter().find(|line| !is_blank(line)).filter(|_| queried != Some(0));
-    let failed = failure(listed, unknown).or_else(|| failure(queried, other));
+    let query = code("mig").map(|code| if UNKNOWN_QUERY.contains(&code) || code == INFO_ROM { 0 } else { code });
+    let other = other.into_iter().find(|line| !is_blank(line)).filter(|_| query != Some(0));
+    let failed = failure(listed, unknown).or_else(|| failure(query, other));
     (failed.map_or(NvidiaSmi::Listed, NvidiaSmi::Failed), gpus)
 }
 
@@ -132,18 +139,18 @@ pub fn hint(message: &str) -> &'static str {
             "the driver was updated and the old one is still loaded: reboot the node, or unload and load its modules"
         }
         Some(failure::NvidiaSmi::NoDriver) => {
-            "load or install the driver on the node (sudo modprobe nvidia, sudo dmesg); without GPUs set `gpus = 0`"
+            "load or install the driver on the node (`sudo modprobe nvidia`, `sudo dmesg`); without GPUs set `gpus = 0`"
         }
         Some(failure::NvidiaSmi::NoDevices) => {
-            "see sudo dmesg on the node for why its GPUs are gone; without GPUs set `gpus = 0`"
+            "see `sudo dmesg` on the node for why its GPUs are gone; without GPUs set `gpus = 0`"
         }
         Some(failure::NvidiaSmi::LostGpu) => {
-            "a GPU does not answer its driver: see sudo dmesg on the node for Xid errors, and reboot it"
+            "a GPU does not answer its driver: see `sudo dmesg` on the node for Xid errors, and reboot it"
         }
         None if message == NO_ANSWER => {
-            "if it is slow, sudo nvidia-smi -pm 1 on the node; if it hangs, see sudo dmesg there, and reboot the node"
+            "if it is slow, run `sudo nvidia-smi -pm 1` on the node; if it hangs, see `sudo dmesg` there, and reboot the node"
         }
-        None => "run nvidia-smi on the node, and see sudo dmesg there; without GPUs set `gpus = 0`",
+        None => "run `nvidia-smi` on the node, and see `sudo dmesg` there; without GPUs set `gpus = 0`",
     }
 }
 
@@ -168,7 +175,7 @@ fn gpu(line: &str) -> Option<Gpu> {
     let (index, rest) = line.strip_prefix("GPU ")?.split_once(": ")?;
     let (name, uuid) = rest.rsplit_once(" (UUID: ")?;
     let uuid = uuid.trim_end().strip_suffix(')')?.to_owned();
-    Some(Gpu { index: index.parse().ok()?, name: name.to_owned(), uuid, mig: None })
+    Some(Gpu { index: index.parse().ok()?, name: name.to_owned(), uuid, ..Gpu::default() })
 }
 
 /// Parses `  MIG 3g.20gb     Device  0: (UUID: MIG-…)`.
@@ -178,10 +185,11 @@ fn mig_device(line: &str) -> Option<MigDevice> {
     Some(MigDevice { profile: profile.split_whitespace().next()?.to_owned(), uuid })
 }
 
-/// Parses `0, Enabled`; a GPU that cannot be divided has `[N/A]`.
-fn mig_mode(line: &str) -> Option<(u32, &str)> {
-    let (index, mode) = line.split_once(',')?;
-    Some((index.trim().parse().ok()?, mode.trim()))
+/// Parses `0, Enabled, 81920` into the index, the MIG mode and the memory; a GPU that cannot be divided has the mode `[N/A]`.
+fn queried(line: &str) -> Option<(u32, &str, &str)> {
+    let (index, rest) = line.split_once(',')?;
+    let (mode, memory) = rest.split_once(',').unwrap_or((rest, ""));
+    Some((index.trim().parse().ok()?, mode.trim(), memory))
 }
 
 /// The GPUs that a container asks the engine for.
@@ -262,6 +270,7 @@ mod tests {
         let (state, gpus) = mig("mig 0, Enabled\nmig 1, Disabled\nmig exit 0\n");
         assert_eq!((state, uuids(&gpus).as_str()), (NvidiaSmi::Listed, "MIG-c6d4 MIG-cba6 GPU-5d5b"));
         assert_eq!(gpus[0].mig.as_ref().unwrap()[1].profile, "3g.20gb");
+        let failed = |text: &str| Reading::Failed(text.to_owned());
         // in MIG mode without a MIG device
         assert_eq!(uuids(&mig("mig 0, Enabled\nmig 1, Enabled\nmig exit 0\n").1), "MIG-c6d4 MIG-cba6");
         // a driver that does not know the mode
@@ -270,6 +279,15 @@ mod tests {
         assert_eq!(uuids(&mig(unknown).1), "MIG-c6d4 MIG-cba6 GPU-5d5b");
         assert_eq!(mig("mig Unknown Error\nmig exit 255\n").0, NvidiaSmi::Failed("Unknown Error".into()));
         assert_eq!(mig("").0, NvidiaSmi::Failed("no answer within 20 s".into()));
+        // the memory of a GPU, which not all have of their own, and that of one that is lost
+        let read = |memory: &str| mig(&format!("mig 0, Enabled, {memory}\nmig 1, [N/A], 81920\nmig exit 0\n"));
+        for (text, memory) in
+            [("40960", Reading::Known(40_960)), ("[N/A]", Reading::Absent), ("[GPU is lost]", failed("GPU is lost"))]
+        {
+            let (state, gpus) = read(text);
+            assert_eq!((state, uuids(&gpus).as_str()), (NvidiaSmi::Listed, "MIG-c6d4 MIG-cba6 GPU-5d5b"), "{text}");
+            assert_eq!((&gpus[0].memory_mib, &gpus[1].memory_mib), (&memory, &Reading::Known(81_920)));
+        }
         // before driver 470
         let older = "GPU 0: A100-SXM4-40GB (UUID: GPU-5d5b)\n  MIG 1c.3g.20gb Device 0: (UUID: MIG-GPU-5d5b/1/0)";
         let (gpus, message) = list(older.lines());

@@ -6,12 +6,11 @@
 //! and could not is [`Reading::Failed`], which is never taken for a good value.
 
 mod element;
-mod reading;
+pub(super) mod reading;
 pub mod report;
 #[cfg(test)]
 mod tests;
 
-use crate::model::grade::NodeKind;
 use element::Element;
 pub use reading::Reading;
 use reading::{any, is_failure, number, sum, switch, text};
@@ -293,23 +292,6 @@ impl MachineHealth {
             gpus: (0..).zip(gpus).map(|(index, gpu)| GpuHealth::new(index, gpu)).collect(),
             message: printable(&root.text.split_whitespace().collect::<Vec<_>>().join(" ")),
         })
-    }
-
-    /// Returns the first number of the driver's version.
-    pub fn driver_major(&self) -> Option<u32> {
-        self.driver.split('.').next()?.parse().ok()
-    }
-
-    /// Returns what kind of node it is, with this many cores. If its GPUs differ, the first one counts.
-    pub fn kind(&self, cores: u32) -> NodeKind {
-        let first = self.gpus.first();
-        NodeKind {
-            gpu: first.and_then(|gpu| gpu.name.known().cloned()),
-            gpus: self.gpus.len() as u32,
-            gpu_memory_mib: first.and_then(|gpu| gpu.memory_mib.known().copied()),
-            driver: first.and(self.driver_major()),
-            cores,
-        }
     }
 }
 

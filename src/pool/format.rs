@@ -18,8 +18,9 @@ pub const LARGEST_FILE: usize = 16 << 10;
 const LONGEST_PART: usize = 50;
 /// The most characters of a GPU's name.
 const LONGEST_GPU: usize = 100;
-/// The most ranks, GPUs and processors that a node can have.
-const MOST_SLOTS: u32 = 1024;
+/// The most ranks and GPUs of a node, as in an inventory.
+pub const MOST_SLOTS: u32 = 1024;
+/// The most processors of a node.
 const MOST_CORES: u32 = 65_536;
 
 /// A node as its owner publishes it. Other members see this and nothing else of it.
@@ -90,15 +91,13 @@ impl PoolNode {
         let is_plain = |name: &String| name.len() <= LONGEST_GPU && name.chars().all(|c| matches!(c, ' '..='~'));
         let is_score = |score: f64| (0.0..=1.0).contains(&score);
         let lifetime = self.expires.checked_sub(self.published);
-        // a GPU may be divided into seven MIG devices
-        let most_slots = if kind.gpus > 0 { kind.gpus.saturating_mul(7) } else { kind.cores }.min(MOST_SLOTS);
         for (field, is_good) in [
             ("host", is_for_others(host)),
             ("port", self.port > 0),
             ("kind", kind.gpu.as_ref().is_none_or(is_plain) && kind.gpus <= MOST_SLOTS && kind.cores <= MOST_CORES),
             ("score", self.score.is_none_or(is_score)),
             ("address", self.address.is_none_or(|address| is_for_others(&address.to_string()))),
-            ("slots", (1..=most_slots).contains(&self.slots)),
+            ("slots", (1..=MOST_SLOTS).contains(&self.slots)),
             ("expires", lifetime.is_some_and(|lifetime| lifetime <= LONGEST_LIFETIME.as_secs())),
         ] {
             if !is_good {
@@ -151,7 +150,7 @@ pub fn is_for_others(host: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -197,6 +196,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_node_has_any_number_of_slots_that_an_inventory_may_give_it() {
+        for slots in [1, 64, MOST_SLOTS] {
+            let mut few_gpus = PoolNode { slots, ..node() };
+            few_gpus.kind.gpus = 1;
+            assert_eq!(PoolNode::parse(&few_gpus.text().unwrap()), Ok(few_gpus));
+        }
+    }
+
+    #[test]
     fn what_would_do_harm_is_refused() {
         let refused = |change: &dyn Fn(&mut PoolNode)| {
             let mut changed = node();
@@ -213,6 +221,7 @@ pub(super) mod tests {
         assert_eq!(refused(&|n| n.port = 0), "`port` is out of its range");
         assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of its range");
         assert_eq!(refused(&|n| n.slots = 0), "`slots` is out of its range");
+        assert_eq!(refused(&|n| n.slots = MOST_SLOTS + 1), "`slots` is out of its range");
         assert_eq!(refused(&|n| n.expires = n.published - 1), "`expires` is out of its range");
         assert_eq!(refused(&|n| n.expires = u64::MAX), "`expires` is out of its range");
         for host in ["localhost", "127.0.0.1", "::1", "0.0.0.0", "fe80::1%eth0", "gate", "a.localhost", "localhost."] {

@@ -2,11 +2,13 @@
 //! signature in OpenSSH's format; whom to believe is in a file of allowed signers on the operator's own machine.
 //!
 //! `format` has what is signed, `signature` makes a file of it, `signers` reads the allowed signers, and `verification` judges a file:
-//! these do no input or output. `directory` reads and writes the directory of a pool, `round_trips` measures from node to node.
+//! these do no input or output. `keygen` signs with keys that hvdctl cannot use itself, `directory` reads and
+//! writes the directory of a pool, `round_trips` measures from node to node.
 
 pub mod directory;
 pub mod format;
 pub mod inventory;
+pub mod keygen;
 pub mod round_trips;
 pub mod signature;
 pub mod signers;

@@ -1,7 +1,7 @@
 //! Signatures in OpenSSH's format (PROTOCOL.sshsig), as `ssh-keygen -Y sign` makes and `ssh-keygen -Y verify` checks them. A pool's file is
 //! the signed text with the signature behind it.
 
-use ssh_key::private::KeypairData;
+use crate::text::public_key;
 use ssh_key::public::KeyData;
 use ssh_key::{HashAlg, LineEnding, PrivateKey, SshSig};
 
@@ -17,11 +17,11 @@ const BEGIN_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 /// An owner's private key.
 pub struct SigningKey(PrivateKey);
 
-/// Why a private key cannot sign.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why hvdctl cannot sign with a private key itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyFault {
-    /// It needs a passphrase.
-    Encrypted,
+    /// It needs a passphrase. This is its public half.
+    Encrypted(Box<KeyData>),
     /// It is of a type that hvdctl does not sign with.
     Type,
     /// It is no private key in OpenSSH's format.
@@ -38,10 +38,10 @@ impl SigningKey {
         // the crate also refuses what it was built without
         let fault = if text.starts_with(BEGIN_KEY) { KeyFault::Type } else { KeyFault::Format };
         let key = PrivateKey::from_openssh(text).map_err(|_| fault)?;
-        match key.key_data() {
-            _ if key.is_encrypted() => Err(KeyFault::Encrypted),
-            KeypairData::Ed25519(_) | KeypairData::Rsa(_) => Ok(SigningKey(key)),
-            _ => Err(KeyFault::Type),
+        match key.public_key().key_data() {
+            public if !is_supported(public) => Err(KeyFault::Type),
+            public if key.is_encrypted() => Err(KeyFault::Encrypted(Box::new(public.clone()))),
+            _ => Ok(SigningKey(key)),
         }
     }
 
@@ -55,6 +55,17 @@ impl SigningKey {
         let signature = self.0.sign(NAMESPACE, HashAlg::Sha512, text.as_bytes()).ok()?;
         Some(text.to_owned() + &signature.to_pem(LineEnding::LF).ok()?)
     }
+}
+
+/// Reads the public half of a key that can sign, `TYPE BASE64 [COMMENT]`; `None` if it is none.
+pub fn public_half(text: &str) -> Option<KeyData> {
+    let key = public_key::parse(text)?.key_data().clone();
+    is_supported(&key).then_some(key)
+}
+
+/// Returns whether hvdctl verifies what such a key has signed.
+fn is_supported(key: &KeyData) -> bool {
+    matches!(key, KeyData::Ed25519(_) | KeyData::Rsa(_))
 }
 
 /// Splits a file into its text and its signature; `None` if it has no signature.

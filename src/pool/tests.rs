@@ -3,8 +3,9 @@
 use super::directory::{MOST_FILES, PoolDirectory};
 use super::format::PoolNode;
 use super::format::tests::node;
+use super::keygen::KeygenKey;
 use super::round_trips::{Endpoint, from_here, from_node};
-use super::signature::{KeyFault, NAMESPACE, SigningKey};
+use super::signature::{KeyFault, NAMESPACE, SigningKey, public_half};
 use super::signers::AllowedSigners;
 use super::verification::{FileState, PoolFile, Verifier};
 use crate::inventory::{Cluster, Node};
@@ -12,7 +13,7 @@ use crate::transport::node::{Transport, TransportKind};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -128,10 +129,71 @@ fn a_key_that_cannot_sign_is_named() {
     let fault = |dir: &TempDir| SigningKey::parse(&read(dir, "key")).err();
     assert_eq!(fault(&dir), None);
     assert!(ssh_keygen(dir.path(), &["-q", "-p", "-f", "key", "-N", "secret"], "").0);
-    assert_eq!(fault(&dir), Some(KeyFault::Encrypted));
+    let public = Box::new(public_half(&read(&dir, "key.pub")).unwrap());
+    assert_eq!(fault(&dir), Some(KeyFault::Encrypted(public)));
+    assert_eq!(fault(&with_passphrase(&["-t", "ecdsa"])), Some(KeyFault::Type));
+    assert_eq!(public_half(&read(&with_key(&["-t", "ecdsa"]), "key.pub")), None);
     assert_eq!(fault(&with_key(&["-t", "ecdsa"])), Some(KeyFault::Type));
     assert_eq!(fault(&with_key(&["-t", "rsa", "-b", "2048", "-m", "PEM"])), Some(KeyFault::Format));
     assert_eq!(SigningKey::parse(&read(&dir, "key.pub")).err(), Some(KeyFault::Format));
+}
+
+/// As [`with_key`], and the key has the passphrase `secret`.
+fn with_passphrase(kind: &[&str]) -> TempDir {
+    let dir = with_key(kind);
+    assert!(ssh_keygen(dir.path(), &["-q", "-p", "-f", "key", "-N", "secret"], "").0);
+    dir
+}
+
+/// A program that answers questions for a passphrase, and records each in the file `asked`.
+fn askpass(dir: &TempDir, passphrase: &str) -> PathBuf {
+    let (program, asked) = (dir.path().join("askpass"), dir.path().join("asked"));
+    fs::write(&program, format!("#!/bin/sh\necho >>'{}'\necho {passphrase}\n", asked.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    program
+}
+
+/// ssh-keygen or ssh-add, which asks a program and an agent.
+fn asking(name: &str, askpass: &Path, agent: &Path) -> tokio::process::Command {
+    let mut program = tokio::process::Command::new(name);
+    program.env("SSH_ASKPASS", askpass).env("SSH_ASKPASS_REQUIRE", "force").env("SSH_AUTH_SOCK", agent);
+    program.stdin(Stdio::null());
+    program
+}
+
+#[tokio::test]
+async fn a_passphrase_is_asked_for_once_and_a_key_in_an_agent_needs_none() {
+    let dir = with_passphrase(&["-t", "ed25519"]);
+    let public = public_half(&read(&dir, "key.pub")).unwrap();
+    let key = |file: &str| KeygenKey { file: dir.path().join(file), public: public.clone() };
+    let texts = [node().text().unwrap(), PoolNode { slots: 7, ..node() }.text().unwrap()];
+    let (right, socket) = (askpass(&dir, "secret"), dir.path().join("agent"));
+    let files = key("key").sign_with(asking("ssh-keygen", &right, &socket), &texts).await.unwrap();
+    let judged: Vec<PoolFile> = files.iter().map(|file| judge(&dir, file)).collect();
+    assert_eq!(judged.iter().map(|file| file.node.as_ref().unwrap().slots).collect::<Vec<_>>(), [8, 7]);
+    assert!(judged.iter().all(|file| file.state == FileState::Valid));
+    assert_eq!(read(&dir, "asked").lines().count(), 1);
+    let wrong = asking("ssh-keygen", &askpass(&dir, "wrong"), &socket);
+    let error = key("key").sign_with(wrong, &texts).await.unwrap_err().to_string();
+    assert!(error.starts_with("ssh-keygen: ") && error.contains("incorrect passphrase"), "{error}");
+    // a signature of another key is none
+    let other = KeygenKey { public: public_half(&read(&with_key(&[]), "key.pub")).unwrap(), ..key("key") };
+    let error = other.sign_with(asking("ssh-keygen", &askpass(&dir, "secret"), &socket), &texts).await.unwrap_err();
+    assert_eq!(error.to_string(), "what ssh-keygen has written is no signature with the key");
+
+    let mut agent = Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+    while !socket.exists() {
+        assert_eq!(agent.try_wait().unwrap(), None);
+        tokio::task::yield_now().await;
+    }
+    let added = asking("ssh-add", &right, &socket).arg("-q").arg(dir.path().join("key")).status().await;
+    fs::remove_file(dir.path().join("asked")).unwrap();
+    fs::rename(dir.path().join("key"), dir.path().join("elsewhere")).unwrap();
+    let by_agent = key("key.pub").sign_with(asking("ssh-keygen", &right, &socket), &texts).await;
+    agent.kill().and_then(|()| agent.wait()).unwrap();
+    assert!(added.unwrap().success());
+    assert_eq!(by_agent.unwrap(), files, "Ed25519 gives one signature of a text");
+    assert!(!dir.path().join("asked").exists());
 }
 
 async fn here() -> Transport {

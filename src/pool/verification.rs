@@ -142,8 +142,8 @@ fn freshness(name: &str, node: &PoolNode, now: u64) -> Result<(), (FileState, St
         return stale(format!("it is from the future ({}); a clock is wrong", stamp(node.published as f64)));
     }
     match now.checked_sub(node.expires) {
-        Some(over) if now >= node.expires => stale(format!("it expired {} ago", age(over))),
-        _ => Ok(()),
+        Some(over) => stale(format!("it expired {} ago", age(over))),
+        None => Ok(()),
     }
 }
 

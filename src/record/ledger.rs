@@ -5,6 +5,7 @@
 
 use crate::model::job_state::JobState;
 use crate::record::stored;
+use crate::text::visible::one_line;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,8 +108,6 @@ pub struct Ledger {
     pub boot: String,
     /// The version of its NVIDIA driver; empty without one.
     pub driver: String,
-    /// The memory of its smallest GPU in MiB, if it is known.
-    pub gpu_memory_mib: Option<u64>,
     /// How many lines are damaged: a full disk or a power failure has cut them off.
     pub damaged: usize,
     /// How many entries are of a later version.
@@ -144,18 +143,7 @@ impl Event {
 
 /// Bounds texts, which may have come from a node.
 fn short(texts: Vec<String>) -> Vec<String> {
-    texts.into_iter().take(TEXTS).map(|text| line(&text, TEXT)).collect()
-}
-
-/// Returns the first characters of a text as one line.
-pub fn line(text: &str, most: usize) -> String {
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
-    let text = words.join(" ");
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    texts.into_iter().take(TEXTS).map(|text| one_line(&text, TEXT)).collect()
 }
 
 /// Formats events for `ledger/append.sh`, one a line, as many as one command may add.
@@ -187,40 +175,54 @@ impl Ledger {
                 "host" => value.clone_into(&mut host),
                 "boot" => value.clone_into(&mut ledger.boot),
                 "driver" => value.clone_into(&mut ledger.driver),
-                "memory" => ledger.gpu_memory_mib = value.parse().ok(),
                 _ => {}
             }
         }
         let file = output.get(head + 2..).unwrap_or_default();
+        ledger.read(&host, file.split(|byte| *byte == b'\n'));
+        ledger
+    }
+
+    /// Reads some entries of the machine of this host name, at this time by its clock in seconds since the epoch. Nothing else is known of
+    /// it.
+    pub fn of_entries<'a>(host: &str, now: f64, lines: impl Iterator<Item = &'a str>) -> Ledger {
+        // as the entries have it
+        let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
+        let mut ledger = Ledger { now, ..Ledger::default() };
+        ledger.read(&host, lines.map(str::as_bytes));
+        ledger
+    }
+
+    /// Adds the entries of these lines that are of this machine.
+    fn read<'a>(&mut self, host: &str, lines: impl Iterator<Item = &'a [u8]>) {
         let mut jobs: BTreeMap<String, usize> = BTreeMap::new();
-        for line in file.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        for line in lines.filter(|line| !line.trim_ascii().is_empty()) {
             let Ok(Stamp { format, time, host: of }) = serde_json::from_slice(line) else {
-                ledger.damaged += 1;
+                self.damaged += 1;
                 continue;
             };
             if format > FORMAT {
-                ledger.newer += 1;
+                self.newer += 1;
                 continue;
             }
             let Some(event) = serde_json::from_slice(line).ok().filter(|_| time.is_finite()) else {
-                ledger.damaged += 1;
+                self.damaged += 1;
                 continue;
             };
             if of == host {
-                ledger.add(Entry { time, event }, &mut jobs);
+                self.add(Entry { time, event }, &mut jobs);
             }
         }
-        ledger
     }
 
     /// Adds events that have just been recorded.
     pub fn add_now<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
+        let known = self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.event {
+            Event::Job { job, .. } => Some((job.clone(), index)),
+            _ => None,
+        });
+        let mut jobs = known.collect();
         for event in events {
-            let known = self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.event {
-                Event::Job { job, .. } => Some((job.clone(), index)),
-                _ => None,
-            });
-            let mut jobs = known.collect();
             self.add(Entry { time: self.now, event: event.clone() }, &mut jobs);
         }
     }

@@ -132,7 +132,7 @@ impl JobResult {
         if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang() {
             // those that waited may have waited for a rank that had ended, or whose node was gone
             return match exit_of(rank).filter(|_| tensors.is_some()) {
-                Some(exit) if exit.code == 0 && !exit.asked && exit.time < time => cause(rank, exit.into()),
+                Some(exit) if !exit.asked && exit.time < time => cause(rank, exit.into()),
                 _ if tensors.is_some() && is_silent(&rank) => gone(rank),
                 _ => cause(rank, FailureKind::Hung { seconds, tensors, idle }),
             };
@@ -140,7 +140,12 @@ impl JobResult {
         let mut unseen = (0..self.ranks).filter(|rank| exit_of(*rank).is_none());
         // a rank that fails while another node is gone has most likely lost its connection to that node
         let lost = unseen.clone().find(is_silent).filter(|_| self.fault.is_none());
+        // a launcher that keeps ranks ends them all when the first has ended, even with 0
+        let ended_early = self.exits.iter().find(|exit| exit.code == 0 && !exit.asked);
         match (lost, self.first_failure()) {
+            (None, Some(first)) if first.asked && self.fault.is_none() && ended_early.is_some() => {
+                ended_early.and_then(|early| cause(early.rank, early.into()))
+            }
             (None, Some(first)) => cause(first.rank, first.into()),
             _ if self.fault.is_some() => None,
             (Some(rank), _) => gone(rank),

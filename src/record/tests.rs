@@ -187,6 +187,11 @@ fn root_causes() {
     let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, true)]);
     assert_eq!(said(&killed), "rank 1 on b ran out of memory: the kernel killed it (signal 9)");
     assert!(hint(&killed).contains("docker stats"));
+    // Horovod's elastic driver ends the others when a rank has ended
+    let ended = ending(&[exit(0, 143, true, false), exit(1, 0, false, false)]);
+    assert_eq!(said(&ended), "rank 1 on b ended with exit code 0 while the others waited for it");
+    let fault = "reset limit of 0 exceeded".to_owned();
+    assert_eq!(said(&JobResult { fault: Some(fault.clone()), ..ended }), fault);
     // 255, 200 and 129 are what programs end with by themselves
     for code in [129, 200, 255] {
         let words = format!("rank 1 on b ended with exit code {code}");
@@ -246,6 +251,9 @@ fn root_causes() {
     assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
     assert!(hint(&left).contains("must reach hvd.init"));
     assert_eq!(left.code(), Some(134));
+    let failed =
+        JobResult { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 1, false, false)]) };
+    assert_eq!(said(&failed), "rank 1 on b ended with exit code 1", "it had failed before");
     let early = JobResult { hung: vec![hung(Some(gloo.init), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
     let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };

@@ -1,11 +1,16 @@
 //! Tables as text.
 
-use console::measure_text_width;
+use console::{Term, measure_text_width};
 use std::fmt::Display;
 
 /// Formats a cell: `–` if there is no value.
 pub fn cell(value: Option<impl Display>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+/// Returns how many columns the terminal has that standard output is; `None` where it is a pipe or a file.
+pub fn columns() -> Option<usize> {
+    Term::stdout().size_checked().map(|(_, columns)| columns.into())
 }
 
 /// Formats rows under a header, columns two spaces apart, without spaces at the ends of lines. Cells may have colours.

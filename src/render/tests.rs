@@ -9,6 +9,7 @@ use super::rows::Rows;
 use super::{Options, Renderer};
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Completion, Event, Message, Phase, Step, Stream};
+use crate::model::check::Check;
 use crate::model::finding::{Finding, Severity};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
@@ -50,8 +51,9 @@ fn up() -> Scene {
     let pull = || Step::transfer("pulling team/app:2".into());
     let start = || Step::write("start hworker");
     let full = NodeError::failed("node3", "start hworker", "no space left on device\nwrote 3 of 9 files");
-    let finding = Finding::new(Severity::Warning, "clock", "node1", "its clock is 3 s behind those of the other nodes")
-        .explain("launchers may give ranks an absolute deadline", "sudo timedatectl set-ntp true");
+    let finding =
+        Finding::new(Severity::Warning, Check::Clock, "node1", "its clock is 3 s behind those of the other nodes")
+            .explain("launchers may give ranks an absolute deadline", "sudo timedatectl set-ntp true");
     vec![
         (0, nodes(3)),
         (0, started("node1", Step::CONNECTING)),

@@ -1,9 +1,10 @@
 //! How a job begins.
 //!
-//! `request` is what was asked for, `capacity` what is unallocated on the nodes, and `plan` the decision; `best` is which nodes a job
-//! could have, and `in_worker` asks the workers that are up. `prepare` and `execute` carry the plan out. `join` adds nodes to a running elastic job.
+//! `request` is what was asked for, `capacity` what is unallocated on the nodes, and `plan` the decision;
+//! `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up. `prepare` and
+//! `execute` carry the plan out. `join` adds nodes to a running elastic job.
 
-pub mod best;
+pub mod availability;
 pub mod capacity;
 mod directory;
 pub mod execute;

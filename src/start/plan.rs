@@ -257,7 +257,7 @@ impl JobPlan {
 
 /// Returns a node as its speed is compared.
 pub(super) fn job_node(observed: &ObservedNode, has_ranks: bool) -> JobNode<'_> {
-    JobNode { node: observed.name(), facts: &observed.facts, has_ranks }
+    JobNode { node: &observed.member.node, facts: &observed.facts, has_ranks }
 }
 
 /// Checks that the nodes of a job have the cluster's keys.

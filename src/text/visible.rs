@@ -13,6 +13,17 @@ pub fn visible_lines(text: &str) -> String {
     String::from_utf8_lossy(&filtered(text.as_bytes(), true)).into_owned()
 }
 
+/// Returns the first characters of a text as one line, with `…` for the rest.
+pub fn one_line(text: &str, most: usize) -> String {
+    let words: Vec<&str> =
+        text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty()).collect();
+    let text = words.join(" ");
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
 fn filtered(text: &[u8], lines: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut styled = false;

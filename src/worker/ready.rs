@@ -93,7 +93,7 @@ pub async fn lost_gpus(cluster: &Cluster, observed: &ObservedNode, worker: &str)
 pub fn error(observed: &ObservedNode, worker: &str, lost: &str) -> NodeError {
     NodeError::failed(observed.name(), &format!("run ranks in {worker}"), format!("it was {lost}"))
         .kind(ErrorKind::GpusMissing)
-        .hint("`hvdctl up` recreates it; if that does not help, docker run --rm --gpus all IMAGE nvidia-smi -L on the node")
+        .hint("`hvdctl up` recreates it; if that does not help, run `docker run --rm --gpus all IMAGE nvidia-smi -L` on the node")
 }
 
 #[cfg(test)]

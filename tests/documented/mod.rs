@@ -183,7 +183,7 @@ pub fn schema() -> Value {
         "data-rm": Nodes<DataRmNode>,
         "disconnect": Nodes<DisconnectNode>,
         "drain": Nodes<DrainNode>,
-        "grade": Nodes<GradedNode>,
+        "grade": GradeDocument,
         "status": Nodes<NodeStatus>,
         "doctor": DoctorDocument,
         "verify": VerifyDocument,

@@ -269,7 +269,11 @@ mod full {
         lab.edit("\ngpus = 2", "\nslots = 4");
         lab.hvdctl(&["up"]).code(0);
         on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");
-        finds(&lab, "node2: its worker was started with 1 GPU and now sees 0", "hvdctl up, which recreates the worker");
+        finds(
+            &lab,
+            "node2: its worker was started with 1 GPU and now sees 0",
+            "`hvdctl up`, which recreates the worker",
+        );
         lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: recreate hworker (lost its GPUs)"]);
         on("node2", "docker exec hworker nvidia-smi -L");
         lab.hvdctl(&["--on", "node2", "down"]).code(0);

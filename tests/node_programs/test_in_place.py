@@ -1,10 +1,15 @@
 """Unit tests of elastic jobs whose ranks are kept: which nodes the driver may use (in_place.py), and what elastic_driver.py changes of
 Horovod, with a package of its name in place of it. tests/node_programs.rs runs them."""
+import collections
+import enum
+import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 from unittest import mock
@@ -61,29 +66,70 @@ class Hosts(unittest.TestCase):
     def test_a_drained_node_whose_ranks_still_run_needs_no_cleaning(self):
         self.hosts.leave("node3", in_place.DRAINED)
         self.assertEqual(self.nodes(), ["node1", "node2"])
+        self.assertEqual(self.running(), ["node1", "node2", "node3"], "it takes part until the next commit")
         self.assertEqual((self.hosts.come_back([place(3)], ORDER), self.nodes()), ([], ["node1", "node2", "node3"]))
         self.assertEqual(self.running(), ["node1", "node2", "node3"])
         self.hosts.leave("node3", in_place.DRAINED)
         self.hosts.assigned([place(1), place(2)])
+        self.assertEqual(self.running([place(1), place(2)]), ["node1", "node2"])
         self.assertEqual(self.hosts.come_back([place(3)], ORDER), [place(3)], "the driver has ended them")
 
     def test_a_node_that_the_driver_drops_is_named(self):
         self.assertEqual(self.hosts.assigned([place(1), place(2)]), ["node3"])
         self.assertEqual(in_place.Hosts(ORDER, "node1").assigned([place(2), place(3)]), [], "the launcher's node stays")
 
-    def test_a_node_whose_ranks_fail_again_and_again_fails_the_job(self):
-        for number in range(in_place.MAX_FAILURES):
-            self.assertEqual(self.hosts.fail("node2", "exit code 7"), number == in_place.MAX_FAILURES - 1)
+    def test_a_node_whose_ranks_fail_three_times_within_an_hour_is_unfit_for_so_long(self):
+        for now in (0, 100, 3000):
+            self.assertFalse(self.hosts.is_unfit("node2", now))
+            self.hosts.fail("node2", "exit code 7", now)
             self.assertEqual(self.hosts.reasons["node2"], "exit code 7")
-            self.assertFalse(self.hosts.fail("node2", "signal 6"), "it has left, and all its ranks end")
+            self.hosts.fail("node2", "signal 6", now)  # it has left, and all its ranks end
             self.hosts.cleaned(place(2), True, ORDER)
             self.hosts.assigned(ORDER)
-        self.assertEqual([self.hosts.fail("node1", "exit code 7") for _ in range(4)], [False] * 4, "its ranks end together")
+        self.assertEqual([self.hosts.is_unfit("node2", now) for now in (3000, 3599, 3600)], [True, True, False])
+        for now in range(4):
+            self.hosts.fail("node1", "exit code 7", now)
+        self.assertFalse(self.hosts.is_unfit("node1", 5), "its ranks end together")
         self.assertEqual((self.nodes(), self.running()), (["node1", "node2", "node3"], ["node2", "node3"]))
 
     def test_places_have_the_order_and_number_of_the_assigned_ranks(self):
         ranks = {"10.0.0.3": [0, 1], "10.0.0.1": [2], "10.0.0.9": [3]}
         self.assertEqual(in_place.placed({"ranks": ranks}, ORDER), [place(3, 2), place(1, 1)])
+
+
+class Worlds(unittest.TestCase):
+    def setUp(self):
+        self.codes, self.sent = iter(()), []
+        nodes = mock.Mock()
+        nodes.ssh = self.ssh
+        self.driver = in_place.Driver(ORDER, "node1", nodes)
+        self.driver.assignment = {"ranks": {"10.0.0.1": [0], "10.0.0.2": [1]}}
+
+    def ssh(self, place, _options, command, _stdin, _stdout):
+        self.sent.append(place["node"])
+        write = "cat >/dev/null; exit %d" % next(self.codes)
+        return subprocess.Popen(["sh", "-c", write], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def test_what_a_node_did_not_get_is_sent_again(self):
+        self.codes = iter([1, 255, 0])
+        with mock.patch.object(in_place, "SEND_AGAIN", 0.01):
+            self.driver.send_worlds(ORDER[:2], 3)
+            self.driver.sending.join(20)
+        self.assertEqual(self.sent, ["node2"] * 3)
+        with open(os.path.join(JOB, in_place.WORLD)) as file:
+            self.assertEqual(json.load(file), {"ranks": [0], "waits": False, "size": 2, "attempt": 3})
+
+    def test_what_is_newer_or_the_end_of_the_attempt_ends_the_repetition(self):
+        self.codes = itertools.repeat(1)
+        self.driver.send_worlds(ORDER[1:2], 0)
+        self.codes = itertools.repeat(0)
+        self.driver.send_worlds(ORDER[1:2], 1)
+        self.driver.sending.join(20)
+        self.assertFalse(self.driver.sending.is_alive())
+        self.codes = itertools.repeat(1)
+        self.driver.send_worlds(ORDER[1:2], 2)
+        self.driver.close()
+        self.assertFalse(self.driver.sending.is_alive())
 
 
 class Interpreter(unittest.TestCase):
@@ -134,12 +180,28 @@ def horovod():
             return self.updates.pop(0)
 
     class ElasticDriver:
-        def __init__(self):
-            self.host_assignments = {}
+        def __init__(self, server=None):
+            self.host_assignments, self._timeout, self.server = {}, 20, server or RendezvousServer()
+            self._host_manager, self.exits, self.ready = mock.Mock(_hosts_state=collections.defaultdict(mock.Mock)), [], []
 
         def _update_host_assignments(self, current_hosts):
-            active, self.host_assignments = set(self.host_assignments), {host: [] for host in current_hosts}
-            return [host for host in current_hosts if host not in active]
+            active = set(self.host_assignments)
+            self.host_assignments = {host: [Slot(host, 0, rank)] for rank, host in enumerate(current_hosts)}
+            self.server.init([slot for slots in self.host_assignments.values() for slot in slots])
+            return [slots[0] for host, slots in self.host_assignments.items() if host not in active]
+
+        def has_rank_assignment(self, host, slot):
+            return host in self.host_assignments
+
+        def get_slot_info(self, host, slot):
+            return self.host_assignments[host][slot]
+
+        def _handle_worker_exit(self, slot_info, exit_code, timestamp):
+            self.exits.append(slot_info.hostname)
+
+        def record_ready(self, host, slot):
+            self.ready.append(host)
+            self._update_host_assignments(["a"])
 
         def register_worker_server(self, host, slot, addresses, secret_key):
             pass
@@ -151,19 +213,43 @@ def horovod():
         def init(self, host_alloc_plan):
             self.plan = host_alloc_plan
 
+    class KVStoreHandler:
+        values = {}
+
+        def _put_value(self, scope, key, value):
+            self.values[scope, key] = value
+
+        def _get_value(self, scope, key):
+            return self.values.get((scope, key))
+
+    class HostUpdateResult(enum.IntFlag):
+        no_update, removed, added, mixed = range(4)
+
+    class WorkerNotificationClient:
+        def notify_hosts_updated(self, timestamp, update_res):
+            self.hangs.wait()
+            raise OSError("no route")
+
     modules = {name: types.ModuleType(name) for name in (
         "horovod", "horovod.runner", "horovod.runner.elastic", "horovod.runner.elastic.discovery", "horovod.runner.elastic.driver",
-        "horovod.runner.http", "horovod.runner.http.http_server")}
+        "horovod.runner.elastic.worker", "horovod.runner.http", "horovod.runner.http.http_server")}
     for module, kinds in (("elastic.discovery", [HostDiscoveryScript, HostManager]), ("elastic.driver", [ElasticDriver]),
-                          ("http.http_server", [RendezvousServer])):
+                          ("elastic.worker", [HostUpdateResult, WorkerNotificationClient]),
+                          ("http.http_server", [KVStoreHandler, RendezvousServer])):
         for kind in kinds:
             setattr(modules["horovod.runner." + module], kind.__name__, kind)
-    return modules, HostDiscoveryScript, HostManager, ElasticDriver, RendezvousServer
+    return modules
 
 
 class Driver(unittest.TestCase):
     def setUp(self):
-        modules, self.Script, self.Manager, self.Driver, self.Server = horovod()
+        modules = horovod()
+        self.Script = modules["horovod.runner.elastic.discovery"].HostDiscoveryScript
+        self.Manager = modules["horovod.runner.elastic.discovery"].HostManager
+        self.Driver = modules["horovod.runner.elastic.driver"].ElasticDriver
+        self.Client = modules["horovod.runner.elastic.worker"].WorkerNotificationClient
+        self.Server = modules["horovod.runner.http.http_server"].RendezvousServer
+        self.Handler = modules["horovod.runner.http.http_server"].KVStoreHandler
         with open(elastic_driver.HOSTS, "w") as file:
             file.write("10.0.0.9:2\n10.0.0.1:1\n10.0.0.5:1\n")
         with mock.patch.dict(sys.modules, modules):
@@ -181,11 +267,15 @@ class Driver(unittest.TestCase):
 
     def test_a_host_that_is_taken_back_gets_new_processes(self):
         driver, manager = self.Driver(), self.Manager()
-        self.assertEqual(driver._update_host_assignments(["a", "b"]), ["a", "b"])
-        self.assertEqual(driver._update_host_assignments(["a", "b"]), [])
+
+        def started(hosts):
+            return [slot.hostname for slot in driver._update_host_assignments(hosts)]
+
+        self.assertEqual(started(["a", "b"]), ["a", "b"])
+        self.assertEqual(started(["a", "b"]), [])
         manager.blacklist("b")
-        self.assertEqual((driver._update_host_assignments(["a", "b"]), manager.blacklisted), (["b"], ["b"]))
-        self.assertEqual(driver._update_host_assignments(["a", "b"]), [])
+        self.assertEqual((started(["a", "b"]), manager.blacklisted), (["b"], ["b"]))
+        self.assertEqual(started(["a", "b"]), [])
 
     def test_the_job_supervisor_learns_which_process_has_which_rank(self):
         server = self.Server()
@@ -198,11 +288,90 @@ class Driver(unittest.TestCase):
         last = self.assignment()
         self.assertEqual((last["number"], last["ranks"], last["registered"], len(server.plan)), (2, {"a": [0]}, True, 1))
 
+    def grows(self):
+        """A driver that has started a process on host b while that on a goes on."""
+        driver = self.Driver()
+        driver._update_host_assignments(["a"])
+        driver._update_host_assignments(["a", "b"])
+        return driver
+
+    def in_thread(self, work, *arguments):
+        """Starts what has to wait."""
+        thread, results = threading.Thread(target=lambda: results.append(work(*arguments)), daemon=True), []
+        thread.start()
+        thread.join(0.1)
+        self.assertTrue(thread.is_alive(), "it waits")
+
+        def result():
+            thread.join(10)
+            return results[0]
+        return result
+
+    def test_ranks_go_on_when_the_new_ones_are_there(self):
+        driver = self.grows()
+        number = self.in_thread(driver.get_slot_info, "a", 0)
+        self.Handler()._put_value("local_b", "0", b"address")
+        self.Handler()._put_value("global", "rank_1", b"host")
+        self.assertEqual((number().rank, driver.ready), (0, []))
+        self.assertEqual(driver.get_slot_info("b", 0).rank, 1, "nobody waits any more")
+        driver._handle_worker_exit(Slot("b", 0, 1), 1, 0)
+        self.assertEqual((driver.get_slot_info("a", 0).rank, driver.ready), (0, []), "Horovod handles what fails now")
+
+    def test_ranks_go_on_without_new_ones_that_fail(self):
+        driver = self.grows()
+        number = self.in_thread(driver.get_slot_info, "a", 0)
+        driver._handle_worker_exit(Slot("removed", 0, 1), 134, 0)
+        driver._handle_worker_exit(Slot("b", 0, 1), 1, 0)
+        self.assertEqual((number().rank, driver.ready, driver.exits), (0, ["a"], ["removed", "b"]))
+        driver._host_manager._hosts_state["b"].set_event.assert_called_once_with()
+
+    def test_ranks_go_on_without_new_ones_that_are_late(self):
+        driver = self.Driver()
+        driver._timeout = 0.01
+        driver._update_host_assignments(["a"])
+        driver._update_host_assignments(["a", "b"])
+        self.assertEqual((driver.get_slot_info("a", 0).rank, driver.ready), (0, ["a"]))
+        driver._host_manager._hosts_state["b"].set_event.assert_called_once_with()
+
+    def test_a_rank_that_ends_while_it_waits_is_counted_once(self):
+        driver = self.grows()
+        number = self.in_thread(driver.get_slot_info, "a", 0)
+        driver._handle_worker_exit(Slot("a", 0, 0), 1, 0)
+        self.assertEqual((number().rank, driver.ready), (0, []))
+
+    def test_at_the_start_horovod_limits_the_wait(self):
+        driver = self.Driver()
+        driver._update_host_assignments(["a", "b"])
+        self.assertIsNone(self.Handler()._get_value("global", "1"))
+
+    def test_a_new_process_waits_for_the_addresses_of_the_others(self):
+        driver = self.grows()
+        host = self.in_thread(self.Handler()._get_value, "global", "rank_0")
+        self.Handler()._put_value("global", "rank_1", b"new")
+        self.Handler()._put_value("global", "rank_0", b"old")
+        self.assertEqual(host(), b"old")
+        driver._update_host_assignments(["a", "b", "c"])
+        address = self.in_thread(self.Handler()._get_value, "global", "3")
+        driver._update_host_assignments(["a"])
+        self.assertIsNone(address(), "there is another assignment")
+
+    def test_notifying_a_rank_whose_node_is_gone_holds_nothing_up(self):
+        client = self.Client()
+        client.hangs = threading.Event()
+        client.notify_hosts_updated(0, 2)
+        client.hangs.set()
+
     def test_a_change_is_notified_again_after_a_while(self):
-        manager = self.Manager()
-        manager.updates = [0, 2, 0, 0, 1, 0]
-        with mock.patch("time.monotonic", side_effect=[10, 14, 15, 15, 16, 16, 20]):
-            self.assertEqual([manager.update_available_hosts() for _ in range(6)], [0, 2, 0, 2, 1, 0])
+        manager, none, removed, added, mixed = self.Manager(), 0, 1, 2, 3
+        for now, found, notified in ((9, none, mixed), (10, added, added), (14, none, none), (15, none, added),
+                                     (16, removed, mixed), (20, none, none), (21, none, mixed)):
+            manager.updates = [found]
+            with mock.patch("time.monotonic", return_value=now):
+                self.assertEqual(manager.update_available_hosts(), notified, now)
+        # those that are in an assignment are no longer news
+        self.Server().init([])
+        manager.updates = [removed]
+        self.assertEqual(manager.update_available_hosts(), removed)
 
     def test_why_horovod_ends_the_job_is_passed_on(self):
         driver = self.Driver()
@@ -219,7 +388,7 @@ class Driver(unittest.TestCase):
         self.assertEqual(self.assignment()["ranks"], {"a": [0]})
 
     def test_another_horovod_is_left_as_it_is(self):
-        modules = horovod()[0]
+        modules = horovod()
         del modules["horovod.runner.elastic.discovery"].HostManager.order_available_hosts
         with mock.patch.dict(sys.modules, modules), self.assertRaises(AttributeError):
             elastic_driver.install()

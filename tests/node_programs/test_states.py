@@ -344,16 +344,20 @@ class Job(unittest.TestCase):
         self.assertEqual(self.after(attempt(waited=9000)), (job.Running(0), []), "it is not elastic")
 
     def test_a_launcher_that_was_to_keep_the_ranks_and_ends_is_started_again(self):
-        asked, failed = {"code": 143, "asked": True}, {"code": 7, "asked": False}
-        for code, exits, kept, expected in ((137, [asked], True, job.Regrouping), (0, [], True, job.Regrouping), (1, [failed], True, job.Ended),
+        asked, failed, early = {"code": 143, "asked": True}, {"code": 7, "asked": False}, {"code": 0, "asked": False}
+        for code, exits, kept, expected in ((137, [asked], True, job.Regrouping), (0, [], True, job.Regrouping),
+                                            (1, [failed], True, job.Ended), (1, [asked, early], True, job.Ended),
                                             (137, [asked], False, job.Ended)):
             state, actions = self.after(attempt(code=code), reaped(code=code, kept=kept, exits=exits), elastic=True)
             self.assertIsInstance(state, expected, (code, exits, kept))
             self.assertEqual(job.RECORD_LOSS in actions, expected is job.Regrouping)
         # a rank that failed, and the end of all, say more
         self.assertIsInstance(self.after(attempt(failed=[7]), reaped(failed=[7], kept=True, exits=[asked]), elastic=True)[0], job.Ended)
-        state = self.after(attempt(code=137), reaped(code=137, kept=True, silent=["b"], exits=[failed]), elastic=True)[0]
-        self.assertIsInstance(state, job.Regrouping)
+        lost = reaped(code=137, kept=True, silent=["b"], exits=[failed])
+        self.assertIsInstance(self.after(attempt(code=137), lost, elastic=True)[0], job.Regrouping)
+        # Horovod has said why it ended the job: its limit of changes
+        lost.outcome["fault"] = "the limit of 3 resets"
+        self.assertIsInstance(self.after(attempt(code=137), lost, elastic=True)[0], job.Ended)
 
     def test_a_stop_while_an_elastic_job_chooses_its_nodes(self):
         change = [attempt(changed=True), reaped(100, code=143)]

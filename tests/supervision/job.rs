@@ -310,6 +310,11 @@ impl Job<'_> {
         frames.filter_map(line).collect()
     }
 
+    /// What the job supervisor has written so far about starting the job again.
+    pub fn restarts(&self) -> Vec<String> {
+        restarts(&self.frames(0))
+    }
+
     /// What is known of the job, for the message of a failed assertion.
     fn describe(&self) -> String {
         let mut text = String::new();
@@ -435,6 +440,14 @@ impl Job<'_> {
     }
 }
 
+fn restarts(frames: &[Frame]) -> Vec<String> {
+    let text = |frame: &Frame| match &frame.kind {
+        FrameKind::Restart(event) => Some(restart::read(event).to_string()),
+        _ => None,
+    };
+    frames.iter().filter_map(text).collect()
+}
+
 /// How a job ended.
 pub struct End {
     pub ending: JobResult,
@@ -477,11 +490,7 @@ impl End {
 
     /// What the job supervisor wrote about starting the job again.
     pub fn restarts(&self) -> Vec<String> {
-        let text = |frame: &Frame| match &frame.kind {
-            FrameKind::Restart(event) => Some(restart::read(event).to_string()),
-            _ => None,
-        };
-        self.frames.iter().filter_map(text).collect()
+        restarts(&self.frames)
     }
 
     /// Asserts how the ranks ended.

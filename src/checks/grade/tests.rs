@@ -1,4 +1,5 @@
 use super::*;
+use crate::inventory::Gpus;
 use crate::model::job_state::JobState;
 
 /// The clock of every node.
@@ -96,6 +97,7 @@ fn every_area_has_a_reason_of_its_own() {
     for (entries, expected) in [
         (vec![(0.1, check("doctor", &["gpus: lost"]))], "a C; health: the latest doctor failed: gpus: lost"),
         (vec![(9.0, check("verify", &["x"]))], "a A; health: 1 of 31 checks failed"),
+        (vec![(9.0, warned.clone()), (8.0, check("doctor", &[]))], "a A; health: 1 of 32 checks had warnings"),
         (vec![(0.1, warned)], "a A; health: the latest doctor warned: disk: 5 GiB are free"),
         (
             vec![(0.1, job("j", Some("the node did not answer")))],
@@ -213,6 +215,42 @@ fn gpu_hours_are_those_that_jobs_had() {
     assert!(assessed[1].gpu_hours.is_sign_positive(), "JSON would have -0.0");
     let assessed = &assessed[0];
     assert_eq!((assessed.gpu_hours, assessed.jobs, assessed.lost, assessed.restarts), (30.0 * 8.0 + 4.0, 31, 0, 1));
+}
+
+#[test]
+fn a_kind_has_the_gpus_that_jobs_can_get() {
+    let gpu = |index: u32, name: &str| format!("gpu GPU {index}: {name} (UUID: GPU-{index})\n");
+    let list = [gpu(0, "H200"), gpu(1, "H200"), gpu(2, "T4")].concat();
+    let memory = "mig 0, [N/A], 143771\nmig 1, [N/A], 143770\nmig 2, [N/A], 15360\nmig exit 0\n";
+    let facts = Facts::parse(&format!("cores 64\nnvidia-smi yes\n{list}gpu exit 0\n{memory}"));
+    let of = |gpus: Gpus, facts: &Facts| {
+        let node = inventory::Node { gpus, ..inventory::Node::default() };
+        (kind(&node, facts, "580.95.05").to_string(), unknown_kind(&node, facts))
+    };
+    let list = |ids: &[&str]| Gpus::List(ids.iter().map(|id| (*id).to_owned()).collect());
+    for (gpus, expected) in [
+        (Gpus::Auto, "3 x H200 + T4 15 GiB, driver 580, 64 cores"),
+        (list(&["0", "1"]), "2 x H200 141 GiB, driver 580, 64 cores"),
+        (Gpus::Count(1), "1 x H200 141 GiB, driver 580, 64 cores"),
+        (Gpus::Count(0), "64 cores"),
+    ] {
+        assert_eq!(of(gpus, &facts), (expected.to_owned(), None));
+    }
+    // several MIG devices of one GPU
+    let mig = "gpu GPU 0: A100 (UUID: GPU-0)\ngpu   MIG 3g.20gb Device 0: (UUID: MIG-1)\ngpu   MIG 3g.20gb Device 1: (UUID: MIG-2)\n";
+    let mig = Facts::parse(&format!("cores 8\nnvidia-smi yes\n{mig}gpu exit 0\nmig 0, Enabled, 40960\nmig exit 0\n"));
+    assert_eq!(of(Gpus::Auto, &mig).0, "1 x A100 40 GiB, driver 580, 8 cores");
+    // what is not known makes it another kind than its like, and is said
+    let lost = Facts::parse(&format!(
+        "cores 8\nnvidia-smi yes\n{}gpu exit 0\nmig 0, [N/A], [GPU is lost]\nmig exit 0\n",
+        gpu(0, "T4")
+    ));
+    let unread = "cannot read the memory of GPU 0: GPU is lost";
+    assert_eq!(of(Gpus::Auto, &lost), ("1 x T4, driver 580, 8 cores".to_owned(), Some(unread.to_owned())));
+    let hangs = Facts::parse("cores 8\nnvidia-smi yes\n");
+    let failed = "nvidia-smi failed: no answer within 20 s";
+    assert_eq!(of(Gpus::Auto, &hangs), ("8 cores".to_owned(), Some(failed.to_owned())));
+    assert_eq!(of(Gpus::Count(0), &hangs), ("8 cores".to_owned(), None));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `--best`: which nodes a job gets by their ledgers, what is passed over, and other commands that are faster.
+//! `--best`: which nodes a job gets by their ledgers, what is left out, and other commands that are faster.
 
 use super::*;
 use crate::transport::node::scripted::{CONNECT, Fault, Lease, Play};
@@ -46,7 +46,7 @@ fn speed(nodes: &Nodes, node: &str) -> String {
 async fn the_best_node_is_taken_and_the_choice_is_explained() {
     let nodes = three_up().await;
     let done = hvdctl(&nodes, "run --best 2 --dry-run -- true").await;
-    done.code(0).complains(&["the best 2 nodes of 4 cores: node2 (A), node3 (", "not taken: node1 (F: health:"]);
+    done.code(0).complains(&["the best 2 nodes of 4 cores: node2 (A), node3 (", "left out: node1 (F: health:"]);
     let document = hvdctl(&nodes, "--json run --best 2 --dry-run -- true").await.document();
     assert_eq!(
         (&document["best"]["nodes"][0]["node"], document["speeds"].to_string()),
@@ -62,7 +62,7 @@ async fn the_best_node_is_taken_and_the_choice_is_explained() {
     // among the selected ones
     nodes.play(on("node1"));
     let done = hvdctl(&nodes, "--on node1 run --best 1 -np 1 -- true").await;
-    done.code(0).complains(&["warning: node1 (F: health: ", "taken, because no other node of the kind is free"]);
+    done.code(0).complains(&["warning: took node1 (F: health: ", "): no better node of this kind is free"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn hosts_are_printed_the_best_first_in_every_format() {
     let document = hvdctl(&nodes, "--json hosts --best 1").await.document();
     assert_eq!((&document["nodes"][0]["node"], &document["best"]["nodes"][0]["grade"]), (&"node2".into(), &"A".into()));
     hvdctl(&nodes, "hosts").await.says(&["node1:4,node2:4,node3:4\n"]);
-    // a node that others use is passed over
+    // a node that others use is left out
     nodes.play(on("node2"));
     hvdctl(&nodes, "--on node2 run --detach -np 1 -- true").await.code(0);
     hvdctl(&nodes, "hosts --best 1").await.says(&["node3:4\n"]).complains(&["node2 (allocated to job "]);
@@ -106,13 +106,13 @@ async fn hosts_are_printed_the_best_first_in_every_format() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_do_not_answer_or_are_drained_are_passed_over() {
+async fn nodes_that_do_not_answer_or_are_drained_are_left_out() {
     let nodes = three_up().await;
     nodes.fault("node2", CONNECT, Fault::Fails("Connection refused".into()));
     hvdctl(&nodes, "hosts --best 1").await.code(0).says(&["node3:4\n"]).complains(&["node2 (unreachable)"]);
     nodes.edit("node3", |state| state.facts = "drained {\"by\":\"ana@desk\",\"since\":0}\n".into());
     let done = hvdctl(&nodes, "hosts --best 1").await;
-    done.code(0).says(&["node1:4\n"]).complains(&["warning: node1 (F: ", "node3 (drained by ana@desk)"]);
+    done.code(0).says(&["node1:4\n"]).complains(&["warning: took node1 (F: ", "node3 (drained by ana@desk)"]);
     hvdctl(&nodes, "hosts --best 2").await.code(1).complains(&["4 cores: 1 of 2 free (node1)", "hint: lower it to 1"]);
     nodes.fault("node1", "ledger/read.sh", Fault::Fails("Input/output error".into()));
     hvdctl(&nodes, "hosts --best 1")

@@ -115,6 +115,43 @@ async fn healthy_gpus_are_counted_and_sick_ones_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gpus_that_the_inventory_leaves_out_are_not_examined() {
+    let nodes = Nodes::new(&NODES);
+    let sick = health(&[("hw_slowdown>Not Active", "hw_slowdown>Active")]);
+    nodes.edit("node1", |state| (state.facts, state.health) = (TWO.into(), sick.clone()));
+    let first = async |line: &str| {
+        let mut inventory = inventory(&nodes);
+        inventory.nodes[0].gpus = Gpus::List(vec!["0".into()]);
+        hvdctl_on(&nodes, inventory, line, mpsc::unbounded_channel().1).await
+    };
+    first("--on node1 up").await.code(0);
+    let output = report(0, &json!({ "size": 1, "sum": 1, "gpus": ["GPU 0: NVIDIA H200 (UUID: GPU-aa)"] }));
+    let play = Play::default().frame(0, "node1", "0 s ").frame(10, "node1", &format!("0 o {output}"));
+    nodes.play(play.frame(20, "node1", "0 x 0").ends(30, 0));
+    first("--on node1 verify").await.code(0).says(&["allreduce correct, 1 GPU healthy (torch 2.4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_faults_of_the_machine_are_recorded() {
+    let nodes = one_with_gpus(TWO, &health(&[])).await;
+    let recorded = |nodes: &Nodes| {
+        let text = nodes.state("node1").ledger;
+        let checks = text.lines().filter_map(|line| line.split_once("\"what\":\"check\","));
+        checks.map(|(_, rest)| rest.to_owned()).collect::<Vec<_>>()
+    };
+    let passed = "\"by\":\"verify\"}";
+    verify(&nodes, "", &json!({ "hostname": "x", "gpus": null, "python": "3.8" })).await.code(1);
+    assert_eq!(recorded(&nodes), [passed]);
+    let cuda = "CUDA does not work there: cuInit failed: X";
+    verify(&nodes, "", &json!({ "cuda_error": cuda, "python": "3.8" })).await.code(1);
+    assert_eq!(recorded(&nodes)[1..], [format!("\"by\":\"verify\",\"failed\":[\"{cuda}\"]}}")]);
+    // whether the GPUs are healthy is not known
+    nodes.fault("node1", "node/health.sh", Fault::Silent);
+    verify(&nodes, "", &json!({})).await.code(1).says(&["why: whether its GPUs are healthy is not known"]);
+    assert_eq!(recorded(&nodes).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn gpus_that_cannot_be_examined_are_a_fault() {
     let nodes = one_with_gpus(TWO, &health(&[])).await;
     nodes.fault("node1", "node/health.sh", Fault::Fails("sh: Input/output error".into()));

@@ -1,6 +1,9 @@
 //! `grade --publish`, `pool` and `pool pick`.
 
 use super::*;
+use crate::model::grade::Grade;
+use crate::pool::format::PoolNode;
+use crate::pool::signature::SigningKey;
 use crate::transport::node::scripted::Fault;
 use serde_json::json;
 use std::fs;
@@ -51,6 +54,14 @@ fn inventory_of(dir: &Path, owner: &str, more: &str) -> Inventory {
     Inventory::parse(&text, &dir.join("inventory.toml")).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
+/// Changes the node of a file and signs it again, as its owner.
+fn publish_again(dir: &tempfile::TempDir, owner: &str, text: &mut String, change: impl Fn(&mut PoolNode)) {
+    let key = SigningKey::parse(&fs::read_to_string(dir.path().join(owner)).unwrap()).ok().unwrap();
+    let mut node: PoolNode = serde_json::from_str(&text[..text.find("-----BEGIN").unwrap()]).unwrap();
+    change(&mut node);
+    *text = key.sign(&node.text().unwrap()).unwrap();
+}
+
 async fn run(nodes: &Nodes, dir: &tempfile::TempDir, owner: &str, line: &str) -> Done {
     let (_sender, signals) = mpsc::unbounded_channel();
     hvdctl_on(nodes, inventory_of(dir.path(), owner, ""), line, signals).await
@@ -94,7 +105,8 @@ async fn owners_publish_their_nodes_and_see_those_of_all() {
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(document["nodes"][0]["published_as"], json!(names[0]));
     let done = run(&nodes, &dir, "ana", "pool").await;
-    done.code(0).says(&["ana    node1  new", "ana    node2  new", "bob    node1  new", "4 cores  valid"]);
+    done.code(0).says(&["OWNER  NODE   GRADE  SLOTS  PUBLISHED  KIND"]);
+    done.says(&["ana    node1  new", "ana    node2  new", "bob    node1  new", "4 cores  valid"]);
     // again: the same files
     run(&nodes, &dir, "ana", "grade --publish").await.code(0);
     assert_eq!(files(&nodes).len(), 4);
@@ -142,18 +154,13 @@ async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
     edit_files(&nodes, |name, text| {
         if is_bobs(name) {
             let key = fs::read_to_string(dir.path().join("eve")).unwrap();
-            *text = crate::pool::signature::SigningKey::parse(&key).ok().unwrap().sign(text).unwrap();
+            *text = SigningKey::parse(&key).ok().unwrap().sign(text).unwrap();
         }
     });
     states("untrusted").await;
     edit_files(&nodes, |name, text| {
         if is_bobs(name) {
-            let key = fs::read_to_string(dir.path().join("bob")).unwrap();
-            let end = text.find("-----BEGIN").unwrap();
-            let mut node: crate::pool::format::PoolNode = serde_json::from_str(&text[..end]).unwrap();
-            (node.published, node.expires) = (1000, 2000);
-            let key = crate::pool::signature::SigningKey::parse(&key).ok().unwrap();
-            *text = key.sign(&node.text().unwrap()).unwrap();
+            publish_again(&dir, "bob", text, |node| (node.published, node.expires) = (1000, 2000));
         }
     });
     states("stale").await;
@@ -201,6 +208,59 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_of_grade_f_is_not_even_contacted() {
+    let (nodes, dir) = (pool_of(&["ana"]), operator());
+    two_sites(&nodes, &["ana"]);
+    run(&nodes, &dir, "ana", "grade --publish").await.code(0);
+    edit_files(&nodes, |_, text| {
+        publish_again(&dir, "ana", text, |node| {
+            if node.node == "node1" {
+                node.grade = Grade::F;
+            }
+        });
+    });
+    let done = run(&nodes, &dir, "ana", "pool pick -np 4").await;
+    done.code(0).says(&["host = \"192.0.2.12\""]).complains(&["left out node1 of ana: its grade is F"]);
+    assert!(!done.out.contains("192.0.2.11"), "{done}");
+    assert_eq!(nodes.count("pool/round_trips.sh"), [0, 0, 0, 1, 0], "only on node2 of ana");
+    let done = run(&nodes, &dir, "ana", "pool pick -np 8").await;
+    done.code(1).complains(&["the largest group has 4 slots: 1 node", "\n    node1 of ana: its grade is F"]);
+}
+
+// ssh-keygen is a real program, which a paused clock would not wait for
+#[tokio::test]
+async fn grades_are_shown_if_no_agent_has_the_key() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    fs::remove_file(dir.path().join("ana")).unwrap();
+    let done = run(&nodes, &dir, "ana", "grade --publish").await;
+    done.code(1).says(&["new    node1", "new    node2"]).complains(&[
+        "cannot sign with your key ",
+        "/ana.pub: ssh-keygen: ",
+        "hint: add the private key to your agent (ssh-add)",
+    ]);
+    assert_eq!(files(&nodes).len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_published_leaves_the_others() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    // its name is no plain one
+    let gpu = "nvidia-smi yes\ngpu GPU 0: NVIDIA H\u{e9} (UUID: GPU-1)\ngpu exit 0\nmig exit 0\n";
+    nodes.edit("node1", |state| state.facts = gpu.into());
+    let mut inventory = inventory_of(dir.path(), "ana", "");
+    // more than its cores
+    inventory.nodes[1].slots = Some(64);
+    let done = hvdctl_on(&nodes, inventory.clone(), "grade --publish", mpsc::unbounded_channel().1).await;
+    done.code(0)
+        .says(&["new    node1", "published node2 as ana until "])
+        .complains(&["warning: node1: cannot publish it: `kind` is out of its range"]);
+    run(&nodes, &dir, "ana", "pool").await.code(0).says(&["ana    node2  new    64     0 min ago  4 cores"]);
+    inventory.nodes[1].address = Some("169.254.0.1".parse().unwrap());
+    let done = hvdctl_on(&nodes, inventory, "grade --publish", mpsc::unbounded_channel().1).await;
+    done.code(0).says(&["published nothing"]).complains(&["node2: cannot publish it: `address` is out of its range"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_prevents_it_is_named_with_the_next_step() {
     let (nodes, dir) = (pool_of(&[]), operator());
     let (_sender, signals) = mpsc::unbounded_channel();
@@ -226,28 +286,29 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     set_mode(0o640);
     run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["other users can read it (mode 640)"]);
     set_mode(0o600);
-    let passphrase = ["-q", "-p", "-N", "secret", "-f"];
-    assert!(
-        Command::new("ssh-keygen")
-            .args(passphrase)
-            .arg(&key)
-            .stdout(std::process::Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-    );
-    run(&nodes, &dir, "ana", "grade --publish")
-        .await
-        .code(2)
-        .complains(&["has a passphrase", "hint: make a key for the pool"]);
+    // the public half of a key is known without its passphrase, and without the key
+    let eve = dir.path().join("eve");
+    let mut encrypt = Command::new("ssh-keygen");
+    encrypt.args(["-q", "-p", "-N", "secret", "-f"]).arg(&eve).stdout(std::process::Stdio::null());
+    assert!(encrypt.status().unwrap().success());
+    run(&nodes, &dir, "eve", "grade --publish").await.code(2).complains(&["/members has your key"]);
+    fs::remove_file(&eve).unwrap();
+    run(&nodes, &dir, "eve", "grade --publish").await.code(2).complains(&["/members has your key"]);
     fs::remove_file(&key).unwrap();
+    fs::remove_file(key.with_extension("pub")).unwrap();
     run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["cannot read your key", "No such file"]);
 
     nodes.edit(GATE, |state| state.pool = None);
     let done = run(&nodes, &dir, "bob", "grade --publish").await;
     done.code(1)
+        .says(&["2 nodes: 4 cores\n", "new    node2"])
         .complains(&["pool at gate: cannot write to the pool /srv/pool: there is no directory", "hint: create it"]);
     nodes.fault(GATE, "connect", Fault::Fails("Connection refused".into()));
+    let done = run(&nodes, &dir, "bob", "grade --publish").await;
+    done.code(4).says(&["new    node1", "new    node2"]).complains(&["pool at gate: cannot log in"]);
+    let document = run(&nodes, &dir, "bob", "--json grade --publish").await.code(4).document();
+    assert_eq!((&document["ok"], &document["nodes"][1]["grade"]), (&json!(false), &json!("new")));
+    assert!(document["publish_error"].as_str().unwrap().starts_with("pool at gate: cannot log in"), "{document}");
     run(&nodes, &dir, "bob", "pool").await.code(4).complains(&["pool at gate: cannot log in"]);
     nodes.repair();
     nodes.edit(GATE, |state| state.pool = Some(Default::default()));

@@ -32,6 +32,7 @@ const COMMON: Launcher = Launcher {
     rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],
     local_rank: &["HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"],
     size: &["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"],
+    address: Some("HOROVOD_HOSTNAME"),
     interface_variables: INTERFACE_VARIABLES,
     interface_defaults: INTERFACE_DEFAULTS,
     init: "hvd.init",

@@ -96,7 +96,7 @@ pub(super) fn text(text: &str) -> Reading<String> {
 }
 
 /// Reads a number, which may have a unit: `49 C`, `16x`, `P0`.
-pub(super) fn number<T: FromStr>(value: &str) -> Reading<T> {
+pub(in crate::node) fn number<T: FromStr>(value: &str) -> Reading<T> {
     if value.trim() == "None" {
         return Reading::Absent;
     }

@@ -25,7 +25,6 @@ fn a_real_gpu_is_read() {
     assert_eq!((gpu.is_idle(), gpu.uncorrected_errors.known()), (false, Some(&0)));
     assert_eq!(gpu.processes, [GpuProcess { pid: 532, program: "python3".into() }]);
     assert!(gpu.unread().is_empty() && gpu.failures.is_empty() && gpu.slowdowns.is_empty(), "{gpu:?}");
-    assert_eq!(health.kind(16).to_string(), "1 x NVIDIA H200 141 GiB, driver 580, 16 cores");
     let idle = &MachineHealth::read(H100).unwrap().gpus[0];
     assert!(idle.is_idle() && idle.slowdowns.is_empty() && idle.failures.is_empty(), "{idle:?}");
 }

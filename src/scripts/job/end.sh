@@ -1,6 +1,6 @@
 # Ends the remaining processes of a job on this node, which the job supervisor did not end because it was killed or did not reach the
-# node. Appended to node/marked.sh and node/killed.sh. Prints the processes that are still there at the end, one a line: PID, where it waits in
-# the kernel, and its arguments. Variables: id, grace (seconds), jobs_dir. A process belongs to the job if its environment has
+# node. Appended to node/marked.sh and node/killed.sh. Prints the processes that are still there at the end, one a line: PID, where it
+# waits in the kernel, and its arguments. Variables: id, grace (seconds), jobs_dir. A process belongs to the job if its environment has
 # HVDCTL_JOB=ID: processes of other jobs and users are never touched. The programs come first and get the grace period (a last
 # checkpoint); only then the supervisors and the launcher. Fails if a tool fails, so that an error is not mistaken for "nothing left".
 

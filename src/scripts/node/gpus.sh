@@ -11,7 +11,7 @@ nvidia_smi() { # KEY ARGUMENT…
 if command -v nvidia-smi >/dev/null 2>&1; then
   say nvidia-smi yes
   nvidia_smi gpu -L &
-  # a GPU in MIG mode that has no MIG devices is listed as any other
-  nvidia_smi mig --query-gpu=index,mig.mode.current --format=csv,noheader &
+  # a GPU in MIG mode that has no MIG devices is listed as any other, and the list has no memory
+  nvidia_smi mig --query-gpu=index,mig.mode.current,memory.total --format=csv,noheader,nounits &
   wait
 fi

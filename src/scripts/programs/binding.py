@@ -123,7 +123,8 @@ def here(how, ranks, env):
 
 def main(how, ranks):
     how, found, number = here(None if how == "auto" else how, int(ranks), os.environ)
-    print(json.dumps({"bind": how, "threads": os.environ.get("OMP_NUM_THREADS", str(number)), "cpus": [format_list(cpus) for cpus in found]}))
+    threads = os.environ.get("OMP_NUM_THREADS", str(number))
+    print(json.dumps({"bind": how, "threads": threads, "cpus": [format_list(cpus) for cpus in found]}))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,23 @@
 """Horovod's launcher with its elastic driver (`horovodrun --min-np`), which keeps the ranks that are left when nodes leave or join. Runs
-under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. It changes five things of Horovod 0.28.1 (horovod/runner):
-
-- It reads the hosts from available_hosts. Horovod starts a Python interpreter for its script every second (elastic/discovery.py,
-  `_execute_discovery_script`), which takes the ranks' processors.
-- Hosts that are new get their ranks in the order of that file, and not in that of a set (elastic/discovery.py, `order_available_hosts`).
-- Processes of a host that is blacklisted count as ended. Horovod waits forever for them if it takes the host back before the other ranks
-  could continue without it (elastic/driver.py, `_update_host_assignments`).
-- Ranks are notified of a change again until they have taken part in it. Horovod notifies rank 0 once, who may just be joining the other
-  ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`; common/elastic.py, `on_reset`).
-- It writes to assignment.json which process has which rank, whenever that changes, whether the ranks use `hvd.elastic.run`, and why Horovod
-  ends the job if it does.
+under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. `Corrections` has what it changes of Horovod 0.28.1.
 
 If Horovod is not as expected, it becomes `horovodrun` itself: the job supervisor then knows of no rank that is kept, and restarts the
 job."""
+import contextlib
 import json
 import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "available_hosts")  # ADDRESS:SLOTS on a line each, in the order of their ranks (in_place.py)
 ASSIGNMENT = os.path.join(HERE, "assignment.json")
 AGAIN = 5  # seconds until a change is notified again
+SCOPE = "global"  # where ranks store their hosts and addresses in `hvd.init` (common/gloo/gloo_context.cc, HOROVOD_GLOO_GLOBAL_PREFIX)
+GLOO_LIMIT = 30  # seconds in which ranks that are in `hvd.init` store them
 COOL_DOWN = "--blacklist-cooldown-range"  # older releases do not have it
 WRAPPER = b"'''exec'"  # begins the second line of a script whose interpreter has a path that is too long for the kernel (pip, conda)
 
@@ -42,12 +36,13 @@ def interpreter(script):
 
 
 def available():
+    """Returns the hosts that Horovod may use, as in the output of its script."""
     with open(HOSTS) as file:
         return file.read()
 
 
 class Assignment:
-    """Which ranks the processes on each host have."""
+    """What the job supervisor reads: which process has which rank, whether ranks use `hvd.elastic.run`, and why Horovod ends the job."""
 
     def __init__(self):
         self.number, self.ranks, self.time, self.registered, self.error = 0, {}, 0, False, None
@@ -80,67 +75,188 @@ class Assignment:
             self.is_written = False  # a full disk is no reason to give up
 
 
-def change(owner, name, new):
-    """Replaces a method by `new`, which gets the old one as its first argument. Fails if there is none."""
-    old = getattr(owner, name)
-    setattr(owner, name, lambda *arguments, **more: new(old, *arguments, **more))
+class Arrivals:
+    """The processes that were started while others go on, until each is in `hvd.init`. There it first stores its host as `rank_RANK` and,
+    when those with lower ranks have done so, its address as `RANK` (gloo/rendezvous/context.cc, `connectFullMesh`)."""
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.number = 0  # of assignments so far
+        self.new = {}  # the rank of each that was started for the current assignment, by host and local rank; empty once all have arrived
+        self.stored = set()  # what ranks have stored
+        self.exited = set()  # processes of the current assignment
+
+    def begin(self, slots, started):
+        """There is an assignment, for which processes are started. At first that is all of them, and Horovod limits the wait."""
+        with self.changed:
+            self.new = {(slot.hostname, slot.local_rank): str(slot.rank) for slot in started} if len(started) < slots else {}
+            self.exited.clear()
+
+    def clear(self):
+        with self.changed:
+            self.number += 1
+            self.stored.clear()
+            self.changed.notify_all()
+
+    def store(self, key):
+        with self.changed:
+            self.stored.add(key)
+            if {key.rpartition("_")[2] for key in self.stored}.issuperset(self.new.values()):
+                self.new = {}
+            self.changed.notify_all()
+
+    def exit(self, process):
+        with self.changed:
+            self.exited.add(process)
+            self.changed.notify_all()
+
+    def wait(self, process, limit):
+        """Waits until all new processes have arrived. Returns the hosts of the new ones if the others have to go on without them, because
+        a process has exited or they are late."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.new or self.exited, limit)
+            return {host for host, _ in self.new} if process not in self.exited else set()
+
+    def wait_for(self, key, limit):
+        """Lets a new process wait for what another one stores, which may wait for more new ones."""
+        with self.changed:
+            number = self.number
+            if self.new:
+                self.changed.wait_for(lambda: not self.new or self.number != number, limit)
+                self.changed.wait_for(lambda: key in self.stored or self.number != number, GLOO_LIMIT)
 
 
-def install():
-    """Changes Horovod. Fails if it is not as expected."""
-    from horovod.runner.elastic.discovery import HostDiscoveryScript, HostManager
-    from horovod.runner.elastic.driver import ElasticDriver
-    from horovod.runner.http.http_server import RendezvousServer
+class Corrections:
+    """What replaces methods of Horovod 0.28.1 (horovod/runner). Each gets the replaced method as its first argument."""
 
-    assignment, ended, changes = Assignment(), set(), {}
+    def __init__(self, mixed):
+        self.assignment, self.arrivals = Assignment(), Arrivals()
+        self.ended = set()  # hosts whose processes count as ended
+        self.mixed = mixed  # hosts were added and removed
+        self.change, self.notified = None, 0  # of the hosts since the last assignment; when the ranks were notified of one
+        self.limit = 0  # seconds for which ranks wait for one another
 
-    def order(old, hosts, previous):
+    def discover(self, _old, _script):
+        """Horovod starts a Python interpreter for its script every second, which takes the ranks' processors (elastic/discovery.py)."""
+        return available()
+
+    def order(self, old, hosts, previous):
+        """New hosts get their ranks in the order of the file. In Horovod they come from a set (elastic/discovery.py)."""
         position = {line.rpartition(":")[0]: number for number, line in enumerate(available().split())}
         return old(sorted(hosts, key=lambda host: position.get(host, len(position))), previous)
 
-    def discover(old, manager):
-        if not assignment.is_written:
-            assignment.write()
-        result = old(manager)
-        if result:
-            changes["last"] = result
-        elif "last" not in changes or time.monotonic() < changes["time"] + AGAIN:
-            return result
-        # Horovod itself compares whether anything is left to change
-        changes["time"] = time.monotonic()
-        return changes["last"]
-
-    def blacklist(old, manager, host):
-        ended.add(host)
+    def blacklist(self, old, manager, host):
+        self.ended.add(host)
         old(manager, host)
 
-    def update(old, driver, hosts):
-        for host in ended:
+    def assign(self, old, driver, hosts):
+        """Processes of a blacklisted host have ended. Horovod waits forever for them if it takes the host back before the other ranks could
+        continue without it (elastic/driver.py)."""
+        for host in self.ended:
             driver.host_assignments.pop(host, None)
-        ended.clear()
-        return old(driver, hosts)
+        self.ended.clear()
+        started = old(driver, hosts)
+        self.limit = driver._timeout
+        self.arrivals.begin(sum(map(len, driver.host_assignments.values())), started)
+        return started
 
-    def initialize(old, server, slots):
-        assignment.assign(slots)
-        return old(server, slots)
+    def update(self, old, manager):
+        """The ranks are notified of a change until they have taken part in it; Horovod itself compares whether anything is left to change.
+        It notifies rank 0 once, who may just be joining the other ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`;
+        common/elastic.py, `on_reset`). Without the news that hosts were added, ranks do not synchronize with the new ones."""
+        if not self.assignment.is_written:
+            self.assignment.write()
+        change = old(manager)
+        if change:
+            self.change = change if self.change is None else self.change | change
+        elif time.monotonic() < self.notified + AGAIN:
+            return change
+        self.notified = time.monotonic()
+        return self.mixed if self.change is None else self.change
 
-    def register(old, *arguments):
+    def notify(self, old, *arguments):
+        """Does not wait for the answer of a rank: its node may be gone, and hosts could not change before TCP times out."""
+        def work():
+            with contextlib.suppress(Exception):
+                old(*arguments)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def slot(self, old, driver, host, local_rank):
+        """Ranks that go on get their new numbers when the new processes are there. If they were in `hvd.init` before, they would abort if
+        one of these fails, or comes later than Gloo's time-out (common/gloo/gloo_context.cc, `Rendezvous`)."""
+        while True:
+            without = self.arrivals.wait((host, local_rank), self.limit)
+            if not without:
+                return old(driver, host, local_rank)
+            for other in without:
+                # ends its processes, which count as failed
+                driver._host_manager._hosts_state[other].set_event()
+            driver.record_ready(host, local_rank)
+
+    def exit(self, old, driver, slot, *arguments):
+        if driver.has_rank_assignment(slot.hostname, slot.local_rank):
+            self.arrivals.exit((slot.hostname, slot.local_rank))
+        old(driver, slot, *arguments)
+
+    def put(self, old, handler, scope, key, value):
+        old(handler, scope, key, value)
+        if scope == SCOPE:
+            self.arrivals.store(key)
+
+    def get(self, old, handler, scope, key):
+        found = old(handler, scope, key)
+        if found is None and scope == SCOPE:
+            self.arrivals.wait_for(key, self.limit)
+            found = old(handler, scope, key)
+        return found
+
+    def initialize(self, old, server, slots):
+        self.change = None
+        self.assignment.assign(slots)
+        old(server, slots)
+        self.arrivals.clear()
+
+    def register(self, old, *arguments):
         old(*arguments)
-        assignment.register()
+        self.assignment.register()
 
-    def stop(old, driver, error_message=None):
-        assignment.end(error_message)
+    def stop(self, old, driver, error_message=None):
+        self.assignment.end(error_message)
         old(driver, error_message)
 
-    change(HostDiscoveryScript, "_execute_discovery_script", lambda _old, _script: available())
-    order_hosts = HostManager.order_available_hosts
-    HostManager.order_available_hosts = staticmethod(lambda hosts, previous: order(order_hosts, hosts, previous))
-    change(HostManager, "blacklist", blacklist)
-    change(HostManager, "update_available_hosts", discover)
-    change(ElasticDriver, "stop", stop)
-    change(ElasticDriver, "_update_host_assignments", update)
-    change(ElasticDriver, "register_worker_server", register)
-    change(RendezvousServer, "init", initialize)
+
+def replace(owner, name, new):
+    """Replaces a method. Fails if there is none."""
+    old = getattr(owner, name)
+
+    def method(*arguments, **more):
+        return new(old, *arguments, **more)
+
+    setattr(owner, name, staticmethod(method) if isinstance(vars(owner).get(name), staticmethod) else method)
+
+
+def install():
+    """Corrects Horovod. Fails if it is not as expected."""
+    from horovod.runner.elastic.discovery import HostDiscoveryScript, HostManager
+    from horovod.runner.elastic.driver import ElasticDriver
+    from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationClient
+    from horovod.runner.http.http_server import KVStoreHandler, RendezvousServer
+
+    corrections = Corrections(HostUpdateResult.mixed)
+    replace(HostDiscoveryScript, "_execute_discovery_script", corrections.discover)
+    replace(HostManager, "order_available_hosts", corrections.order)
+    replace(HostManager, "blacklist", corrections.blacklist)
+    replace(HostManager, "update_available_hosts", corrections.update)
+    replace(WorkerNotificationClient, "notify_hosts_updated", corrections.notify)
+    replace(ElasticDriver, "_update_host_assignments", corrections.assign)
+    replace(ElasticDriver, "get_slot_info", corrections.slot)
+    replace(ElasticDriver, "_handle_worker_exit", corrections.exit)
+    replace(ElasticDriver, "register_worker_server", corrections.register)
+    replace(ElasticDriver, "stop", corrections.stop)
+    replace(KVStoreHandler, "_put_value", corrections.put)
+    replace(KVStoreHandler, "_get_value", corrections.get)
+    replace(RendezvousServer, "init", corrections.initialize)
 
 
 def main(arguments):

@@ -2,7 +2,8 @@
 often 127.0.1.1, the address on another network, or missing, and Gloo connects its ranks by that address (gloo/transport/tcp/device.cc,
 `lookupAddrForHostname`).
 
-Nodes are a list of [ADDRESS, [NAME, …]], that of the container's own node first. hvdctl runs this text with a call of `write` after it."""
+Nodes are a list of [ADDRESS, [NAME, …]], that of the container's own node first. hvdctl runs this text with a call of `write` after
+it."""
 import ipaddress
 
 PATH = "/etc/hosts"

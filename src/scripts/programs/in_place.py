@@ -9,22 +9,16 @@ import subprocess
 import threading
 import time
 
+import files
 import processes
 import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
-MAX_FAILURES = 3  # of the same node, after which the job has failed
+# so many failures of the same node within so many seconds: then it is not used for so long
+MAX_FAILURES, FAILURE_PERIOD = 3, 3600
 LOST, DRAINED = "its connection was lost", "drained"
-SEND_LIMIT = 15  # seconds to send a file to a node
-
-
-def write(name, data):
-    """Writes a whole file or none."""
-    path = os.path.join(HERE, name)
-    with open(os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-    os.rename(path + ".new", path)
+SEND_LIMIT, SEND_AGAIN = 15, 2  # seconds to send a file to a node, and until it is sent once more
 
 
 class Hosts:
@@ -36,7 +30,7 @@ class Hosts:
         self.used = set()  # nodes of the driver's assignment
         self.lost = set()  # those where it has no processes any more
         self.reasons = {}  # nodes that left, and why
-        self.failures = {}  # how often ranks of a node have failed
+        self.failures = {}  # when ranks of a node have failed
 
     def leave(self, node, reason):
         """A node leaves. The launcher's stays: the driver does not use it for a while if a rank there has failed."""
@@ -46,13 +40,15 @@ class Hosts:
         if node != self.home:
             self.listed = [place for place in self.listed if place["node"] != node]
 
-    def fail(self, node, reason):
-        """Ranks of a node have failed by themselves. Returns whether the job has. Those of a node that has left fail because of that."""
-        if node in self.lost or not any(place["node"] == node for place in self.listed):
-            return False
-        self.failures[node] = self.failures.get(node, 0) + 1
-        self.leave(node, reason)
-        return self.failures[node] >= MAX_FAILURES
+    def fail(self, node, reason, now):
+        """Ranks of a node have failed by themselves; those of a node that has left fail because of that."""
+        if node not in self.lost and any(place["node"] == node for place in self.listed):
+            self.failures.setdefault(node, []).append(now)
+            self.leave(node, reason)
+
+    def is_unfit(self, node, now):
+        """Whether ranks of a node have failed too often lately to use it."""
+        return sum(now - time < FAILURE_PERIOD for time in self.failures.get(node, [])) >= MAX_FAILURES
 
     def enter(self, place, order):
         self.listed = [other for other in order if other in self.listed or other == place]
@@ -84,9 +80,10 @@ class Hosts:
         return [place["node"] for place in self.listed if place["node"] not in known]
 
     def running(self, used):
-        """Those of the nodes of the assignment whose ranks take part now."""
+        """Those of the nodes of the assignment whose ranks take part now. Ranks of a drained one do until the next assignment."""
         listed = {place["node"] for place in self.listed} - self.lost
-        return [place for place in used if place["node"] in listed]
+        drained = {node for node, reason in self.reasons.items() if reason == DRAINED}
+        return [place for place in used if place["node"] in listed | drained]
 
 
 def placed(assignment, places):
@@ -102,7 +99,8 @@ class Driver:
     def __init__(self, places, home, nodes):
         self.hosts, self.nodes, self.home = Hosts(places, home), nodes, home
         self.assignment, self.stamp, self.written = None, None, None
-        self.taken = None  # the number of the assignment that the job supervisor knows
+        self.number = None  # of the assignment that was followed last
+        self.placed, self.assigned = None, 0  # where that has ranks, and when it was made
         self.lock, self.sending, self.sent = threading.Lock(), None, 0
         self.short_since = None  # since when there are too few ranks
         self.cleaning = []  # threads
@@ -136,7 +134,7 @@ class Driver:
         # a full disk is no reason to give up; the next call tries it again
         with contextlib.suppress(OSError):
             if text != self.written:
-                write(HOSTS, text.encode())
+                files.write(HOSTS, text)
                 self.written = text
 
     def read(self):
@@ -149,10 +147,39 @@ class Driver:
                     self.assignment = json.load(file)
                 self.stamp = stamp
 
-    def take(self):
-        """Whether there is an assignment that was not taken before."""
-        before, self.taken = self.taken, self.assignment["number"]
-        return self.taken != before
+    def follow(self, membership, launcher, order, grace):
+        """Lets Horovod use the nodes that can take part, and follows its assignment. `launcher`: its processes; `order`: returns all
+        places in the order of their ranks. Returns the places whose ranks take part now, and whether the assignment is a new one."""
+        with self.lock:
+            leaving, joining = membership.change(self.hosts.listed)
+            for place in leaving:
+                is_drained = place["node"] in membership.drained
+                self.hosts.leave(place["node"], DRAINED if is_drained else "no answer")
+                if not is_drained:
+                    self.disconnect(launcher, place)
+            dirty = self.hosts.come_back(self.fit(joining), order())
+            is_new = self.assignment["number"] != self.number
+            self.number, self.assigned = self.assignment["number"], self.assignment["time"]
+            self.placed = placed(self.assignment, order())
+            for node in self.hosts.assigned(self.placed) if is_new else []:
+                self.hosts.leave(node, LOST)
+                membership.forget(node)
+            # ranks of nodes that have left are no longer waited for, whenever the driver learns of it
+            used = self.hosts.running(self.placed)
+        for place in dirty:
+            self.clean(place, grace, order)
+        self.write_hosts()
+        return used, is_new
+
+    def fail(self, node, reason):
+        """Ranks of a node have failed by themselves."""
+        with self.lock:
+            self.hosts.fail(node, reason, time.monotonic())
+
+    def fit(self, places):
+        """Those of the places whose ranks have not failed too often lately."""
+        now = time.monotonic()
+        return [place for place in places if not self.hosts.is_unfit(place["node"], now)]
 
     def clean(self, place, grace, order):
         """Ends what the job has left on a node that returns, in a thread of its own. Then the driver may use it."""
@@ -181,35 +208,39 @@ class Driver:
             if command and os.path.basename(command[0]) == b"ssh" and place["address"].encode() in command:
                 processes.send(signal.SIGTERM, [pid])
 
-    def send_world(self, places, attempt):
-        """Writes to each node which rank its processes have now in this attempt, and whether they wait for more of them. Does not wait."""
+    def send_worlds(self, places, attempt):
+        """Sends each node which rank its processes have now in this attempt, and whether they wait for more of them. Does not wait; sends
+        it again to a node that did not get it, until there is something newer to send."""
         ranks, waits = self.assignment["ranks"], self.short_since is not None
         worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": waits, "size": sum(map(len, ranks.values())),
                            "attempt": attempt}) for place in places]
         self.sent += 1
-        number = self.sent
-
-        def send(one):
-            place, world = one
-            text = json.dumps(world).encode()
-            path = os.path.join(HERE, WORLD)
-            with contextlib.suppress(OSError):
-                if place["node"] == self.home:
-                    write(WORLD, text)
-                else:
-                    command = "umask 077 && cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(path), number)
-                    child = self.nodes.ssh(place, workers.SHARED, [command], subprocess.PIPE, subprocess.DEVNULL)
-                    late = workers.kill_after(child, SEND_LIMIT)
-                    child.communicate(text)
-                    late.cancel()
-
-        before = self.sending
+        number, before = self.sent, self.sending
 
         def send_all():
             if before:
                 before.join()
-            if number == self.sent:
-                workers.for_each(worlds, send)
+            left = worlds
+            while left and number == self.sent:
+                failed = []
+                workers.for_each(left, lambda one: self.send(number, *one) or failed.append(one))
+                left = failed
+                time.sleep(bool(left) * SEND_AGAIN)
 
         self.sending = threading.Thread(target=send_all, daemon=True)
         self.sending.start()
+
+    def send(self, number, place, world):
+        """Writes a file on a node. Returns whether that has succeeded."""
+        command = "umask 077 && cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(os.path.join(HERE, WORLD)), number)
+        try:
+            if place["node"] == self.home:
+                files.write_json(WORLD, world)
+                return True
+            child = self.nodes.ssh(place, workers.SHARED, [command], subprocess.PIPE, subprocess.DEVNULL)
+        except OSError:
+            return False
+        late = workers.kill_after(child, SEND_LIMIT)
+        child.communicate(json.dumps(world).encode())
+        late.cancel()
+        return child.returncode == 0

@@ -8,21 +8,22 @@ BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this contai
 ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
 
 # Why an attempt ends.
-EXITED = "exited"  # the launcher has
-FAILED = "failed"  # a rank has
-FAULT = "fault"  # ranks are missing, or the engine stops the job
+EXITED = "exited"  # the launcher has exited
+FAILED = "failed"  # a rank has failed
+FAULT = "fault"  # ranks have not started, or the engine stops the job
 SHORTAGE = "shortage"  # an elastic job has waited for more ranks for too long
-REQUESTED = "requested"
+REQUESTED = "requested"  # the user has requested the end
 CHANGED = "changed"  # a node leaves or joins an elastic job
 
-# The grace period, and that after a failure, in seconds; how often a failed job is restarted; the limits of an elastic job: its ranks,
-# and for how many seconds it waits for them (None: not elastic).
+# `grace`, `after_failure`: grace periods of the ranks in seconds; `restarts`: how often a failed job is restarted; `elastic`: None for a
+# job that is not.
 Limits = collections.namedtuple("Limits", "grace after_failure restarts elastic")
+# `timeout`: for how many seconds an elastic job waits for that many ranks.
 Elastic = collections.namedtuple("Elastic", "min_ranks timeout")
 
 # The states. `failures`: of attempts so far; `result`: of the last attempt.
 Running = collections.namedtuple("Running", "failures")
-# What is left of the attempt is ended. `fault`: in words; `may_restart`: whether there may be another attempt.
+# What is left of the attempt is ended. `fault`: as text; `may_restart`: whether there may be another attempt.
 Ending = collections.namedtuple("Ending", "failures why fault changed may_restart")
 Pausing = collections.namedtuple("Pausing", "failures result until")
 # The nodes of an elastic job are chosen. `waits`: whether there were too few.
@@ -32,10 +33,11 @@ Starting = collections.namedtuple("Starting", "failures result")
 Ended = collections.namedtuple("Ended", "result stopped")
 
 # The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it runs; `failed`: the
-# exit codes of ranks that failed; `missing`: where ranks have not started, in words; `waited`: for how many seconds the ranks that were
+# exit codes of ranks that failed; `missing`: where ranks have not started, as text; `waited`: for how many seconds the ranks that were
 # kept have waited for others.
 Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited")
-# The attempt has ended on all nodes. `outcome`: what they reported; `ranks`: how many it had; `pause`: that before another one; `kept`:
+# The attempt has ended on all nodes. `outcome`: what they reported, with a `fault` if the launcher has ended the job for a reason of its
+# own; `ranks`: how many it had; `pause`: that before another one; `kept`:
 # whether its launcher was to keep the ranks, and may be started again to do that.
 Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept")
 Request = collections.namedtuple("Request", "signals")  # of the end, between two attempts
@@ -44,13 +46,13 @@ Tick = collections.namedtuple("Tick", "now")
 Present = collections.namedtuple("Present", "now signals ranks silent")
 
 # The actions, which are performed in this order: each a name with its arguments.
-START = "start"  # the launcher
-END_ATTEMPT = "end attempt"  # on all nodes. Whether there may be another one
-CLEAN = "clean"  # removes what was kept for another attempt
-RECORD_ATTEMPT = "record attempt"  # that failed: its result, and the pause before the next one
-CHOOSE_NODES = "choose nodes"  # uses those that answer
-RECORD_CHANGE = "record change"  # of the nodes: why they were silent, and for how many seconds the job waits for others
-RECORD_LOSS = "record loss"  # of the launcher that was to keep the ranks: its exit code
+START = "start"  # start the launcher
+END_ATTEMPT = "end attempt"  # end it on all nodes; argument: whether there may be another one
+CLEAN = "clean"  # remove what was kept for another attempt
+RECORD_ATTEMPT = "record attempt"  # record one that failed; arguments: its result, seconds before the next one
+CHOOSE_NODES = "choose nodes"  # use the nodes that answer
+RECORD_CHANGE = "record change"  # record which nodes left and joined; arguments: why they were silent, seconds to wait for others
+RECORD_LOSS = "record loss"  # record that the launcher that was to keep the ranks has exited; argument: its exit code
 
 
 def engine_fault(signals):
@@ -81,9 +83,9 @@ def shortage(limits):
     return "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
 
 
-def has_failed(outcome):
-    """Whether a rank has failed by itself."""
-    return any(rank["code"] and not rank["asked"] for rank in outcome["exits"])
+def has_ended(outcome):
+    """Whether a rank has ended by itself."""
+    return any(not rank["asked"] for rank in outcome["exits"])
 
 
 def reason(observed, limits):
@@ -122,8 +124,11 @@ def conclude(state, observed, limits):
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):
         return Ended(result, stopped), [(CLEAN,)]
+    if "fault" in observed.outcome:
+        return Ended(result, stopped), [(CLEAN,)]
     if limits.elastic:
-        lost = state.why == EXITED and observed.kept and not has_failed(result)
+        # a rank that has ended, even with 0, lets Horovod's driver end the others
+        lost = state.why == EXITED and observed.kept and not has_ended(result)
         if lost or state.changed or result["silent"]:
             actions = [(RECORD_LOSS, observed.code)] if lost else []
             return Regrouping(state.failures, result, observed.now + limits.elastic.timeout, False), actions

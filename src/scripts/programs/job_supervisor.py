@@ -24,6 +24,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import files  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
 import in_place  # noqa: E402
@@ -104,26 +105,6 @@ def pause_before(number, first):
     return min(first * 2 ** (number - 1), LONGEST_PAUSE)
 
 
-def create(name):
-    return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
-
-
-def write(name, value):
-    """Writes a value as JSON."""
-    write_text(name, json.dumps(value))
-
-
-def write_text(name, text):
-    """Writes a whole file or none, even if the power goes."""
-    with create(name) as file:
-        file.write(text.encode())
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
-    path = os.path.join(HERE, name)
-    os.rename(path + ".new", path)
-
-
 class StartCheck:
     """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer."""
 
@@ -138,7 +119,7 @@ class StartCheck:
         self.places = [place for place in self.places if place["node"] in nodes]
 
     def query(self):
-        """Queries the nodes if it is time to. Does not wait; `missing` has the nodes where ranks are known to be missing, in words."""
+        """Queries the nodes if it is time to. Does not wait; `missing` has the nodes where ranks are known to be missing, as text."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
             self.next = time.monotonic() + self.limit
             self.thread = threading.Thread(target=self.poll, daemon=True)
@@ -204,7 +185,7 @@ class Launcher:
     def start_processes(self, places, env):
         here = self.launch["node"]
         for name, part in self.launch["files"].items():
-            write_text(name, Position(places, here).text(part))
+            files.write(name, Position(places, here).text(part))
         if self.launch["start"] == "central":
             argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
             env.update(node_launcher.own_variables(self.launch["reads"]))
@@ -305,9 +286,12 @@ class Attempt:
 
     def __init__(self, launcher, driver):
         self.launcher, self.driver, self.changed, self.failed, self.outcome = launcher, driver, False, [], None
-        self.placed, self.assigned = None, 0  # where the driver has assigned ranks, and when
         self.started = time.time()
         self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
+
+    def keeps_ranks(self):
+        """Whether ranks that are left are kept when nodes leave or join."""
+        return bool(self.driver and self.driver.keeps_ranks())
 
 
 class JobSupervisor:
@@ -366,7 +350,7 @@ class JobSupervisor:
             self.nodes.end_all()
         launcher = None if stopped else result["launcher"]
         ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used))
-        write("result.json", dict(format=self.launch["format"], **ended))
+        files.write_json("result.json", dict(format=self.launch["format"], **ended))
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
@@ -415,34 +399,17 @@ class JobSupervisor:
         driver = self.attempt.driver
         if driver:
             driver.read()
-        if not (driver and driver.keeps_ranks()):
+        if not self.attempt.keeps_ranks():
             self.attempt.changed = any(self.membership.change(self.used))
             return
-        with driver.lock:
-            leaving, joining = self.membership.change(driver.hosts.listed)
-            for place in leaving:
-                is_drained = place["node"] in self.membership.drained
-                driver.hosts.leave(place["node"], in_place.DRAINED if is_drained else "no answer")
-                if not is_drained:
-                    driver.disconnect(self.attempt.launcher.processes, place)
-            dirty = driver.hosts.come_back(joining, self.places)
-            placed, is_new = in_place.placed(driver.assignment, self.places), driver.take()
-            self.attempt.placed, self.attempt.assigned = placed, driver.assignment["time"]
-            if is_new:
-                for node in driver.hosts.assigned(placed):
-                    driver.hosts.leave(node, in_place.LOST)
-                    self.membership.forget(node)
-            # ranks of nodes that have left are no longer waited for, whenever the driver learns of it
-            self.used = driver.hosts.running(placed)
-        for place in dirty:
-            driver.clean(place, self.launch["grace"], lambda: self.places)
-        driver.write_hosts()
+        launcher, grace = self.attempt.launcher.processes, self.launch["grace"]
+        self.used, is_new = driver.follow(self.membership, launcher, lambda: self.places, grace)
         is_short = ranks(self.used) < self.limits.elastic.min_ranks
         has_changed = driver.note_shortage(is_short)
         if self.used != self.members:
             self.record_change(driver.hosts.reasons, self.limits.elastic.timeout if is_short else 0, True)
         if is_new or has_changed:
-            driver.send_world(self.used, self.starts - 1)
+            driver.send_worlds(self.used, self.starts - 1)
         if is_new:
             self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
         self.attempt.check.forget_others(self.used)
@@ -462,43 +429,46 @@ class JobSupervisor:
         for node in list(check.missing):
             reason = "not all of its ranks had started within %d s" % self.launch["start_timeout"]
             if node != self.launch["node"] and self.replaces(node, reason):
-                del check.missing[node]
+                check.missing.pop(node, None)
 
     def replaces(self, node, reason):
-        """Whether the driver replaces the ranks of a node that has failed."""
+        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the launcher's, which the
+        driver always uses, or if there are too few ranks without it."""
         driver = self.attempt.driver
-        if not (driver and driver.keeps_ranks()):
+        if not self.attempt.keeps_ranks():
             return False
         self.membership.forget(node)
-        with driver.lock:
-            return not driver.hosts.fail(node, reason)
+        driver.fail(node, reason)
+        fit = driver.fit(self.places)
+        return any(place["node"] == self.launch["node"] for place in fit) and ranks(fit) >= self.limits.elastic.min_ranks
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""
-        if self.attempt.placed is not None:
+        driver = self.attempt.driver
+        if driver and driver.placed is not None:
             # a node that was lost since the driver assigned its ranks is known to be silent
-            self.used = self.attempt.placed
+            self.used = driver.placed
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
         self.reap_everywhere(report, again)
         self.attempt.launcher.end()
         reap.rest()
         self.attempt.launcher.close()
-        if self.attempt.driver:
-            self.attempt.driver.close()
+        if driver:
+            driver.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
         reap.forget(again)
-        self.attempt.outcome = outcome(report, self.used, self.launch["node"], self.attempt.assigned)
-        error = self.attempt.driver and self.attempt.driver.error()
+        self.attempt.outcome = outcome(report, self.used, self.launch["node"], driver.assigned if driver else 0)
+        error = driver and driver.error()
         if error:
             self.attempt.outcome["fault"] = error
 
     def observe_end(self):
         attempt = self.attempt
-        if not (attempt.driver and attempt.driver.keeps_ranks()):
+        if not attempt.keeps_ranks():
             self.follow_failures()
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
-        kept = bool(attempt.driver and attempt.driver.keeps_ranks() and self.losses < MAX_LOSSES and "fault" not in attempt.outcome)
+        kept = attempt.keeps_ranks() and self.losses < MAX_LOSSES and "fault" not in attempt.outcome
         return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
                                 ranks(self.used), pause, kept)
 
@@ -562,7 +532,7 @@ class JobSupervisor:
         """Records an attempt that failed."""
         self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=ranks(self.used)))
         try:
-            write("attempts.json", self.attempts)
+            files.write_json("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
         shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
@@ -599,7 +569,7 @@ class JobSupervisor:
         the other ranks are kept."""
         left = [place["node"] for place in self.members if place not in self.used]
         drained = self.membership.drained
-        left = [{"node": node, "reason": "drained" if node in drained else reasons.get(node, "no answer")} for node in left]
+        left = [{"node": node, "reason": in_place.DRAINED if node in drained else reasons.get(node, "no answer")} for node in left]
         joined = [place["node"] for place in self.used if place not in self.members]
         change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits, "kept": kept}
         self.note(change)
@@ -610,7 +580,7 @@ class JobSupervisor:
     def write_members(self):
         members = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
         try:
-            write("members.json", {"members": members, "changes": self.changes})
+            files.write_json("members.json", {"members": members, "changes": self.changes})
         except OSError:
             pass  # a full disk is no reason to give up
 
@@ -625,7 +595,7 @@ def main():
     os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
     supervisor = JobSupervisor(launch)
     try:
-        with create("result.json") as result:
+        with files.create("result.json") as result:
             frames.reserve(result.fileno())
     except OSError:
         pass

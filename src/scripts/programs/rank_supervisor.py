@@ -102,7 +102,7 @@ def idle_limit(job, size):
 
 
 def first_limit(limits):
-    """The shortest of these times in seconds that are set, or None if there is none, or the kernel shows too little (CONFIG_PROC_CHILDREN)."""
+    """The shortest of these times in seconds that are set; None if there is none, or the kernel shows too little (CONFIG_PROC_CHILDREN)."""
     limits = list(filter(None, limits))
     return min(limits) if limits and os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
 
@@ -114,8 +114,8 @@ class World:
         self.local_rank, self.stamp = local_rank, None
         self.is_known, self.rank, self.size, self.waits = False, None, None, False
 
-    def has_changed(self):
-        """Reads it again. Returns whether it has changed."""
+    def read(self):
+        """Reads it again if there is something new. Returns whether there was."""
         path = os.path.join(HERE, "world.json")
         with contextlib.suppress(OSError, ValueError):
             stamp = os.stat(path).st_mtime_ns
@@ -435,7 +435,7 @@ class Supervisor:
 
     def follow_world(self):
         """Takes another number if the launcher has given it one. A rank that waits for others to join makes no progress, and should not."""
-        if self.world.has_changed():
+        if self.world.read():
             self.limits = self.limits._replace(idle=idle_limit(self.job, self.world.size) if self.activity else None)
             if self.world.rank not in (None, self.log.rank):
                 self.waiting.forget()
@@ -507,10 +507,10 @@ def be_shim(answers):
     code, delay, is_replaced = map(int, os.read(answers, 64).split() or (128 + signal.SIGKILL, 0, 0))
     if code and not delay:
         # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and shorten the grace period
-        address = os.environ.get("HOROVOD_HOSTNAME", "").encode()
         with contextlib.suppress(OSError):
+            address = os.environ.get(load("launcher.json").get("address") or "", "")
             os.set_blocking(1, False)
-            os.write(1, b"%s%d%s\n" % (reap.FAILED, code, b" on " + address if address else b""))
+            os.write(1, b"%s%d%s\n" % (reap.FAILED, code, b" on " + address.encode() if address else b""))
         delay = 0 if is_replaced else SHIM_DELAY
     launcher = select.poll()
     launcher.register(1, 0)

@@ -98,8 +98,9 @@ def rest():
 def forget(again):
     """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it. A rank supervisor
     that was killed has left that its rank was idle (waiting.py)."""
+    removed = ("world.json", "states" if again else "env.json")
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
-        if file in ("states" if again else "env.json", "world.json") or file.startswith("idle."):
+        if file in removed or file.startswith("idle."):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(HERE, file))
 

@@ -29,4 +29,5 @@ esac
 key=/root/.ssh/id_ed25519
 [ -f "$key" ] || key=/root/.ssh/id_rsa
 exec "$ssh" -F /dev/null "$kex" -o IdentityFile="$key" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" \
-  -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" -o ControlPath="$path" "$@"
+  -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" \
+  -o ControlPath="$path" "$@"

@@ -92,8 +92,8 @@ def gpu(driver, local_rank, listed, visible):
 
 
 def ask(local_rank, listed, visible):
-    """As `gpu`, in a process of its own: one that hangs in the driver cannot be ended, so it is not waited for. A fork of this process would
-    not do, since CUDA cannot be used in it any more."""
+    """As `gpu`, in a process of its own: one that hangs in the driver cannot be ended, so it is not waited for. A fork is not enough: CUDA
+    cannot be initialized in a forked child."""
     child = subprocess.Popen([sys.executable or "python3", "-B", os.path.abspath(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     try:

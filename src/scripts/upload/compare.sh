@@ -43,7 +43,8 @@ if [ ! -d "$name" ]; then
 fi
 merge has_ended
 
-if [ -f "$known/shipped" ] && [ -f "$known/stat" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
+if [ -f "$known/shipped" ] && [ -f "$known/stat" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] &&
+  stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
   record same
   exit 0
 fi

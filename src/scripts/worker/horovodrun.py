@@ -18,8 +18,9 @@ def built(framework, deadline):
         return None
     try:
         argv = [sys.executable, "-c", BUILT, framework] + list(OPERATIONS)
-        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=max(1, deadline - time.monotonic()), check=True).stdout
-        return answer.decode(errors="replace").splitlines()[-1].split()
+        limit = max(1, deadline - time.monotonic())
+        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit, check=True)
+        return answer.stdout.decode(errors="replace").splitlines()[-1].split()
     except subprocess.TimeoutExpired:
         unread("build", "the import of horovod.%s does not end in time" % framework)
         return None

@@ -1,7 +1,7 @@
 //! Which nodes a new job could have for itself.
 
 use super::capacity::{allocations, left_of};
-use crate::checks::best::Unavailable;
+use crate::checks::best::Unavailability;
 use crate::cluster::observation::{ObservedNode, check_gpus};
 use crate::error::NodeError;
 use crate::model::allocation::Allocation;
@@ -10,9 +10,9 @@ use crate::node::network;
 
 /// Returns why a job cannot have a node, if it cannot. `per_node`: how many of its GPUs (or slots) the job wants, or `None` for all of
 /// them. `lease`: the lock of the node, if another command has it.
-pub fn unavailable(observed: &ObservedNode, per_node: Option<u32>, lease: Option<&Lease>) -> Option<Unavailable> {
-    let lasting = |reason: String| Some(Unavailable { reason, is_temporary: false });
-    let temporary = |reason: String| Some(Unavailable { reason, is_temporary: true });
+pub fn unavailable(observed: &ObservedNode, per_node: Option<u32>, lease: Option<&Lease>) -> Option<Unavailability> {
+    let lasting = |reason: String| Some(Unavailability { reason, is_temporary: false });
+    let temporary = |reason: String| Some(Unavailability { reason, is_temporary: true });
     let (node, facts) = (&observed.member.node, &observed.facts);
     if let Some(mark) = &facts.drained {
         return lasting(mark.to_string());
@@ -36,13 +36,13 @@ pub fn unavailable(observed: &ObservedNode, per_node: Option<u32>, lease: Option
     temporary(format!("locked by {} with `{}`", lease.holder, lease.purpose))
 }
 
-/// Returns a node that failed before it could be examined.
-pub fn failed(error: &NodeError) -> Unavailable {
+/// Returns why a node is not available that failed before it could be examined.
+pub fn failed(error: &NodeError) -> Unavailability {
     let reason = match error.is_unreachable() {
         true => "unreachable".to_owned(),
         false => format!("cannot {}", error.operation),
     };
-    Unavailable { reason, is_temporary: false }
+    Unavailability { reason, is_temporary: false }
 }
 
 fn allocated(Allocation { job, operator, .. }: &Allocation) -> String {
