@@ -246,6 +246,9 @@ pub enum Error {
         /// How many nodes are done.
         done: usize,
     },
+    /// The machine of the pool, which is no node, cannot be reached or failed.
+    #[error("{0}")]
+    Pool(NodeError),
     /// A check that concerns more than one node failed.
     #[error("{message}\n  hint: {hint}")]
     Check {
@@ -332,9 +335,10 @@ impl Error {
             Error::Stopped { by, .. } => by.exit_code(runs_program),
             _ if runs_program => exit::INTERNAL,
             Error::Unreachable(_) => exit::UNREACHABLE,
+            Error::Pool(error) if error.is_unreachable() => exit::UNREACHABLE,
             Error::Locked(_) | Error::Allocated(_) | Error::InUse { .. } | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
-            Error::Nodes { .. } | Error::Check { .. } | Error::Local(_) => exit::FAILED,
+            Error::Nodes { .. } | Error::Pool(_) | Error::Check { .. } | Error::Local(_) => exit::FAILED,
         }
     }
 }
@@ -377,6 +381,7 @@ mod tests {
         assert_eq!(Error::Nodes { failed: vec![node()], done: 2 }.exit_code(false), 3);
         assert_eq!(Error::Unreachable(vec![node()]).exit_code(false), 4);
         assert_eq!(Error::Unreachable(vec![node()]).exit_code(true), 125);
+        assert_eq!([node(), gone()].map(|error| Error::Pool(error).exit_code(false)), [1, 4]);
         assert_eq!(Error::usage("a", "b").exit_code(true), 2);
         assert_eq!(Error::Signal(2).exit_code(true), 130);
         assert_eq!(Error::Signal(15).exit_code(false), 143);

@@ -640,6 +640,7 @@ fn a_forged_file_of_a_pool_is_shown_as_such() {
         score: Some(1.0),
         evidence: 1,
         slots: 4,
+        gpus: None,
         published: now,
         expires: now + 3600,
     };

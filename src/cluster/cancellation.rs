@@ -85,7 +85,7 @@ impl Cancellation {
             biased;
             error = self.cancelled() => Err(error),
             result = work => match result {
-                Err(failed @ (Error::Unreachable(_) | Error::Nodes { .. })) => {
+                Err(failed @ (Error::Unreachable(_) | Error::Nodes { .. } | Error::Pool(_))) => {
                     Err(timeout(SIGNAL_DELAY, self.cancelled()).await.unwrap_or(failed))
                 }
                 result => result,

@@ -5,6 +5,7 @@ use super::context::{Context, node_rows};
 use super::output::NodeEntry;
 use crate::cluster::each_node::NodeResults;
 use crate::error::Error;
+use crate::inventory::Pool;
 use crate::transport::ssh;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,10 +17,11 @@ pub struct DisconnectNode {
     pub closed: bool,
 }
 
-/// `disconnect`. Contacts no node.
+/// `disconnect`. Contacts no node. The connection to the pool's machine is closed, too.
 pub async fn run(context: &Context) -> Result<Outcome, Error> {
     let mut nodes = Vec::new();
-    for node in context.target.nodes() {
+    let pool = context.target.inventory.pool.as_ref().and_then(Pool::machine);
+    for node in context.target.nodes().into_iter().chain(pool) {
         let closed = ssh::disconnect(&node).await?;
         nodes.push(NodeEntry::new(&node.name, true, DisconnectNode { closed }));
     }

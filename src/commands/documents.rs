@@ -811,6 +811,7 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
         score: Some(0.98),
         evidence: 12,
         slots: 8,
+        gpus: None,
         published: 1_795_262_584,
         expires: 1_795_867_384,
     };

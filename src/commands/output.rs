@@ -137,7 +137,7 @@ impl Failure {
         let details = FailureDetails::default;
         let nodes = match error {
             Error::Unreachable(failed) | Error::Nodes { failed, .. } => entries([], failed),
-            Error::Lost(error) => vec![NodeEntry::failed(error)],
+            Error::Lost(error) | Error::Pool(error) => vec![NodeEntry::failed(error)],
             Error::Locked(leases) => {
                 let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
                 leases.iter().map(|(node, of)| NodeEntry::new(node, false, lease(of))).collect()

@@ -16,7 +16,7 @@ use crate::model::grade::NodeKind;
 use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
 use crate::pool::format::PoolNode;
 use crate::pool::inventory::{self, cluster_name};
-use crate::pool::round_trips::{self, Endpoint};
+use crate::pool::round_trips::{self, Endpoint, NO_PYTHON, NodeAnswer};
 use crate::pool::signers::AllowedSigners;
 use crate::pool::verification::{FileState, PoolFile, Verifier, distinct};
 use crate::render::table::table;
@@ -93,7 +93,7 @@ pub struct PickedNode {
 pub enum MeasuringPoint {
     /// On the node itself.
     Node,
-    /// On this machine: the login failed, or the node has no Python.
+    /// On this machine: the login failed, or the node could not measure.
     Here,
 }
 
@@ -131,7 +131,7 @@ impl PoolMachine {
         };
         let mut members = fleet.connect(&only(&target.inventory, vec![node])?, RunAs::Login, events).await?;
         match members.pop() {
-            Some(member) => Ok(PoolMachine(member?)),
+            Some(member) => Ok(PoolMachine(member.map_err(Error::Pool)?)),
             None => Err(Error::Local("the pool has no machine".into())),
         }
     }
@@ -171,9 +171,9 @@ pub(super) fn read_signers(pool: &Pool, events: &Events) -> Result<AllowedSigner
     let hint =
         "one line for each member: ana@example.com namespaces=\"hvdctl-pool\" ssh-ed25519 AAAA...; see docs/pool.md";
     let read = || {
-        let mut text = String::new();
-        File::open(file)?.take(LARGEST_SIGNERS + 1).read_to_string(&mut text)?;
-        Ok(text)
+        let mut bytes = Vec::new();
+        File::open(file)?.take(LARGEST_SIGNERS + 1).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text: std::io::Result<String> = read();
     let text = text.map_err(|error| Error::usage(format!("cannot read the members in {shown}: {error}"), hint))?;
@@ -198,7 +198,7 @@ async fn read(context: &Context) -> Result<(Vec<PoolFile>, bool), Error> {
     let reading = async {
         let machine = PoolMachine::connect(pool, context).await?;
         let directory = machine.directory(pool);
-        Ok(events.step(machine.name(), Step::read("reading the pool"), directory.read()).await?)
+        events.step(machine.name(), Step::read("reading the pool"), directory.read()).await.map_err(Error::Pool)
     };
     let Listing { files, unread, is_cut } = session.cancellation.run(reading).await?;
     let verifier = Verifier { signers: &signers, now: now() as u64 };
@@ -256,7 +256,7 @@ fn row(file: &PoolFile, now: u64) -> Vec<String> {
 }
 
 /// A candidate that can be reached, with what is known of it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct MeasuredNode<'a> {
     pub(super) node: &'a PoolNode,
     pub(super) measured_from: MeasuringPoint,
@@ -286,7 +286,8 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     }
     let (nodes, mut left_out) = candidates(&files);
     let measurements = session.cancellation.run(measure(&nodes, options.user.as_deref(), context)).await?;
-    let Survey { reached, unreached, round_trips } = merge(&nodes, measurements);
+    let Survey { reached, repeated, unreached, round_trips } = merge(&nodes, measurements);
+    left_out.extend(repeated.into_iter().map(|(node, by)| published_later(node, by)));
     left_out.extend(unreached.into_iter().map(|node| LeftOutCandidate::new(node, "it cannot be reached")));
     let candidates: Vec<Candidate> = reached.iter().map(candidate).collect();
     let group = pick_group(&candidates, &round_trips, options.np).map_err(|shortage| {
@@ -307,16 +308,21 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
         }),
     );
     note_left_out(&left_out, context);
-    let nodes = group.nodes.iter().map(|number| reached[*number]).collect();
-    Ok(outcome(options, context.target.cluster(), PoolChoice { group, nodes, left_out }))
+    let nodes = group.nodes.iter().map(|number| reached[*number].clone()).collect();
+    let mut cluster = context.target.cluster().clone();
+    // the inventory that is printed may lie in another directory
+    cluster.ssh_config = cluster.ssh_config.map(|file| std::path::absolute(&file).unwrap_or(file));
+    Ok(outcome(options, &cluster, PoolChoice { group, nodes, left_out }))
+}
+
+fn published_later(node: &PoolNode, by: &str) -> LeftOutCandidate {
+    LeftOutCandidate::new(node, format!("{by} has published the same machine later"))
 }
 
 /// Returns the nodes that may be picked, and those of valid files that may not.
 fn candidates(files: &[PoolFile]) -> (Vec<&PoolNode>, Vec<LeftOutCandidate>) {
     let (nodes, twice) = distinct(files);
-    let twice = twice
-        .into_iter()
-        .map(|(node, by)| LeftOutCandidate::new(node, format!("{by} has published the same machine later")));
+    let twice = twice.into_iter().map(|(node, by)| published_later(node, by));
     let bad = nodes.iter().filter_map(|node| Some(LeftOutCandidate::new(node, obstacle(node.grade)?)));
     let left_out = twice.chain(bad).collect();
     (nodes.into_iter().filter(|node| obstacle(node.grade).is_none()).collect(), left_out)
@@ -350,6 +356,8 @@ struct Contact<'a> {
 /// What was measured of a candidate.
 struct NodeMeasurement {
     has_login: bool,
+    /// What all logins to one machine have in common, if it answered.
+    machine: Option<String>,
     times: RoundTripTimes,
     /// Why nothing was measured on the node itself.
     failure: Option<NodeError>,
@@ -368,6 +376,8 @@ enum RoundTripTimes {
 /// What was measured of all candidates.
 struct Survey<'a> {
     reached: Vec<MeasuredNode<'a>>,
+    /// Machines that were published later under another host, with the owner who did that.
+    repeated: Vec<(&'a PoolNode, &'a str)>,
     unreached: Vec<&'a PoolNode>,
     /// Those between the reached ones, by their places.
     round_trips: RoundTrips,
@@ -432,11 +442,17 @@ async fn measure_node(contact: &Contact<'_>, targets: &[Endpoint], events: &Even
                 targets.iter().filter(|target| target.number != endpoint.number).cloned().collect();
             let measuring = round_trips::from_node(&member.transport, &others);
             match events.step(&member.node.name, Step::read("measuring round trips"), measuring).await {
-                Ok(times) => {
+                Ok(NodeAnswer { machine, times }) => {
                     let times = RoundTripTimes::FromNode(times);
-                    return NodeMeasurement { has_login: true, times, failure: None };
+                    return NodeMeasurement { has_login: true, machine, times, failure: None };
                 }
-                Err(error) => (round_trips::from_here(endpoint).await, error),
+                Err(error) => {
+                    let error = match error.message.contains(NO_PYTHON) {
+                        true => error.hint(format!("ask {owner} to install python3 there")),
+                        false => error,
+                    };
+                    (round_trips::from_here(endpoint).await, error)
+                }
             }
         }
         Err(error) => {
@@ -446,15 +462,20 @@ async fn measure_node(contact: &Contact<'_>, targets: &[Endpoint], events: &Even
         }
     };
     let times = from_here.map_or(RoundTripTimes::Unreached, RoundTripTimes::FromHere);
-    NodeMeasurement { has_login: login.is_ok(), times, failure: Some(failure) }
+    NodeMeasurement { has_login: login.is_ok(), machine: None, times, failure: Some(failure) }
 }
 
 /// Merges the measurements of the nodes.
 fn merge<'a>(nodes: &[&'a PoolNode], measurements: Vec<NodeMeasurement>) -> Survey<'a> {
-    let (mut reached, mut unreached) = (Vec::new(), Vec::new());
+    let (mut reached, mut repeated, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
+    let newest = newest(nodes, &measurements);
     let (mut round_trips, mut numbers) = (RoundTrips::default(), Vec::new());
     for (number, (node, measurement)) in nodes.iter().zip(measurements).enumerate() {
-        let NodeMeasurement { has_login, times, .. } = measurement;
+        let NodeMeasurement { has_login, machine, times, .. } = measurement;
+        if let Some(by) = machine.and_then(|machine| newest.get(&machine)).filter(|by| **by != number) {
+            repeated.push((*node, nodes[*by].owner.as_str()));
+            continue;
+        }
         let measured_from = match times {
             RoundTripTimes::FromNode(times) => {
                 times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time));
@@ -472,7 +493,20 @@ fn merge<'a>(nodes: &[&'a PoolNode], measurements: Vec<NodeMeasurement>) -> Surv
         numbers.push(number);
         reached.push(MeasuredNode { node, measured_from, has_login });
     }
-    Survey { reached, unreached, round_trips: round_trips.only(&numbers) }
+    Survey { reached, repeated, unreached, round_trips: round_trips.only(&numbers) }
+}
+
+/// Returns for each machine the number of the node that was published last of those that are it.
+fn newest(nodes: &[&PoolNode], measurements: &[NodeMeasurement]) -> BTreeMap<String, usize> {
+    let mut newest: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, measurement) in measurements.iter().enumerate() {
+        let Some(machine) = &measurement.machine else { continue };
+        let last = newest.entry(machine.clone()).or_insert(number);
+        if nodes[number].published > nodes[*last].published {
+            *last = number;
+        }
+    }
+    newest
 }
 
 /// Makes the names of nodes unique: one owner may publish two clusters.
@@ -511,9 +545,17 @@ pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<
             if nodes.len() > 1 {
                 about.push(format!("round trips between them: {distance} (the longest: {})", milliseconds(longest)));
             }
-            let from_here = picked.iter().filter(|picked| picked.measured_from == MeasuringPoint::Here).count();
-            if from_here > 0 {
-                about.push(format!("{from_here} of them measured from {}: no login there, or no Python", host_name()));
+            for (has_login, why) in [
+                (false, "your login fails there, and a job needs one"),
+                (true, "they lack python3, or did not answer in time"),
+            ] {
+                let is_meant = |picked: &&MeasuredNode<'_>| {
+                    picked.measured_from == MeasuringPoint::Here && picked.has_login == has_login
+                };
+                let from_here = picked.iter().filter(is_meant).count();
+                if from_here > 0 {
+                    about.push(format!("{from_here} of them measured from {}: {why}", host_name()));
+                }
             }
             inventory::text(&cluster_name(&operator()), cluster, &nodes, &about)
         }
@@ -545,7 +587,7 @@ mod tests {
         let nodes = ["lost", "one", "two", "three"].map(|name| PoolNode { node: name.into(), ..node() });
         let nodes: Vec<&PoolNode> = nodes.iter().collect();
         let ms = Duration::from_millis;
-        let measured = |times, has_login| NodeMeasurement { has_login, times, failure: None };
+        let measured = |times, has_login| NodeMeasurement { has_login, machine: None, times, failure: None };
         let from_node = |times: [(usize, Option<Duration>); 2]| RoundTripTimes::FromNode(times.into());
         let survey = merge(
             &nodes,

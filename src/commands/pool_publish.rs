@@ -14,6 +14,8 @@ use crate::pool::keygen::KeygenKey;
 use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey, public_half};
 use crate::pool::signers::AllowedSigners;
 use crate::text::nodeset;
+use crate::text::public_key;
+use crate::text::quote;
 use crate::text::units::stamp;
 use crate::transport::ssh::Destination;
 use ssh_key::PublicKey;
@@ -118,7 +120,7 @@ impl Publisher {
             let machine = PoolMachine::connect(&self.pool, context).await?;
             let directory = machine.directory(&self.pool);
             let writing = directory.publish(&files);
-            Ok(events.step(machine.name(), Step::write("writing to the pool"), writing).await?)
+            events.step(machine.name(), Step::write("writing to the pool"), writing).await.map_err(Error::Pool)
         };
         session.cancellation.run(publishing).await?;
         let files: BTreeMap<String, String> = unsigned.into_iter().map(|file| (file.node, file.name)).collect();
@@ -175,6 +177,7 @@ impl Publisher {
             score,
             evidence,
             slots,
+            gpus: node.gpus.choice().cloned(),
             published,
             expires: self.expiry(published),
         })
@@ -235,7 +238,21 @@ fn read_key(pool: &Pool) -> Result<Key, Error> {
     if let Some(key) = key_in_agent(&file) {
         return Ok(Key::Keygen(key));
     }
-    let text = key_text(&file).map_err(|why| Error::usage(format!("cannot read your key {shown}: {why}"), make))?;
+    let (text, mode) =
+        key_text(&file).map_err(|why| Error::usage(format!("cannot read your key {shown}: {why}"), make))?;
+    // before its mode, which is that of all public halves
+    if public_key::parse(&text).is_some() {
+        return Err(Error::usage(
+            format!("{shown} is the public half of a key, and its name does not end with .pub"),
+            "key in [pool] names the private half, or, if that is in your agent, a public half FILE.pub",
+        ));
+    }
+    if mode & 0o077 != 0 {
+        return Err(Error::usage(
+            format!("other users can read your key {shown} (mode {mode:o}); ssh would not use it either"),
+            format!("chmod 600 {}", quote::readable(&file.to_string_lossy())),
+        ));
+    }
     match SigningKey::parse(&text) {
         Ok(key) => Ok(Key::Own(key)),
         Err(KeyFault::Encrypted(public)) => Ok(Key::Keygen(KeygenKey { file, public: *public })),
@@ -265,22 +282,16 @@ fn key_in_agent(file: &Path) -> Option<KeygenKey> {
     Some(KeygenKey { public: public_half(&text)?, file })
 }
 
-/// Returns the text of a private key that no other user can read.
-fn key_text(file: &Path) -> Result<Zeroizing<String>, String> {
+/// Returns the text of a private key, and who may read it.
+fn key_text(file: &Path) -> Result<(Zeroizing<String>, u32), String> {
     let mut open = File::open(file).map_err(|error| error.to_string())?;
     let metadata = open.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("it is no file".into());
     }
-    if metadata.mode() & 0o077 != 0 {
-        return Err(format!(
-            "other users can read it (mode {:o}); ssh would not use it either",
-            metadata.mode() & 0o777
-        ));
-    }
     let mut text = Zeroizing::new(String::with_capacity(LARGEST_KEY as usize));
     (&mut open).take(LARGEST_KEY).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    Ok(text)
+    Ok((text, metadata.mode() & 0o777))
 }
 
 /// Returns the owner's name, which must have the key.

@@ -126,7 +126,7 @@ rules! {
         "^[A-Za-z0-9_@:][A-Za-z0-9._@:-]*$", |_| Ok(());
 
     /// One GPU: its index in as few digits as it has, or its UUID.
-    pub(super) GPU: "an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it", 64,
+    pub GPU: "an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it", 64,
         "^(?:[0-9]|[1-9][0-9]{1,2}|10[01][0-9]|102[0-3]|GPU-[0-9A-Fa-f-]{1,60}\
          |MIG-(?:GPU-)?[0-9A-Fa-f-]{1,40}(?:/[0-9]{1,3}/[0-9]{1,3})?)$", |_| Ok(());
 

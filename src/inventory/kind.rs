@@ -51,7 +51,7 @@ pub(super) const fn seconds(least: u64, most: u64) -> ValueKind {
 const FASTEST: f64 = 10_000.0;
 
 /// The most entries of a list.
-const LONGEST_LIST: usize = 64;
+pub const LONGEST_LIST: usize = 64;
 
 impl ValueKind {
     /// Completes "expected …".

@@ -26,10 +26,11 @@ mod schema;
 mod sets;
 
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
-pub use check::{FILE, HOST, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
+pub use check::{FILE, GPU, HOST, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit, env_lines};
 pub use fault::{Fault, Faults};
 pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};
+pub use kind::LONGEST_LIST;
 pub use nodes::canonical_host;
 pub use schema::schema;
 
@@ -80,7 +81,7 @@ pub enum KeyType {
 }
 
 /// The GPUs of a node that its containers get.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Gpus {
     /// All that `nvidia-smi` lists on the node, which may be none.
@@ -93,6 +94,13 @@ pub enum Gpus {
     /// These, by index or UUID, as they are written; at least one.
     #[serde(untagged)]
     List(Vec<String>),
+}
+
+impl Gpus {
+    /// Returns the GPUs if they are not all of the node's.
+    pub fn choice(&self) -> Option<&Gpus> {
+        matches!(self, Gpus::Count(_) | Gpus::List(_)).then_some(self)
+    }
 }
 
 impl Inventory {

@@ -122,9 +122,10 @@ fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, V
     values
 }
 
-/// Returns the form of a host that is the same however it is written.
+/// Returns the form of a host that is the same however it is written: `::ffff:10.0.0.1` is 10.0.0.1, and a full name may end with a dot.
 pub fn canonical_host(host: &str) -> String {
-    host.parse::<IpAddr>().map_or_else(|_| host.to_lowercase(), |address| address.to_string())
+    let name = || host.trim_end_matches('.').to_lowercase();
+    host.parse::<IpAddr>().map_or_else(|_| name(), |address| address.to_canonical().to_string())
 }
 
 /// Reports nodes that are the same machine or cannot be distinguished: of each `[[node]]` the first fault.

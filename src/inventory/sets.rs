@@ -62,6 +62,10 @@ fn what_does_not_fit_together() {
             "6:8: node.host: duplicate node \"0:0::1\"; line 4 has the same host, port and user",
         ),
         (
+            with_nodes("[[node]]\nhost = '10.0.0.1'\n[[node]]\nhost = '::ffff:10.0.0.1'\nname = 'b'\n"),
+            "6:8: node.host: duplicate node \"::ffff:10.0.0.1\"; line 4 has the same host, port and user",
+        ),
+        (
             with_nodes(
                 "[defaults]\nssh_port = 2\n[[node]]\nhost = 'a'\n[[node]]\nhost = 'a'\nname = 'b'\nssh_port = 2",
             ),

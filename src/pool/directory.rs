@@ -6,13 +6,20 @@ use crate::error::NodeError;
 use crate::transport::node::{Script, Transport};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeSet;
 use std::io::Read;
 
 /// The most files that are read.
 pub const MOST_FILES: usize = 1024;
 
-const READ: &str = include_str!("../scripts/pool/read.sh");
-const PUBLISH: &str = include_str!("../scripts/pool/publish.sh");
+const READ: &str = concat!(include_str!("../scripts/pool/enter.sh"), include_str!("../scripts/pool/read.sh"));
+const PUBLISH: &str = concat!(include_str!("../scripts/pool/enter.sh"), include_str!("../scripts/pool/publish.sh"));
+
+/// The message if tar has read nothing.
+const TAR_FAILED: &str = "tar failed with exit code";
+
+/// The end of an archive (POSIX, "ustar Interchange Format"): two empty blocks.
+const ARCHIVE_END: [u8; 1024] = [0; 1024];
 
 /// The directory of a pool, and how its machine is reached.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +54,7 @@ impl PoolDirectory<'_> {
             .with("blocks", &(LARGEST_FILE / 512).to_string());
         let answer = self.transport.script_as_login(&script, &operation).await.map_err(explained)?;
         let broken = |why: String| NodeError::failed(self.transport.node(), &operation, why);
-        parse(&answer).map_err(broken)
+        parse(&answer).map_err(broken).map_err(explained)
     }
 
     /// Writes files, each with its name and content. By the login itself: so the machine knows whose file it is.
@@ -67,7 +74,10 @@ fn explained(error: NodeError) -> NodeError {
     let hint = if error.message.contains("there is no directory") {
         "create it once: mkdir -m 3770 DIRECTORY, chgrp MEMBERS DIRECTORY; docs/pool.md has the steps"
     } else if error.message.contains("ermission denied") || error.message.contains("not permitted") {
-        "all members need write permission to the directory, and each file is its owner's; see docs/pool.md"
+        "all members need permission to read and write the directory and to enter those above it, and each file is its owner's. A new \
+         group counts for new logins: hvdctl disconnect; docs/pool.md has the steps"
+    } else if error.message.contains(TAR_FAILED) {
+        "see whether tar is installed there; docs/pool.md lists what the machine needs"
     } else {
         return error;
     };
@@ -78,6 +88,7 @@ fn explained(error: NodeError) -> NodeError {
 fn parse(answer: &[u8]) -> Result<Listing, String> {
     let mut listing = Listing::default();
     let mut odd = 0;
+    let mut named = BTreeSet::new();
     let mut rest = answer;
     loop {
         let end = rest.iter().position(|byte| *byte == b'\n').ok_or("the answer is cut")?;
@@ -94,6 +105,10 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
                 odd += 1;
                 continue;
             }
+            "file" => {
+                named.insert(name.to_owned());
+                continue;
+            }
             "link" => "it is a link".to_owned(),
             "special" => "it is no file".to_owned(),
             "denied" => "you have no permission to read it".to_owned(),
@@ -107,14 +122,38 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
             .unread
             .push(PoolFile::unreadable("*.node", format!("{odd} with other characters than hvdctl's in the name")));
     }
-    if !rest.is_empty() {
-        listing.files = unpack(rest).map_err(|error| format!("the archive cannot be read: {error}"))?;
+    if !named.is_empty() {
+        listing.files = unpack(rest)?;
+        // of an owner only what was looked at before
+        listing.files.retain(|(name, _)| named.remove(name));
+        let missing = "it was removed meanwhile, or tar cannot read it";
+        listing.unread.extend(named.iter().map(|name| PoolFile::unreadable(name, missing)));
     }
     Ok(listing)
 }
 
+/// Returns the files of an archive, behind which the status of tar stands, and what tar has reported. If it has failed, the archive may be
+/// whole all the same: without a file that was removed meanwhile, or with one that was replaced.
+fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
+    // the archive ends with zeros
+    let end = answer.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
+    let (archive, tail) = answer.split_at(end);
+    let tail = String::from_utf8_lossy(tail);
+    let (status, reported) =
+        tail.strip_prefix("tar ").and_then(|tail| tail.split_once('\n')).ok_or("the answer is cut")?;
+    let files = match archive.ends_with(&ARCHIVE_END) {
+        true => entries(archive).map_err(|error| format!("the archive cannot be read: {error}"))?,
+        false => Vec::new(),
+    };
+    match (files.is_empty(), status) {
+        (false, _) => Ok(files),
+        (true, "0") => Err("the archive is cut".into()),
+        (true, status) => Err(format!("{TAR_FAILED} {status}: {}", reported.trim())),
+    }
+}
+
 /// Returns the files of an archive.
-fn unpack(archive: &[u8]) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+fn entries(archive: &[u8]) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for entry in tar::Archive::new(archive).entries()?.take(MOST_FILES) {
         let mut entry = entry?;
@@ -152,28 +191,37 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_whole_or_not_at_all() {
-        let answer =
-            [b"link a.node\nodd\nmore\nodd\nlarge b.node\nfiles\n", &archive(&[("c.node", b"\xff\n")])[..]].concat();
+        let files = archive(&[("c.node", b"\xff\n"), ("no one named it.node", b"x")]);
+        let head = b"link a.node\nodd\nmore\nodd\nlarge b.node\nfile c.node\nfile d.node\nfiles\n";
+        let answer = [&head[..], &files, b"tar 0\n\n"].concat();
         let listing = parse(&answer).unwrap();
         assert_eq!(listing.files, [("c.node".to_owned(), b"\xff\n".to_vec())]);
         assert!(listing.is_cut);
         let reasons: Vec<String> =
             listing.unread.iter().map(|file| format!("{}: {}", file.name, file.reason)).collect();
         let odd = "*.node: 2 with other characters than hvdctl's in the name";
-        assert_eq!(reasons, ["a.node: it is a link", "b.node: it is larger than 16.0 KiB", odd]);
+        let missing = "d.node: it was removed meanwhile, or tar cannot read it";
+        assert_eq!(reasons, ["a.node: it is a link", "b.node: it is larger than 16.0 KiB", odd, missing]);
         assert!(listing.unread.iter().all(|file| file.state == FileState::Unreadable));
         assert_eq!(parse(b"files\n"), Ok(Listing::default()));
-        for cut in [&b""[..], b"link a.node\n", b"file a\nfiles\n", &answer[..answer.len() - 1100], b"files\nx"] {
+        let cut = [&head[..], &files[..files.len() - 1100], b"tar 137\nKilled\n"].concat();
+        assert_eq!(parse(&cut), Err("tar failed with exit code 137: Killed".into()));
+        for cut in
+            [&b""[..], b"link a.node\n", b"what a\nfiles\n", &answer[..answer.len() - 8], b"file a\nfiles\n", &head[..]]
+        {
             assert!(parse(cut).is_err(), "{cut:?}");
         }
-        let large = parse(&[b"files\n", &archive(&[("c.node", &[b'x'; LARGEST_FILE + 9])])[..]].concat()).unwrap();
+        // one of them was replaced or removed meanwhile
+        assert_eq!(parse(&[&head[..], &files, b"tar 1\ntar: d.node: No such file\n"].concat()), Ok(listing));
+        let large = archive(&[("c.node", &[b'x'; LARGEST_FILE + 9])]);
+        let large = parse(&[b"file c.node\nfiles\n", &large[..], b"tar 0\n"].concat()).unwrap();
         assert_eq!(large.files[0].1.len(), LARGEST_FILE + 1, "what is too large is kept as such");
     }
 
     proptest! {
         #[test]
         fn any_answer_is_read(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-            let _ = parse(&[b"files\n", &bytes[..]].concat());
+            let _ = parse(&[b"file a\nfiles\n", &bytes[..], &ARCHIVE_END, b"tar 0\n"].concat());
             let _ = parse(&bytes);
         }
     }

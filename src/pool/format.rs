@@ -1,6 +1,6 @@
 //! What an owner publishes of a node: the text that is signed, and the name of its file.
 
-use crate::inventory::{HOST, LONGEST_LIFETIME, NAME, NODE_NAME, OWNER, Rule, canonical_host};
+use crate::inventory::{GPU, Gpus, HOST, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule, canonical_host};
 use crate::model::grade::{Grade, NodeKind};
 use crate::text::digest;
 use schemars::JsonSchema;
@@ -50,6 +50,9 @@ pub struct PoolNode {
     pub evidence: u32,
     /// Most ranks of one job.
     pub slots: u32,
+    /// The GPUs that its owner offers, as in an inventory: the first so many, or a list of indices and UUIDs. Without it: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Gpus>,
     /// When it was published, in seconds since the epoch.
     pub published: u64,
     /// From when on it is stale, in seconds since the epoch.
@@ -98,6 +101,7 @@ impl PoolNode {
             ("score", self.score.is_none_or(is_score)),
             ("address", self.address.is_none_or(|address| is_for_others(&address.to_string()))),
             ("slots", (1..=MOST_SLOTS).contains(&self.slots)),
+            ("gpus", self.gpus.as_ref().is_none_or(is_choice)),
             ("expires", lifetime.is_some_and(|lifetime| lifetime <= LONGEST_LIFETIME.as_secs())),
         ] {
             if !is_good {
@@ -134,18 +138,33 @@ impl PoolNode {
     }
 }
 
+/// Returns whether GPUs are some of a node's, as an inventory may have them.
+fn is_choice(gpus: &Gpus) -> bool {
+    match gpus {
+        Gpus::Auto | Gpus::All => false,
+        Gpus::Count(count) => *count <= MOST_SLOTS,
+        Gpus::List(list) => (1..=LONGEST_LIST).contains(&list.len()) && list.iter().all(|gpu| GPU.read(gpu).is_ok()),
+    }
+}
+
 /// Returns whether a host can be the same machine for every member: an address that is not one of each machine itself, or a full name. A
-/// short one may be an alias in the SSH configuration of a member.
+/// short one may be an alias in the SSH configuration of a member. What ends with a number is no name but an address in an unusual form,
+/// which may be 127.0.0.1 (<https://url.spec.whatwg.org/#ends-in-a-number-checker>).
 pub fn is_for_others(host: &str) -> bool {
     match host.split('%').next().unwrap_or(host).parse::<IpAddr>() {
         Ok(address) => {
+            let address = address.to_canonical();
             let is_link_local = match address {
                 IpAddr::V4(v4) => v4.is_link_local(),
                 IpAddr::V6(v6) => v6.is_unicast_link_local(),
             };
             !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local)
         }
-        Err(_) => host.trim_end_matches('.').contains('.') && !host.to_lowercase().contains("localhost"),
+        Err(_) => {
+            let name = host.trim_end_matches('.').to_lowercase();
+            let is_number = |label: &str| label.starts_with("0x") || label.bytes().all(|c| c.is_ascii_digit());
+            name.rsplit_once('.').is_some_and(|(_, last)| !is_number(last)) && !name.contains("localhost")
+        }
     }
 }
 
@@ -176,6 +195,7 @@ pub(crate) mod tests {
             score: Some(0.98),
             evidence: 12,
             slots: 8,
+            gpus: None,
             published: 1_000_000,
             expires: 1_086_400,
         }
@@ -224,10 +244,26 @@ pub(crate) mod tests {
         assert_eq!(refused(&|n| n.slots = MOST_SLOTS + 1), "`slots` is out of its range");
         assert_eq!(refused(&|n| n.expires = n.published - 1), "`expires` is out of its range");
         assert_eq!(refused(&|n| n.expires = u64::MAX), "`expires` is out of its range");
-        for host in ["localhost", "127.0.0.1", "::1", "0.0.0.0", "fe80::1%eth0", "gate", "a.localhost", "localhost."] {
+        assert_eq!(refused(&|n| n.gpus = Some(Gpus::List(vec!["0\"]".into()]))), "`gpus` is out of its range");
+        assert_eq!(refused(&|n| n.gpus = Some(Gpus::List(Vec::new()))), "`gpus` is out of its range");
+        assert_eq!(refused(&|n| n.gpus = Some(Gpus::All)), "`gpus` is out of its range");
+        let own = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "fe80::1%eth0", "gate", "a.localhost", "localhost."];
+        let in_other_forms = [
+            "::ffff:127.0.0.1",
+            "::ffff:7f00:1",
+            "127.1",
+            "0x7f.0.0.1",
+            "0xac.28.103.11",
+            "10.0.0.0x1",
+            "10.0.0.1.",
+            "a.017",
+        ];
+        for host in own.into_iter().chain(in_other_forms) {
             assert_eq!(refused(&|n| n.host = host.into()), "`host` is out of its range", "{host}");
         }
-        for host in ["10.0.0.1", "fd7a::1", "100.64.0.1", "node1.example.com", "n.tail1.ts.net"] {
+        for host in
+            ["10.0.0.1", "fd7a::1", "::ffff:10.0.0.1", "100.64.0.1", "node1.example.com", "1.example.com.", "n.ts.net"]
+        {
             assert!(is_for_others(host), "{host}");
         }
         assert_eq!(PoolNode::parse("{}"), Err("line 1, column 2 is not that of a node's JSON".into()));
@@ -236,6 +272,24 @@ pub(crate) mod tests {
         // what a later version adds is left out
         let more = node().text().unwrap().replacen('{', "{\n\"new\": [1],", 1);
         assert_eq!(PoolNode::parse(&more), Ok(node()));
+    }
+
+    #[test]
+    fn what_its_owner_offers_of_it_is_published() {
+        for gpus in [Gpus::Count(0), Gpus::Count(2), Gpus::List(vec!["0".into(), "GPU-8a5b".into()])] {
+            let some = PoolNode { gpus: Some(gpus), ..node() };
+            assert_eq!(PoolNode::parse(&some.text().unwrap()), Ok(some));
+        }
+        // as all versions have written it
+        assert!(!node().text().unwrap().contains("\"gpus\": null"));
+    }
+
+    #[test]
+    fn a_machine_has_one_name() {
+        let machine = |host: &str| PoolNode { host: host.into(), ..node() }.machine();
+        assert_eq!(machine("::ffff:10.0.0.1"), machine("10.0.0.1"));
+        assert_eq!(machine("Node1.example.com."), machine("node1.example.com"));
+        assert_ne!(machine("node2.example.com"), machine("node1.example.com"));
     }
 
     proptest! {

@@ -1,10 +1,11 @@
 //! The inventory of nodes that were picked from a pool.
 
 use super::format::PoolNode;
-use crate::inventory::{Cluster, Node};
+use crate::inventory::{Cluster, Gpus, Node};
 use crate::text::digest;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// The most characters of a cluster's name, so that the names of its containers are not too long.
 const LONGEST_NAME: usize = 40;
@@ -36,6 +37,7 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
         user: user.map(str::to_owned),
         ssh_port: Some(node.port),
         slots: Some(node.slots),
+        gpus: node.gpus.clone().unwrap_or(Gpus::Auto),
         address: node.address.filter(|_| is_one_cluster),
         master: number == 0,
         ..Node::default()
@@ -50,7 +52,8 @@ pub fn cluster_name(operator: &str) -> String {
 }
 
 /// Returns an inventory of these nodes. Its cluster has names, a port and keys of its own, because the owners have workers on the same
-/// nodes. `about`: comments, a line each.
+/// nodes. `own`: the operator's cluster, with an absolute `ssh_config`; its settings decided about the logins. `about`: comments, a line
+/// each.
 pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[String]) -> String {
     let hash = digest::hash(name.as_bytes());
     let port = PORTS.start + u16::from_be_bytes([hash[0], hash[1]]) % (PORTS.end - PORTS.start);
@@ -66,6 +69,7 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         value(&format!("hmaster-{name}")),
         value(&format!("/opt/horovod/{name}/ssh")),
     );
+    inventory += &login_settings(own);
     if let Some(user) = nodes.first().and_then(|(node, _)| node.user.as_deref()) {
         let _ = write!(inventory, "\n[defaults]\nuser = {}\n", value(user));
     }
@@ -81,11 +85,39 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
             let _ = writeln!(inventory, "name = {}", value(&node.name));
         }
         let _ = write!(inventory, "ssh_port = {}\nslots = {}\n", published.port, published.slots);
+        match &node.gpus {
+            Gpus::Auto | Gpus::All => {}
+            Gpus::Count(count) => inventory += &format!("gpus = {count}\n"),
+            Gpus::List(list) => {
+                let gpu = |gpu: &String| gpu.parse::<i64>().map_or_else(|_| value(gpu), toml::Value::from);
+                inventory += &format!("gpus = {}\n", toml::Value::Array(list.iter().map(gpu).collect()));
+            }
+        }
         if let Some(address) = node.address {
             let _ = writeln!(inventory, "address = {}", value(&address.to_string()));
         }
     }
     inventory
+}
+
+/// Returns the settings of a cluster that decide how its nodes are reached, if they are not the defaults.
+fn login_settings(own: &Cluster) -> String {
+    let default = Cluster::default();
+    let mut settings = String::new();
+    if let Some(file) = own.ssh_config.as_ref().and_then(|file| file.to_str()) {
+        settings += &format!("ssh_config = {}\n", toml::Value::from(file));
+    }
+    for (name, of) in [
+        ("connect_timeout_s", (|cluster| cluster.connect_timeout) as fn(&Cluster) -> Duration),
+        ("command_timeout_s", |cluster| cluster.command_timeout),
+        ("keep_alive_s", |cluster| cluster.keep_alive),
+        ("connection_idle_s", |cluster| cluster.connection_idle),
+    ] {
+        if of(own) != of(&default) {
+            settings += &format!("{name} = {}\n", of(own).as_secs());
+        }
+    }
+    settings
 }
 
 #[cfg(test)]
@@ -117,9 +149,27 @@ mod tests {
             text.contains("# node1 of ana@example.com's lab: grade A (0.98)\n[[node]]\nhost = \"10.0.0.1\"\n"),
             "{text}"
         );
+        for gpus in [Gpus::Count(0), Gpus::List(vec!["3".into(), "GPU-8a5b-1".into()])] {
+            let some = PoolNode { gpus: Some(gpus.clone()), ..node() };
+            let nodes = super::nodes(&[&some], None).into_iter().zip([&some]).collect::<Vec<_>>();
+            let text = super::text(&name, &Cluster::default(), &nodes, &[]);
+            let inventory = Inventory::parse(&text, Path::new("pool.toml"));
+            assert_eq!(inventory.unwrap_or_else(|faults| panic!("{faults}\n{text}")).nodes[0].gpus, gpus);
+        }
         // of one cluster the addresses between its nodes count
         let alone = super::nodes(&[&one], None);
         assert_eq!((alone[0].name.as_str(), alone[0].address), ("node1", address));
+        let own = Cluster {
+            ssh_config: Some("/lab/my \"own\" config".into()),
+            connect_timeout: Duration::from_secs(90),
+            connection_idle: Duration::ZERO,
+            ..Cluster::default()
+        };
+        let text = super::text(&name, &own, &with, &[]);
+        let Inventory { cluster, .. } = Inventory::parse(&text, Path::new("elsewhere/pool.toml")).unwrap();
+        assert_eq!(cluster.ssh_config, own.ssh_config);
+        assert_eq!((cluster.connect_timeout, cluster.connection_idle), (own.connect_timeout, own.connection_idle));
+        assert!(!text.contains("keep_alive_s"), "{text}");
         let long = cluster_name(&"x".repeat(300));
         assert!(Inventory::parse(&super::text(&long, &Cluster::default(), &with, &[]), Path::new("i")).is_ok());
     }

@@ -12,6 +12,9 @@ const SCRIPT: &str = include_str!("../scripts/pool/round_trips.sh");
 const UNTRIED: &str = "?";
 const PROGRAM: &str = include_str!("../scripts/pool/round_trips.py");
 
+/// What the script prints on a node without Python.
+pub const NO_PYTHON: &str = "there is no python3";
+
 /// How often this machine measures, and how long it waits each time; as the program of the nodes.
 const TRIES: usize = 2;
 const LIMIT: Duration = Duration::from_secs(3);
@@ -27,22 +30,32 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// Measures from a node to others, by the login itself. `None`: it cannot connect.
+/// What a node has measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAnswer {
+    /// What all logins to one machine or container have in common, if it is known.
+    pub machine: Option<String>,
+    /// The round trips by the number of their target; `None`: it cannot connect.
+    pub times: BTreeMap<usize, Option<Duration>>,
+}
+
+/// Measures from a node to others, by the login itself.
 ///
 /// # Errors
 /// When the node does not answer, or has no Python.
-pub async fn from_node(
-    transport: &Transport,
-    targets: &[Endpoint],
-) -> Result<BTreeMap<usize, Option<Duration>>, NodeError> {
+pub async fn from_node(transport: &Transport, targets: &[Endpoint]) -> Result<NodeAnswer, NodeError> {
     let line = |Endpoint { number, host, port }: &Endpoint| format!("{number} {host} {port}");
     let lines = targets.iter().map(line).collect::<Vec<_>>().join("\n");
     let script = Script::new(SCRIPT).with("program", PROGRAM).with("targets", &lines);
     let operation = "measure round trips";
     let answer = transport.script_as_login(&script, operation).await?;
     let answer = String::from_utf8_lossy(&answer);
-    let (mut times, mut named) = (BTreeMap::new(), BTreeSet::new());
+    let (mut times, mut named, mut machine) = (BTreeMap::new(), BTreeSet::new(), None);
     for line in answer.lines() {
+        if let Some(name) = line.strip_prefix("machine ") {
+            machine = Some(name.to_owned()).filter(|name| !name.is_empty());
+            continue;
+        }
         let (number, time) = line.split_once(' ').unwrap_or_default();
         let Some(target) = targets.iter().find(|target| target.number.to_string() == number) else {
             return Err(NodeError::failed(transport.node(), operation, "its answer cannot be read"));
@@ -57,7 +70,7 @@ pub async fn from_node(
             let message = format!("it says nothing of {}", missing.host);
             Err(NodeError::failed(transport.node(), operation, message))
         }
-        None => Ok(times),
+        None => Ok(NodeAnswer { machine, times }),
     }
 }
 

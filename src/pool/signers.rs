@@ -44,9 +44,12 @@ pub enum Refusal {
 }
 
 impl AllowedSigners {
-    /// Reads the file. A line that cannot be read, or asks for what hvdctl does not do, grants nothing.
+    /// Reads the file. A line that cannot be read, or asks for what hvdctl does not do, grants nothing. `text`: with U+FFFD for what is no
+    /// UTF-8.
     pub fn parse(text: &str) -> AllowedSigners {
         let mut signers = AllowedSigners::default();
+        // the mark with which some editors begin a file
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (line, number) in text.lines().zip(1..) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -106,6 +109,13 @@ impl AllowedSigners {
 
 impl Signer {
     fn parse(line: &str) -> Result<Signer, String> {
+        if line.contains(char::REPLACEMENT_CHARACTER) {
+            return Err("it has a character that is no UTF-8; save the file as UTF-8".into());
+        }
+        // as a file .pub has it
+        if is_key(line) && line.split_whitespace().nth(1).is_some_and(|word| word.starts_with("AAAA")) {
+            return Err("it begins with a key; put the member's name before it".into());
+        }
         let (principals, rest) = principals(line)?;
         // as OpenSSH does: a key, or else options before it
         let (options, key) = match is_key(rest) {
@@ -326,6 +336,8 @@ mod tests {
             format!("\"ana\" {ANA}"),
             format!("\"ana\"{ANA}"),
             format!("an? {ANA}"),
+            format!("\u{feff}ana {ANA}"),
+            format!("ana {ANA}\n# \u{fffd}"),
             format!("*,!bob {ANA}"),
             format!("ana namespaces=\"git,hvdctl-pool\" {ANA}"),
             format!("ana NAMESPACES=\"hvd*\",valid-after=\"20231114Z\" {ANA}"),
@@ -353,6 +365,8 @@ mod tests {
         for (line, why) in [
             ("ana", "expected principals and a public key"),
             ("ana x", "it has no public key"),
+            (ANA, "it begins with a key; put the member's name before it"),
+            (&format!("ana {ANA} \u{fffd}"), "it has a character that is no UTF-8; save the file as UTF-8"),
             ("ana ssh-ed25519 AAAA", "it has no public key"),
             ("ana ssh-dss AAAA", "hvdctl verifies signatures of Ed25519 and RSA keys only"),
             ("ana ecdsa-sha2-nistp256 AAAA", "hvdctl verifies signatures of Ed25519 and RSA keys only"),

@@ -1,6 +1,7 @@
 //! `grade --publish`, `pool` and `pool pick`.
 
 use super::*;
+use crate::inventory::Gpus;
 use crate::model::grade::Grade;
 use crate::pool::format::PoolNode;
 use crate::pool::signature::SigningKey;
@@ -63,8 +64,12 @@ fn publish_again(dir: &tempfile::TempDir, owner: &str, text: &mut String, change
 }
 
 async fn run(nodes: &Nodes, dir: &tempfile::TempDir, owner: &str, line: &str) -> Done {
+    run_with(nodes, inventory_of(dir.path(), owner, ""), line).await
+}
+
+async fn run_with(nodes: &Nodes, inventory: Inventory, line: &str) -> Done {
     let (_sender, signals) = mpsc::unbounded_channel();
-    hvdctl_on(nodes, inventory_of(dir.path(), owner, ""), line, signals).await
+    hvdctl_on(nodes, inventory, line, signals).await
 }
 
 /// Lets the nodes of owners measure 0.3 ms to those of the same network and 50 ms to others.
@@ -192,6 +197,15 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     assert_eq!((&document["distance"], &document["longest_us"]), (&json!("lan"), &json!(300)));
     run(&nodes, &dir, "bob", "pool pick -np 8 --user=-x").await.code(2).complains(&["--user: expected a user's name"]);
 
+    // what decided about the login goes with it
+    let mut own = inventory_of(dir.path(), "bob", "");
+    own.cluster.ssh_config = Some("lab/ssh_config".into());
+    let here = std::env::current_dir().unwrap().display().to_string();
+    run_with(&nodes, own, "pool pick -np 8")
+        .await
+        .code(0)
+        .says(&[&format!("ssh_config = \"{here}/lab/ssh_config\"\n")]);
+
     // those that refuse the login go behind the others
     let measured = document["nodes"][0]["node"]["owner"].as_str().unwrap().to_owned();
     for node in ["node1", "node2"] {
@@ -200,11 +214,44 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     let done = run(&nodes, &dir, "bob", "pool pick -np 8").await;
     done.code(0).complains(&["Permission denied", &format!("hint: ask {measured} for a login")]);
     assert!(!done.out.contains(hosts[0]), "{done}");
+    let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
+    assert_eq!(done.out.matches("your login fails there").count(), usize::from(done.code == 0), "{done}");
     nodes.repair();
     // a node without Python measures nothing, but others measure it
     nodes.fault("node1 of ana", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
     let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
-    done.complains(&["node1 of ana: cannot measure round trips: there is no python3"]);
+    done.complains(&[
+        "node1 of ana: cannot measure round trips: there is no python3",
+        "hint: ask ana to install python3 there",
+    ]);
+    assert!(!done.out.contains("your login fails"), "{done}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_under_two_hosts_is_picked_once() {
+    let (nodes, dir) = (pool_of(&["ana", "bob"]), operator());
+    two_sites(&nodes, &["ana", "bob"]);
+    for owner in ["ana", "bob"] {
+        run(&nodes, &dir, owner, "grade --publish").await.code(0);
+    }
+    run(&nodes, &dir, "bob", "pool pick -np 16").await.code(0);
+    nodes.edit("node2 of bob", |state| state.hostname = "node1 of ana".into());
+    let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
+    done.code(1).complains(&["has published the same machine later"]);
+    run(&nodes, &dir, "bob", "pool pick -np 12").await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gpus_that_an_owner_keeps_are_not_offered() {
+    let (nodes, dir) = (pool_of(&["ana"]), operator());
+    two_sites(&nodes, &["ana"]);
+    let mut some = inventory_of(dir.path(), "ana", "");
+    some.nodes[0].gpus = Gpus::Count(0);
+    run_with(&nodes, some, "grade --publish").await.code(0);
+    let done = run(&nodes, &dir, "bob", "pool pick -np 8").await;
+    let inventory = Inventory::parse(&done.code(0).out, Path::new("pool.toml")).unwrap();
+    let gpus = |name: &str| inventory.nodes.iter().find(|node| node.name == name).unwrap().gpus.clone();
+    assert_eq!((gpus("node1"), gpus("node2")), (Gpus::Count(0), Gpus::Auto));
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +331,18 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     let key = dir.path().join("ana");
     let set_mode = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o640);
-    run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&["other users can read it (mode 640)"]);
+    run(&nodes, &dir, "ana", "grade --publish").await.code(2).complains(&[
+        "other users can read your key ",
+        "(mode 640)",
+        "hint: chmod 600 ",
+    ]);
+    let mut public = inventory_of(dir.path(), "ana", "");
+    public.pool.as_mut().unwrap().key = Some(dir.path().join("public"));
+    fs::copy(dir.path().join("ana.pub"), dir.path().join("public")).unwrap();
+    run_with(&nodes, public, "grade --publish")
+        .await
+        .code(2)
+        .complains(&["/public is the public half of a key", "hint: key in [pool] names the private half"]);
     set_mode(0o600);
     // the public half of a key is known without its passphrase, and without the key
     let eve = dir.path().join("eve");
@@ -303,6 +361,7 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     done.code(1)
         .says(&["2 nodes: 4 cores\n", "new    node2"])
         .complains(&["pool at gate: cannot write to the pool /srv/pool: there is no directory", "hint: create it"]);
+    assert!(!done.err.contains("failed on"), "the pool's machine is no node: {done}");
     nodes.fault(GATE, "connect", Fault::Fails("Connection refused".into()));
     let done = run(&nodes, &dir, "bob", "grade --publish").await;
     done.code(4).says(&["new    node1", "new    node2"]).complains(&["pool at gate: cannot log in"]);
@@ -317,6 +376,9 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     let text = fs::read_to_string(&members).unwrap();
     fs::write(&members, format!("cai cert-authority ssh-ed25519 AAAA\n{text}")).unwrap();
     run(&nodes, &dir, "bob", "pool").await.code(0).complains(&["/members:1: this line adds no member: "]);
+    fs::write(&members, [b"# Andr\xe9\n", text.as_bytes(), b"cai ssh-ed25519 AAAA Andr\xe9\n"].concat()).unwrap();
+    let done = run(&nodes, &dir, "bob", "pool").await;
+    done.code(0).complains(&["/members:4: this line adds no member: it has a character that is no UTF-8"]);
     fs::write(&members, "# none\n").unwrap();
     run(&nodes, &dir, "bob", "pool").await.code(2).complains(&["/members names no member", "hint: one line for each"]);
     fs::remove_file(&members).unwrap();

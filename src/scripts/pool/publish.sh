@@ -1,10 +1,5 @@
-# Writes files to a pool: a reader sees the old or the new content of each, never a part. Variables: path, files ("NAME BASE64" a line).
-set -eu
-if [ ! -d "$path" ]; then
-  echo "there is no directory $path" >&2
-  exit 1
-fi
-cd "$path"
+# Writes files to a pool: a reader sees the old or the new content of each, never a part. Appended to pool/enter.sh. Variables: path,
+# files ("NAME BASE64" a line).
 temporary=
 trap '[ -z "$temporary" ] || rm -f "$temporary"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -17,7 +12,11 @@ while read -r name text; do
     continue
   fi
   # a name that no other member can foresee
-  temporary=$(mktemp ./.hvdctl.XXXXXX)
+  made=$(mktemp ./.hvdctl.XXXXXX 2>&1) || {
+    echo "${made##*: }: $path" >&2
+    exit 1
+  }
+  temporary=$made
   printf '%s' "$text" | base64 -d >"$temporary"
   chmod 644 "$temporary"
   # a file of another member may have its name, where only its owner may replace it

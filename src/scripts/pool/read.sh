@@ -1,18 +1,17 @@
 # Prints the files of a pool: first a line for each that is not read ("link NAME", "special NAME", "denied NAME", "large NAME", "odd", and
-# "more" if there are more than so many), then "files", and an archive of the others. Any member may have written anything there.
+# "more" if there are more than so many) and for each that is ("file NAME"), then "files". If there are such, an archive of them
+# follows, and "tar STATUS" with what tar has reported. Any member may have written anything there. Appended to pool/enter.sh.
 # Variables: path, most (files), blocks (the most of 512 bytes that a file has).
-set -eu
-LC_ALL=C
-export LC_ALL
-if [ ! -d "$path" ]; then
-  echo "there is no directory $path" >&2
+if [ ! -r . ]; then
+  echo "Permission denied: $path" >&2
   exit 1
 fi
-cd "$path"
 newline='
 '
-# also fails where the directory cannot be read, which the pattern below would not show
-large=$newline$(find . ! -name . -prune -name '*.node' -type f -size "+$blocks")$newline
+# it also fails if a file is removed while it looks at it
+too_large() { find . ! -name . -prune -name '*.node' -type f -size "+$blocks"; }
+large=$(too_large) || large=$(too_large)
+large=$newline$large$newline
 number=0
 files=
 for file in ./*.node; do
@@ -42,9 +41,18 @@ for file in ./*.node; do
   elif [ ! -r "$file" ]; then
     echo "denied ${file#./}"
   else
+    echo "file ${file#./}"
     files=$files$file$newline
   fi
 done
 echo files
-# a file that its owner withdraws just now takes no other one with it; of what was cut off the reader learns by itself
-if [ -n "$files" ]; then printf '%s' "$files" | tar -cf - --ignore-failed-read -T - || [ "$?" -eq 1 ]; fi
+# with no option that only one tar has. Of a file that its owner withdraws or replaces just now tar reports an error and reads the others:
+# the reader of the archive decides whether it is whole.
+if [ -n "$files" ]; then
+  IFS=$newline
+  set -f
+  status=0
+  # shellcheck disable=SC2086 # one argument for each line
+  { reported=$(tar -cf - $files 2>&1 >&3) || status=$?; } 3>&1
+  printf 'tar %s\n%s\n' "$status" "$reported"
+fi

@@ -229,13 +229,14 @@ impl NodeState {
     /// Prints the files of the pool.
     pub fn read_pool(&self) -> Result<String, (i32, String)> {
         let pool = self.pool.as_ref().ok_or((1, "there is no directory /srv/pool".to_owned()))?;
-        let mut archive = tar::Builder::new(b"files\n".to_vec());
+        let named: String = pool.keys().map(|name| format!("file {name}\n")).collect();
+        let mut archive = tar::Builder::new((named + "files\n").into_bytes());
         for (name, text) in pool {
             let mut header = tar::Header::new_gnu();
             header.set_size(text.len() as u64);
             archive.append_data(&mut header, name, text.as_bytes()).expect("an archive");
         }
-        Ok(String::from_utf8(archive.into_inner().expect("an archive")).expect("text"))
+        Ok(String::from_utf8(archive.into_inner().expect("an archive")).expect("text") + "tar 0\n")
     }
 
     /// Prints the round trips to targets.
@@ -245,7 +246,8 @@ impl NodeState {
             let time = self.round_trips.get(*words.get(1)?).map_or("-".to_owned(), u64::to_string);
             Some(format!("{} {time}\n", words[0]))
         };
-        targets.lines().filter_map(answer).collect()
+        let times: String = targets.lines().filter_map(answer).collect();
+        format!("machine {}\n{times}", self.hostname)
     }
 
     /// The container of this name.
