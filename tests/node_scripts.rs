@@ -14,7 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] = &["node/machine.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
+const FACTS: &[&str] =
+    &["node/machine.sh", "node/nvidia_smi.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
+const HEALTH: &[&str] = &["node/nvidia_smi.sh", "node/health.sh"];
+const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
+
+/// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
+const PLACES: [(&str, &str); 3] =
+    [("/usr/lib/wsl/lib", "wsl"), ("/sys/bus/pci/drivers/nvidia", "pci"), ("/proc/driver/nvidia/gpus", "driver")];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {
@@ -65,7 +72,10 @@ impl Machine {
             place("projects"),
             place("data")
         );
-        scripts.iter().for_each(|script| text += &fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap());
+        for script in scripts {
+            let source = fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap();
+            text += &PLACES.iter().fold(source, |source, (from, to)| source.replace(from, &place(to)));
+        }
         let mut shell = Command::new("sh");
         shell.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let path = format!("{}:{}", self.path("tools").display(), std::env::var("PATH").unwrap());
@@ -262,7 +272,7 @@ fn what_doctor_cannot_check_is_reported() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let examine = |machine: &Machine| {
         let variables = format!("worker_pid= docker_root={} addresses= names=", machine.dir.path().display());
-        let text = machine.prints(&["node/doctor.sh"], &variables);
+        let text = machine.prints(DOCTOR, &variables);
         let is_wanted =
             |line: &&str| ["unchecked", "gpu-user", "driver", "disk"].iter().any(|key| line.starts_with(key));
         text.lines().filter(is_wanted).map(str::to_owned).collect::<Vec<_>>()
@@ -293,8 +303,9 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
             Device::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
         )
     };
-    let worker =
-        |machine: &Machine| Answer::parse(&machine.prints(&["node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi;
+    let worker = |machine: &Machine| {
+        Answer::parse(&machine.prints(&["node/nvidia_smi.sh", "node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi
+    };
     // this machine may have one of its own
     if !["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|place| Path::new(place).join("nvidia-smi").exists()) {
         assert_eq!((node(&machine), worker(&machine)), ((NvidiaSmi::Missing, String::new()), NvidiaSmi::Missing));
@@ -346,9 +357,8 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
 #[test]
 fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
     let machine = Machine::new(&[("jobs/x", "")]);
-    let report = |machine: &Machine, diagnose: &str| {
-        NodeHealth::parse(&machine.prints(&["node/health.sh"], &format!("diagnose={diagnose}")))
-    };
+    let report =
+        |machine: &Machine, diagnose: &str| NodeHealth::parse(&machine.prints(HEALTH, &format!("diagnose={diagnose}")));
     let smi = |machine: &Machine, query: &str| {
         machine.stub(
             "nvidia-smi",
@@ -410,6 +420,65 @@ fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
         machine.stub("timeout", hangs);
         assert_eq!(error(&machine), "no answer within 20 s", "{hangs}");
     }
+}
+
+#[test]
+fn an_nvidia_smi_that_cannot_be_killed_delays_no_script() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let (released, waited) = (machine.path("released"), machine.path("waited"));
+    // it goes on for longer than the scripts may take, or until the test is over
+    machine.stub(
+        "nvidia-smi",
+        &format!(
+            "trap '' TERM; i=0; while [ ! -e '{}' ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 200 ] || {{ : >'{}'; exit; }}; done",
+            released.display(),
+            waited.display()
+        ),
+    );
+    // so that the test is short
+    machine.stub(
+        "timeout",
+        "limit=$1; shift; case $limit in ??) limit=0.$limit ;; esac; exec /usr/bin/timeout $limit \"$@\"",
+    );
+    let facts = Facts::parse(&machine.prints(FACTS, ""));
+    assert_eq!(facts.nvidia_smi, NvidiaSmi::Failed("no answer within 20 s".into()));
+    let health = NodeHealth::parse(&machine.prints(HEALTH, "diagnose="));
+    assert_eq!(health.machine, Some(Err("no answer within 20 s".into())));
+    let details = machine.prints(DOCTOR, "worker_pid= docker_root=/ addresses= names=");
+    assert!(details.contains("\nunchecked gpu-users no answer within 20 s\n"), "{details}");
+    assert!(details.contains("\ndisk images "), "{details}");
+    assert!(!waited.exists(), "a script has waited for it");
+    fs::write(released, "").unwrap();
+}
+
+#[test]
+fn nvidia_smi_is_found_where_wsl_has_it() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    machine.stub(
+        "nvidia-smi",
+        "case $1 in --query-gpu=driver*) echo 550.54 ;; -L) echo 'GPU 0: x (UUID: GPU-aa)' ;; esac",
+    );
+    fs::rename(machine.path("tools"), machine.path("wsl")).unwrap();
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).nvidia_smi, NvidiaSmi::Listed);
+    assert!(NodeHealth::parse(&machine.prints(HEALTH, "diagnose=")).machine.is_some());
+    assert!(machine.prints(DOCTOR, "worker_pid= docker_root= addresses= names=").contains("\ndriver 550.54\n"));
+}
+
+#[test]
+fn a_container_does_not_own_all_gpus_of_its_machine() {
+    let (own, other) = ("0000:41:00.0", "0000:c1:00.0");
+    let buses = |directory: &str| [own, other].map(|bus| (format!("{directory}/{bus}/x"), ""));
+    let files: Vec<_> = buses("pci").into_iter().chain(buses("driver")).collect();
+    let machine = Machine::new(&files.iter().map(|(name, text)| (name.as_str(), *text)).collect::<Vec<_>>());
+    machine.stub("nvidia-smi", "");
+    let report = || machine.prints(HEALTH, "diagnose=");
+    assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
+    fs::remove_dir_all(machine.path("driver").join(other)).unwrap();
+    assert!(report().contains("\npci 0000:41:00.0") && !report().contains("\npci 0000:c1:00.0"), "{}", report());
+    assert_eq!(NodeHealth::parse(&report()).foreign, [other]);
+    // a driver that does not list its GPUs, as of an earlier version
+    fs::remove_dir_all(machine.path("driver")).unwrap();
+    assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
 }
 
 #[test]
@@ -602,7 +671,7 @@ fn the_reason_of_sudo_is_its_refusal() {
 fn an_own_name_that_resolves_nowhere_is_reported() {
     let machine = Machine::new(&[]);
     let unresolved = || {
-        let text = machine.prints(&["node/doctor.sh"], "worker_pid= docker_root= addresses= names=");
+        let text = machine.prints(DOCTOR, "worker_pid= docker_root= addresses= names=");
         text.lines().filter(|line| line.starts_with("unresolved")).map(str::to_owned).collect::<Vec<_>>()
     };
     machine.stub("uname", "echo name-of-nothing.invalid");
@@ -659,6 +728,32 @@ fn a_ledger_begins_with_the_system_and_notes_when_it_was_booted_again() {
     assert_eq!((checks(&again), again.restarts().len()), ((vec!["verify", "doctor", "bench"], 2), 1));
     let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
+}
+
+#[test]
+fn a_ledger_that_is_no_file_is_reported_and_not_waited_for() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    // where a script waits for a writer or a reader of the pipe, it is given none, and ends with another message
+    machine.break_tool("tail", "*", "the pipe was read");
+    machine.break_tool("sed", "*.ledger@lab", "the pipe was read");
+    let made = Command::new("mkfifo").arg(machine.path("jobs/.ledger@lab")).status().unwrap();
+    assert!(made.success());
+    let expected = format!("{}: not a regular file\n", machine.path("jobs/.ledger@lab").display());
+    assert_eq!(machine.fails(READ, "most=65536"), expected);
+    assert_eq!(machine.fails(APPEND, &added("verify")), expected);
+}
+
+#[test]
+fn a_directory_of_jobs_may_be_below_the_root() {
+    let machine = Machine::new(&[]);
+    // the root is not touched
+    for tool in ["mkdir", "flock"] {
+        machine.break_tool(tool, "*", "reached");
+    }
+    let below_root = format!("{} jobs_dir=/hvdctl-test", added("verify"));
+    assert_eq!(machine.fails(APPEND, &below_root), "mkdir: reached\n");
+    let not_set_up = format!("{} jobs_dir=/hvdctl-test/jobs", added("verify"));
+    assert_eq!(machine.prints(APPEND, &not_set_up), "");
 }
 
 #[test]

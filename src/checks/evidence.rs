@@ -16,7 +16,7 @@ use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::text::failure::is_gpu_fault;
 use crate::text::visible::one_line;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is recorded of each node, by its name.
 pub type NodeEvents = BTreeMap<String, Vec<Event>>;
@@ -209,10 +209,23 @@ pub fn of_verify(rows: &[RankRow], ended: &JobOutcome, findings: &[Finding]) -> 
             _ => Vec::new(),
         };
         let event = examined("verify", node, failed, findings)?;
-        let is_known = has_succeeded || matches!(&event, Event::Check { failed, .. } if !failed.is_empty());
-        is_known.then(|| ((*node).to_owned(), vec![event]))
+        (has_succeeded || has_failed(&event)).then(|| ((*node).to_owned(), vec![event]))
     };
     nodes.iter().filter_map(of).collect()
+}
+
+/// Returns what a `verify` that started no job recorded of the nodes with errors among these findings. The others have not passed either.
+pub fn of_stopped(findings: &[Finding]) -> NodeEvents {
+    let nodes: BTreeSet<&String> = findings.iter().flat_map(|finding| &finding.nodes).collect();
+    let of = |node: &String| {
+        let event = examined("verify", node, Vec::new(), findings)?;
+        has_failed(&event).then(|| (node.clone(), vec![event]))
+    };
+    nodes.into_iter().filter_map(of).collect()
+}
+
+fn has_failed(event: &Event) -> bool {
+    matches!(event, Event::Check { failed, .. } if !failed.is_empty())
 }
 
 /// Returns what `bench` found between nodes. Nothing is known of any if its measurements vary too much.
@@ -526,6 +539,16 @@ mod tests {
         let found = Finding::new(Severity::Error, Check::Gpus, "a", "hot");
         let health = of_verify(&rows, &ended(failed.clone(), &[]), &[found]);
         assert_eq!(health, [("a".to_owned(), verified(&["gpus: hot"]))].into());
+        // one that started no job says something of the nodes with a fault only
+        let found = |severity, check, node: &str, text: &str| Finding::new(severity, check, node, text);
+        let findings = [
+            found(Severity::Error, Check::Gpus, "a", "hot"),
+            found(Severity::Warning, Check::GpuPcie, "a", "narrow"),
+            found(Severity::Warning, Check::GpuPcie, "b", "narrow"),
+            found(Severity::Error, Check::Keys, "b", "missing"),
+        ];
+        let expected = Event::check("verify", vec!["gpus: hot".into()], vec!["gpu-pcie: narrow".into()]);
+        assert_eq!(of_stopped(&findings), [("a".to_owned(), vec![expected])].into());
         let lost = of_verify(&rows, &ended(failed, &["NVML: GPU is lost"]), &[]);
         assert_eq!(lost, [("b".to_owned(), verified(&["NVML: GPU is lost"]))].into());
         // GPUs that could not be examined

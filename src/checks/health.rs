@@ -10,7 +10,7 @@ use crate::node::health::{GpuHealth, MachineHealth, Reading, Slowdown};
 use crate::node::{gpus, network};
 use crate::text::nodeset;
 use crate::text::units::count;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +62,7 @@ impl<'a> GpuNode<'a> {
 pub fn examine(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = nodes.iter().flat_map(of_node).collect();
     found.extend(between(nodes));
+    found.extend(lanes(nodes));
     found
 }
 
@@ -124,7 +125,7 @@ fn gpus_of(indices: &[String]) -> String {
     }
 }
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         severity: Warning,
         check: Check::GpuLost,
@@ -218,13 +219,6 @@ const RULES: [Rule; 17] = [
     Rule {
         severity: Warning,
         check: Check::GpuPcie,
-        find: |gpu| narrow("PCIe lanes", "", &gpu.pcie_width, &gpu.max_pcie_width),
-        why: "data reach the GPU slowly: the card may sit badly, or the slot share its lanes",
-        hint: "reseat the GPU or its riser; see `nvidia-smi -q -d PCIE` on the node",
-    },
-    Rule {
-        severity: Warning,
-        check: Check::GpuPcie,
         find: |gpu| {
             // an idle GPU saves power
             let busy = Some(gpu).filter(|gpu| !gpu.is_idle())?;
@@ -263,6 +257,24 @@ const RULES: [Rule; 17] = [
         hint: "reset the GPU now (`nvidia-smi --gpu-reset -i N`), or set the mode back (`nvidia-smi -mig 0` or `1`)",
     },
     Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
+    Rule {
+        severity: Error,
+        check: Check::GpuSettings,
+        find: |gpu| compute_mode(gpu, "Prohibited"),
+        why: "no CUDA program can use the GPU",
+        hint: "run `sudo nvidia-smi -c DEFAULT` on the node",
+    },
+    Rule {
+        severity: Warning,
+        check: Check::GpuSettings,
+        find: |gpu| {
+            let license = gpu.license.known()?;
+            let is_slowed = license.starts_with("Unlicensed") && !license.contains("Unrestricted");
+            is_slowed.then(|| format!("its vGPU license: {license}"))
+        },
+        why: "the driver slows a virtual GPU down that has no license, and may refuse programs what they need",
+        hint: "see `sudo systemctl status nvidia-gridd` on the node, and its license server",
+    },
     Rule {
         severity: Warning,
         check: Check::GpuLost,
@@ -307,18 +319,58 @@ fn slowed(gpu: &GpuHealth, kinds: &[Slowdown]) -> Option<String> {
     Some(format!("{kind}{clock}"))
 }
 
+/// GPUs with fewer PCIe lanes than their chip has. Some cards are wired with half of them, so one is slow only if others of its model
+/// have more.
+fn lanes(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
+    let mut most: BTreeMap<&String, u32> = BTreeMap::new();
+    let machines = nodes.iter().filter_map(|node| node.health.machine());
+    for (name, width) in machines.flat_map(|m| &m.gpus).filter_map(|gpu| gpu.name.known().zip(gpu.pcie_width.known())) {
+        let known = most.entry(name).or_default();
+        *known = (*known).max(*width);
+    }
+    let is_slower = |gpu: &GpuHealth| {
+        let (name, width) = (gpu.name.known(), gpu.pcie_width.known());
+        name.and_then(|name| most.get(name)).zip(width).is_some_and(|(most, width)| width < most)
+    };
+    let finding = |node: &GpuNode<'_>, (severity, text): (Severity, String), indices: &[String]| {
+        let finding = node.finding(severity, Check::GpuPcie, format!("{}: {text}", gpus_of(indices)));
+        match severity {
+            Note => finding.explain("its card or slot may be wired so", ""),
+            _ => finding.explain(
+                "data reach the GPU slowly: the card may sit badly, or the slot share its lanes",
+                "reseat the GPU or its riser; see `nvidia-smi -q -d PCIE` on the node",
+            ),
+        }
+    };
+    let of_node = |node: &GpuNode<'_>| {
+        let gpus = node.health.machine().map(|machine| node.gpus(machine)).unwrap_or_default();
+        let narrow = gpus.into_iter().filter_map(|gpu| {
+            let text = narrow("PCIe lanes", "", &gpu.pcie_width, &gpu.max_pcie_width)?;
+            Some(((if is_slower(gpu) { Warning } else { Note }, text), gpu.index.to_string()))
+        });
+        let narrow = nodeset::alike(narrow);
+        narrow.into_iter().map(|(value, indices)| finding(node, value, &indices)).collect::<Vec<_>>()
+    };
+    nodes.iter().flat_map(of_node).collect()
+}
+
 fn narrow(what: &str, unit: &str, now: &Reading<u32>, most: &Reading<u32>) -> Option<String> {
     let (now, most) = (now.known()?, most.known()?);
     (now < most).then(|| format!("{what}: {unit}{now} of {most}"))
 }
 
-/// Settings that make a GPU slower or less safe than it could be.
+fn compute_mode(gpu: &GpuHealth, mode: &str) -> Option<String> {
+    gpu.compute_mode.known().filter(|now| *now == mode).map(|now| format!("its compute mode is {now}"))
+}
+
+/// Settings that make a GPU slower or less useful than it could be.
 fn settings(gpu: &GpuHealth) -> Option<String> {
     let limit = gpu.power_limit_w.known().zip(gpu.default_power_limit_w.known());
     let power = limit.filter(|(limit, default)| *limit < *default);
     let power = power.map(|(limit, default)| format!("its power limit is {limit:.0} W, by default {default:.0} W"));
     let ecc = gpu.ecc.known().filter(|is_on| !**is_on).map(|_| "ECC is off".to_owned());
-    let all: Vec<String> = power.into_iter().chain(ecc).collect();
+    let mode = compute_mode(gpu, "Exclusive_Process").map(|mode| format!("{mode}: two ranks cannot share it"));
+    let all: Vec<String> = power.into_iter().chain(ecc).chain(mode).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
@@ -412,10 +464,12 @@ fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
     let at = |gpu: &GpuHealth| gpu.bus.to_ascii_lowercase().contains(&xid.bus.to_ascii_lowercase());
     let is_left_out =
         machine.is_some_and(|machine| machine.gpus.iter().any(at) && !node.gpus(machine).into_iter().any(at));
-    let severity = if is_left_out { Note } else { severity };
+    let is_foreign = node.health.foreign.iter().any(|bus| bus.starts_with(&xid.bus.to_ascii_lowercase()));
+    let severity = if is_left_out || is_foreign { Note } else { severity };
+    let owner = if is_foreign { ", which is not the node's," } else { "" };
     let times = if xid.count == 1 { String::new() } else { format!(", {} times", xid.count) };
     let meaning = meaning.unwrap_or(&xid.text);
-    let message = format!("Xid {} of the GPU at {} since the boot{times}: {meaning}", xid.number, xid.bus);
+    let message = format!("Xid {} of the GPU at {}{owner} since the boot{times}: {meaning}", xid.number, xid.bus);
     let (why, hint) = match severity {
         Error => {
             ("the GPU does not work before a reboot", "reboot the node; if it comes back, reseat the GPU or replace it")

@@ -21,6 +21,7 @@ pub mod verify;
 pub use between::{logins, ports};
 pub use details::{Details, GpuUser, Versions, versions};
 use health::GpuNode;
+pub use nodes::has_gpus;
 
 use crate::cluster::member::Member;
 use crate::cluster::observation::RuntimeState;

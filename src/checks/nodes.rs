@@ -2,9 +2,10 @@
 
 use super::Severity::{Error, Warning};
 use super::{Check, Details, Finding, Fix, NodeView};
-use crate::inventory::{Gpus, Inventory, Pull};
+use crate::inventory::{Gpus, Inventory, Node, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
+use crate::node::facts::Facts;
 use crate::node::gpus::{self, GpuRequest, NvidiaSmi};
 use crate::node::network;
 use crate::node::storage::Disk;
@@ -27,7 +28,7 @@ const SESSIONS: u32 = 10;
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = no_place(view).into_iter().chain(has_gpus(view)).collect();
+    let mut found: Vec<Finding> = no_place(view).into_iter().chain(has_gpus(view.node, view.facts)).collect();
     if view.engine.is_some() {
         found.extend(toolkit(view));
         found.extend(image(inventory, view));
@@ -60,26 +61,26 @@ fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     ))
 }
 
-fn has_gpus(view: &NodeView<'_>) -> Option<Finding> {
-    if let Some(message) = network::gpu_failure(view.node, view.facts) {
+/// Finds that a node does not have the GPUs that the inventory promises, or that they are not known.
+pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
+    let error = |message: String| Finding::new(Error, Check::Gpus, &node.name, message);
+    if let Some(message) = network::gpu_failure(node, facts) {
         let why = "its GPUs are not known, so no job can start there; a program on the node finds no GPU";
-        return Some(
-            view.error(Check::Gpus, format!("nvidia-smi failed: {message}")).explain(why, gpus::hint(message)),
-        );
+        return Some(error(format!("nvidia-smi failed: {message}")).explain(why, gpus::hint(message)));
     }
-    if let Some(missing) = network::missing_gpus(view.node, view.facts) {
+    if let Some(missing) = network::missing_gpus(node, facts) {
         let hint = "run `nvidia-smi` on the node, or set `gpus` to what it lists";
-        return Some(view.error(Check::Gpus, missing).explain("some ranks would have no GPU", hint));
+        return Some(error(missing).explain("some ranks would have no GPU", hint));
     }
-    let configured = match &view.node.gpus {
-        _ if view.facts.nvidia_smi != NvidiaSmi::Missing => return None,
+    let configured = match &node.gpus {
+        _ if facts.nvidia_smi != NvidiaSmi::Missing => return None,
         Gpus::Auto | Gpus::Count(0) => return None,
         Gpus::Count(count) => count.to_string(),
         Gpus::All => "\"all\"".to_owned(),
         Gpus::List(list) => list.join(", "),
     };
     let message = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
-    Some(view.warning(Check::Gpus, message).explain(
+    Some(error(message).explain(
         "without the NVIDIA driver no container can use a GPU",
         "install the NVIDIA driver on the node, or set `gpus = 0`",
     ))

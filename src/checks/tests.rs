@@ -338,7 +338,7 @@ fn gpus() {
     assert_eq!(
         found(&none),
         [
-            "warning gpus gpu02: the inventory has `gpus` = 1, but the node has no nvidia-smi",
+            "error gpus gpu02: the inventory has `gpus` = 1, but the node has no nvidia-smi",
             "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
@@ -347,7 +347,7 @@ fn gpus() {
             none(n);
             n.node.gpus = gpus.clone();
         };
-        let words = format!("warning gpus gpu02: the inventory has `gpus` = {word}, but the node has no nvidia-smi");
+        let words = format!("error gpus gpu02: the inventory has `gpus` = {word}, but the node has no nvidia-smi");
         assert_eq!(found(&promised)[0], words);
     }
     let auto = |n: &mut Sick| {

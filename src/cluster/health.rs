@@ -8,7 +8,7 @@ use crate::node::network;
 use crate::transport::node::Script;
 use std::time::Duration;
 
-const HEALTH: &str = include_str!("../scripts/node/health.sh");
+const HEALTH: &str = concat!(include_str!("../scripts/node/nvidia_smi.sh"), include_str!("../scripts/node/health.sh"));
 
 /// How much longer the diagnosis of DCGM may take than everything else.
 const DIAGNOSIS: Duration = Duration::from_secs(130);

@@ -17,6 +17,7 @@ use crate::transport::node::Script;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/node/machine.sh"),
+    include_str!("../scripts/node/nvidia_smi.sh"),
     include_str!("../scripts/node/gpus.sh"),
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/node/killed.sh"),

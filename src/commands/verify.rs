@@ -8,11 +8,11 @@ use super::keys::Logins;
 use super::output::NodeEntry;
 use super::rank_output::RankOutput;
 use super::recording::record;
-use super::verify_gpus::{ExaminedGpus, examine_gpus};
+use super::verify_gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
 use crate::checks::Finding;
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
-use crate::checks::evidence::of_verify;
+use crate::checks::evidence::{of_stopped, of_verify};
 use crate::checks::place::RankFault;
 use crate::checks::verify::{RankRow, Report, compare};
 use crate::cli::Verify;
@@ -74,16 +74,37 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let (controller, bind) = (job.controller, job.bind);
     let minimum = target.inventory.bench.min_busbw;
     let program = program(&job, options.full, minimum.is_some());
-    let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
+    let plan = match job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await {
+        Ok(plan) => plan,
+        Err(error) => {
+            record(context, of_stopped(&gpus_unknown(&error))).await;
+            return Err(error);
+        }
+    };
     // the GPUs are examined while the workers log in and the ranks start
     let examining =
         async { Ok(session.cancellation.run(async { Ok(examine_gpus(&plan, options.full).await) }).await.ok()) };
-    let ((logins, job), gpus) = tokio::try_join!(launch(&plan, context), examining)?;
+    // why a node lacks GPUs may be seen in the health of the others
+    let launching = async {
+        match launch(&plan, context).await {
+            Err(error) if !lacks_gpus(&error) => Err(error),
+            launched => Ok(launched),
+        }
+    };
+    let (launched, gpus) = tokio::try_join!(launching, examining)?;
     session.cancellation.check()?;
     let gpus = gpus.unwrap_or_default();
     gpus.report(events);
+    let (logins, job) = match launched {
+        Ok(launched) => launched,
+        Err(error) => {
+            record(context, of_stopped(&gpus.findings)).await;
+            return Err(error);
+        }
+    };
     let logins = logins.as_ref();
     let Some((ended, output)) = job else {
+        record(context, of_stopped(&gpus.findings)).await;
         let matrix = logins.map_or_else(String::new, login_table);
         let text =
             format!("{matrix}failed: not all workers can log in to each other; nothing was launched\n{}", gpus.text());

@@ -1,10 +1,11 @@
 //! The health of the GPUs in `verify`: what was found on the nodes of its job, while the ranks started.
 
 use crate::checks::health::{self as rules, GpuNode};
-use crate::checks::{Check, Finding, Severity, failure, fold};
+use crate::checks::{Check, Finding, Severity, failure, fold, has_gpus};
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::health;
 use crate::cluster::observation::ObservedNode;
+use crate::error::{Error, ErrorKind};
 use crate::event::Events;
 use crate::node::health::report::NodeHealth;
 use crate::start::plan::JobPlan;
@@ -29,6 +30,7 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
     let examined = for_each_node(observed.clone(), examine).await;
     let (mut nodes, mut findings) = (Vec::new(), Vec::new());
     for (node, health) in observed.into_iter().zip(examined) {
+        findings.extend(has_gpus(&node.member.node, &node.facts));
         match health {
             Ok(health) => nodes.extend(health.map(|health| (node, health))),
             Err(error) => findings.push(failure(&error, "whether its GPUs are healthy is not known")),
@@ -40,6 +42,18 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
     let gpus = views.iter().map(GpuNode::examined).sum();
     let health = nodes.into_iter().map(|(node, health)| (node.name().to_owned(), health)).collect();
     ExaminedGpus { health, findings: fold(findings), gpus }
+}
+
+/// Returns the nodes because of whose GPUs a command has failed.
+pub(super) fn gpus_unknown(error: &Error) -> Vec<Finding> {
+    let Error::Nodes { failed, .. } = error else { return Vec::new() };
+    let failed = failed.iter().filter(|error| error.kind == ErrorKind::NvidiaSmiFailed);
+    failed.map(|error| Finding::new(Severity::Error, Check::Gpus, &error.node, &error.message)).collect()
+}
+
+/// Returns whether a job was not started because nodes or their containers lack GPUs.
+pub(super) fn lacks_gpus(error: &Error) -> bool {
+    matches!(error, Error::Nodes { failed, .. } if failed.iter().any(|error| error.kind == ErrorKind::GpusMissing))
 }
 
 impl ExaminedGpus {

@@ -31,7 +31,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-const DOCTOR: &str = include_str!("../scripts/node/doctor.sh");
+const DOCTOR: &str = concat!(include_str!("../scripts/node/nvidia_smi.sh"), include_str!("../scripts/node/doctor.sh"));
 const INSIDE: &str = include_str!("../scripts/worker/inside.py");
 
 /// How long a worker may take to list its versions; more than the limits within `inside.py` and what the launchers append to it.

@@ -10,6 +10,7 @@ use crate::transport::node::{RunAs, Script};
 
 const PROBE: &str = concat!(
     include_str!("../scripts/node/machine.sh"),
+    include_str!("../scripts/node/nvidia_smi.sh"),
     include_str!("../scripts/node/gpus.sh"),
     include_str!("../scripts/access/login.sh"),
     include_str!("../scripts/node/probe.sh")

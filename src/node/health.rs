@@ -138,9 +138,13 @@ pub struct GpuHealth {
     pub max_pcie_generation: Reading<u32>,
     /// The lanes of the link now.
     pub pcie_width: Reading<u32>,
-    /// The most that card and slot have.
+    /// The most that the chip has; a card or a slot may be wired with fewer.
     pub max_pcie_width: Reading<u32>,
-    /// What the driver recommends to do, `None` if nothing. Drivers before 560 do not say.
+    /// Which programs may use CUDA: `Default` (all), `Exclusive_Process` (one at a time), `Prohibited` (none).
+    pub compute_mode: Reading<String>,
+    /// The state of its license, if it is a virtual GPU (vGPU) that needs one: `Unlicensed (Restricted)`.
+    pub license: Reading<String>,
+    /// What the driver recommends to do, `None` if nothing. Earlier drivers say only whether it is a reset.
     pub recovery_action: Reading<String>,
     /// The state of its NVLink fabric, on machines that have one: `Completed`.
     pub fabric: Reading<String>,
@@ -168,6 +172,11 @@ impl GpuHealth {
             (Some(temperature), Some(limit)) => Reading::Known(limit.saturating_sub(*temperature)),
             _ => Reading::Absent,
         };
+        // a link that is down has none
+        let lanes = |key: &str| {
+            number(gpu.text(&format!("pci/pci_gpu_link_info/link_widths/{key}"))).filter(|lanes| *lanes > 0)
+        };
+        let license = |product: &str| text(gpu.text(&format!("{product}/license_status")));
         let failures = gpu.leaves().into_iter().filter(|(name, text)| *name != "process_name" && is_failure(text));
         let is_mig_device = |element: &&Element| element.name == "mig_device";
         GpuHealth {
@@ -212,9 +221,12 @@ impl GpuHealth {
             ]),
             pcie_generation: number(gpu.text("pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
             max_pcie_generation: number(gpu.text("pci/pci_gpu_link_info/pcie_gen/max_link_gen")),
-            pcie_width: number(gpu.text("pci/pci_gpu_link_info/link_widths/current_link_width")),
-            max_pcie_width: number(gpu.text("pci/pci_gpu_link_info/link_widths/max_link_width")),
-            recovery_action: text(gpu.text("gpu_recovery_action")),
+            pcie_width: lanes("current_link_width"),
+            max_pcie_width: lanes("max_link_width"),
+            compute_mode: text(gpu.text("compute_mode")),
+            // the older name is that of the product when it was called GRID
+            license: license("vgpu_software_licensed_product").or(license("grid_licensed_product")),
+            recovery_action: text(gpu.text("gpu_recovery_action")).or(reset_status(gpu)),
             fabric: fabric(gpu),
             links: None,
             processes: processes(gpu),
@@ -243,6 +255,7 @@ impl GpuHealth {
             failed("PCIe width", &self.pcie_width),
             failed("largest PCIe width", &self.max_pcie_width),
             failed("memory", &self.memory_mib),
+            failed("reset status", &self.recovery_action),
         ];
         all.into_iter().flatten().collect()
     }
@@ -294,6 +307,19 @@ fn fabric(gpu: &Element) -> Reading<String> {
             wrong("fabric/status", "Success").or_else(|| wrong("fabric/health/summary", "Healthy")).unwrap_or(state)
         }
         _ => state,
+    }
+}
+
+/// Returns whether drivers that do not name a recovery action ask for a reset, in the words of those that do.
+fn reset_status(gpu: &Element) -> Reading<String> {
+    let is = |key: &str| switch(gpu.text(&format!("gpu_reset_status/{key}")));
+    let known = |action: &str| Reading::Known(action.to_owned());
+    match (is("reset_required"), is("drain_and_reset_recommended")) {
+        (Reading::Known(true), _) => known("Reset"),
+        (_, Reading::Known(true)) => known("Drain and Reset"),
+        (Reading::Failed(text), _) | (_, Reading::Failed(text)) => Reading::Failed(text),
+        (Reading::Absent, Reading::Absent) => Reading::Absent,
+        _ => known("None"),
     }
 }
 

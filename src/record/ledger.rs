@@ -286,7 +286,8 @@ impl Ledger {
             }
             _ => 0.0,
         };
-        self.entries.iter().map(hours).sum()
+        // the sum of no numbers is -0
+        self.entries.iter().map(hours).fold(0.0, |sum, hours| sum + hours)
     }
 }
 

@@ -9,7 +9,11 @@ use crate::node::gpus::{self, Device, Gpu, NvidiaSmi};
 use crate::node::network;
 use crate::text::units::count;
 
-const READY: &str = concat!(include_str!("../scripts/node/gpus.sh"), include_str!("../scripts/worker/ready.sh"));
+const READY: &str = concat!(
+    include_str!("../scripts/node/nvidia_smi.sh"),
+    include_str!("../scripts/node/gpus.sh"),
+    include_str!("../scripts/worker/ready.sh")
+);
 
 /// What a worker answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -210,7 +210,10 @@ fn gpu_hours_are_those_that_jobs_had() {
     entries.push((0.0, boot("b1")));
     let mut node = node("a", entries);
     node.kind.gpus = 8;
-    let assessed = &assess(&[node])[0];
+    let idle = self::node("b", Vec::new());
+    let assessed = &assess(&[node, idle])[..];
+    assert!(assessed[1].gpu_hours.is_sign_positive(), "JSON would have -0.0");
+    let assessed = &assessed[0];
     assert_eq!((assessed.gpu_hours, assessed.jobs, assessed.lost, assessed.restarts), (30.0 * 8.0 + 4.0, 31, 0, 1));
 }
 

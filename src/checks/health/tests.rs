@@ -90,7 +90,6 @@ fn each_fault_of_a_gpu_is_named() {
             ("<remapped_row_failure>No", "<remapped_row_failure>Yes"),
             "error gpu-memory n0: GPU 0: its memory could not be repaired",
         ),
-        (("<current_link_width>16x", "<current_link_width>8x"), "warning gpu-pcie n0: GPU 0: PCIe lanes: 8 of 16"),
         (("<current_link_gen>5", "<current_link_gen>3"), "warning gpu-pcie n0: GPU 0: PCIe: generation 3 of 5"),
         (
             ("<gpu_recovery_action>None", "<gpu_recovery_action>Reboot"),
@@ -114,6 +113,14 @@ fn each_fault_of_a_gpu_is_named() {
             "note gpu-settings n0: GPU 0: its power limit is 400 W, by default 700 W",
         ),
         (
+            ("<compute_mode>Default", "<compute_mode>Prohibited"),
+            "error gpu-settings n0: GPU 0: its compute mode is Prohibited",
+        ),
+        (
+            ("<compute_mode>Default", "<compute_mode>Exclusive_Process"),
+            "note gpu-settings n0: GPU 0: its compute mode is Exclusive_Process: two ranks cannot share it",
+        ),
+        (
             ("<remapped_row_pending>No", "<remapped_row_pending>Perhaps"),
             "warning gpu-lost n0: GPU 0: cannot understand its pending repairs of memory (Perhaps)",
         ),
@@ -125,6 +132,66 @@ fn each_fault_of_a_gpu_is_named() {
     // an idle GPU saves power
     let idle = [("<current_link_gen>5", "<current_link_gen>1")];
     assert_eq!(found(health(IDLE, &idle, "")), [""; 0]);
+}
+
+#[test]
+fn earlier_drivers_ask_for_a_reset_in_two_ways() {
+    let recovery = "<gpu_recovery_action>None</gpu_recovery_action>";
+    let status = |required: &str, recommended: &str| {
+        format!(
+            "<gpu_reset_status><reset_required>{required}</reset_required>\
+             <drain_and_reset_recommended>{recommended}</drain_and_reset_recommended></gpu_reset_status>"
+        )
+    };
+    for (status, expected) in [
+        (status("No", "No"), None),
+        (status("N/A", "N/A"), None),
+        (status("Yes", "No"), Some("error gpu-lost n0: GPU 0: the driver recommends: Reset")),
+        (status("No", "Yes"), Some("error gpu-lost n0: GPU 0: the driver recommends: Drain and Reset")),
+        (status("Yes", "N/A"), Some("error gpu-lost n0: GPU 0: the driver recommends: Reset")),
+        (status("Perhaps", "No"), Some("warning gpu-lost n0: GPU 0: cannot understand its reset status (Perhaps)")),
+        // a newer element says more
+        (format!("{}{recovery}", status("Yes", "No")), None),
+    ] {
+        let found = found(health(BUSY, &[(recovery, &status)], ""));
+        assert_eq!(found, Vec::from_iter(expected), "{status}");
+    }
+}
+
+#[test]
+fn a_virtual_gpu_without_a_license_is_slow() {
+    for product in ["vgpu_software_licensed_product", "grid_licensed_product"] {
+        let of = |status: &str| {
+            let license = format!("<{product}><license_status>{status}</license_status></{product}><compute_mode>");
+            found(health(BUSY, &[("<compute_mode>", &license)], ""))
+        };
+        for slow in ["Unlicensed (Restricted)", "Unlicensed"] {
+            assert_eq!(of(slow), [format!("warning gpu-settings n0: GPU 0: its vGPU license: {slow}")]);
+        }
+        for good in ["Licensed (Expiry: 2027-1-2 3:4:5 GMT)", "Unlicensed (Unrestricted)", "N/A"] {
+            assert_eq!(of(good), [""; 0], "{good}");
+        }
+    }
+}
+
+#[test]
+fn a_narrow_link_is_one_that_others_of_its_model_do_not_have() {
+    let width = |width: &'static str| ("<current_link_width>16x", width);
+    let (half, none) = (width("<current_link_width>8x"), width("<current_link_width>0x"));
+    assert_eq!(found(health(BUSY, &[half], "")), ["note gpu-pcie n0: GPU 0: PCIe lanes: 8 of 16"]);
+    assert_eq!(found(two(&[half], "")), ["warning gpu-pcie n0: GPU 1: PCIe lanes: 8 of 16"]);
+    let between = found_of(&[health(BUSY, &[], ""), health(BUSY, &[half], "")]);
+    assert_eq!(between, ["warning gpu-pcie n1: GPU 0: PCIe lanes: 8 of 16"]);
+    let all = two(&[], "").machine.unwrap().unwrap();
+    let gpus = all.gpus.into_iter().map(|gpu| GpuHealth { pcie_width: Reading::Known(8), ..gpu }).collect();
+    let all = NodeHealth { machine: Some(Ok(MachineHealth { gpus, ..all })), ..NodeHealth::parse("") };
+    assert_eq!(found(all), ["note gpu-pcie n0: GPUs 0, 1: PCIe lanes: 8 of 16"]);
+    // one of another model is no reason to expect more
+    let models = found(two(&[half, ("NVIDIA H200", "NVIDIA L4")], ""));
+    assert_eq!(models[1..], ["note gpu-pcie n0: GPU 1: PCIe lanes: 8 of 16"]);
+    for unknown in [none, width("<current_link_width>N/A"), ("<max_link_width>16x", "<max_link_width>0x")] {
+        assert_eq!(found(two(&[unknown], "")), [""; 0], "{unknown:?}");
+    }
 }
 
 #[test]
@@ -189,6 +256,14 @@ fn errors_in_the_kernel_log_matter_by_their_number() {
         (
             "xid 1 NVRM: Xid (PCI:0000:41:00): 999, something new\n",
             "warning xid n0: Xid 999 of the GPU at 0000:41:00 since the boot: something new",
+        ),
+        (
+            "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:C1:00): 79, GPU has fallen off the bus.\n",
+            "note xid n0: Xid 79 of the GPU at 0000:C1:00, which is not the node's, since the boot: the GPU has fallen off the bus",
+        ),
+        (
+            "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",
+            "error xid n0: Xid 79 of the GPU at 0000:41:00 since the boot: the GPU has fallen off the bus",
         ),
         ("log partial\n", "note xid n0: its kernel log no longer reaches back to the boot"),
         ("log unread dmesg: not permitted\n", "note xid n0: its kernel log cannot be read: dmesg: not permitted"),

@@ -2,6 +2,7 @@
 
 use super::jobs::{RUN, ends_with, up_with};
 use super::*;
+use crate::inventory::Gpus;
 use crate::transport::node::scripted::{CONNECT, Fault};
 
 /// What the ledger of a node says, without the beginning of each entry.
@@ -43,6 +44,24 @@ async fn a_job_that_no_one_watched_is_recorded_by_the_next_grade() {
     }
     assert_eq!(recorded(&nodes), [1, 1]);
     assert!(ledger(&nodes, "node2")[1].starts_with("\"job\",\"job\":"), "{:?}", ledger(&nodes, "node2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gpus_that_keep_verify_from_starting_its_job_are_recorded() {
+    let nodes = Nodes::new(&NODES);
+    let one = "nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu exit 0\nmig exit 0\n";
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.facts = one.into()));
+    hvdctl(&nodes, "up").await.code(0);
+    let mut promises = inventory(&nodes);
+    promises.nodes[0].gpus = Gpus::Count(2);
+    hvdctl_on(&nodes, promises, "--on node1 verify", mpsc::unbounded_channel().1).await.code(1);
+    let entry = |text: &str| format!("\"check\",\"by\":\"verify\",\"failed\":[\"gpus: {text}\"]}}");
+    let lists_one = entry("the inventory requires 2, nvidia-smi lists 1");
+    assert_eq!(ledger(&nodes, "node1")[1..], [lists_one.as_str()]);
+    nodes.edit("node1", |state| state.facts = "nvidia-smi yes\nmig exit 0\n".into());
+    hvdctl(&nodes, "verify").await.code(1);
+    assert_eq!(ledger(&nodes, "node1")[1..], [lists_one, entry("nvidia-smi failed: no answer within 20 s")]);
+    assert_eq!(ledger(&nodes, "node2"), [""; 0], "it has no fault, and no job has shown more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -166,6 +166,17 @@ async fn gpus_that_cannot_be_examined_are_a_fault() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn promised_gpus_that_no_nvidia_smi_lists_are_a_fault() {
+    let nodes = two_up().await;
+    let mut promises = inventory(&nodes);
+    promises.nodes[0].gpus = Gpus::Count(1);
+    nodes.play(job(&json!({})));
+    let done = hvdctl_on(&nodes, promises.clone(), "--on node1 verify", mpsc::unbounded_channel().1).await;
+    done.code(1).says(&["failed: node1: the inventory has `gpus` = 1, but the node has no nvidia-smi\n"]);
+    assert!(!done.out.contains("ok:"), "{done}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn dcgm_is_asked_by_a_full_verification() {
     let nodes = one_with_gpus(TWO, &health(&[])).await;
     nodes.edit("node1", |state| {

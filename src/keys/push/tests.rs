@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 const FACTS: &str = concat!(
     include_str!("../../scripts/node/machine.sh"),
+    include_str!("../../scripts/node/nvidia_smi.sh"),
     include_str!("../../scripts/node/gpus.sh"),
     include_str!("../../scripts/node/marked.sh"),
     include_str!("../../scripts/node/killed.sh"),

@@ -39,6 +39,15 @@ impl<T> Reading<T> {
         if matches!(self, Reading::Absent) { other } else { self }
     }
 
+    /// Returns this reading; a known value that does not pass is absent.
+    #[must_use]
+    pub(super) fn filter(self, passes: impl FnOnce(&T) -> bool) -> Reading<T> {
+        match self {
+            Reading::Known(value) if !passes(&value) => Reading::Absent,
+            reading => reading,
+        }
+    }
+
     fn then<V>(self, read: impl FnOnce(&T) -> Option<V>) -> Reading<V>
     where
         T: ToString,

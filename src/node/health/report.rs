@@ -59,6 +59,8 @@ pub struct NodeHealth {
     pub complaint: Option<String>,
     /// GPUs that its driver has and `nvidia-smi` does not list, by their places on the PCI bus, as `0000:41:00.0`.
     pub unlisted: Vec<String>,
+    /// GPUs of its machine that are not the node's, by the same places: the node is a container that was given others.
+    pub foreign: Vec<String>,
     /// How much of the kernel log was read.
     pub log: KernelLog,
     /// The errors in it.
@@ -77,6 +79,7 @@ impl NodeHealth {
             machine: None,
             complaint: None,
             unlisted: Vec::new(),
+            foreign: lines("pci-foreign").map(printable).collect(),
             log: KernelLog::Whole,
             xids: lines("xid").filter_map(xid).collect(),
             diagnosis: None,

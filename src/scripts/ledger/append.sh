@@ -4,9 +4,13 @@
 set -eu
 umask 077
 # nothing is created on a node that is not set up
-[ -d "${jobs_dir%/*}" ] || exit 0
+[ -d "${jobs_dir%/*}/" ] || exit 0
 mkdir -p "$jobs_dir"
 file=$jobs_dir/.ledger@$cluster
+if [ -e "$file" ] && [ ! -f "$file" ]; then
+  echo "$file: not a regular file" >&2
+  exit 1
+fi
 command -v flock >/dev/null || {
   echo "flock: not found (util-linux)" >&2
   exit 127

@@ -1,5 +1,5 @@
-# Prints details of a node for `doctor`, as "KEY VALUE" lines for checks/details.rs. Variables: worker_pid (sshd in the worker, may be
-# empty), docker_root (may be empty), addresses (of the other nodes, one a line). Changes nothing.
+# Prints details of a node for `doctor`, as "KEY VALUE" lines for checks/details.rs. Appended to node/nvidia_smi.sh. Variables: worker_pid
+# (sshd in the worker, may be empty), docker_root (may be empty), addresses (of the other nodes, one a line). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -59,14 +59,19 @@ for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk
     break
   fi
 done
+# sets `answer` to what nvidia-smi prints for a query, and `code` to its exit code: 124 if there is none in time
+query() { # QUERY
+  answer=$(limited 20 nvidia-smi "$1" --format=csv,noheader)
+  code=$(printf '%s\n' "$answer" | sed -n '$s/^exit //p')
+  code=${code:-124} answer=${answer%exit *}
+}
 if command -v nvidia-smi >/dev/null 2>&1; then
-  # the next query reports a driver that fails
-  if driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null); then
-    say driver "$(printf '%s\n' "$driver" | head -n 1)"
-  fi
-  users=$(timeout 20 nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv,noheader 2>&1) ||
-    unchecked gpu-users $? "$users"
-  printf '%s\n' "$users" | while IFS= read -r line; do
+  query --query-gpu=driver_version
+  [ "$code" != 0 ] || say driver "$(printf '%s\n' "$answer" | grep -m 1 '^[0-9]')"
+  # a driver that does not answer is not asked again
+  [ "$code" = 124 ] || query --query-compute-apps=pid,used_memory,gpu_uuid
+  [ "$code" = 0 ] || unchecked gpu-users "$code" "$answer"
+  printf '%s\n' "$answer" | while IFS= read -r line; do
     pid=${line%%,*}
     # the process may have ended; a line without a process id is a message
     case $pid in '' | *[!0-9]*) continue ;; esac

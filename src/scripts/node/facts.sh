@@ -1,4 +1,5 @@
-# Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, gpus.sh, marked.sh and killed.sh.
+# Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, nvidia_smi.sh, gpus.sh, marked.sh and
+# killed.sh.
 # Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
 # mistaken for "nothing found".
 

@@ -1,18 +1,16 @@
 # Prints the health of a node's GPUs as "KEY VALUE" lines for node/health/report.rs. Requires root for the kernel log. Changes nothing.
-# Variables: diagnose (not empty: also ask DCGM, if it is installed).
+# Appended to node/nvidia_smi.sh. Variables: diagnose (not empty: also ask DCGM, if it is installed).
 LC_ALL=C
 export LC_ALL
 PATH=$PATH:/usr/sbin:/sbin
 say() { printf '%s\n' "$*"; }
 
-# prints "KEY LINE" for each line of a program, and "KEY exit CODE" last. If the driver hangs, the program may not even be killed: then
-# only its reader ends, and there is no exit code
+# prints "KEY LINE" for each line of a program, and "KEY exit CODE" last
 query() { # KEY SECONDS PROGRAM ARGUMENT…
-  key=$1 seconds=$2
-  shift 2
-  { { timeout "$seconds" "$@"; printf '\nexit %s\n' $?; } </dev/null 2>&1 & } | timeout "$((seconds + 2))" cat |
-    # of each GPU's document, a third is the clocks that it may have
-    sed -e '/<supported_graphics_clock>/d' -e "s/^/$key /"
+  key=$1
+  shift
+  # of each GPU's document, a third is the clocks that it may have
+  limited "$@" | sed -e '/<supported_graphics_clock>/d' -e "s/^/$key /"
 }
 
 # GPUs of the driver, listed by nvidia-smi or not; an operator may have excluded some
@@ -21,8 +19,11 @@ list_pci() {
     [ -e "$device" ] || continue
     device=${device##*/}
     known=/proc/driver/nvidia/gpus
-    # a node that is a container itself sees the buses of all GPUs of its machine, but has only some of them
-    if [ -d "$known" ] && [ ! -e "$known/$device" ]; then continue; fi
+    # a node that is a container itself sees the buses and errors of all GPUs of its machine, but has only some of them
+    if [ -d "$known" ] && [ ! -e "$known/$device" ]; then
+      say pci-foreign "$device"
+      continue
+    fi
     # the driver may hang here, too
     { timeout 2 cat "$known/$device/information" 2>/dev/null & } | timeout 3 cat | grep -q 'Excluded:.*Yes' || say pci "$device"
   done

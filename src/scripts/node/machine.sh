@@ -1,4 +1,4 @@
-# Prints basic facts about a machine as "KEY VALUE" lines. Prepended to node/gpus.sh, node/facts.sh and node/probe.sh. Changes nothing.
+# Prints basic facts about a machine as "KEY VALUE" lines. Prepended to node/facts.sh and node/probe.sh. Changes nothing.
 say() { printf '%s\n' "$*"; }
 # logins that are not root's may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin

@@ -1,4 +1,5 @@
-# Probes a machine for `init`. Appended to machine.sh, gpus.sh and access/login.sh; prints "KEY VALUE" lines for init/draft.rs.
+# Probes a machine for `init`. Appended to machine.sh, nvidia_smi.sh, gpus.sh and access/login.sh; prints "KEY VALUE" lines for
+# init/draft.rs.
 # Variables: images. Runs as the login itself, because its way to become root is not known yet, and changes nothing.
 last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''
