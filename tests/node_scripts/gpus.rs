@@ -1,0 +1,195 @@
+//! What a node says of its GPUs.
+
+use super::{DOCTOR, FACTS, Machine};
+use hvdctl::node::facts::Facts;
+use hvdctl::node::gpus::{Device, NvidiaSmi};
+use hvdctl::node::health::report::{KernelLog, NodeHealth};
+use hvdctl::node::health::{Links, Reading};
+use hvdctl::worker::ready::Answer;
+use std::fs;
+use std::path::Path;
+
+const HEALTH: &[&str] = &["node/nvidia_smi.sh", "node/health.sh"];
+
+#[test]
+fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let node = |machine: &Machine| {
+        let facts = Facts::parse(&machine.prints(FACTS, ""));
+        assert!(!facts.hostname.is_empty() && facts.clock.is_some(), "{facts:?}");
+        (
+            facts.nvidia_smi,
+            Device::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
+        )
+    };
+    let worker = |machine: &Machine| {
+        Answer::parse(&machine.prints(&["node/nvidia_smi.sh", "node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi
+    };
+    // this machine may have one of its own
+    if !["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|place| Path::new(place).join("nvidia-smi").exists()) {
+        assert_eq!((node(&machine), worker(&machine)), ((NvidiaSmi::Missing, String::new()), NvidiaSmi::Missing));
+    }
+    let two = "GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)";
+    let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
+    let mismatch = "Failed to initialize NVML: Driver/library version mismatch";
+    let no_driver = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.";
+    let failed = |message: &str| NvidiaSmi::Failed(message.to_owned());
+    let old = "echo 'Field \"mig.mode.current\" is not a valid field to query.'; exit 2";
+    for (list, mode, code, expected) in [
+        (two, "printf '0, [N/A]\\n1, Disabled\\n'", 0, (NvidiaSmi::Listed, "GPU-aa GPU-bb")),
+        (two, old, 0, (NvidiaSmi::Listed, "GPU-aa GPU-bb")),
+        (two, "printf '0, Disabled\\n1, Enabled\\n'", 0, (NvidiaSmi::Listed, "GPU-aa")),
+        (&format!("{mismatch}\nNVML library version: 550.144"), "exit 18", 18, (failed(mismatch), "")),
+        (&format!("{no_driver}\n"), "exit 9", 9, (failed(no_driver), "")),
+        ("No devices were found", "exit 6", 6, (failed("No devices were found"), "")),
+        (&two.replace("\n", &format!("\n{lost}\n")), "echo '0, Disabled'", 0, (failed(lost), "GPU-aa GPU-bb")),
+        (
+            "GPU 0: A100 (UUID: GPU-aa)\n  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)",
+            "echo '0, Enabled'",
+            0,
+            (NvidiaSmi::Listed, "MIG-c6d4"),
+        ),
+    ] {
+        // the message may be on either stream
+        for stream in ["1", "2"] {
+            let list = format!("cat >&{stream} <<'END'\n{list}\nEND\nexit {code}");
+            machine.stub("nvidia-smi", &format!("case $1 in --query-gpu=*)\n{mode}\nexit\n;;\nesac\n{list}"));
+            let (state, uuids) = node(&machine);
+            assert_eq!((&state, uuids.as_str()), (&expected.0, expected.1), "{list}");
+            assert_eq!(worker(&machine), state, "{list}");
+        }
+    }
+    // the memory of the GPUs, in the query that asks for their MIG mode
+    let query = "--query-gpu=index,mig.mode.current,memory.total";
+    let answers =
+        format!("case $1 in {query}) echo '0, [N/A], 143771' ;; *) echo 'GPU 0: NVIDIA H200 (UUID: GPU-aa)' ;; esac");
+    machine.stub("nvidia-smi", &answers);
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).gpus[0].memory_mib, Reading::Known(143_771));
+    // one that is ended, and one that cannot even be killed
+    let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
+    for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
+        machine.stub("timeout", hangs);
+        assert_eq!(node(&machine), (failed("no answer within 20 s"), String::new()), "{hangs}");
+    }
+}
+
+#[test]
+fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let report =
+        |machine: &Machine, diagnose: &str| NodeHealth::parse(&machine.prints(HEALTH, &format!("diagnose={diagnose}")));
+    let smi = |machine: &Machine, query: &str| {
+        machine.stub(
+            "nvidia-smi",
+            &format!(
+                "case $1 in nvlink) printf 'GPU 0: x (UUID: GPU-0)\\n\\t Link 0: 26.5 GB/s\\n' ;; *) {query} ;; esac"
+            ),
+        );
+    };
+    let document = format!("{}/tests/fixtures/nvidia-smi/h100-580-busy.xml", env!("CARGO_MANIFEST_DIR"));
+    smi(&machine, &format!("sed 's/GPU-0[^<]*/GPU-0/' {document}"));
+    let xid = "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.";
+    let log = format!(
+        "printf '[0.0] Linux version 6\\n[1.0] {xid}\\n[2.0] {xid}\\n[3.0] NVRM: Xid (PCI:0000:42:00): 31, x\\n'"
+    );
+    machine.stub("dmesg", &log);
+    machine.stub("dcgmi", "echo '| Inforom | Pass |'");
+    let health = report(&machine, "");
+    let found = health.machine().unwrap();
+    assert_eq!((found.driver.as_str(), found.gpus.len(), health.complaint.as_ref()), ("580.159.04", 1, None));
+    assert_eq!(found.gpus[0].links, Some(Links { active: 1, all: 1 }));
+    assert_eq!((&health.log, health.diagnosis.is_none()), (&KernelLog::Whole, true));
+    let mut xids: Vec<_> = health.xids.iter().map(|xid| (xid.number, xid.count)).collect();
+    xids.sort_unstable();
+    assert_eq!(xids, [(31, 1), (79, 2)]);
+    assert_eq!(report(&machine, "yes").diagnosis.unwrap().unwrap().passed, 1);
+
+    // a log that does not reach back to the boot, or cannot be read
+    machine.stub("journalctl", "exit 1");
+    machine.stub("dmesg", &format!("echo '[9.0] {xid}'"));
+    let health = report(&machine, "");
+    assert_eq!((&health.log, health.xids.len()), (&KernelLog::Partial, 1));
+    machine.stub("journalctl", &format!("{log}; exit 124"));
+    assert_eq!(report(&machine, "").log, KernelLog::Partial, "the journal was cut off");
+    machine.stub("journalctl", &log);
+    let health = report(&machine, "");
+    assert_eq!((&health.log, health.xids.len()), (&KernelLog::Whole, 2), "the journal has all");
+    machine.stub("journalctl", "exit 1");
+    machine.stub("dmesg", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1");
+    let reason = "dmesg: read kernel buffer failed: Operation not permitted";
+    assert_eq!(report(&machine, "").log, KernelLog::Unread(reason.into()));
+
+    let error = |machine: &Machine| report(machine, "").machine.unwrap().unwrap_err();
+    let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
+    smi(&machine, &format!("echo '{lost}' >&2; exit 15"));
+    assert_eq!(error(&machine), lost);
+    smi(&machine, "exit 3");
+    assert_eq!(error(&machine), "exit code 3");
+    smi(&machine, &format!("head -n 90 {document}"));
+    assert_eq!(error(&machine), "its XML cannot be read: it is cut off");
+    // one that is ended, and one that cannot even be killed
+    let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
+    for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
+        machine.stub("timeout", hangs);
+        assert_eq!(error(&machine), "no answer within 20 s", "{hangs}");
+    }
+}
+
+#[test]
+fn an_nvidia_smi_that_cannot_be_killed_delays_no_script() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let (released, waited) = (machine.path("released"), machine.path("waited"));
+    // it goes on for longer than the scripts may take, or until the test is over
+    machine.stub(
+        "nvidia-smi",
+        &format!(
+            "trap '' TERM; i=0; while [ ! -e '{}' ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 200 ] || {{ : >'{}'; exit; }}; done",
+            released.display(),
+            waited.display()
+        ),
+    );
+    // so that the test is short
+    machine.stub(
+        "timeout",
+        "limit=$1; shift; case $limit in ??) limit=0.$limit ;; esac; exec /usr/bin/timeout $limit \"$@\"",
+    );
+    let facts = Facts::parse(&machine.prints(FACTS, ""));
+    assert_eq!(facts.nvidia_smi, NvidiaSmi::Failed("no answer within 20 s".into()));
+    let health = NodeHealth::parse(&machine.prints(HEALTH, "diagnose="));
+    assert_eq!(health.machine, Some(Err("no answer within 20 s".into())));
+    let details = machine.prints(DOCTOR, "worker_pid= docker_root=/ addresses= names=");
+    assert!(details.contains("\nunchecked gpu-users no answer within 20 s\n"), "{details}");
+    assert!(details.contains("\ndisk images "), "{details}");
+    assert!(!waited.exists(), "a script has waited for it");
+    fs::write(released, "").unwrap();
+}
+
+#[test]
+fn nvidia_smi_is_found_where_wsl_has_it() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    machine.stub(
+        "nvidia-smi",
+        "case $1 in --query-gpu=driver*) echo 550.54 ;; -L) echo 'GPU 0: x (UUID: GPU-aa)' ;; esac",
+    );
+    fs::rename(machine.path("tools"), machine.path("wsl")).unwrap();
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).nvidia_smi, NvidiaSmi::Listed);
+    assert!(NodeHealth::parse(&machine.prints(HEALTH, "diagnose=")).machine.is_some());
+    assert!(machine.prints(DOCTOR, "worker_pid= docker_root= addresses= names=").contains("\ndriver 550.54\n"));
+}
+
+#[test]
+fn a_container_does_not_own_all_gpus_of_its_machine() {
+    let (own, other) = ("0000:41:00.0", "0000:c1:00.0");
+    let buses = |directory: &str| [own, other].map(|bus| (format!("{directory}/{bus}/x"), ""));
+    let files: Vec<_> = buses("pci").into_iter().chain(buses("driver")).collect();
+    let machine = Machine::new(&files.iter().map(|(name, text)| (name.as_str(), *text)).collect::<Vec<_>>());
+    machine.stub("nvidia-smi", "");
+    let report = || machine.prints(HEALTH, "diagnose=");
+    assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
+    fs::remove_dir_all(machine.path("driver").join(other)).unwrap();
+    assert!(report().contains("\npci 0000:41:00.0") && !report().contains("\npci 0000:c1:00.0"), "{}", report());
+    assert_eq!(NodeHealth::parse(&report()).foreign, [other]);
+    // a driver that does not list its GPUs, as of an earlier version
+    fs::remove_dir_all(machine.path("driver")).unwrap();
+    assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
+}
