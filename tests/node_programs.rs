@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_node_programs.py");
 const STATE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_states.py");
@@ -14,6 +15,9 @@ const RANK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_progra
 
 /// The oldest and the newest minor version of Python 3 that the node programs are written for.
 const VERSIONS: std::ops::RangeInclusive<u32> = 7..=14;
+
+/// How many run at once: they mostly wait, but what they wait for has limits.
+const AT_ONCE: usize = 4;
 
 /// The interpreters by what they say of themselves: one may have several names.
 fn interpreters() -> BTreeMap<String, PathBuf> {
@@ -38,11 +42,11 @@ fn interpreters() -> BTreeMap<String, PathBuf> {
 fn node_programs_decide_the_same_with_every_python() {
     let interpreters = interpreters();
     assert!(!interpreters.is_empty(), "these tests need python3");
-    // side by side: most of their time they wait
-    let start = |name: &PathBuf, tests: &str| {
+    let run = |tests: &str, version: &str, name: &PathBuf| {
         let mut command = Command::new(name);
         command.args(["-W", "error::SyntaxWarning", tests]).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{} ({version}):\n{}", name.display(), String::from_utf8_lossy(&done.stderr));
     };
     // an interpreter's key begins with its minor version
     let minor = |version: &&String| version.split(' ').next().and_then(|minor| minor.parse::<u32>().ok());
@@ -52,10 +56,15 @@ fn node_programs_decide_the_same_with_every_python() {
     let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, EXAMPLE_TESTS];
     let of_all =
         of_all.iter().flat_map(|tests| interpreters.iter().map(move |(version, name)| (*tests, version, name)));
-    let all = of_all.chain(of_ranks);
-    let started: Vec<_> = all.map(|(tests, version, name)| (start(name, tests), version, name)).collect();
-    for (child, version, name) in started {
-        let done = child.wait_with_output().unwrap();
-        assert!(done.status.success(), "{} ({version}):\n{}", name.display(), String::from_utf8_lossy(&done.stderr));
-    }
+    let all = Mutex::new(of_all.chain(of_ranks));
+    let next = || all.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((tests, version, name)) = next() {
+                    run(tests, version, name);
+                }
+            });
+        }
+    });
 }

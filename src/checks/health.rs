@@ -466,7 +466,7 @@ fn of_xid(node: &GpuNode<'_>, xid: &Xid) -> Finding {
         machine.is_some_and(|machine| machine.gpus.iter().any(at) && !node.gpus(machine).into_iter().any(at));
     let is_foreign = node.health.foreign.iter().any(|bus| bus.starts_with(&xid.bus.to_ascii_lowercase()));
     let severity = if is_left_out || is_foreign { Note } else { severity };
-    let owner = if is_foreign { ", which is not the node's," } else { "" };
+    let owner = if is_foreign { " (not a GPU of this node)" } else { "" };
     let times = if xid.count == 1 { String::new() } else { format!(", {} times", xid.count) };
     let meaning = meaning.unwrap_or(&xid.text);
     let message = format!("Xid {} of the GPU at {}{owner} since the boot{times}: {meaning}", xid.number, xid.bus);

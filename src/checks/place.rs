@@ -34,7 +34,7 @@ pub struct RankPlace {
 pub enum RankFault {
     /// The machine does not work: a device fails, or a result is wrong. It is recorded in the node's ledger.
     Machine(String),
-    /// Something that the machine may not be to blame for: the image, the container, the inventory, or how ranks were placed and bound.
+    /// Its cause may be outside the machine: the image, the container, the inventory, or how ranks were placed and bound.
     Setup(String),
 }
 

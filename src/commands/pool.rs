@@ -583,6 +583,19 @@ mod tests {
     use crate::pool::format::tests::node;
 
     #[test]
+    fn the_inventory_says_why_nodes_were_measured_from_here() {
+        let node = node();
+        let here = |has_login| MeasuredNode { node: &node, measured_from: MeasuringPoint::Here, has_login };
+        let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
+        let choice = PoolChoice { group, nodes: vec![here(false), here(true)], left_out: Vec::new() };
+        let options = PoolPick { np: 16, user: None, format: None };
+        let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text;
+        for why in ["your login fails there, and a job needs one", "they lack python3, or did not answer in time"] {
+            assert_eq!(text.matches(&format!("1 of them measured from {}: {why}", host_name())).count(), 1, "{text}");
+        }
+    }
+
+    #[test]
     fn round_trips_are_those_of_the_nodes_that_can_be_reached() {
         let nodes = ["lost", "one", "two", "three"].map(|name| PoolNode { node: name.into(), ..node() });
         let nodes: Vec<&PoolNode> = nodes.iter().collect();

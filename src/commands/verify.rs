@@ -98,6 +98,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let (logins, job) = match launched {
         Ok(launched) => launched,
         Err(error) => {
+            gpus.errors().for_each(|finding| events.warn(finding));
             record(context, of_stopped(&gpus.findings)).await;
             return Err(error);
         }

@@ -144,7 +144,8 @@ tables! {
         path: String = String::new(), Text(&check::POOL_DIRECTORY);
         /// Members and their public keys, in OpenSSH's format of allowed signers (ssh-keygen(1)). Relative to the inventory.
         allowed_signers: PathBuf = "allowed_signers".into(), Text(&check::FILE);
-        /// Your private key, with which `grade --publish` signs; otherwise ~/.ssh/id_ed25519. Relative to the inventory.
+        /// Your key, with which `grade --publish` signs, or its public half FILE.pub if an agent has the private one; otherwise
+        /// ~/.ssh/id_ed25519. Relative to the inventory.
         key: Option<PathBuf> = None, Text(&check::FILE);
         /// Your name among the members; otherwise the one that has your key.
         owner: Option<String> = None, Text(&check::OWNER);

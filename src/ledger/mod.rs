@@ -52,11 +52,12 @@ pub async fn grades(cluster: &Cluster, nodes: &[(&Member, &Facts)], events: &Eve
     NodeResults { ok: assess(&ok).into_iter().map(|assessed| assessed.grade).collect(), failed }
 }
 
-/// Returns what is known of a node. If its kind is not, that is reported.
+/// Returns a node's evidence. Warns if its kind is not known for certain.
 pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger, events: &Events) -> Evidence {
     let node = &member.node;
     if let Some(why) = unknown_kind(node, facts) {
-        events.warn(Message::of(&node.name, format!("it is not compared with the nodes of its kind: {why}")));
+        let message = format!("its kind is not known for certain, so its grade may be wrong: {why}");
+        events.warn(Message::of(&node.name, message).hint("hvdctl doctor"));
     }
     Evidence { node: node.name.clone(), kind: kind(node, facts, &ledger.driver), ledger }
 }

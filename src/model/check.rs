@@ -106,7 +106,7 @@ impl Check {
         self.described().1 == Subject::Machine
     }
 
-    /// Returns its name, and what it is about: every check is put down as one or the other here.
+    /// Returns its name and its subject.
     fn described(self) -> (&'static str, Subject) {
         use Subject::{Machine, Setup};
         match self {

@@ -193,8 +193,11 @@ def horovod():
         def has_rank_assignment(self, host, slot):
             return host in self.host_assignments
 
+        def finished(self):
+            return hasattr(self, "stopped")
+
         def get_slot_info(self, host, slot):
-            return self.host_assignments[host][slot]
+            return self.host_assignments[host][slot] if host in self.host_assignments else None
 
         def _handle_worker_exit(self, slot_info, exit_code, timestamp):
             self.exits.append(slot_info.hostname)
@@ -313,9 +316,7 @@ class Driver(unittest.TestCase):
         self.Handler()._put_value("local_b", "0", b"address")
         self.Handler()._put_value("global", "rank_1", b"host")
         self.assertEqual((number().rank, driver.ready), (0, []))
-        self.assertEqual(driver.get_slot_info("b", 0).rank, 1, "nobody waits any more")
-        driver._handle_worker_exit(Slot("b", 0, 1), 1, 0)
-        self.assertEqual((driver.get_slot_info("a", 0).rank, driver.ready), (0, []), "Horovod handles what fails now")
+        self.assertEqual(driver.get_slot_info("b", 0).rank, 1, "no rank waits any more")
 
     def test_ranks_go_on_without_new_ones_that_fail(self):
         driver = self.grows()
@@ -324,6 +325,25 @@ class Driver(unittest.TestCase):
         driver._handle_worker_exit(Slot("b", 0, 1), 1, 0)
         self.assertEqual((number().rank, driver.ready, driver.exits), (0, ["a"], ["removed", "b"]))
         driver._host_manager._hosts_state["b"].set_event.assert_called_once_with()
+
+    def test_a_process_without_an_assignment_does_not_wait_for_new_ones(self):
+        driver = self.grows()
+        self.assertEqual((driver.get_slot_info("removed", 0), driver.ready), (None, []))
+
+    def test_a_process_that_exits_while_ranks_are_assigned_is_not_forgotten(self):
+        driver = self.Driver()
+        driver._update_host_assignments(["a", "b", "c"])
+        driver._handle_worker_exit(Slot("b", 0, 1), 1, 0)
+        driver._handle_worker_exit(Slot("c", 0, 2), 1, 0)
+        driver._update_host_assignments(["a", "b"])
+        self.assertEqual((driver.get_slot_info("a", 0).rank, driver.ready), (0, ["a"]), "b has to be replaced")
+
+    def test_nothing_waits_when_horovod_has_ended_the_job(self):
+        driver = self.grows()
+        number, address = self.in_thread(driver.get_slot_info, "a", 0), self.in_thread(self.Handler()._get_value, "global", "0")
+        driver.stop()
+        self.assertEqual((number().rank, address(), driver.ready), (0, None, []))
+        self.assertEqual((driver.get_slot_info("a", 0).rank, driver.ready), (0, []))
 
     def test_ranks_go_on_without_new_ones_that_are_late(self):
         driver = self.Driver()
@@ -342,7 +362,8 @@ class Driver(unittest.TestCase):
     def test_at_the_start_horovod_limits_the_wait(self):
         driver = self.Driver()
         driver._update_host_assignments(["a", "b"])
-        self.assertIsNone(self.Handler()._get_value("global", "1"))
+        with mock.patch("threading.Condition.wait_for", side_effect=AssertionError("it waits")):
+            self.assertIsNone(self.Handler()._get_value("global", "1"))
 
     def test_a_new_process_waits_for_the_addresses_of_the_others(self):
         driver = self.grows()

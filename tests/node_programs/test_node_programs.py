@@ -195,7 +195,7 @@ class Ports(unittest.TestCase):
 
     def start(self, address, token=TOKEN):
         program = subprocess.Popen([sys.executable, "-c", PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
-        self.addCleanup(program.wait, 10)
+        self.addCleanup(program.wait, 60)
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.stdin.close)
         return program, self.ask(program, "%s %s %s 5" % (token, address, self.ports))
@@ -224,19 +224,23 @@ class Ports(unittest.TestCase):
         self.ask(program, "")
         self.assertIsNone(program.poll())
         program.stdin.close()
-        self.assertEqual(program.wait(10), 0)
+        self.assertEqual(program.wait(60), 0)
 
 
 class BenchNetwork(unittest.TestCase):
     TOKEN = "00112233445566778899aabbccddeeff"
 
-    def start(self, address, token=TOKEN, limit=60, answer_limit=20):
+    def launch(self, address, token=TOKEN, limit=60, answer_limit=20):
         program = subprocess.Popen([sys.executable, "-I", "-c", BENCH_NETWORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    universal_newlines=True)
-        self.addCleanup(program.wait, 10)
+        self.addCleanup(program.wait, 60)
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.stdin.close)
         self.write(program, token=token, address=address, interface="lo", limit=limit, answer_limit=answer_limit)
+        return program
+
+    def start(self, address, **request):
+        program = self.launch(address, **request)
         return program, json.loads(program.stdout.readline())
 
     @staticmethod
@@ -304,16 +308,15 @@ class BenchNetwork(unittest.TestCase):
         self.assertEqual([of["error"] for of in errors], ["no answer within 0.2 s"] * 2)
         other, answer = self.start("192.0.2.1")
         self.assertIn("cannot listen at 192.0.2.1: ", answer["error"])
-        self.assertEqual(other.wait(10), 0)
+        self.assertEqual(other.wait(60), 0)
 
     def test_it_ends_with_its_input_or_at_its_limit(self):
         (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
         self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"], "warm": 30,
                              "seconds": 30, "streams": [1], "probes": 1, "sizes": []})
         first.stdin.close()
-        self.assertEqual(first.wait(10), 0)
-        limited, _ = self.start("127.0.0.1", limit=0.2)
-        self.assertEqual(limited.wait(10), 1)
+        self.assertEqual(first.wait(60), 0)
+        self.assertEqual(self.launch("127.0.0.1", limit=0.2).wait(60), 1)
 
     def test_what_cannot_be_read_is_unknown(self):
         link = bench_network.link("no-such-interface")
@@ -787,7 +790,7 @@ class Processes(unittest.TestCase):
         return int(done.stdout)
 
     def until(self, is_true):
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 60
         while not is_true() and time.monotonic() < limit:
             time.sleep(0.01)
 
@@ -839,7 +842,7 @@ class Tunnel(unittest.TestCase):
 
     def tearDown(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
     def connect(self, data):

@@ -259,7 +259,7 @@ fn errors_in_the_kernel_log_matter_by_their_number() {
         ),
         (
             "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:C1:00): 79, GPU has fallen off the bus.\n",
-            "note xid n0: Xid 79 of the GPU at 0000:C1:00, which is not the node's, since the boot: the GPU has fallen off the bus",
+            "note xid n0: Xid 79 of the GPU at 0000:C1:00 (not a GPU of this node) since the boot: the GPU has fallen off the bus",
         ),
         (
             "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",

@@ -96,7 +96,7 @@ async fn a_node_whose_gpus_are_not_known_is_no_silent_exception() {
     nodes.edit("node2", |state| {
         state.facts = "nvidia-smi yes\ngpu GPU 0: H200 (UUID: GPU-1)\ngpu exit 0\nmig exit 255\n".into()
     });
-    let why = "warning: node2: it is not compared with the nodes of its kind: nvidia-smi failed: exit code 255\n";
+    let why = "node2: its kind is not known for certain, so its grade may be wrong: nvidia-smi failed: exit code 255\n";
     hvdctl(&nodes, "grade").await.code(0).complains(&[why]);
 }
 

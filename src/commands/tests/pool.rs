@@ -214,17 +214,15 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     let done = run(&nodes, &dir, "bob", "pool pick -np 8").await;
     done.code(0).complains(&["Permission denied", &format!("hint: ask {measured} for a login")]);
     assert!(!done.out.contains(hosts[0]), "{done}");
-    let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
-    assert_eq!(done.out.matches("your login fails there").count(), usize::from(done.code == 0), "{done}");
+    // this machine does not reach them
+    run(&nodes, &dir, "bob", "pool pick -np 16").await.code(1).complains(&["it cannot be reached"]);
     nodes.repair();
     // a node without Python measures nothing, but others measure it
     nodes.fault("node1 of ana", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
-    let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
-    done.complains(&[
+    run(&nodes, &dir, "bob", "pool pick -np 8").await.code(0).complains(&[
         "node1 of ana: cannot measure round trips: there is no python3",
         "hint: ask ana to install python3 there",
     ]);
-    assert!(!done.out.contains("your login fails"), "{done}");
 }
 
 #[tokio::test(start_paused = true)]

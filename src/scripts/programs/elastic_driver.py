@@ -84,13 +84,16 @@ class Arrivals:
         self.number = 0  # of assignments so far
         self.new = {}  # the rank of each that was started for the current assignment, by host and local rank; empty once all have arrived
         self.stored = set()  # what ranks have stored
-        self.exited = set()  # processes of the current assignment
+        self.exited = set()  # processes of the current assignment that will not take part
+        self.is_over = False
 
-    def begin(self, slots, started):
-        """There is an assignment, for which processes are started. At first that is all of them, and Horovod limits the wait."""
+    def begin(self, assigned, started):
+        """There is an assignment, for which processes are started. At first that is all of them, and Horovod limits the wait. A process
+        that exited while the assignment was made may still be in it."""
+        slots = {(slot.hostname, slot.local_rank): str(slot.rank) for slot in started}
         with self.changed:
-            self.new = {(slot.hostname, slot.local_rank): str(slot.rank) for slot in started} if len(started) < slots else {}
-            self.exited.clear()
+            self.new = slots if len(slots) < len(assigned) else {}
+            self.exited &= assigned - set(slots)
 
     def clear(self):
         with self.changed:
@@ -110,20 +113,30 @@ class Arrivals:
             self.exited.add(process)
             self.changed.notify_all()
 
-    def wait(self, process, limit):
-        """Waits until all new processes have arrived. Returns the hosts of the new ones if the others have to go on without them, because
-        a process has exited or they are late."""
+    def end(self):
         with self.changed:
-            self.changed.wait_for(lambda: not self.new or self.exited, limit)
-            return {host for host, _ in self.new} if process not in self.exited else set()
+            self.is_over = True
+            self.changed.notify_all()
+
+    def wait(self, process, limit):
+        """Waits until all new processes have arrived, and returns None. If there has to be another assignment, because a process has exited
+        or new ones are late, returns the hosts of the new ones."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.new or self.exited or self.is_over, limit)
+            is_complete = not self.new and not self.exited
+            return None if is_complete or self.is_over or process in self.exited else {host for host, _ in self.new}
 
     def wait_for(self, key, limit):
         """Lets a new process wait for what another one stores, which may wait for more new ones."""
         with self.changed:
             number = self.number
+
+            def has_ended():
+                return self.number != number or self.exited or self.is_over
+
             if self.new:
-                self.changed.wait_for(lambda: not self.new or self.number != number, limit)
-                self.changed.wait_for(lambda: key in self.stored or self.number != number, GLOO_LIMIT)
+                self.changed.wait_for(lambda: not self.new or has_ended(), limit)
+                self.changed.wait_for(lambda: key in self.stored or has_ended(), GLOO_LIMIT)
 
 
 class Corrections:
@@ -157,7 +170,8 @@ class Corrections:
         self.ended.clear()
         started = old(driver, hosts)
         self.limit = driver._timeout
-        self.arrivals.begin(sum(map(len, driver.host_assignments.values())), started)
+        assigned = {(slot.hostname, slot.local_rank) for slots in driver.host_assignments.values() for slot in slots}
+        self.arrivals.begin(assigned, started)
         return started
 
     def update(self, old, manager):
@@ -184,15 +198,17 @@ class Corrections:
 
     def slot(self, old, driver, host, local_rank):
         """Ranks that go on get their new numbers when the new processes are there. If they were in `hvd.init` before, they would abort if
-        one of these fails, or comes later than Gloo's time-out (common/gloo/gloo_context.cc, `Rendezvous`)."""
-        while True:
-            without = self.arrivals.wait((host, local_rank), self.limit)
-            if not without:
-                return old(driver, host, local_rank)
-            for other in without:
+        one of these fails, or comes later than Gloo's time-out (common/gloo/gloo_context.cc, `Rendezvous`). A process that is in no
+        assignment any more gets its answer at once: it would be counted as another one."""
+        while driver.has_rank_assignment(host, local_rank) and not driver.finished():
+            late = self.arrivals.wait((host, local_rank), self.limit)
+            if late is None:
+                break
+            for other in late:
                 # ends its processes, which count as failed
                 driver._host_manager._hosts_state[other].set_event()
             driver.record_ready(host, local_rank)
+        return old(driver, host, local_rank)
 
     def exit(self, old, driver, slot, *arguments):
         if driver.has_rank_assignment(slot.hostname, slot.local_rank):
@@ -223,6 +239,7 @@ class Corrections:
 
     def stop(self, old, driver, error_message=None):
         self.assignment.end(error_message)
+        self.arrivals.end()
         old(driver, error_message)
 
 

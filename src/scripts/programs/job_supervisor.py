@@ -425,11 +425,13 @@ class JobSupervisor:
 
     def follow_missing(self):
         """Ranks that have not started end the attempt, unless the driver can continue without their node."""
-        check = self.attempt.check
-        for node in list(check.missing):
-            reason = "not all of its ranks had started within %d s" % self.launch["start_timeout"]
-            if node != self.launch["node"] and self.replaces(node, reason):
-                check.missing.pop(node, None)
+        check, launcher = self.attempt.check, self.attempt.launcher
+        reason = "not all of its ranks had started within %d s" % self.launch["start_timeout"]
+        for place in [place for place in self.places if place["node"] in check.missing]:
+            if place["node"] != self.launch["node"] and self.replaces(place["node"], reason):
+                # the driver would wait for what does not start
+                self.attempt.driver.disconnect(launcher.processes, place)
+                check.missing.pop(place["node"], None)
 
     def replaces(self, node, reason):
         """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the launcher's, which the
@@ -440,7 +442,8 @@ class JobSupervisor:
         self.membership.forget(node)
         driver.fail(node, reason)
         fit = driver.fit(self.places)
-        return any(place["node"] == self.launch["node"] for place in fit) and ranks(fit) >= self.limits.elastic.min_ranks
+        is_home_fit = all(place in fit for place in self.places if place["node"] == self.launch["node"])
+        return is_home_fit and ranks(fit) >= self.limits.elastic.min_ranks
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""

@@ -501,14 +501,21 @@ def detach():
     be_shim(answers)
 
 
+def node_address():
+    """This node's address as the launcher has given it; empty if it is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.environ.get(load("launcher.json").get("address") or "", "")
+    return ""
+
+
 def be_shim(answers):
     """Waits for the rank's end and passes it on to the launcher; does not return."""
     # no answer: the supervisor was killed
     code, delay, is_replaced = map(int, os.read(answers, 64).split() or (128 + signal.SIGKILL, 0, 0))
     if code and not delay:
         # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and shorten the grace period
+        address = node_address()
         with contextlib.suppress(OSError):
-            address = os.environ.get(load("launcher.json").get("address") or "", "")
             os.set_blocking(1, False)
             os.write(1, b"%s%d%s\n" % (reap.FAILED, code, b" on " + address.encode() if address else b""))
         delay = 0 if is_replaced else SHIM_DELAY
