@@ -18,6 +18,7 @@ use crate::ledger;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
 use crate::render::table::{cell, columns, table};
+use crate::text::nodeset;
 use crate::text::units::count;
 use console::{measure_text_width, truncate_str};
 use schemars::JsonSchema;
@@ -28,7 +29,7 @@ use serde::Serialize;
 pub struct GradeDocument {
     /// The nodes.
     pub nodes: Vec<NodeEntry<GradedNode>>,
-    /// Why `--publish` wrote nothing; null if it did, and without it.
+    /// Why `--publish` did not write a file of each graded node; null if it did, and without it.
     pub publish_error: Option<String>,
 }
 
@@ -137,8 +138,14 @@ pub(super) fn outcome(
     publication: Result<Option<Publication>, Error>,
     columns: Option<usize>,
 ) -> Outcome {
-    let (publication, published) = match publication {
-        Ok(publication) => (publication.unwrap_or_default(), Ok(())),
+    let (publication, published) = match publication.map(Option::unwrap_or_default) {
+        Ok(publication) => {
+            let published = match nodeset::fold(&publication.unpublished) {
+                none if none.is_empty() => Ok(()),
+                nodes => Err(Error::check(format!("{nodes} not published"), "the warnings above say why")),
+            };
+            (publication, published)
+        }
         Err(error) => (Publication::default(), Err(error)),
     };
     let text = text(&assessed, failed, columns) + &publication.text;

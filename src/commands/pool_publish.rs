@@ -55,6 +55,8 @@ enum Key {
 pub(super) struct Publication {
     /// The name of each node's file.
     pub(super) files: BTreeMap<String, String>,
+    /// The nodes that could not be published, for which there are warnings.
+    pub(super) unpublished: Vec<String>,
     /// What is shown.
     pub(super) text: String,
 }
@@ -96,7 +98,7 @@ impl Publisher {
         let Context { target, fleet, events, session, .. } = context;
         let published = now() as u64;
         let control = fleet.control(target.cluster()).await?;
-        let mut unsigned = Vec::new();
+        let (mut unsigned, mut unpublished) = (Vec::new(), Vec::new());
         for submission in nodes {
             let destination = match &control {
                 Some(control) => control.destination(submission.node).await,
@@ -107,11 +109,14 @@ impl Publisher {
                     note.into_iter().for_each(|note| events.note(Message::of(&file.node, note)));
                     unsigned.push(file);
                 }
-                Err(error) => events.warn(Message::Failure(error)),
+                Err(error) => {
+                    unpublished.push(error.node.clone());
+                    events.warn(Message::Failure(error));
+                }
             }
         }
         if unsigned.is_empty() {
-            return Ok(Publication { files: BTreeMap::new(), text: "published nothing\n".to_owned() });
+            return Ok(Publication { unpublished, ..Publication::default() });
         }
         let texts: Vec<String> = unsigned.iter().map(|file| file.text.clone()).collect();
         let publishing = async {
@@ -127,7 +132,7 @@ impl Publisher {
         let names: Vec<&String> = files.keys().collect();
         let (nodes, until) = (nodeset::fold(&names), stamp(self.expiry(published) as f64));
         let text = format!("published {nodes} as {} until {until}\n", self.owner);
-        Ok(Publication { files, text })
+        Ok(Publication { files, unpublished, text })
     }
 
     /// Returns when what is published now is stale, both in seconds since the epoch.

@@ -296,13 +296,15 @@ async fn a_node_that_cannot_be_published_leaves_the_others() {
     // more than its cores
     inventory.nodes[1].slots = Some(64);
     let done = hvdctl_on(&nodes, inventory.clone(), "grade --publish", mpsc::unbounded_channel().1).await;
-    done.code(0)
+    done.code(1)
         .says(&["new    node1", "published node2 as ana until "])
-        .complains(&["warning: node1: cannot publish it: `kind` is out of its range"]);
+        .complains(&["warning: node1: cannot publish it: `kind` is out of its range", "error: node1 not published\n"]);
     run(&nodes, &dir, "ana", "pool").await.code(0).says(&["ana    node2  new    64     0 min ago  4 cores"]);
     inventory.nodes[1].address = Some("169.254.0.1".parse().unwrap());
     let done = hvdctl_on(&nodes, inventory, "grade --publish", mpsc::unbounded_channel().1).await;
-    done.code(0).says(&["published nothing"]).complains(&["node2: cannot publish it: `address` is out of its range"]);
+    done.code(1)
+        .says(&["new    node2"])
+        .complains(&["node2: cannot publish it: `address` is out of its range", "error: node[1-2] not published\n"]);
 }
 
 #[tokio::test(start_paused = true)]
