@@ -10,7 +10,8 @@ use super::json::{
 use super::verify_gpus::ExaminedGpus;
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
-    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
+    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, pool_pick, pool_survey, shell, status, train, up,
+    verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
@@ -830,15 +831,15 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
 
     let options = cli::PoolPick { np: 16, user: None, format: Some(Format::Horovod) };
-    let measured = |node, measured_from| pool::MeasuredNode { node, measured_from, has_login: true };
-    let picked = [(&first, pool::MeasuringPoint::Node), (&second, pool::MeasuringPoint::Here)];
+    let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from, has_login: true };
+    let picked = [(&first, pool_survey::MeasuringPoint::Node), (&second, pool_survey::MeasuringPoint::Here)];
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
-    let left_out = vec![pool::LeftOutCandidate { owner, node, reason }];
+    let left_out = vec![pool_pick::LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = pool::PoolChoice { group, nodes, left_out };
-    all.push(("pool-pick", pool::outcome(&options, &cluster, choice).document));
+    let choice = pool_pick::PoolChoice { group, nodes, left_out };
+    all.push(("pool-pick", pool_pick::outcome(&options, &cluster, choice).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {

@@ -1,7 +1,8 @@
 //! What commands record in the ledgers of the nodes, after their work is done. That it cannot be recorded is a warning.
 
 use super::Context;
-use crate::checks::evidence::{EndedJob, NodeEvents};
+use crate::checks::evidence::NodeEvents;
+use crate::checks::evidence::jobs::EndedJob;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;

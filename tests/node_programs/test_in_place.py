@@ -114,7 +114,7 @@ class Worlds(unittest.TestCase):
         self.codes = iter([1, 255, 0])
         with mock.patch.object(in_place, "SEND_AGAIN", 0.01):
             self.driver.send_worlds(ORDER[:2], 3)
-            self.driver.sending.join(20)
+            self.driver.sending.join(60)
         self.assertEqual(self.sent, ["node2"] * 3)
         with open(os.path.join(JOB, in_place.WORLD)) as file:
             self.assertEqual(json.load(file), {"ranks": [0], "waits": False, "size": 2, "attempt": 3})
@@ -124,7 +124,7 @@ class Worlds(unittest.TestCase):
         self.driver.send_worlds(ORDER[1:2], 0)
         self.codes = itertools.repeat(0)
         self.driver.send_worlds(ORDER[1:2], 1)
-        self.driver.sending.join(20)
+        self.driver.sending.join(60)
         self.assertFalse(self.driver.sending.is_alive())
         self.codes = itertools.repeat(1)
         self.driver.send_worlds(ORDER[1:2], 2)
@@ -306,7 +306,7 @@ class Driver(unittest.TestCase):
         self.assertTrue(thread.is_alive(), "it waits")
 
         def result():
-            thread.join(10)
+            thread.join(60)
             return results[0]
         return result
 
