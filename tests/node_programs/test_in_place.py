@@ -119,6 +119,14 @@ class Worlds(unittest.TestCase):
         with open(os.path.join(JOB, in_place.WORLD)) as file:
             self.assertEqual(json.load(file), {"ranks": [0], "waits": False, "size": 2, "attempt": 3})
 
+    def test_ranks_wait_while_they_are_too_few_or_others_join(self):
+        changes = []
+        for is_short, joins in ((False, False), (True, False), (True, True), (False, True), (False, True), (False, False)):
+            self.driver.assignment["waits"] = joins
+            changes.append((self.driver.note_shortage(is_short), self.driver.waits))
+        self.assertEqual(changes, [(False, False), (True, True), (False, True), (False, True), (False, True), (True, False)])
+        self.assertEqual(self.driver.waited(), 0)
+
     def test_what_is_newer_or_the_end_of_the_attempt_ends_the_repetition(self):
         self.codes = itertools.repeat(1)
         self.driver.send_worlds(ORDER[1:2], 0)
@@ -314,7 +322,9 @@ class Driver(unittest.TestCase):
         driver = self.grows()
         number = self.in_thread(driver.get_slot_info, "a", 0)
         self.Handler()._put_value("local_b", "0", b"address")
+        self.assertTrue(self.assignment()["waits"], "those that wait are not idle")
         self.Handler()._put_value("global", "rank_1", b"host")
+        self.assertFalse(self.assignment()["waits"])
         self.assertEqual((number().rank, driver.ready), (0, []))
         self.assertEqual(driver.get_slot_info("b", 0).rank, 1, "no rank waits any more")
 

@@ -42,17 +42,23 @@ def available():
 
 
 class Assignment:
-    """What the job supervisor reads: which process has which rank, whether ranks use `hvd.elastic.run`, and why Horovod ends the job."""
+    """What the job supervisor reads: which process has which rank, whether ranks wait for new ones, whether they use `hvd.elastic.run`, and
+    why Horovod ends the job."""
 
     def __init__(self):
         self.number, self.ranks, self.time, self.registered, self.error = 0, {}, 0, False, None
-        self.is_written = True
+        self.waits, self.is_written, self.lock = False, True, threading.Lock()
 
     def assign(self, slots):
         self.number, self.ranks, self.time = self.number + 1, {}, time.time()
         for slot in sorted(slots, key=lambda slot: slot.local_rank):
             self.ranks.setdefault(slot.hostname, []).append(slot.rank)
         self.write()
+
+    def wait(self, waits):
+        if self.waits != waits:
+            self.waits = waits
+            self.write()
 
     def register(self):
         if not self.registered:
@@ -65,11 +71,13 @@ class Assignment:
             self.write()
 
     def write(self):
-        known = {"number": self.number, "time": self.time, "ranks": self.ranks, "registered": self.registered, "error": self.error}
+        known = {"number": self.number, "time": self.time, "ranks": self.ranks, "waits": self.waits, "registered": self.registered,
+                 "error": self.error}
         try:
-            with open(os.open(ASSIGNMENT + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            with self.lock, open(os.open(ASSIGNMENT + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump(known, file)
-            os.rename(ASSIGNMENT + ".new", ASSIGNMENT)
+                file.flush()
+                os.rename(ASSIGNMENT + ".new", ASSIGNMENT)
             self.is_written = True
         except OSError:
             self.is_written = False  # a full disk is no reason to give up
@@ -172,6 +180,7 @@ class Corrections:
         self.limit = driver._timeout
         assigned = {(slot.hostname, slot.local_rank) for slots in driver.host_assignments.values() for slot in slots}
         self.arrivals.begin(assigned, started)
+        self.assignment.wait(bool(self.arrivals.new))
         return started
 
     def update(self, old, manager):
@@ -219,6 +228,7 @@ class Corrections:
         old(handler, scope, key, value)
         if scope == SCOPE:
             self.arrivals.store(key)
+            self.assignment.wait(bool(self.arrivals.new))
 
     def get(self, old, handler, scope, key):
         found = old(handler, scope, key)

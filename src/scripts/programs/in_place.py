@@ -103,6 +103,7 @@ class Driver:
         self.placed, self.assigned = None, 0  # where that has ranks, and when it was made
         self.lock, self.sending, self.sent = threading.Lock(), None, 0
         self.short_since = None  # since when there are too few ranks
+        self.waits = False  # whether the ranks wait for others
         self.cleaning = []  # threads
         self.is_closed = False
         with contextlib.suppress(FileNotFoundError):
@@ -114,11 +115,11 @@ class Driver:
         return bool(self.assignment and self.assignment["registered"])
 
     def note_shortage(self, is_short):
-        """Notes whether there are too few ranks. Returns whether that has changed."""
-        has_changed = is_short != (self.short_since is not None)
-        if has_changed:
+        """Notes whether there are too few ranks. Returns whether the ranks begin to wait for others or no longer do."""
+        if is_short != (self.short_since is not None):
             self.short_since = time.monotonic() if is_short else None
-        return has_changed
+        before, self.waits = self.waits, is_short or bool(self.assignment.get("waits"))
+        return before != self.waits
 
     def waited(self):
         """For how many seconds there have been too few ranks."""
@@ -211,8 +212,8 @@ class Driver:
     def send_worlds(self, places, attempt):
         """Sends each node which rank its processes have now in this attempt, and whether they wait for more of them. Does not wait; sends
         it again to a node that did not get it, until there is something newer to send."""
-        ranks, waits = self.assignment["ranks"], self.short_since is not None
-        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": waits, "size": sum(map(len, ranks.values())),
+        ranks = self.assignment["ranks"]
+        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": self.waits, "size": sum(map(len, ranks.values())),
                            "attempt": attempt}) for place in places]
         self.sent += 1
         number, before = self.sent, self.sending
