@@ -177,6 +177,8 @@ tables! {
         address: Option<IpAddr> = None, Range(&check::ADDRESS);
         /// Network interface between the nodes, if they have several; otherwise detected.
         interface: Option<String> = None, Text(&check::INTERFACE);
+        /// Who owns the node, if that is someone else. A password or a registry's login is given to the nodes of one owner only.
+        owner: Option<String> = None, Text(&check::OWNER);
         /// Whether jobs are launched here; true for at most one node.
         master: bool = false, Flag;
         ..

@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 /// repeats what it refuses do not print them.
 pub const BEGIN: &str = include_str!("../scripts/access/begin.sh");
 
-/// The program follows `access/root_address.sh`, which keeps the address by which ssh reached the node (neither sudo nor a container would
-/// pass it on) and makes sudo's messages English.
+/// The program follows `access/root_address.sh`, which keeps the address by which ssh reached the node, and the login's user and group
+/// (neither sudo nor a container would pass them on), and makes sudo's messages English.
 const AS_LOGIN: &str =
     concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_login.sh"));
 
