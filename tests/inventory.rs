@@ -82,6 +82,7 @@ fn the_smallest_has_the_documented_defaults() {
         slots: None,
         address: None,
         interface: None,
+        owner: None,
         container: Container::default(),
         master: true,
     };
@@ -212,6 +213,7 @@ master = true
         slots: Some(2),
         address: None,
         interface: Some("eth0".into()),
+        owner: None,
         container: Container {
             mounts: vec![mount("/data", "/data", true), mount("/s:1", "/scratch", false)],
             devices: vec![device("/dev/infiniband", "/dev/infiniband", "rwm"), device("/dev/a", "/dev/b", "rm")],
@@ -232,6 +234,7 @@ master = true
         slots: Some(1024),
         address: Some("fd00::2".parse().expect("an address")),
         interface: Some("ib0.8001".into()),
+        owner: None,
         container: Container {
             mounts: Vec::new(),
             devices: vec![device("/dev/c", "/dev/c", "r")],
