@@ -14,6 +14,7 @@ pub mod commands;
 pub mod doctor;
 pub mod error;
 pub mod event;
+pub mod files;
 pub mod image;
 pub mod init;
 pub mod inventory;

@@ -27,11 +27,11 @@ const ROWS: [&[&str]; 19] = [
     &["inventory", "terminal"],
     &["event", "trace"],
     &["error"],
-    &["model", "cancel", "text", "secret", "paths"],
+    &["model", "cancel", "text", "secret", "paths", "files"],
 ];
 
 /// The leaves, which also import each other, from top to bottom.
-const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
+const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
 const PURE: [&str; 38] = [

@@ -22,13 +22,13 @@ use crate::runtime::spec::is_setup_image;
 use crate::secret::Secret;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project::{self, ProjectFile};
+use crate::text::nodeset;
 use crate::text::units::count;
 use crate::worker::image;
 use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -112,7 +112,9 @@ impl Recipe {
         let engine = &observed.runtime.engine;
         for base in self.dockerfile.iter().flat_map(|dockerfile| &dockerfile.bases) {
             if engine.image(base).await?.is_none() {
-                let login = login(base, context).await?;
+                let node = &observed.member.node;
+                let login = login(base, std::iter::once(node), context).await?;
+                let login = login.for_node(context.target.inventory.other_owner(node));
                 let pulling = image::pull(base, &login, &observed.member, engine, &context.events);
                 let pulled = context.events.step(observed.name(), image::step(base), pulling).await;
                 context.events.report(pulled)?;
@@ -127,9 +129,7 @@ impl OwnDockerfile {
         let (path, name) = (root.to_owned(), name.trim_start_matches("./").to_owned());
         let read = tokio::task::spawn_blocking(move || {
             let files = ProjectFiles::read(&path)?;
-            // what cannot be read is refused below
-            let text = fs::read_to_string(path.join(&name)).unwrap_or_default();
-            let Dockerfile { bases, sources } = Dockerfile::parse(&text);
+            let Dockerfile { bases, sources } = Dockerfile::parse(&files.dockerfile(&name)?);
             let context = files.build_context(&name, sources.as_deref())?;
             Ok(OwnDockerfile { name, bases, context })
         });
@@ -203,8 +203,8 @@ impl ProjectImage {
     }
 }
 
-/// Gives all selected nodes the image of a project: builds it on that which launches jobs if none has it, and pushes it to those that lack
-/// it. Drained nodes are left out.
+/// Gives all selected nodes the image of a project: builds it on that which launches jobs if that lacks it, and pushes it to those that lack
+/// it or have another one. Drained nodes are left out.
 ///
 /// # Errors
 /// The cluster's image is missing, a step failed, or a node could not get the image.
@@ -257,17 +257,21 @@ async fn provide(
     if are_same(&found) {
         return Ok(ensured);
     }
-    let owner = match found.iter().position(Option::is_some) {
-        Some(owner) => owner,
-        None => {
-            events.phase(Phase::BuildingImage { image: ensured.image.clone() });
-            let env = environment(&first.member.node, &mut ensured.env_files)?;
-            build_on(first, recipe, &ensured.image, env, limit, context).await?;
-            0
-        }
-    };
+    // only what the node that builds has counts: whoever is root on another one decides what the name stands for there
+    if found[0].is_none() {
+        events.phase(Phase::BuildingImage { image: ensured.image.clone() });
+        let env = environment(&first.member.node, &mut ensured.env_files)?;
+        build_on(first, recipe, &ensured.image, env, limit, context).await?;
+    }
+    let is_other = |content: &Option<String>| content.is_some() && *content != found[0];
+    let others = members.iter().zip(&found).filter(|(_, content)| is_other(content));
+    let others: Vec<&str> = others.map(|(member, _)| member.node.name.as_str()).collect();
+    if !others.is_empty() {
+        let (others, image, first) = (nodeset::fold(&others), &ensured.image, first.name());
+        events.warn(format!("{others}: another image was named {image}; it is replaced by that of {first}"));
+    }
     if members.len() > 1 {
-        let from = SourceChoice::Node(members[owner].node.name.clone());
+        let from = SourceChoice::Node(first.name().to_owned());
         let given = give(&from, &ensured.image, NodeResults { ok: members, failed: Vec::new() }, context).await?;
         if !given.failed.is_empty() {
             return Err(Error::Nodes { failed: given.failed, done: given.ok.len() });

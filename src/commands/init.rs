@@ -8,6 +8,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Message};
+use crate::files;
 use crate::init::ansible;
 use crate::init::draft::{self, DraftNode, Probe};
 use crate::init::draft_file;
@@ -25,11 +26,13 @@ use crate::text::units::count;
 use crate::transport::ssh::Client;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The most bytes of another tool's file.
+const MOST: u64 = 16 << 20;
 
 /// `init`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -137,7 +140,7 @@ async fn machines(options: &Init, global: &Global, events: &Events) -> Result<Ma
         }
         _ => return Ok(hosts(options, global, events).await?.into()),
     };
-    let text = fs::read(file)
+    let text = files::read(file, MOST)
         .map_err(|e| Error::usage(format!("cannot read {}: {e}", file.display()), "name a file that you can read"))?;
     let machines = parse(&String::from_utf8_lossy(&text), options.user.as_deref())
         .map_err(|Fault { line, why }| Error::usage(format!("{}:{line}: {why}", file.display()), hint))?;

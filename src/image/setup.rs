@@ -1,6 +1,7 @@
 //! What a project needs besides the cluster's image: the `setup` of its `hvdctl.toml`, and the image that it makes.
 
 use crate::error::Error;
+use crate::files;
 use crate::runtime::spec::SETUP_REPOSITORY;
 use crate::secret::Secret;
 use crate::text::digest::hex;
@@ -14,6 +15,9 @@ use zeroize::Zeroizing;
 
 /// The directory in the container in which the steps run, with the files of `setup_files`.
 pub const DIRECTORY: &str = "/opt/hvdctl/setup";
+
+/// The most bytes of all `setup_files`, which are kept in memory.
+const MOST: u64 = 512 << 20;
 
 /// Installs OpenSSH, without which no worker starts, in an image that lacks it.
 const SSH: &str = include_str!("../scripts/image/setup_ssh.sh");
@@ -47,14 +51,15 @@ impl Setup {
     /// Reads the files that the steps of a project need.
     ///
     /// # Errors
-    /// A file that is missing, is not a file, or is outside of the project; a step without a command.
-    pub fn read(root: &Path, steps: &[String], files: &[String]) -> Result<Setup, Error> {
+    /// A file that is missing, is not a file, or is outside of the project; files that are too large; a step without a command.
+    pub fn read(root: &Path, steps: &[String], names: &[String]) -> Result<Setup, Error> {
         let wrong = |why: String| {
             Error::usage(format!("hvdctl.toml: {why}"), "correct it, or leave the setup out with --no-setup")
         };
         if let Some(step) = steps.iter().find(|step| step.trim().is_empty() || step.contains('\0')) {
             return Err(wrong(format!("setup: {} is not a command", quote::readable(step))));
         }
+        let mut left = MOST;
         let read = |name: &String| {
             let path = Path::new(name);
             let is_inside = !name.is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)));
@@ -74,10 +79,11 @@ impl Setup {
             }
             // as git has it: what else the mode says depends on the machine
             let mode = if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
-            let contents = fs::read(real).map_err(unreadable)?;
+            let contents = files::read_regular(&real, left).map_err(unreadable)?;
+            left -= contents.len() as u64;
             Ok(File { name: name.clone(), mode, contents })
         };
-        let files = files.iter().map(read).collect::<Result<_, _>>()?;
+        let files = names.iter().map(read).collect::<Result<_, _>>()?;
         Ok(Setup { steps: steps.to_vec(), files })
     }
 

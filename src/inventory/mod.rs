@@ -35,11 +35,15 @@ pub use nodes::canonical_host;
 pub use schema::schema;
 
 use crate::error::Error;
+use crate::files;
 use crate::text::nodeset::Groups;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// The most bytes of an inventory's file.
+const MOST: u64 = 16 << 20;
 
 /// A cluster as its operator wrote it down, valid in itself, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -119,12 +123,29 @@ impl Inventory {
     /// As of [`Inventory::parse`]; also a file that cannot be read or is no UTF-8.
     pub fn load(file: &Path) -> Result<Inventory, Error> {
         let refused = |why: String| Error::Inventory(format!("{}:{why}", file.display()));
-        let bytes = std::fs::read(file).map_err(|error| refused(format!(" cannot be read: {error}")))?;
+        let bytes = files::read(file, MOST).map_err(|error| refused(format!(" cannot be read: {error}")))?;
         let text = std::str::from_utf8(&bytes).map_err(|error| {
             let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
             refused(format!("{line}: expected UTF-8 text"))
         })?;
         Ok(Inventory::parse(text, file)?)
+    }
+
+    /// Returns whether a node is the operator's own: one of those that name no owner or, if each names one, of a single owner. A secret
+    /// that is given without saying for whom goes to these nodes only.
+    pub fn is_own(&self, node: &Node) -> bool {
+        node.owner.is_none() || self.nodes.iter().all(|other| other.owner == node.owner)
+    }
+
+    /// Returns who owns a node that is not [the operator's own](Inventory::is_own).
+    pub fn other_owner<'a>(&self, node: &'a Node) -> Option<&'a str> {
+        node.owner.as_deref().filter(|_| !self.is_own(node))
+    }
+
+    /// Returns whether other nodes may run what this one has as an image, without being told so: the operator's own nodes, and the master,
+    /// which can log in to the workers of all.
+    pub fn is_source(&self, node: &Node) -> bool {
+        node.master || self.is_own(node)
     }
 
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.

@@ -1,14 +1,17 @@
 //! The files of a project that a build of its Dockerfile may read.
 
 use crate::error::Error;
+use crate::files;
 use crate::sync::files::ProjectFiles;
 use crate::sync::ignored::literal_braces;
 use crate::sync::manifest::{Manifest, ManifestEntry, parents};
 use crate::text::nodeset::printable;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
+
+/// The most bytes of a Dockerfile and of a `.dockerignore`.
+const MOST: u64 = 1 << 20;
 
 /// The patterns of a `.dockerignore`, each with whether it excludes. The last one that matches decides.
 struct DockerIgnore(Vec<(bool, Gitignore)>);
@@ -19,7 +22,7 @@ impl DockerIgnore {
         let file = root.join(".dockerignore");
         let failed =
             |cause: String| Error::usage(format!("cannot read {}: {cause}", file.display()), "fix or remove it");
-        let text = match fs::read_to_string(&file) {
+        let text = match read_text(&file) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
             text => text.map_err(|error| failed(error.to_string()))?,
         };
@@ -51,21 +54,37 @@ impl DockerIgnore {
     }
 }
 
+/// Reads a text of a project.
+fn read_text(file: &Path) -> io::Result<String> {
+    String::from_utf8(files::read_regular(file, MOST)?).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
 impl ProjectFiles {
-    /// Returns the files that a build may read, with a hash of their own: those that `.dockerignore` does not exclude, and of these only
-    /// the `sources` that the Dockerfile copies, if these are known. `dockerfile`: its path in the project.
+    /// Returns the text of a Dockerfile of the project. Nothing else is opened, whatever the project calls its Dockerfile.
     ///
     /// # Errors
-    /// If `.dockerignore` cannot be read, or the Dockerfile itself does not belong to the project.
-    pub fn build_context(&self, dockerfile: &str, sources: Option<&[String]>) -> Result<ProjectFiles, Error> {
-        let all = &self.manifest.0;
-        if !matches!(all.get(dockerfile), Some(ManifestEntry::File { .. })) {
-            let what = format!("hvdctl.toml: build: the project has no file {}", printable(dockerfile));
+    /// If it does not belong to the project or cannot be read.
+    pub fn dockerfile(&self, name: &str) -> Result<String, Error> {
+        if !matches!(self.manifest.0.get(name), Some(ManifestEntry::File { .. })) {
+            let what = format!("hvdctl.toml: build: the project has no file {}", printable(name));
             return Err(Error::usage(
                 what,
                 "name a Dockerfile in the project; one that git ignores needs the line !NAME in .hvdctlignore",
             ));
         }
+        read_text(&self.root.join(name)).map_err(|error| {
+            let what = format!("hvdctl.toml: build: cannot read {}: {error}", printable(name));
+            Error::usage(what, "correct or replace it")
+        })
+    }
+
+    /// Returns the files that a build may read, with a hash of their own: those that `.dockerignore` does not exclude, and of these only
+    /// the `sources` that the Dockerfile copies, if these are known. `dockerfile`: its path in the project.
+    ///
+    /// # Errors
+    /// If `.dockerignore` cannot be read.
+    pub fn build_context(&self, dockerfile: &str, sources: Option<&[String]>) -> Result<ProjectFiles, Error> {
+        let all = &self.manifest.0;
         let ignored = DockerIgnore::read(&self.root)?;
         // what a link leads to is copied, and may be anywhere
         let is_link = |name: &str| matches!(all.get(name), Some(ManifestEntry::Link { .. }));
@@ -87,6 +106,7 @@ impl ProjectFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// The names in the context of a project with these files.
     fn context(ignore: &str, sources: Option<&[&str]>) -> Vec<String> {
@@ -169,7 +189,7 @@ mod tests {
         };
         assert_eq!(hash("1", "a"), hash("2", "a"));
         assert_ne!(hash("1", "a"), hash("1", "b"));
-        let error = ProjectFiles::read(dir.path()).unwrap().build_context("other", None).unwrap_err().to_string();
+        let error = ProjectFiles::read(dir.path()).unwrap().dockerfile("other").unwrap_err().to_string();
         assert!(error.contains("the project has no file other"), "{error}");
     }
 }

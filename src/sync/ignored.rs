@@ -5,6 +5,7 @@
 //! comes before all of them.
 
 use crate::error::Error;
+use crate::files;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder, Glob, gitconfig_excludes_path};
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +17,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// The most bytes of an ignore file.
+const MOST: u64 = 16 << 20;
 
 /// The ignore file of hvdctl, in any directory of a project.
 const OWN: &str = ".hvdctlignore";
@@ -186,10 +190,11 @@ fn git_directory(top: &Path) -> Result<Option<PathBuf>, Error> {
 
 /// Returns the directory that a file `.git` leads to.
 fn linked_git_directory(top: &Path, git: &Path) -> io::Result<Option<PathBuf>> {
-    let text = fs::read_to_string(git)?;
+    let read = |file: &Path| String::from_utf8(files::read_regular(file, MOST)?).map_err(io::Error::other);
+    let text = read(git)?;
     let Some(directory) = text.strip_prefix("gitdir: ") else { return Ok(None) };
     let directory = top.join(directory.trim_end_matches('\n'));
-    let common = existing(fs::read_to_string(directory.join("commondir")))?;
+    let common = existing(read(&directory.join("commondir")))?;
     Ok(Some(common.map_or(directory.clone(), |common| directory.join(common.trim_end_matches('\n')))))
 }
 
@@ -220,8 +225,7 @@ fn read_rules(directory: &Path, file: &Path) -> Result<Gitignore, Error> {
         Err(e) if is_missing(file, &e) => return Ok(Gitignore::empty()),
         // the usual way to have no global ignore file
         Ok(_) if file == Path::new("/dev/null") => return Ok(Gitignore::empty()),
-        Ok(meta) if !meta.is_file() => return Err(failed(String::new(), &"it is not a file")),
-        meta => meta.and_then(|_| fs::read(file)).map_err(|e| failed(String::new(), &e))?,
+        meta => meta.and_then(|_| files::read_regular(file, MOST)).map_err(|e| failed(String::new(), &e))?,
     };
     let mut builder = GitignoreBuilder::new(directory);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);

@@ -2,6 +2,7 @@
 
 use crate::cluster::operator::host_name;
 use crate::error::Error;
+use crate::files;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
 use crate::text::digest::hex;
@@ -10,6 +11,9 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// The most bytes of a project's `hvdctl.toml`.
+const MOST: u64 = 1 << 20;
 
 /// Returns the absolute path of a project's directory, without symbolic links.
 ///
@@ -66,9 +70,10 @@ impl ProjectFile {
     pub fn read(root: &Path) -> Result<ProjectFile, Error> {
         let path = root.join("hvdctl.toml");
         let wrong = |why: String| Error::usage(format!("{}: {why}", path.display()), "fix or remove the file");
-        let text = match fs::read_to_string(&path) {
+        let text = match files::read_regular(&path, MOST) {
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
-            text => text.map_err(|e| wrong(e.to_string()))?,
+            text => String::from_utf8(text.map_err(|e| wrong(e.to_string()))?)
+                .map_err(|_| wrong("it is not UTF-8".to_owned()))?,
         };
         let file: ProjectFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?;
         if file.setup.is_none() && !file.setup_files.is_empty() {

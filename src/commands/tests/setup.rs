@@ -132,6 +132,63 @@ async fn the_master_builds_also_if_it_is_not_selected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_image_is_that_of_the_node_that_builds_and_of_no_other() {
+    let project = project(SETUP);
+    let line = format!("image build {}", project.path().display());
+    for master_has_it in [false, true] {
+        let nodes = two_up().await;
+        hvdctl(&nodes, &format!("--on node1 {line}")).await.code(0);
+        let image = built(&nodes, "node1").concat();
+        // another content has its name on the worker
+        nodes.edit("node2", |state| {
+            (state.images, state.are_old) = (vec![state.images[0].clone(), image.clone()], true)
+        });
+        if !master_has_it {
+            nodes.edit("node1", |state| state.images.retain(|other| *other != image));
+        }
+        let before = nodes.count("docker export");
+        let done = hvdctl(&nodes, &line).await;
+        done.complains(&[&format!("node2: another image was named {image}; it is replaced by that of node1")]);
+        assert_eq!((before, nodes.count("docker export")), (vec![0, 0], vec![1, 0]), "{done}");
+        let commits = nodes.calls("node1").iter().filter(|call| call.starts_with("docker commit")).count();
+        assert_eq!(commits, if master_has_it { 1 } else { 2 }, "{done}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_project_calls_its_files_is_opened_only_if_it_is_a_file_of_it() {
+    let nodes = two_up().await;
+    for (file, words) in [
+        ("build = '/dev/zero'\n", "hvdctl.toml: build: the project has no file /dev/zero"),
+        ("build = '../Dockerfile'\n", "the project has no file ../Dockerfile"),
+        ("build = 'link'\n", "the project has no file link"),
+        ("build = 'pipe'\n", "the project has no file pipe"),
+        ("setup = ['x']\nsetup_files = ['/dev/zero']\n", "is not the path of a file in the project"),
+        ("setup = ['x']\nsetup_files = ['pipe']\n", "pipe is not a file in the project"),
+        ("setup = ['x']\nsetup_files = ['large']\n", "cannot read large: it is larger than 524288 KiB"),
+        ("build = 'large'\n", "hvdctl.toml: build: cannot read large: it is larger than 1024 KiB"),
+    ] {
+        let project = project(file);
+        let at = |name: &str| project.path().join(name);
+        std::os::unix::fs::symlink("/dev/zero", at("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let size = if file.starts_with("build") { 1 << 21 } else { (512 << 20) + 1 };
+        std::fs::File::create(at("large")).unwrap().set_len(size).unwrap();
+        hvdctl(&nodes, &format!("image build {}", project.path().display())).await.code(2).complains(&[words]);
+    }
+    for replaced in ["link", "pipe"] {
+        let project = project("");
+        std::fs::remove_file(project.path().join("hvdctl.toml")).unwrap();
+        match replaced {
+            "link" => std::os::unix::fs::symlink("/dev/zero", project.path().join("hvdctl.toml")).unwrap(),
+            _ => drop(std::process::Command::new("mkfifo").arg(project.path().join("hvdctl.toml")).status().unwrap()),
+        }
+        let done = hvdctl(&nodes, &format!("image build {}", project.path().display())).await;
+        done.code(2).complains(&["hvdctl.toml: it is not a file"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn up_leaves_the_image_of_a_running_job_alone() {
     let nodes = two_up().await;
     nodes.edit("node2", |state| {
