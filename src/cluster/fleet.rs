@@ -115,7 +115,7 @@ impl Fleet {
             let known = connected.insert(Connected { member: known, has_root: false });
             if run_as != RunAs::Login {
                 // without root the login stays, and with it the next attempt begins
-                let transport = login.with_root(cluster, &self.sudo, events).await?;
+                let transport = login.with_root(cluster, &node.owner, &self.sudo, events).await?;
                 *known = Connected { member: Member::new(node.clone(), Arc::new(transport)), has_root: true };
             }
             Ok(known.member.clone())

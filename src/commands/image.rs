@@ -271,7 +271,16 @@ async fn origin(
                     local.map_err(|why| missing(&format!("on no selected node; {why}")))
                 }
                 [(_, nodes)] => {
-                    let listed = nodes.iter().find(|receiver| receiver.is_listed).or(nodes.first());
+                    // what another owner's node has runs on no other node unless the operator names it
+                    let is_source = |receiver: &&&Receiver| context.target.inventory.is_source(&receiver.member.node);
+                    let sources: Vec<&Receiver> = nodes.iter().filter(is_source).copied().collect();
+                    if sources.is_empty() {
+                        let names: Vec<&str> = nodes.iter().map(|receiver| receiver.name()).collect();
+                        let place = format!("only on nodes of other owners ({})", nodeset::fold(&names));
+                        let local = local(image, context).await.map(Some);
+                        return local.map_err(|why| missing(&format!("{place}; {why}")));
+                    }
+                    let listed = sources.iter().find(|receiver| receiver.is_listed).or(sources.first());
                     Ok(listed.and_then(|receiver| of_receiver(receiver)))
                 }
                 _ => {

@@ -8,7 +8,7 @@ use crate::cli;
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
 use crate::error::{Error, ErrorKind, NodeError};
-use crate::inventory::Pull;
+use crate::inventory::{Node, Pull};
 use crate::runtime::Image;
 use crate::runtime::credentials::Login;
 use crate::runtime::spec::is_setup_image;
@@ -44,9 +44,10 @@ pub async fn run(options: &cli::ImagePull, context: &Context) -> Result<Outcome,
     }
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = context.lock_each(nodes).await?;
-    let login = login(name, context).await?;
+    let login = login(name, nodes.ok.iter().map(|member| &member.node), context).await?;
     let pull = async |member: Member| {
         let node = member.node.name.clone();
+        let login = login.for_node(target.inventory.other_owner(&member.node));
         let _step = events.begin(&node, image::step(name));
         let engine = member.runtime().await?;
         let before = engine.image(name).await?;
@@ -75,11 +76,25 @@ pub(super) fn outcome(nodes: NodeResults<NodeEntry<ImagePullNode>>, offline: &[N
     Outcome::of_nodes(text, nodes, offline)
 }
 
-/// Finds the operator's login to the registry of an image. Without one the pull may still succeed.
-pub(super) async fn login(image: &str, context: &Context) -> Result<Login, Error> {
+/// Finds the operator's login to the registry of an image, which these nodes pull. Without one the pull may still succeed. Nodes of other
+/// owners do not get it: see [`Login::for_node`].
+pub(super) async fn login<'a>(
+    image: &str,
+    nodes: impl Iterator<Item = &'a Node>,
+    context: &Context,
+) -> Result<Login, Error> {
     let login = context.session.cancellation.run(async { Ok(Login::find(image).await) }).await?;
     if let Some(fault) = &login.fault {
         context.events.warn(format!("pulling {image} without a login: {fault}"));
+    }
+    let inventory = &context.target.inventory;
+    let others: Vec<&str> =
+        nodes.filter(|node| inventory.other_owner(node).is_some()).map(|node| node.name.as_str()).collect();
+    if login.credentials.is_some() && !others.is_empty() {
+        let others = nodeset::fold(&others);
+        context
+            .events
+            .note(format!("{others}: pulling {image} without your login to the registry, as another owner's"));
     }
     Ok(login)
 }
@@ -99,8 +114,10 @@ pub(super) async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error
     if cluster.pull == Pull::Peers || is_setup_image(&cluster.image) {
         return take_from(&SourceChoice::Anywhere, plans, context).await;
     }
-    let login = login(&cluster.image, context).await?;
+    let pulling = plans.ok.iter().filter(|plan| is_pull(plan)).map(|plan| &plan.observed.member.node);
+    let login = login(&cluster.image, pulling, context).await?;
     let pull = async |mut plan: WorkerPlan| {
+        let login = login.for_node(target.inventory.other_owner(&plan.observed.member.node));
         let pulled = plan.pull(&target.inventory, &login, &session.progress, events).await;
         (plan, pulled.err())
     };
@@ -179,7 +196,8 @@ struct Owner {
     size: u64,
 }
 
-/// Returns where the image can be taken from; `None` if it is nowhere, or nodes have different ones.
+/// Returns where the image can be taken from; `None` if it is nowhere, or nodes have different ones. What another owner's node has runs on
+/// no other node unless the operator names it.
 async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], context: &Context) -> Option<Owner> {
     let all = plans.ok.iter().chain(refused.iter().map(|(plan, _)| plan));
     let having: Vec<(&String, &WorkerPlan)> = all.filter_map(|plan| Some((content(plan)?, plan))).collect();
@@ -190,7 +208,9 @@ async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], context:
             Some(Owner { from: SourceChoice::Local, name: "this machine".to_owned(), size: found.image.size })
         }
         [(_, plans)] => {
-            let (name, image) = (plans[0].node().to_owned(), plans[0].observed.runtime.image.as_ref()?);
+            let is_source = |plan: &&&WorkerPlan| context.target.inventory.is_source(&plan.observed.member.node);
+            let plan = plans.iter().find(is_source)?;
+            let (name, image) = (plan.node().to_owned(), plan.observed.runtime.image.as_ref()?);
             Some(Owner { from: SourceChoice::Node(name.clone()), name, size: image.size })
         }
         _ => None,

@@ -22,18 +22,22 @@ pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
 /// # Errors
 /// A wrong inventory or selection; no inventory for a command that needs one.
 pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<(Target, Fleet), Error> {
-    let sudo = Arc::new(Sudo::new(global.ask_sudo_pass, !global.yes, events).await?);
+    let sudo = async |inventory: &Inventory| {
+        Ok::<_, Error>(Arc::new(Sudo::new(global.ask_sudo_pass, !global.yes, inventory, events).await?))
+    };
     if let Some(file) = inventory_file(global) {
         if global.image.is_some() {
             return Err(Error::usage("--image cannot be used with an inventory", "set cluster.image in the inventory"));
         }
         let target = Target::new(Inventory::load(&file)?, global.on.as_deref())?;
+        let sudo = sudo(&target.inventory).await?;
         return Ok((target, Fleet::over_ssh(global.strict, sudo, events)));
     }
     if nodes == NodeUse::OfInventory {
         return Err(Error::usage("there is no inventory", "write one with hvdctl init, or name one with -i"));
     }
     let name = Some(host_name()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost".into());
+    let sudo = sudo(&Inventory::local(&name, DEFAULT_IMAGE)).await?;
     let fleet = || Fleet::over(TransportKind::Local, Arc::clone(&sudo), events);
     let (image, fleet) = match named_image(global) {
         Some(image) => (image, fleet()),

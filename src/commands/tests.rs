@@ -12,6 +12,7 @@ mod image;
 mod inventories;
 mod jobs;
 mod leases;
+mod owners;
 mod pool;
 mod records;
 mod rotation;
@@ -30,6 +31,7 @@ use crate::render::json::Line;
 use crate::transport::node::TransportKind;
 use crate::transport::node::scripted::Nodes;
 use crate::transport::privileges::process;
+use crate::transport::sudo::Sudo;
 use clap::Parser;
 use serde_json::Value;
 use std::path::Path;
@@ -114,6 +116,18 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
 
 /// Runs hvdctl with another inventory.
 async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: UnboundedReceiver<u8>) -> Done {
+    let sudo = Sudo::of(&inventory, false);
+    hvdctl_by(nodes, inventory, line, signals, sudo).await
+}
+
+/// Runs hvdctl for an operator with these passwords.
+async fn hvdctl_by(
+    nodes: &Nodes,
+    inventory: Inventory,
+    line: &str,
+    signals: UnboundedReceiver<u8>,
+    sudo: Sudo,
+) -> Done {
     let words: Vec<&str> = line.split(' ').collect();
     let argv = std::iter::once("hvdctl").chain(words.clone()).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(argv)).unwrap();
@@ -122,7 +136,7 @@ async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: Unb
     let (json, Description { exit, output, .. }) = (global.json, command.description());
     let (events, receiver) = Events::channel();
     let target = Target::new(inventory, global.on.as_deref()).unwrap();
-    let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::default(), &events);
+    let fleet = Fleet::over(TransportKind::Scripted(nodes.clone()), Arc::new(sudo), &events);
     // a test's thread has a small stack
     let work = Box::pin(run_until_signalled(command, &global, &events, signals, async { Ok((target, fleet)) }));
     let result = timeout(Duration::from_secs(24 * 3600), work).await.unwrap_or_else(|_| panic!("{line} never ends"));

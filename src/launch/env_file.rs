@@ -1,29 +1,29 @@
 //! A file on the operator's machine with environment variables for the ranks.
 
 use crate::error::Error;
+use crate::files;
 use crate::inventory::{Node, env_lines};
 use crate::secret::Secret;
+use crate::text::quote;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use zeroize::Zeroizing;
 
 /// Size limit in bytes, so that reading `/dev/zero` by mistake ends.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// Reads such a file; [`env_lines`] describes its format.
+/// Reads such a file, which nobody else may be able to read; [`env_lines`] describes its format.
 ///
 /// # Errors
 /// [`Error::Usage`] with every fault. It contains none of the values, which may be secret.
 pub fn read(path: &Path) -> Result<BTreeMap<String, Secret>, Error> {
-    let refused = |why: String| {
-        Error::usage(format!("env_file {}: {why}", path.display()), "write NAME=VALUE lines; # begins a comment")
-    };
-    let mut bytes = Zeroizing::new(Vec::new());
-    File::open(path)
-        .and_then(|file| file.take(MAX_SIZE).read_to_end(&mut bytes))
-        .map_err(|error| refused(error.to_string()))?;
+    let with_hint = |why: String, hint: &str| Error::usage(format!("env_file {}: {why}", path.display()), hint);
+    let refused = |why: String| with_hint(why, "write NAME=VALUE lines; # begins a comment");
+    let bytes = files::read_secret(path, MAX_SIZE).map_err(|fault| {
+        match fault.hint(&quote::readable(&path.to_string_lossy())) {
+            Some(hint) => with_hint(fault.to_string(), &hint),
+            None => refused(fault.to_string()),
+        }
+    })?;
     let text = std::str::from_utf8(&bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
     env_lines(text).map_err(|faults| refused(faults.join("\n    ")))
 }
@@ -54,10 +54,22 @@ mod tests {
     use crate::inventory::Inventory;
 
     #[test]
+    fn an_env_file_that_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("env");
+        std::fs::write(&path, "A=hidden\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        let words = [": other users can read it (mode 644)", "hint: chmod 600 ", "a Windows drive in WSL"];
+        assert!(words.iter().all(|words| error.contains(words)) && !error.contains("hidden"), "{error}");
+    }
+
+    #[test]
     fn an_env_file_is_read_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("env");
         std::fs::write(&path, "A=1\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let mut node = Inventory::local("here", "some/image:1").nodes.remove(0);
         node.container.env_file = Some(path.clone());
         let mut read = EnvFiles::new();

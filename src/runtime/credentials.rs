@@ -54,6 +54,8 @@ pub struct Login {
     pub credentials: Option<Credentials>,
     /// Why it is not known whether there is a login.
     pub fault: Option<String>,
+    /// The owner of the nodes that do not get it, because it is for others.
+    pub withheld_from: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -93,8 +95,18 @@ impl Login {
             None => Ok(None),
         };
         match found {
-            Ok(credentials) => Login { registry, credentials, fault: None },
-            Err(fault) => Login { registry, credentials: None, fault: Some(fault) },
+            Ok(credentials) => Login { registry, credentials, ..Login::default() },
+            Err(fault) => Login { registry, fault: Some(fault), ..Login::default() },
+        }
+    }
+
+    /// Returns what a node gets of it: nothing secret if it is another owner's (`of_another`).
+    pub fn for_node(&self, of_another: Option<&str>) -> Login {
+        match of_another {
+            None => self.clone(),
+            Some(owner) => {
+                Login { registry: self.registry.clone(), withheld_from: Some(owner.to_owned()), ..Login::default() }
+            }
         }
     }
 
@@ -104,6 +116,12 @@ impl Login {
             HUB | "" => "docker login".to_owned(),
             host => format!("docker login {host}"),
         };
+        if let Some(owner) = &self.withheld_from {
+            return format!(
+                "your login to the registry is not sent to nodes of {owner}: pull = \"peers\" in [cluster] gives them the image of another \
+                 node or of this machine"
+            );
+        }
         match (&self.credentials, &self.fault) {
             (_, Some(fault)) => format!("no login was sent, because {fault}: `{login}` on this machine"),
             (Some(_), None) => format!(
@@ -336,7 +354,8 @@ mod tests {
     #[test]
     fn the_next_step_is_a_login_on_this_machine() {
         let login = |registry: &str, credentials, fault: Option<&str>| {
-            Login { registry: registry.into(), credentials, fault: fault.map(str::to_owned) }.hint()
+            let fault = fault.map(str::to_owned);
+            Login { registry: registry.into(), credentials, fault, ..Login::default() }.hint()
         };
         assert!(
             login("r:5000", None, None)

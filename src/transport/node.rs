@@ -118,11 +118,17 @@ impl Transport {
         })
     }
 
-    /// Finds out how root is used on the node. Returns a transport that has root, over the same connections.
+    /// Finds out how root is used on the node of this owner. Returns a transport that has root, over the same connections.
     ///
     /// # Errors
     /// When there is no root, or the node does not answer.
-    pub async fn with_root(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Transport, NodeError> {
+    pub async fn with_root(
+        &self,
+        cluster: &Cluster,
+        owner: &Option<String>,
+        sudo: &Sudo,
+        events: &Events,
+    ) -> Result<Transport, NodeError> {
         let mut transport = Transport {
             node: self.node.clone(),
             channel: self.channel.clone(),
@@ -131,7 +137,7 @@ impl Transport {
             limit: self.limit,
             noise: Arc::clone(&self.noise),
         };
-        let login = transport.find_access(cluster, sudo, events).await?;
+        let login = transport.find_access(cluster, owner, sudo, events).await?;
         if let Some(noise) = transport.noise.get() {
             events.note(Message::of(&self.node, prelude::note(noise, &login.shell)));
         }

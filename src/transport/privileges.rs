@@ -64,6 +64,8 @@ pub struct Access {
     pub cluster: String,
     /// The engine.
     pub engine: Engine,
+    /// Who owns the node, if it is not the operator.
+    pub other_owner: Option<String>,
 }
 
 /// What starts a program.
@@ -126,7 +128,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     fn access(root: RootMethod, engine: Engine) -> Access {
-        Access { root, password: None, image: "i".into(), cluster: "c".into(), engine }
+        Access { root, password: None, image: "i".into(), cluster: "c".into(), engine, other_owner: None }
     }
 
     fn with_password() -> Access {

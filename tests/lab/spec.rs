@@ -3,6 +3,7 @@
 use crate::state::{Lab, NODES, files_with, gpu_uuids, inspect, node_sh, on};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
 fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
@@ -10,7 +11,9 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     for node in NODES {
         on(node, &format!("mkdir -p /opt/horovod/test-data && echo data of {node} >/opt/horovod/test-data/file"));
     }
-    fs::write(lab.path().join("secrets.env"), "# a secret\nTOKEN=s3cr3t-w0rd = 'x'\nBOTH=file\n").unwrap();
+    let secrets = lab.path().join("secrets.env");
+    fs::write(&secrets, "# a secret\nTOKEN=s3cr3t-w0rd = 'x'\nBOTH=file\n").unwrap();
+    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o600)).unwrap();
     lab.edit(
         "gpus = 1",
         "gpus = 1\nmounts = [\"/opt/horovod/test-data:/data:ro\"]\ndevices = [\"/dev/zero:/dev/hvdctl-test:r\"]\n\

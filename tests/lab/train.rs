@@ -60,6 +60,7 @@ fn the_environment_of_a_job_reaches_its_ranks() {
     lab.hvdctl(&["up"]).code(0);
     let file = lab.path().join("variables");
     std::fs::write(&file, "B=file\nC=from the file\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let file = file.to_str().unwrap();
     // long enough to be watched on a busy node
     let program = ["--", "sh", "-c", "echo $A/$B/$C/$D; sleep 2"];

@@ -77,6 +77,11 @@ async fn an_unusable_env_file_stops_a_job_before_any_change() {
     let missing = hvdctl_changed(&nodes, with_file, "run -np 1 -- true").await;
     missing.code(2).complains(&["env_file ", "secrets.env: No such file"]);
     std::fs::write(&file, "A=1\nhidden words\n").unwrap();
+    let set_mode = |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o644);
+    let done = hvdctl_changed(&nodes, with_file, "run -np 1 -- true").await;
+    done.code(2).complains(&["secrets.env: other users can read it (mode 644)", "hint: chmod 600 "]);
+    set_mode(0o600);
     let done = hvdctl_changed(&nodes, with_file, "run -np 1 -- true").await;
     done.code(2).complains(&["line 2: expected NAME=VALUE"]);
     assert!(!done.err.contains("hidden"), "{done}");

@@ -20,10 +20,12 @@ impl Transport {
     pub(super) async fn find_access(
         &mut self,
         cluster: &Cluster,
+        owner: &Option<String>,
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Login, NodeError> {
-        let found = self.try_access(cluster, sudo, events).await;
+        self.access.other_owner = owner.clone().filter(|_| !sudo.are_own(owner));
+        let found = self.try_access(cluster, owner, sudo, events).await;
         if let (Err(_), Channel::Ssh(connections)) = (&found, &self.channel) {
             // what the user changes next may only have effect in a new login
             connections.discard().await;
@@ -31,12 +33,18 @@ impl Transport {
         found
     }
 
-    async fn try_access(&mut self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Login, NodeError> {
+    async fn try_access(
+        &mut self,
+        cluster: &Cluster,
+        owner: &Option<String>,
+        sudo: &Sudo,
+        events: &Events,
+    ) -> Result<Login, NodeError> {
         let login = self.login().await?;
-        let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
+        let root = login.root_method(sudo.is_given(owner)).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
             let no_password = |why| self.no_root(&login.user, &format!("sudo asks for a password, and {why}"));
-            let password = sudo.password(&self.node, events).await.map_err(no_password)?;
+            let password = sudo.password(owner, events).await.map_err(no_password)?;
             self.try_password(&login.user, &password).await?;
             self.access.password = Some(password);
         }
@@ -96,11 +104,18 @@ impl Transport {
     }
 
     fn no_root(&self, user: &str, message: &str) -> NodeError {
-        NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(format!(
-            "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
-             without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
-             set `user = \"root\"`"
-        ))
+        let hint = match &self.access.other_owner {
+            None => format!(
+                "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
+                 without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
+                 set `user = \"root\"`"
+            ),
+            Some(owner) => format!(
+                "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask {owner} to let \
+                 {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/pool.md; on a terminal, hvdctl asks for theirs"
+            ),
+        };
+        NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(hint)
     }
 
     /// Checks that the node has an engine that may be used, as far as it is known without asking it.

@@ -75,6 +75,8 @@ struct Call {
     at: Instant,
 }
 
+/// What makes root of a login with a password, which comes first on standard input.
+const WITH_PASSWORD: &str = include_str!("../../scripts/access/root_password.sh");
 /// The scripts of an upload, which are arguments.
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload/compare.sh"));
 const APPLY: &str = include_str!(concat!("../../scripts/", "upload/apply.sh"));
@@ -283,6 +285,17 @@ struct Own {
 }
 
 impl Own {
+    /// Reads a line of standard input, and nothing behind it.
+    async fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while let Ok(byte) = self.stdin.read_u8().await
+            && byte != b'\n'
+        {
+            line.push(byte);
+        }
+        String::from_utf8(line).expect("text")
+    }
+
     /// Writes to standard output, which may have no reader any more.
     async fn say(&mut self, text: &str) {
         let _ = self.stdout.write_all(text.as_bytes()).await;
@@ -334,7 +347,13 @@ impl Node {
         let (node, argv) = (self.clone(), argv.to_vec());
         tokio::spawn(async move {
             let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+            let mut own = own;
+            if words.get(2).is_some_and(|script| script.ends_with(WITH_PASSWORD)) {
+                let preamble = [own.line().await, own.line().await];
+                node.edit(|state| state.passwords.push(preamble[0].clone()));
+            }
             let code = match words.as_slice() {
+                ["env", "LC_ALL=C", "sudo", "-k", "-S", ..] => node.check_password(own).await,
                 [.., "exec", "-i", container, "sh", "-s"] if container.starts_with("hvdctl-setup-") => {
                     node.run_in(container, own).await
                 }
@@ -362,6 +381,13 @@ impl Node {
             let _ = tell.send(code);
         });
         Ok(Streams { stdin, stdout, stderr, code })
+    }
+
+    /// Accepts a password as sudo does.
+    async fn check_password(&self, mut own: Own) -> i32 {
+        let password = own.line().await;
+        self.edit(|state| state.passwords.push(password));
+        0
     }
 
     /// Answers a script of `data`: the node has all files of data of this manifest, or none.

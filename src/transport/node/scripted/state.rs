@@ -71,6 +71,8 @@ pub struct NodeState {
     pub gpus_are_lost: bool,
     /// What `access/access.sh` says.
     pub access: &'static str,
+    /// The passwords that were sent there, each time.
+    pub passwords: Vec<String>,
     /// What every container has written to its log.
     pub log: String,
     /// The last image of a container that was made here.
@@ -181,6 +183,7 @@ impl NodeState {
             ids_are_taken: false,
             gpus_are_lost: false,
             access: "user root\nsudo root\nengine open\n",
+            passwords: Vec::new(),
             log: String::new(),
             last_image: String::new(),
             made: 0,
