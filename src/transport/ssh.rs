@@ -21,6 +21,7 @@ pub use client::Client;
 use config::{configuration, own_known_hosts};
 pub use forward::Forward;
 use kept::{Directory, Kept};
+use masters::MasterDirectory;
 use openssh::Session;
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
@@ -31,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
@@ -55,7 +55,7 @@ const HERE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Control {
     /// The directory of this process's sockets, once there are any.
-    dir: Mutex<Option<TempDir>>,
+    dir: Mutex<Option<MasterDirectory>>,
     /// Where the masters were made that other commands may use by now.
     handed_over: Mutex<Vec<String>>,
     keeping: Option<Keeping>,
@@ -230,7 +230,7 @@ impl Control {
                 (Some(Keeping { directory, settings, idle: cluster.connection_idle }), None, config)
             }
             None => {
-                let dir = masters::directory(Path::new(TMP)).map_err(here)?;
+                let dir = MasterDirectory::create(Path::new(TMP)).map_err(here)?;
                 let config = dir.path().join("config");
                 fs::write(&config, text).map_err(here)?;
                 (None, Some(dir), config)
@@ -362,7 +362,7 @@ impl Control {
             return Ok(dir.path().to_owned());
         }
         let parent = self.keeping.as_ref().map_or(Path::new(TMP), |keeping| keeping.directory.path());
-        Ok(dir.insert(masters::directory(parent)?).path().to_owned())
+        Ok(dir.insert(MasterDirectory::create(parent)?).path().to_owned())
     }
 
     /// Returns what `ssh` itself writes where the session only learned that the connection was closed.

@@ -2,8 +2,9 @@
 
 use super::kept;
 use openssh::Session;
+use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -14,10 +15,41 @@ use tokio::process::Command;
 
 const PREFIX: &str = "hvdctl-ssh.";
 
-/// Creates a directory (mode 700) for the control sockets of this process.
-pub(super) fn directory(parent: &Path) -> io::Result<TempDir> {
-    let prefix = format!("{PREFIX}{}.", std::process::id());
-    tempfile::Builder::new().prefix(&prefix).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(parent)
+/// A directory for the control sockets of this process, which is locked for as long as the process lives.
+#[derive(Debug)]
+pub(super) struct MasterDirectory {
+    dir: TempDir,
+    _lock: Option<File>,
+}
+
+impl MasterDirectory {
+    /// Creates one (mode 700).
+    pub(super) fn create(parent: &Path) -> io::Result<MasterDirectory> {
+        let prefix = format!("{PREFIX}{}.", std::process::id());
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).permissions(fs::Permissions::from_mode(0o700));
+        loop {
+            let dir = builder.tempdir_in(parent)?;
+            let lock = lock(dir.path(), FlockOperation::LockExclusive);
+            // another process may have taken it for a stale one before it was locked
+            if lock.is_some() || dir.path().exists() {
+                return Ok(MasterDirectory { dir, _lock: lock });
+            }
+        }
+    }
+
+    /// Returns its path.
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Locks a directory until the result is dropped; `None` if it cannot be locked or is gone.
+fn lock(directory: &Path, operation: FlockOperation) -> Option<File> {
+    let file = File::open(directory).ok()?;
+    rustix::fs::flock(&file, operation).ok()?;
+    // it may have been removed meanwhile
+    (file.metadata().ok()?.ino() == fs::metadata(directory).ok()?.ino()).then_some(file)
 }
 
 /// Starts an ssh master for a host, with these options. ssh goes to the background once it has logged in.
@@ -58,7 +90,11 @@ pub(super) fn remove_stale_directories(parent: &Path) {
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u32>().ok());
         let owner = owner.and_then(|pid| i32::try_from(pid).ok());
         let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
-        if owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours) {
+        if !(owner.is_some_and(has_ended) && entry.metadata().is_ok_and(is_ours)) {
+            continue;
+        }
+        // a process in another container, whose number means nothing here, has it locked
+        if let Some(_lock) = lock(&entry.path(), FlockOperation::NonBlockingLockExclusive) {
             end_processes_of(&entry.path(), &[]);
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -100,8 +136,30 @@ mod tests {
     #[test]
     fn the_directory_is_private() {
         let parent = tempfile::tempdir().unwrap();
-        let made = directory(parent.path()).unwrap();
+        let made = MasterDirectory::create(parent.path()).unwrap();
         assert_eq!(fs::metadata(made.path()).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn only_a_directory_whose_process_has_ended_is_stale() {
+        let parent = tempfile::tempdir().unwrap();
+        // as of a process in another container: here is none of its number
+        let as_of_another = |made: &Path| {
+            let other = parent.path().join(format!("{PREFIX}{}.x", i32::MAX));
+            fs::rename(made, &other).unwrap();
+            other
+        };
+        let mut alive = MasterDirectory::create(parent.path()).unwrap();
+        alive.dir.disable_cleanup(true);
+        let path = as_of_another(alive.path());
+        remove_stale_directories(parent.path());
+        assert!(path.exists(), "its process lives");
+        drop(alive);
+        remove_stale_directories(parent.path());
+        assert!(!path.exists());
+        let own = MasterDirectory::create(parent.path()).unwrap();
+        remove_stale_directories(parent.path());
+        assert!(own.path().exists());
     }
 
     #[test]
