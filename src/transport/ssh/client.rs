@@ -13,15 +13,16 @@ use tokio::process::Command;
 const ANSWER_AGE: Duration = Duration::from_secs(600);
 
 /// Options of interactive use, and the values with which they have no effect on hvdctl's sessions: forwardings that fail the login
-/// where a port is in use, a command or a terminal that replaces hvdctl's own, an agent on nodes, a dialogue about a key, an ssh
-/// that goes to the background or ends quiet sessions.
-const INTERACTIVE: [(&str, &str); 12] = [
+/// where a port is in use, a command or a terminal that replaces hvdctl's own, an agent or a Kerberos ticket on nodes, a
+/// dialogue about a key, an ssh that goes to the background or ends quiet sessions.
+const INTERACTIVE: [(&str, &str); 13] = [
     ("AddKeysToAgent", "no"),
     ("ChannelTimeout", "none"),
     ("ClearAllForwardings", "yes"),
     ("ForkAfterAuthentication", "no"),
     ("ForwardAgent", "no"),
     ("ForwardX11", "no"),
+    ("GSSAPIDelegateCredentials", "no"),
     ("PermitLocalCommand", "no"),
     ("RemoteCommand", "none"),
     ("RequestTTY", "no"),

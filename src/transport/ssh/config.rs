@@ -51,7 +51,8 @@ pub(super) fn configuration(
         // ssh expands %-tokens in this option
         text.push_str(&format!(" {}", quoted(&path, "use")?.replace('%', "%%")));
     }
-    text.push('\n');
+    // clears those before it: no variable of this machine goes to a node
+    text.push_str("\nSendEnv -*\n");
     text.push_str(CIPHERS);
     let knows = |exchange: &str| client.exchanges.lines().any(|line| line == exchange);
     if let Some(quick) = QUICK_EXCHANGES.into_iter().find(|quick| knows(quick) && knows(SLOW_EXCHANGE)) {
@@ -130,7 +131,7 @@ mod tests {
         let theirs = "IgnoreUnknown UseKeychain\nUseKeychain yes\nLocalForward 16006 localhost:6006\nExitOnForwardFailure yes\n\
                       RemoteForward 16007 localhost:22\nDynamicForward 16008\nRemoteCommand tmux\nRequestTTY force\n\
                       PermitLocalCommand yes\nLocalCommand true\nForwardAgent yes\nForwardX11 yes\nVisualHostKey yes\n\
-                      SessionType none\nStdinNull yes\nForkAfterAuthentication yes\nLogLevel QUIET\nUser ana\n";
+                      SessionType none\nStdinNull yes\nSendEnv AWS_*\nGSSAPIDelegateCredentials yes\nForkAfterAuthentication yes\nLogLevel QUIET\nUser ana\n";
         fs::write(&named, theirs).unwrap();
         let client = Client::find().await.unwrap();
         fs::write(&config, configuration(Some(&named), Path::new("/k"), false, &client).unwrap()).unwrap();
@@ -151,6 +152,8 @@ mod tests {
         ] {
             assert!(printed.lines().any(|printed| printed == line), "no {line} in {printed}");
         }
-        assert!(!printed.contains("remotecommand "), "{printed}");
+        for option in ["remotecommand ", "sendenv ", "gssapidelegatecredentials yes"] {
+            assert!(!printed.contains(option), "{printed}");
+        }
     }
 }
