@@ -17,8 +17,8 @@ use hyper::http::response::Builder;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use std::collections::HashMap;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::fs::File;
@@ -26,13 +26,13 @@ use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// Bytes of a file that are read at once, and how often ahead of the network.
 const CHUNK: u64 = 256 << 10;
@@ -40,6 +40,12 @@ const CHUNKS_AHEAD: usize = 4;
 
 /// The pause after a connection could not be accepted: this machine may have too many open files for a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest time until the head of a request has come, and between two requests over one connection.
+const HEAD_LIMIT: Duration = Duration::from_secs(20);
+
+/// The most connections over which nobody has asked for anything with a token: those of strangers.
+const STRANGERS: usize = 64;
 
 /// The repository from which relays take blobs of each other.
 pub const PEERS: &str = "peers";
@@ -178,7 +184,8 @@ impl Shared {
         (sha256(expected.as_bytes()) == sha256(given.as_bytes())).then(Arc::default)
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Payload> {
+    /// Answers a request. `is_known`: whether one with a token has come over its connection.
+    fn answer(&self, request: &Request<Incoming>, is_known: &AtomicBool) -> Response<Payload> {
         let (path, is_head) = (request.uri().path(), request.method() == Method::HEAD);
         if !is_head && request.method() != Method::GET {
             return empty(StatusCode::METHOD_NOT_ALLOWED);
@@ -186,12 +193,17 @@ impl Shared {
         match route(path) {
             // engines ask whether this is a registry before they name anything
             Some(Route::Base) => full(Bytes::from_static(b"{}"), "application/json", is_head),
-            Some(Route::Manifest { repository, digest }) => match self.guests().get(repository) {
-                Some(_) if digest == self.digest => full(self.contents.manifest.clone(), MEDIA_TYPE, is_head),
-                _ => empty(StatusCode::NOT_FOUND),
-            },
+            Some(Route::Manifest { repository, digest }) => {
+                let is_guest = self.guests().contains_key(repository);
+                is_known.fetch_or(is_guest, Ordering::Relaxed);
+                match is_guest && digest == self.digest {
+                    true => full(self.contents.manifest.clone(), MEDIA_TYPE, is_head),
+                    false => empty(StatusCode::NOT_FOUND),
+                }
+            }
             Some(Route::Blob { repository, digest }) => {
                 let guest = self.guest(repository, request);
+                is_known.fetch_or(guest.is_some(), Ordering::Relaxed);
                 let range = request.headers().get(RANGE).and_then(|range| range.to_str().ok());
                 match guest.zip(self.contents.blobs.get(digest)) {
                     Some((sent, blob)) => part(blob, range, is_head, sent),
@@ -267,22 +279,36 @@ impl Drop for Registry {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
+    let mut strangers: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
+            Ok((stream, _)) => {
+                let is_known = Arc::default();
+                let served = connections.spawn(serve(stream, Arc::clone(&shared), Arc::clone(&is_known)));
+                strangers.push_back((served, is_known));
+            }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
         while connections.join_next().now_or_never().flatten().is_some() {}
+        strangers.retain(|(served, is_known)| !served.is_finished() && !is_known.load(Ordering::Relaxed));
+        // an engine or a relay asks at once, so that the oldest is none of them
+        if strangers.len() > STRANGERS
+            && let Some((oldest, _)) = strangers.pop_front()
+        {
+            oldest.abort();
+        }
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+async fn serve(stream: TcpStream, shared: Arc<Shared>, is_known: Arc<AtomicBool>) {
     let answer = service_fn(|request| {
-        let answer = shared.answer(&request);
+        let answer = shared.answer(&request, &is_known);
         async { Ok::<_, Infallible>(answer) }
     });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
     // an engine that breaks off, or first tries TLS, is no fault
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+    let _ = server.serve_connection(TokioIo::new(stream), answer).await;
 }
 
 /// What a path names.

@@ -91,6 +91,43 @@ async fn others_get_nothing() {
 }
 
 #[tokio::test]
+async fn strangers_keep_no_engine_out() {
+    let (registry, layer, _) = registry().await;
+    let (port, guest) = (registry.port(), registry.admit().unwrap());
+    let connect = async || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    let mut engine = connect().await;
+    let request = format!("HEAD {} HTTP/1.1\r\nhost: x\r\n\r\n", path(&guest, "blobs", &layer));
+    let mut ask = async || {
+        engine.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(engine.read_u8().await.unwrap());
+        }
+        String::from_utf8(head).unwrap()
+    };
+    assert!(ask().await.starts_with("HTTP/1.1 200"));
+    let mut silent = Vec::new();
+    for _ in 0..3 * STRANGERS {
+        silent.push(connect().await);
+    }
+    assert_eq!(send(port, "GET", &path(&guest, "blobs", &layer), "").await.1, "0123456789");
+    assert!(ask().await.starts_with("HTTP/1.1 200"), "a connection of one who knows the token is not ended");
+    assert!(!matches!(silent[0].read(&mut [0]).await, Ok(1..)), "the oldest one is ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_request_ends() {
+    let (registry, ..) = registry().await;
+    for beginning in ["", "GET /v2/ HTTP/1.1\r\nhost:"] {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, registry.port())).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        assert!(!answer.contains("200"), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_registry_that_is_dropped_serves_no_more() {
     let (registry, layer, _) = registry().await;
     let guest = registry.admit().unwrap();

@@ -3,8 +3,11 @@
 use super::Process;
 use std::pin::Pin;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
+
+/// The most bytes of a line: the configuration of an image is in one.
+const LONGEST: u64 = 64 << 20;
 
 /// A program that answers lines on its standard input with lines on its standard output, and ends with its standard input: when this is
 /// dropped.
@@ -36,7 +39,10 @@ impl Dialogue {
             let mut line = String::new();
             loop {
                 line.clear();
-                let bytes = self.answers.read_line(&mut line).await?;
+                let bytes = (&mut self.answers).take(LONGEST).read_line(&mut line).await?;
+                if bytes as u64 == LONGEST && !line.ends_with('\n') {
+                    return Err(std::io::Error::other("the program prints a line without end"));
+                }
                 if bytes == 0 || is_last(line.trim_end()) {
                     return Ok::<usize, std::io::Error>(bytes);
                 }

@@ -93,3 +93,16 @@ async fn a_refusal_of_sudo_is_one_whatever_else_it_prints() {
     let (transport, output) = by_sudo("echo 'sudo: unable to execute /bin/sh' >&2; exit 1", "echo answer").await;
     assert_eq!(transport.failed(&output, "read").message.trim(), "sudo: unable to execute /bin/sh");
 }
+
+#[tokio::test]
+async fn a_line_of_an_answer_that_does_not_end_is_not_kept() {
+    let inventory = Inventory::local("here", "image");
+    let opened = Transport::open_as_login(&inventory.cluster, &inventory.nodes[0], TransportKind::Local);
+    let script = "read -r request; echo \"$request\"; read -r request; head -c 67108864 /dev/zero | tr '\\0' x";
+    let process = opened.await.unwrap().start(RunAs::Login, &["sh", "-c", script]).await.unwrap();
+    let mut dialogue = Dialogue::new(process);
+    let limit = Duration::from_secs(300);
+    dialogue.ask("hello", limit, |line| line == "hello").await.unwrap();
+    let error = dialogue.ask("more", limit, |_| panic!("a line")).await.unwrap_err();
+    assert_eq!(error, "the program prints a line without end");
+}
