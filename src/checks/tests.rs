@@ -67,6 +67,7 @@ fn clinic(n: usize) -> Clinic {
         let worker = ContainerSummary {
             name: "hworker".into(),
             id: format!("w{i}"),
+            image: "horovod".into(),
             image_id: "sha256:aaa".into(),
             state: ContainerState::Running,
             labels: desired.labels(),
@@ -148,7 +149,15 @@ impl Clinic {
 
 fn container(name: &str, id: &str, state: ContainerState, labels: &[(&str, &str)]) -> ContainerSummary {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    ContainerSummary { name: name.into(), id: id.into(), image_id: "i".into(), state, labels, created: None }
+    ContainerSummary {
+        name: name.into(),
+        id: id.into(),
+        image: "i".into(),
+        image_id: "i".into(),
+        state,
+        labels,
+        created: None,
+    }
 }
 
 #[test]

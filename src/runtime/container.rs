@@ -1,6 +1,6 @@
 //! Containers as the engine lists them.
 
-use super::spec::{LABEL_CLUSTER, LABEL_FORMAT, LABEL_JOB, LABEL_ROLE, LABEL_SPEC_FULL, Role};
+use super::spec::{LABEL_CLUSTER, LABEL_FORMAT, LABEL_JOB, LABEL_NAME, LABEL_ROLE, LABEL_SPEC_FULL, Role};
 use crate::inventory::Cluster;
 use crate::model::format::{self, NewerFormat};
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,8 @@ pub struct ContainerSummary {
     pub name: String,
     /// Its full id.
     pub id: String,
+    /// The image that it was created from, as it was named then; its id if it has another name since.
+    pub image: String,
     /// The id of the image that it was created from.
     pub image_id: String,
     /// Its state.
@@ -68,6 +70,17 @@ impl ContainerSummary {
         self.labels.get(name).map(String::as_str)
     }
 
+    /// Returns whether hvdctl created it, and not a user from an image that was committed from such a container, and that has its labels.
+    /// Earlier versions did not label it with its name: it must have the image that it was made from.
+    fn is_hvdctls(&self) -> bool {
+        match self.label(LABEL_NAME) {
+            // the engine names them, and labels come from their command line
+            _ if self.is(Role::Helper) => true,
+            Some(name) => name == self.name,
+            None => self.spec_image().is_none_or(|image| image == self.image || self.image.starts_with("sha256:")),
+        }
+    }
+
     /// Returns the name of the image that it was created from, if its labels say that.
     pub fn spec_image(&self) -> Option<String> {
         let spec: serde_json::Value = serde_json::from_str(self.label(LABEL_SPEC_FULL)?).ok()?;
@@ -76,7 +89,7 @@ impl ContainerSummary {
 
     /// Returns whether it belongs to this cluster.
     pub fn belongs_to(&self, cluster: &str) -> bool {
-        self.label(LABEL_CLUSTER) == Some(cluster)
+        self.label(LABEL_CLUSTER) == Some(cluster) && self.is_hvdctls()
     }
 
     /// Returns whether it has this role.
@@ -112,4 +125,55 @@ pub fn running_worker<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Opt
 /// Returns the containers of a cluster's launchers among these, whether they are up or not.
 pub fn launchers<'a>(cluster: &'a str, all: &'a [ContainerSummary]) -> impl Iterator<Item = &'a ContainerSummary> {
     all.iter().filter(move |container| container.belongs_to(cluster) && container.is(Role::Master))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+    use crate::runtime::spec::ContainerSpec;
+
+    /// A container as the engine lists it, with these labels.
+    fn listed(name: &str, image: &str, labels: BTreeMap<String, String>) -> ContainerSummary {
+        ContainerSummary {
+            name: name.into(),
+            id: "1".into(),
+            image: image.into(),
+            image_id: "sha256:1".into(),
+            state: ContainerState::Running,
+            labels,
+            created: None,
+        }
+    }
+
+    #[test]
+    fn only_what_hvdctl_has_created_is_its_own() {
+        let Inventory { cluster, nodes, .. } = Inventory::local("here", "img:1");
+        let names = [
+            (Role::Worker, "hworker"),
+            (Role::Worker, "of another inventory"),
+            (Role::Master, "hmaster"),
+            (Role::Shell, "hmaster-shell-1f0c"),
+            (Role::Setup, "hvdctl-setup-local-1f0c"),
+            (Role::Relay, "hvdctl-relay-local-1f0c"),
+        ];
+        for (role, name) in names {
+            let labels = ContainerSpec::new(&cluster, &nodes[0], role, name.into()).labels();
+            let is_own = |name: &str, image: &str, labels: &BTreeMap<String, String>| {
+                listed(name, image, labels.clone()).belongs_to("local")
+            };
+            assert!(is_own(name, "img:1", &labels) && is_own(name, "sha256:1", &labels), "{name}");
+            // of a user, from an image that was committed from it
+            assert!(!is_own("mine", "saved:1", &labels) && !is_own("mine", "sha256:2", &labels), "{name}");
+            // created by an hvdctl that did not label it with its name
+            let mut older = labels.clone();
+            older.remove(LABEL_NAME);
+            assert!(is_own(name, "img:1", &older) && is_own(name, "sha256:1", &older), "{name}");
+            assert!(!is_own("mine", "saved:1", &older), "{name}");
+        }
+        // the name of a helper is the engine's choice, and its image may be one that was committed from a worker
+        let mut labels = ContainerSpec::new(&cluster, &nodes[0], Role::Worker, "hworker".into()).labels();
+        labels.insert(LABEL_ROLE.into(), Role::Helper.as_str().into());
+        assert!(listed("happy_turing", "saved:1", labels).belongs_to("local"));
+    }
 }

@@ -13,6 +13,8 @@ use std::net::IpAddr;
 
 /// The cluster that the container belongs to; hvdctl touches only containers with this label.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
+/// The name that the container was created with: one that was made of an image committed from it has the same labels.
+pub const LABEL_NAME: &str = "hvdctl.name";
 /// The number of the form of all labels; see [`crate::model::format`].
 pub const LABEL_FORMAT: &str = "hvdctl.format";
 /// `worker`, `master`, `shell`, `helper`, `setup` or `relay`.
@@ -206,6 +208,7 @@ impl ContainerSpec {
     pub fn labels(&self) -> BTreeMap<String, String> {
         let labels = [
             (LABEL_CLUSTER, Some(self.cluster.clone())),
+            (LABEL_NAME, Some(self.name.clone())),
             (LABEL_FORMAT, Some(format::LABELS.to_string())),
             (LABEL_ROLE, Some(self.role.as_str().to_owned())),
             (LABEL_SPEC, Some(self.spec.hash())),

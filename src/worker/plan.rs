@@ -152,7 +152,8 @@ impl ForeignContainer {
         let is_ours = container.belongs_to(cluster);
         let newer = container.check_format().err().filter(|_| is_ours);
         let is_foreign = newer.is_some() || !is_ours;
-        let cluster = container.label(LABEL_CLUSTER).map(str::to_owned);
+        // a user's, from an image that was committed from one of this cluster's, has this cluster's label
+        let cluster = container.label(LABEL_CLUSTER).filter(|other| *other != cluster || is_ours).map(str::to_owned);
         is_foreign.then(|| ForeignContainer { name: container.name.clone(), cluster, newer })
     }
 
@@ -306,7 +307,7 @@ pub fn interrupted_builds(cluster: &str, containers: &[ContainerSummary]) -> Vec
     containers.iter().filter(is_left).map(|c| remove(c, vec!["its build was interrupted".into()])).collect()
 }
 
-/// Returns the operations of `down`: the removal of everything with this cluster's label, and nothing else.
+/// Returns the operations of `down`: the removal of everything that hvdctl created for this cluster, and nothing else.
 pub fn down(cluster: &str, containers: &[ContainerSummary]) -> Vec<Operation> {
     containers.iter().filter(|c| c.belongs_to(cluster)).map(|c| remove(c, vec!["down".into()])).collect()
 }

@@ -184,7 +184,10 @@ async fn containers_of_a_newer_hvdctl_are_refused_by_name_and_stay() {
     }
     hvdctl(&nodes, "status").await.code(0).says(&["node2           27.1.0  foreign"]);
     // under the name that the worker had in an earlier inventory
-    nodes.edit("node2", |state| state.containers[0].name = "hworker-old".into());
+    nodes.edit("node2", |state| {
+        state.containers[0].name = "hworker-old".into();
+        state.containers[0].labels.insert("hvdctl.name".into(), "hworker-old".into());
+    });
     hvdctl(&nodes, "up").await.code(3).complains(&[&words("hworker-old")]);
     // a launcher that has ended is not replaced either
     let nodes = two_up().await;

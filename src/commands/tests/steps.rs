@@ -120,6 +120,27 @@ async fn down_removes_only_containers_of_its_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_of_an_image_that_was_committed_from_a_worker_is_its_users() {
+    let nodes = two_up().await;
+    let copied = nodes.state("node1").container("hworker").unwrap().labels.clone();
+    let labels: Vec<(&str, &str)> = copied.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    nodes.edit("node1", |state| state.add("mine", &labels));
+    hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+    hvdctl(&nodes, "down").await.code(0).says(&["node[1-2] (2): removed hworker\n"]);
+    assert_eq!(nodes.state("node1").ps(), ["mine running"]);
+    // one that takes the worker's name is foreign, as any other
+    nodes.edit("node1", |state| {
+        state.containers.clear();
+        let labels = labels.iter().map(|(name, value)| (*name, if *name == "hvdctl.name" { "hmaster" } else { value }));
+        state.add("hworker", &labels.collect::<Vec<_>>());
+    });
+    let words = ["node1: cannot start hworker: a container named hworker exists already and was not created by hvdctl"];
+    hvdctl(&nodes, "up").await.code(3).complains(&words);
+    hvdctl(&nodes, "down --purge -y").await.code(0);
+    assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_foreign_container_of_the_workers_name_is_left_alone() {
     for label in [("x", "y"), ("hvdctl.cluster", "other")] {
         let nodes = Nodes::new(&NODES);

@@ -169,6 +169,7 @@ fn summary(listed: Listed) -> ContainerSummary {
     ContainerSummary {
         name: name.trim_start_matches('/').to_owned(),
         id: listed.id.unwrap_or_default(),
+        image: listed.image.unwrap_or_default(),
         image_id: listed.image_id.unwrap_or_default(),
         state: state.unwrap_or(ContainerState::Exited),
         labels: listed.labels.unwrap_or_default().into_iter().collect(),

@@ -3,7 +3,7 @@ use crate::inventory::Inventory;
 use crate::node::facts::{Facts, Span};
 use crate::node::gpus::GpuRequest;
 use crate::node::jobs::{OpenJobs, Rank};
-use crate::runtime::spec::LABEL_ROLE;
+use crate::runtime::spec::{LABEL_NAME, LABEL_ROLE};
 use proptest::prelude::*;
 
 fn line(operations: &[Operation]) -> String {
@@ -46,6 +46,7 @@ fn apply(
                 after.push(ContainerSummary {
                     name: desired.name.clone(),
                     id: format!("new-{}-{}", desired.name, after.len()),
+                    image: "img".into(),
                     image_id: image_id.into(),
                     state: ContainerState::Created,
                     labels: desired.labels(),
@@ -73,7 +74,15 @@ fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> ContainerSpec {
 
 fn summary(desired: &ContainerSpec, image_id: &str, state: ContainerState) -> ContainerSummary {
     let (name, labels) = (desired.name.clone(), desired.labels());
-    ContainerSummary { name, id: "1".into(), image_id: image_id.into(), state, labels, created: None }
+    ContainerSummary {
+        name,
+        id: "1".into(),
+        image: "img".into(),
+        image_id: image_id.into(),
+        state,
+        labels,
+        created: None,
+    }
 }
 
 #[test]
@@ -119,6 +128,12 @@ fn table() {
     assert_eq!(plan(&[summary(&mounts, "img", ContainerState::Exited)]).unwrap(), "recreate hworker (mounts)");
     let mut renamed = summary(&want, "img", ContainerState::Running);
     renamed.name = "before".into();
+    assert_eq!(
+        plan(std::slice::from_ref(&renamed)).unwrap(),
+        "start hworker",
+        "of an image that was committed from it"
+    );
+    renamed.labels.insert(LABEL_NAME.into(), "before".into());
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
     // that of a single job is no worker of the node's, and goes only when its job has ended
     let own = ContainerSpec { name: "hworker-j1".into(), ..want.clone() }.for_job(
@@ -295,15 +310,17 @@ fn any_summary() -> impl Strategy<Value = ContainerSummary> {
         prop::sample::select(vec![Role::Worker, Role::Master]),
         prop::sample::select(vec!["img", "old"]),
         prop::sample::select(STATES.to_vec()),
-        (prop::sample::select(vec![22u16, 12345]), any::<bool>(), any::<bool>()),
+        (prop::sample::select(vec![22u16, 12345]), any::<bool>(), any::<bool>(), any::<bool>()),
         prop::option::of(prop::sample::select(vec!["/a", "/b"])),
     )
-        .prop_map(|(name, cluster, role, image, state, (port, gpus, older), workspace)| {
+        .prop_map(|(name, cluster, role, image, state, (port, gpus, older, committed), workspace)| {
             let mut labels = BTreeMap::new();
             if let Some(cluster) = cluster {
                 labels = desired(port, gpus, workspace).labels();
                 labels.insert(LABEL_CLUSTER.into(), cluster.into());
                 labels.insert(LABEL_ROLE.into(), role.as_str().into());
+                // a user's, from an image that was committed from another container
+                labels.insert(LABEL_NAME.into(), if committed { "hother" } else { name }.into());
                 if older {
                     labels.remove(LABEL_SPEC_FULL);
                     labels.insert(LABEL_SPEC.into(), "an older one".into());
@@ -312,6 +329,7 @@ fn any_summary() -> impl Strategy<Value = ContainerSummary> {
             ContainerSummary {
                 name: name.into(),
                 id: String::new(),
+                image: image.into(),
                 image_id: image.into(),
                 state,
                 labels,

@@ -184,7 +184,7 @@ fn list(node: &Node) -> Answer {
     let listed = node.edit(|state| {
         let listed = state.containers.iter().map(|c| {
             json!({
-                "Id": c.id, "Names": [format!("/{}", c.name)], "ImageID": c.image, "State": c.state,
+                "Id": c.id, "Names": [format!("/{}", c.name)], "Image": c.image, "ImageID": c.image, "State": c.state,
                 "Labels": c.labels, "Created": 1_763_735_527,
             })
         });
