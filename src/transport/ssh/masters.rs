@@ -1,11 +1,12 @@
 //! The ssh masters of this process and their directory.
 
 use super::kept;
+use crate::paths;
 use openssh::Session;
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const PREFIX: &str = "hvdctl-ssh.";
 /// Creates a directory (mode 700) for the control sockets of this process.
 pub(super) fn directory(parent: &Path) -> io::Result<TempDir> {
     let prefix = format!("{PREFIX}{}.", std::process::id());
-    tempfile::Builder::new().prefix(&prefix).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(parent)
+    paths::private_directory().prefix(&prefix).tempdir_in(parent)
 }
 
 /// Starts an ssh master for a host, with these options. ssh goes to the background once it has logged in.
@@ -25,7 +26,7 @@ pub(super) fn directory(parent: &Path) -> io::Result<TempDir> {
 /// # Errors
 /// With ssh's own message.
 pub(super) async fn start(mut ssh: Command, directory: &Path, host: &str) -> io::Result<Session> {
-    let dir = tempfile::Builder::new().prefix("m").tempdir_in(directory)?;
+    let dir = paths::private_directory().prefix("m").tempdir_in(directory)?;
     let log = dir.path().join("log");
     ssh.arg("-E").arg(&log).arg("-S").arg(dir.path().join("master")).args(["--", host]);
     ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -95,6 +96,7 @@ fn belongs_to(arguments: &[u8], directory: &Path, kept: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
 
     #[test]
