@@ -271,17 +271,17 @@ fn a_process_of_another_user_is_of_no_job() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let machine = Machine::new(&[("jobs/run-7/env.json", "{}"), ("jobs/run-7/job.json", "{\"cluster\":\"lab\"}\n")]);
+    let machine = Machine::new(&[("jobs/run-8/env.json", "{}"), ("jobs/run-8/job.json", "{\"cluster\":\"lab\"}\n")]);
     let start = |uid| {
         let mut process = Command::new("sleep");
-        process.arg("600").env("HVDCTL_JOB", "run-7").env("HVDCTL_PROGRAM", "1").uid(uid).current_dir("/");
+        process.arg("600").env("HVDCTL_JOB", "run-8").env("HVDCTL_PROGRAM", "1").uid(uid).current_dir("/");
         process.spawn().unwrap()
     };
     let (mut own, mut other) = (start(0), start(65_534));
     let facts = Facts::parse(&machine.prints(FACTS, ""));
-    let ranks: Vec<u32> = facts.jobs.ranks.iter().filter(|rank| rank.job == "run-7").map(|rank| rank.pid).collect();
+    let ranks: Vec<u32> = facts.jobs.ranks.iter().filter(|rank| rank.job == "run-8").map(|rank| rank.pid).collect();
     assert_eq!(ranks, [own.id()]);
-    let end = machine.prints(&["node/marked.sh", "node/killed.sh", "job/end.sh"], "id=run-7 grace=0");
+    let end = machine.prints(&["node/marked.sh", "node/killed.sh", "job/end.sh"], "id=run-8 grace=0");
     assert_eq!(end, "", "nothing is left of the job");
     assert!(!own.wait().unwrap().success());
     assert_eq!(other.try_wait().unwrap(), None);
