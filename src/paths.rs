@@ -1,5 +1,7 @@
 //! Places in the containers and on this machine, and names of files there, that several subjects have to agree on.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// Mount point of the project in the containers.
@@ -20,4 +22,23 @@ pub fn state_directory() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
     state.map(|state| state.join("hvdctl"))
+}
+
+/// Returns a builder of temporary directories that only their owner can enter, whatever the umask. Those of [`tempfile::tempdir`] are as
+/// open as the umask lets them be.
+pub fn private_directory() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.permissions(Permissions::from_mode(0o700));
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_directories_are_closed() {
+        let directory = private_directory().prefix("x").tempdir().unwrap();
+        assert_eq!(directory.path().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+    }
 }

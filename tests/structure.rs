@@ -306,6 +306,14 @@ fn files_that_decide_do_no_input_or_output() {
     }
 }
 
+#[test]
+fn temporary_directories_are_made_by_one_function_that_closes_them() {
+    let open = Regex::new(r"tempfile::tempdir|TempDir::new|\btempfile::Builder::new\(\)[^;]*\.tempdir").unwrap();
+    for (file, text) in sources() {
+        assert!(!open.is_match(&text), "{file} makes a temporary directory without paths::private_directory");
+    }
+}
+
 /// Returns the dependencies of a table of Cargo.toml whose paths, macros or attributes no source names.
 fn unused(table: &str, sources: &str) -> Vec<String> {
     let manifest: toml::Table = fs::read_to_string("Cargo.toml").unwrap().parse().unwrap();

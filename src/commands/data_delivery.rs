@@ -81,9 +81,11 @@ impl Recipient<'_> {
 /// The relays of nodes that are sent the same, and what they receive from this process.
 struct DataRelays<'a> {
     relays: Relays<'a>,
-    /// The name of the stream.
+    /// The name of the stream, the digest of its head.
     stream: String,
-    /// Its bytes.
+    /// The bytes of its head.
+    head: u64,
+    /// All of its bytes.
     length: u64,
     source: Arc<Generated>,
     _registry: Registry,
@@ -207,7 +209,7 @@ impl DataDelivery<'_> {
             return None;
         }
         let parcel = Parcel::new(&self.data.files, &group.sent);
-        let (stream, length) = (sha256(parcel.head()), parcel.length());
+        let (stream, head, length) = (sha256(parcel.head()), parcel.head().len() as u64, parcel.length());
         let deployment = Deployment::new(&target.inventory, stream.clone(), events).await;
         let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
         let start = async |recipient: &Recipient| {
@@ -238,7 +240,7 @@ impl DataDelivery<'_> {
         }
         match registry {
             Ok(registry) if relays.count() > 1 => {
-                Some(DataRelays { relays, stream, length, source, _registry: registry })
+                Some(DataRelays { relays, stream, head, length, source, _registry: registry })
             }
             other => {
                 let cause = other.err().map_or_else(|| "too few relays run".to_owned(), |error| error.to_string());
@@ -300,11 +302,11 @@ impl DataDelivery<'_> {
     ) -> Result<(), NodeError> {
         let (events, on_node) = (&self.context.events, self.on(member));
         let _step = on_node.step(change, events);
-        let DataRelays { stream, length, source, .. } = relays;
+        let DataRelays { stream, head, length, source, .. } = relays;
         let pipe = format!("{}/{RELAY_PIPE}", on_node.relay_directory());
         let process: Process = on_node.start(self.data, change, &pipe).await?;
         let mut ended = process.finish(&[]).boxed();
-        let mut feeding = pin!(relay.feed(stream, RELAY_PIPE));
+        let mut feeding = pin!(relay.feed(stream, *head, RELAY_PIPE));
         tokio::select! {
             fed = &mut feeding => fed.map_err(|cause| on_node.failed(cause))?,
             early = &mut ended => {

@@ -2,6 +2,7 @@
 
 use super::signature::{self, NAMESPACE};
 use crate::event::Events;
+use crate::paths;
 use crate::terminal::SavedSettings;
 use crate::transport::local;
 use anyhow::{Context, bail};
@@ -45,7 +46,7 @@ impl KeygenKey {
 
     /// Signs with this `ssh-keygen`.
     pub(super) async fn sign_with(&self, mut keygen: Command, texts: &[String]) -> anyhow::Result<Vec<String>> {
-        let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
+        let dir = paths::private_directory().tempdir().context("cannot create a temporary directory")?;
         let files: Vec<PathBuf> = (0..texts.len()).map(|number| dir.path().join(number.to_string())).collect();
         for (file, text) in files.iter().zip(texts) {
             fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;

@@ -20,6 +20,7 @@ use crate::launch::env_file::{self, EnvFiles};
 use crate::launch::programs;
 use crate::node::names::HostNames;
 use crate::node::network;
+use crate::paths;
 use crate::record::{Record, open_records, stored};
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -213,7 +214,7 @@ impl Extension<'_> {
         let project = match &self.record.project {
             Some(name) => {
                 let failed = |e: &dyn std::fmt::Display| NodeError::failed(transport.node(), &operation, e);
-                let directory = tempfile::tempdir().map_err(|e| failed(&e))?;
+                let directory = paths::private_directory().tempdir().map_err(|e| failed(&e))?;
                 NodeProject { cluster, transport, name, job: id }.copy(directory.path()).await?;
                 let root = directory.path().to_owned();
                 let read = tokio::task::spawn_blocking(move || ProjectFiles::read_copy(&root)).await;

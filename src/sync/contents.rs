@@ -142,10 +142,13 @@ pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
     if meta.is_file() { Ok((file, meta)) } else { Err(ErrorKind::NotFound.into()) }
 }
 
+/// The permission bits that a file keeps on another machine. setuid and setgid would mean another owner there, and write permission of
+/// others would mean other users: on file systems without owners all files have it.
+pub(super) const KEPT_MODE: u32 = 0o755;
+
 /// Returns the permission bits.
 pub(super) fn mode(meta: &Metadata) -> u32 {
-    // setuid and setgid would mean another owner on a node
-    meta.mode() & 0o1777
+    meta.mode() & KEPT_MODE
 }
 
 /// Returns whether an error means that a file is not there any more.

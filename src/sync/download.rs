@@ -6,7 +6,7 @@ use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
-use crate::sync::receive::receive;
+use crate::sync::receive::{TarStream, receive};
 use crate::sync::target::TargetDirectory;
 use crate::text::failure::{self, Files};
 use crate::text::units::human;
@@ -20,6 +20,9 @@ const LIST: &str = concat!(include_str!("../scripts/upload/common.sh"), include_
 const HASH: &str = include_str!("../scripts/fetch/hash.sh");
 const COPY: &str = concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/upload/copy.sh"));
 const SEND: &str = include_str!("../scripts/fetch/send.sh");
+
+/// The most directories of a project, of which each takes about 1 KiB of memory while it is unpacked.
+const MAX_DIRECTORIES: usize = 1 << 20;
 
 /// The operation, for messages.
 const FETCH: &str = "fetch the job's outputs";
@@ -52,18 +55,33 @@ impl NodeProject<'_> {
     pub async fn copy(&self, directory: &Path) -> Result<(), NodeError> {
         let (argv, directory) = (self.argv(COPY, &[self.job]), directory.to_owned());
         let operation = "copy the job's project";
-        let unpack = move |mut stream: &mut dyn Read| {
-            let mut archive = tar::Archive::new(&mut stream);
-            archive.set_preserve_permissions(true);
-            archive.unpack(directory)?;
+        let unpack = move |stream: &mut dyn Read| {
+            unpack_project(&mut *stream, &directory)?;
             // bytes after the end of the archive
-            io::copy(&mut stream, &mut io::sink()).map(drop)
+            io::copy(stream, &mut io::sink()).map(drop)
         };
         let (unpacked, received) = receive(self.transport, &argv, Vec::new(), operation, unpack, |_| {}).await;
         received?;
         let unpacked = unpacked.unwrap_or_else(|e| Err(io::Error::other(e)));
         unpacked.map_err(|e| NodeError::failed(self.transport.node(), operation, e))
     }
+}
+
+/// Unpacks the tar stream of a project into a directory here. Directories get their modes last: they may not be writable.
+fn unpack_project(stream: impl Read, directory: &Path) -> io::Result<()> {
+    let (mut stream, mut directories) = (TarStream::new(stream), Vec::new());
+    for entry in stream.entries()? {
+        let mut entry = entry?;
+        if !entry.header().entry_type().is_dir() {
+            entry.unpack_in(directory)?;
+        } else if directories.len() < MAX_DIRECTORIES {
+            directories.push(entry);
+        } else {
+            return Err(io::Error::other("the node sends too many directories"));
+        }
+    }
+    directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
+    directories.iter_mut().try_for_each(|entry| entry.unpack_in(directory).map(drop))
 }
 
 /// Downloads outputs from a node's directory. Returns the paths of those that are in their places, and what failed.
@@ -114,9 +132,14 @@ fn unpack(
 ) -> (BTreeSet<String>, Result<(), Error>) {
     let mut placed = BTreeSet::new();
     let mut wanted: BTreeMap<_, _> = downloads.iter().map(|download| (name_in_tar(download), download)).collect();
-    let mut archive = tar::Archive::new(stream);
+    let mut stream = TarStream::new(stream);
     // `receive` returns why a stream breaks off
-    let unpacked = archive.entries().into_iter().flatten().map_while(Result::ok).try_for_each(|mut entry| {
+    let entries = stream.entries().into_iter().flatten().map_while(|entry| match entry {
+        Err(error) if error.kind() != io::ErrorKind::FileTooLarge => None,
+        entry => Some(entry.map_err(|error| Error::Local(error.to_string()))),
+    });
+    let unpacked = entries.into_iter().try_for_each(|entry| {
+        let mut entry = entry?;
         let download = wanted.remove(&*entry.path_bytes());
         // a link that has changed since it was listed is left out, as is a file that has become a link
         if let Some(download) = download
@@ -125,6 +148,8 @@ fn unpack(
         {
             placed.insert(download.path.clone());
         }
+        // an error here comes again with the next entry
+        let _ = io::copy(&mut entry, &mut io::sink());
         Ok(())
     });
     (placed, unpacked)

@@ -5,17 +5,15 @@
 //! The head is a line with two lengths, the manifest's text, and a table with a record (NUL) for each of its entries: `-` if it is not
 //! sent, `SIZE MTIME` of a file, `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other.
 
+use crate::sync::contents::KEPT_MODE;
 use crate::sync::files::{ProjectFiles, append_directory, append_link, file_header, write_stream};
 use crate::sync::manifest::{ManifestEntry, Selection};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 
 /// Bytes that are copied at once.
 const BLOCK: usize = 64 << 10;
-
-/// The longest line of two lengths.
-const MAX_LINE: u64 = 64;
 
 /// Files and what is sent of them.
 #[derive(Debug, Clone)]
@@ -96,19 +94,16 @@ impl<W: Write> Write for Skip<W> {
     }
 }
 
-/// Makes the tar stream of a parcel.
+/// Makes the tar stream of a parcel with this head, which has all names, modes and sizes, from the `contents` behind it.
 ///
 /// # Errors
 /// If the streams break, or it is no parcel.
-pub fn unpack(input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+pub fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
     let wrong = || io::Error::other("what other machines sent is no parcel of data");
-    let mut input = BufReader::with_capacity(BLOCK, input);
-    let mut line = String::new();
-    (&mut input).take(MAX_LINE).read_line(&mut line)?;
-    let lengths =
-        line.trim_end().split_once(' ').and_then(|(text, table)| Some((text.parse().ok()?, table.parse().ok()?)));
-    let (manifest, table): (u64, u64) = lengths.ok_or_else(wrong)?;
-    let (manifest, table) = (text(&mut input, manifest)?, text(&mut input, table)?);
+    let mut input = BufReader::with_capacity(BLOCK, contents);
+    let (line, texts) = str::from_utf8(head).ok().and_then(|head| head.split_once('\n')).ok_or_else(wrong)?;
+    let length = line.split_once(' ').and_then(|(manifest, _)| manifest.parse().ok());
+    let (manifest, table) = length.and_then(|length| texts.split_at_checked(length)).ok_or_else(wrong)?;
     let entries = manifest.split_terminator('\0').zip(table.split_terminator('\0'));
     let entries: Option<Vec<_>> =
         entries.filter(|(_, sent)| *sent != "-").map(|(record, sent)| item(record, sent)).collect();
@@ -117,7 +112,7 @@ pub fn unpack(input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
         let size = if let Item::File { size, .. } = item { Some(size) } else { None };
         (name, size, item)
     });
-    write_stream(&mut *out, &manifest, with_size, |tar, _, item, in_tar| match item {
+    write_stream(&mut *out, manifest, with_size, |tar, _, item, in_tar| match item {
         Item::File { mode, size, mtime } => {
             let mut contents = (&mut input).take(size);
             tar.append_data(&mut file_header(mode, size, mtime), in_tar, &mut contents)?;
@@ -140,7 +135,7 @@ enum Item<'a> {
 fn item<'a>(record: &'a str, sent: &'a str) -> Option<(&'a str, Item<'a>)> {
     let fields: Vec<&str> = record.splitn(4, ' ').collect();
     let [kind, mode, _, name] = fields[..] else { return None };
-    let mode = || u32::from_str_radix(mode, 8).ok();
+    let mode = || Some(u32::from_str_radix(mode, 8).ok()? & KEPT_MODE);
     let item = match kind {
         "f" => {
             let (size, mtime) = sent.split_once(' ')?;
@@ -150,13 +145,6 @@ fn item<'a>(record: &'a str, sent: &'a str) -> Option<(&'a str, Item<'a>)> {
         _ => Item::Link { target: sent.strip_prefix('>')? },
     };
     Some((name, item))
-}
-
-/// Reads a text of this many bytes.
-fn text(input: &mut impl Read, length: u64) -> io::Result<String> {
-    let mut text = String::new();
-    input.take(length).read_to_string(&mut text)?;
-    if text.len() as u64 == length { Ok(text) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 #[cfg(test)]
@@ -199,15 +187,26 @@ mod tests {
             let whole = all(parcel.stream(0)).unwrap();
             assert_eq!(whole.len() as u64, parcel.length());
             let mut made = Vec::new();
-            unpack(&mut whole.as_slice(), &mut made).unwrap();
+            let head = parcel.head();
+            unpack(head, &mut &whole[head.len()..], &mut made).unwrap();
             assert!(made == all(files.stream(sent.clone())).unwrap(), "another tar stream");
             for offset in [1, parcel.head().len(), parcel.head().len() + 700, whole.len() - 1, whole.len()] {
                 assert!(all(parcel.stream(offset as u64)).unwrap() == whole[offset..], "from {offset} on");
             }
-            for cut in [0, 3, parcel.head().len() - 1, whole.len() - 1] {
-                assert!(unpack(&mut &whole[..cut], &mut io::sink()).is_err(), "cut at {cut}");
+            assert!(unpack(head, &mut &whole[head.len()..whole.len() - 1], &mut io::sink()).is_err());
+            for cut in [0, 3] {
+                assert!(unpack(&head[..cut], &mut io::empty(), &mut io::sink()).is_err(), "cut at {cut}");
             }
         }
+        // whatever the head says, no mode lets others write or become another user
+        let text = "f 6777 0 a\0d 7777 - d\0";
+        let head = format!("{} 0\n{text}0 0\0.\0", text.len());
+        let mut made = Vec::new();
+        unpack(head.as_bytes(), &mut io::empty(), &mut made).unwrap();
+        let mut made = tar::Archive::new(&made[..]);
+        let modes: Vec<u32> = made.entries().unwrap().map(|entry| entry.unwrap().header().mode().unwrap()).collect();
+        assert_eq!(modes, [0o600, 0o755, 0o755, 0o600]);
+
         fs::write(dir.path().join(&long), "changed").unwrap();
         let parcel = Parcel::new(&files, &files.manifest.missing(&[].into()));
         let error = all(parcel.stream(0)).unwrap_err();

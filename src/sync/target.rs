@@ -2,6 +2,7 @@
 
 use crate::cluster::operator::host_name;
 use crate::error::Error;
+use crate::sync::contents::KEPT_MODE;
 use crate::sync::files::hash_file;
 use crate::sync::manifest::parents;
 use crate::sync::outputs::{Download, Output, STATE_DIR};
@@ -136,7 +137,9 @@ impl TargetDirectory {
                 return Ok(link.persist(path).map(|()| true)?);
             }
         };
-        let mut part = NamedTempFile::new_in(self.parts())?;
+        // what the umask here takes away from the node's mode stays away
+        let permissions = Permissions::from_mode(mode & KEPT_MODE | 0o600);
+        let mut part = tempfile::Builder::new().permissions(permissions).tempfile_in(self.parts())?;
         // a file that has grown since may still begin with what was listed
         io::copy(&mut contents.take(size), &mut part)?;
         if hex(&hash_file(part.path())?.0) != *hash {
@@ -144,8 +147,6 @@ impl TargetDirectory {
         }
         let file = part.as_file();
         file.set_modified(UNIX_EPOCH + Duration::from_secs_f64(time.max(0.0)))?;
-        // setuid and setgid would mean another owner
-        file.set_permissions(Permissions::from_mode(mode & 0o777 | 0o600))?;
         file.sync_all()?;
         part.persist(path)?;
         Ok(true)
@@ -268,6 +269,19 @@ mod tests {
         assert_eq!(fs::read_dir(&parts).unwrap().count(), 0);
         drop(target);
         assert!(!parts.exists());
+    }
+
+    #[test]
+    fn a_node_does_not_decide_who_else_may_write_to_a_fetched_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
+        let mut odd = download("a", "text");
+        if let Output::File { mode, .. } = &mut odd.output {
+            *mode = 0o6777;
+        }
+        write(&target, &odd, "text");
+        let mode = fs::metadata(dir.path().join("a")).unwrap().permissions().mode();
+        assert_eq!((mode & 0o7022, mode & 0o700), (0, 0o700));
     }
 
     #[test]

@@ -392,12 +392,12 @@ impl Relay {
         }
     }
 
-    /// Lets it write a stream to the pipe of this name in its spool, as a tar stream.
+    /// Lets it write a stream with a head of this many bytes to the pipe of this name in its spool, as a tar stream.
     ///
     /// # Errors
     /// If no program on the node reads the pipe.
-    pub async fn feed(&self, stream: &str, pipe: &str) -> Result<(), String> {
-        let request = Request::Feed { stream: stream.to_owned(), pipe: Path::new(SPOOL).join(pipe) };
+    pub async fn feed(&self, stream: &str, head: u64, pipe: &str) -> Result<(), String> {
+        let request = Request::Feed { stream: stream.to_owned(), head, pipe: Path::new(SPOOL).join(pipe) };
         ask(&self.dialogue, &request).await.map(drop)
     }
 

@@ -43,8 +43,8 @@ const PIPE_PAUSE: Duration = Duration::from_millis(20);
 #[cfg(target_os = "linux")]
 const PIPE_SIZE: usize = 1 << 20;
 
-/// Makes the tar stream of a parcel of data.
-pub type Unpack = fn(&mut dyn Read, &mut dyn Write) -> io::Result<()>;
+/// Makes the tar stream of a parcel of data from its head and what is behind that.
+pub type Unpack = fn(&[u8], &mut dyn Read, &mut dyn Write) -> io::Result<()>;
 
 /// A relay. What it does ends when it is dropped.
 struct RelayProcess {
@@ -161,7 +161,7 @@ impl RelayProcess {
                 self.serve(Contents { manifest: manifest.into(), blobs })?;
                 Ok(Answer::Done)
             }
-            Request::Feed { stream, pipe } => self.feed(&stream, &pipe).await,
+            Request::Feed { stream, head, pipe } => self.feed(stream, head, &pipe).await,
             Request::Status => Ok(Answer::Status(self.report().await?)),
         }
     }
@@ -181,8 +181,8 @@ impl RelayProcess {
     }
 
     /// Lets a thread write a stream to a pipe as its bytes come. What reads the pipe learns only by its end that the stream was cut off.
-    async fn feed(&self, stream: &str, pipe: &Path) -> io::Result<Answer> {
-        let blob = self.streams.get(stream).cloned().ok_or_else(|| io::Error::other("it has no such stream"))?;
+    async fn feed(&self, stream: String, head: u64, pipe: &Path) -> io::Result<Answer> {
+        let blob = self.streams.get(&stream).cloned().ok_or_else(|| io::Error::other("it has no such stream"))?;
         let mut pipe = open_pipe(pipe).await?;
         let extent = Extent { offset: 0, length: blob.length() };
         let mut pieces = Pieces { receiver: blob.pieces(extent), current: Bytes::new() };
@@ -190,7 +190,8 @@ impl RelayProcess {
         // not one of the runtime's: nothing waits for a program that reads no more
         std::thread::spawn(move || {
             // what reads waits for this byte, see data/apply.sh
-            let written = pipe.write_all(b"\n").and_then(|()| unpack(&mut pieces, &mut pipe));
+            let written = pipe.write_all(b"\n").and_then(|()| read_head(&mut pieces, head, &stream));
+            let written = written.and_then(|head| unpack(&head, &mut pieces, &mut pipe));
             // that program has a message of its own when it ends early
             if let Some(error) = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
                 sources.report(format!("{}: {error}", blob.name()));
@@ -244,6 +245,13 @@ impl Read for Pieces {
         buffer[..count].copy_from_slice(&self.current.split_to(count));
         Ok(count)
     }
+}
+
+/// Reads the first `length` bytes of a stream, and compares them with its name, which came over ssh: all that follows goes by them.
+fn read_head(stream: &mut impl Read, length: u64, name: &str) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    stream.take(length).read_to_end(&mut head)?;
+    if sha256(&head) == name { Ok(head) } else { Err(io::Error::other("other machines sent something else")) }
 }
 
 /// Opens a pipe as soon as something reads it.

@@ -69,8 +69,10 @@ pub enum Request {
     },
     /// Write the parcel of data that a stream is to a pipe as a tar stream, and receive it for that.
     Feed {
-        /// The name of the stream.
+        /// The name of the stream: the digest of its head.
         stream: String,
+        /// The bytes of its head.
+        head: u64,
         /// The pipe, which a program on the node reads.
         pipe: PathBuf,
     },

@@ -25,8 +25,9 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Stands in for what makes the tar stream of a parcel: ends with what it was given.
-fn unpack(input: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
-    std::io::copy(input, out)?;
+fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
+    out.write_all(head)?;
+    std::io::copy(contents, out)?;
     out.write_all(b"end")
 }
 
@@ -404,8 +405,8 @@ fn pipe(spool: &Path) -> std::thread::JoinHandle<Vec<u8>> {
 #[tokio::test]
 async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     let data = layer(9, 3_000_000);
-    // no hash of its bytes
-    let stream = Description { digest: sha256(b"the parcel"), length: data.len() as u64 };
+    let head = 1000;
+    let stream = Description { digest: sha256(&data[..head]), length: data.len() as u64 };
     let (bytes, made) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
     let (noted, fails) = (Arc::clone(&made), Arc::new(AtomicBool::new(false)));
     let is_failing = Arc::clone(&fails);
@@ -424,7 +425,8 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     });
     let blobs = HashMap::from([(stream.digest.clone(), Stored::Generated(Arc::clone(&generated)))]);
     let (_registry, operator) = operator_of(blobs).await;
-    let feed_from = |spool: &Path| Request::Feed { stream: stream.digest.clone(), pipe: spool.join("pipe") };
+    let feed_from =
+        |spool: &Path| Request::Feed { stream: stream.digest.clone(), head: head as u64, pipe: spool.join("pipe") };
     let cut = format!("200 OK\r\ncontent-length: {}", data.len());
     let cut = stub("cut", cut, data[..1_234_567].to_vec()).await;
 
@@ -454,6 +456,18 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     assert!(tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap() == expected);
     assert_eq!(*made.lock().unwrap(), [0, 1_234_567]);
 
+    // nothing is made of a stream with another head, however long its sources let it be
+    let others = [&[0_u8; 2000][..], &data[2000..]].concat();
+    let length = format!("200 OK\r\ncontent-length: {}", others.len());
+    let altered = stub("altered", length, others).await;
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    let read = pipe(dir.path());
+    relay.serve_stream(stream.clone(), vec![altered]).await;
+    assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+    assert_eq!(tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap(), b"\n");
+    assert_eq!(relay.report().await.failures, ["the data: other machines sent something else"]);
+
     // what turns out to be wrong at its end is cut off, and the cause is known
     fails.store(true, Ordering::Relaxed);
     let [dir] = spools();
@@ -468,8 +482,8 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     // nothing but a pipe is written to
     std::fs::write(dir.path().join("file"), "").unwrap();
     let pipe = dir.path().join("file");
-    let answer = relay.ask(&Request::Feed { stream: stream.digest, pipe }).await;
+    let answer = relay.ask(&Request::Feed { stream: stream.digest, head: 0, pipe }).await;
     assert!(matches!(&answer, Answer::Failed { cause } if cause.ends_with("/file is no pipe")), "{answer:?}");
-    let answer = relay.ask(&Request::Feed { stream: sha256(b"other"), pipe: dir.path().join("pipe") }).await;
+    let answer = relay.ask(&Request::Feed { stream: sha256(b"other"), head: 0, pipe: dir.path().join("pipe") }).await;
     assert!(matches!(&answer, Answer::Failed { cause } if cause == "it has no such stream"), "{answer:?}");
 }

@@ -189,3 +189,42 @@ fn a_stream_that_breaks_off_or_was_altered_writes_only_what_was_listed() {
     written.sort();
     assert_eq!(written, [".hvdctl-fetch", "a", "b", "here"]);
 }
+
+#[test]
+fn a_project_from_a_node_gets_no_mode_that_gives_others_a_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut append = |kind, name: &str, mode, contents: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_size(contents.len() as u64);
+        tar.append_data(&mut header, name, contents).unwrap();
+    };
+    append(tar::EntryType::Directory, "d", 0o7555, b"");
+    append(tar::EntryType::Regular, "d/x", 0o6777, b"x");
+    append(tar::EntryType::Regular, &"n".repeat(200), 0o640, b"y");
+    unpack_project(&tar.into_inner().unwrap()[..], dir.path()).unwrap();
+    let mode = |name: &str| {
+        std::os::unix::fs::PermissionsExt::mode(&dir.path().join(name).metadata().unwrap().permissions()) & 0o7777
+    };
+    assert_eq!(["d", "d/x", &"n".repeat(200)].map(mode), [0o555, 0o755, 0o640]);
+}
+
+#[test]
+fn a_name_without_an_end_is_not_read_into_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(u64::from(u32::MAX));
+        header.set_cksum();
+        // it would come to an end only after 4 GiB
+        let stream = || header.as_bytes()[..].chain(io::repeat(b'n'));
+        let error = unpack_project(stream(), dir.path()).unwrap_err();
+        assert_eq!(error.to_string(), "the node sends a name that is too long");
+        let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
+        let error = unpack(stream(), &[], &target).1.unwrap_err();
+        assert_eq!(error.to_string(), "the node sends a name that is too long");
+    }
+}

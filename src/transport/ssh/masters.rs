@@ -1,12 +1,13 @@
 //! The ssh masters of this process and their directory.
 
 use super::kept;
+use crate::paths;
 use openssh::Session;
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -26,10 +27,8 @@ impl MasterDirectory {
     /// Creates one (mode 700).
     pub(super) fn create(parent: &Path) -> io::Result<MasterDirectory> {
         let prefix = format!("{PREFIX}{}.", std::process::id());
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix).permissions(fs::Permissions::from_mode(0o700));
         loop {
-            let dir = builder.tempdir_in(parent)?;
+            let dir = paths::private_directory().prefix(&prefix).tempdir_in(parent)?;
             let lock = lock(dir.path(), FlockOperation::LockExclusive);
             // another process may have taken it for a stale one before it was locked
             if lock.is_some() || dir.path().exists() {
@@ -57,7 +56,7 @@ fn lock(directory: &Path, operation: FlockOperation) -> Option<File> {
 /// # Errors
 /// With ssh's own message.
 pub(super) async fn start(mut ssh: Command, directory: &Path, host: &str) -> io::Result<Session> {
-    let dir = tempfile::Builder::new().prefix("m").tempdir_in(directory)?;
+    let dir = paths::private_directory().prefix("m").tempdir_in(directory)?;
     let log = dir.path().join("log");
     ssh.arg("-E").arg(&log).arg("-S").arg(dir.path().join("master")).args(["--", host]);
     ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -131,6 +130,7 @@ fn belongs_to(arguments: &[u8], directory: &Path, kept: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
 
     #[test]
