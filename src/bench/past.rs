@@ -9,7 +9,11 @@ use crate::transport::node::Script;
 use std::collections::BTreeMap;
 
 const READ: &str = include_str!("../scripts/bench/past_read.sh");
-const WRITE: &str = include_str!("../scripts/bench/past_write.sh");
+const WRITE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/bench/past_write.sh")
+);
 
 /// What each of some nodes has sent in earlier benchmarks; `None` if its file must stay as it is.
 pub struct Past(Vec<Option<Sent>>);

@@ -12,6 +12,7 @@ use crate::node::interfaces::Listener;
 use crate::node::jobs::Rank;
 use crate::node::names::is_localhost;
 use crate::node::network::{Endpoint, is_virtual};
+use crate::node::permissions::{ExposedPath, WHY};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
@@ -66,6 +67,7 @@ pub fn check<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)]) -> P
 pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = views.iter().filter_map(|view| port(inventory, view)).collect();
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
+    found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
     found.extend(views.iter().flat_map(disks));
     found.extend(data(views));
     if views.len() > 1 {
@@ -110,6 +112,14 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
         (None, None) if view.containers.iter().any(|c| ours(c) && c.state.is_up()) => None,
         (None, None) => Some("another program".to_owned()),
     }
+}
+
+/// What other users of a node can change of the directories in which root works.
+fn permissions(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
+    let finding = |exposed: &ExposedPath| {
+        view.error(Check::Permissions, exposed.to_string()).explain(WHY, exposed.hint(&inventory.cluster))
+    };
+    view.facts.permissions.exposed.iter().map(finding).collect()
 }
 
 /// Finds killed processes that wait in the kernel and may keep memory or GPUs that the next job needs.

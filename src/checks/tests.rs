@@ -771,3 +771,19 @@ fn lines_of_the_scripts_are_parsed_or_skipped() {
     assert_eq!(details.routes.into_values().collect::<Vec<_>>(), [Ok("eth0".to_owned()), Err("no way".to_owned())]);
     assert_eq!(versions("a b c\njunk\n"), BTreeMap::from([("a".into(), "b c".into())]));
 }
+
+#[test]
+fn a_directory_that_others_can_change_is_an_error_on_one_node_too() {
+    let facts = Facts::parse(
+        "exposed jobs owner 755 mallory users /scratch/hvd\nexposed data owner 755 mallory users /scratch/hvd\n",
+    );
+    let exposed = Clinic::with(1, |c| c.nodes[0].facts.permissions = facts.permissions);
+    let message =
+        "other users can change cluster.jobs_dir, cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)";
+    assert_eq!(exposed.found(), [format!("error permissions gpu01: {message}")]);
+    let hint = &exposed.all()[0].hint;
+    assert!(
+        hint.starts_with("`sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` on the node"),
+        "{hint}"
+    );
+}

@@ -138,6 +138,12 @@ fn loss(report: &str) -> String {
             "another command released the lock, or it expired while this process or its machine was suspended"
                 .to_owned()
         }
+        None if report.starts_with("blocked") => {
+            format!(
+                "it could not be renewed for {} s: another process holds {RUN}/hvdctl/.lock (`sudo fuser -v {RUN}/hvdctl/.lock`)",
+                LIFETIME.as_secs()
+            )
+        }
         None => "the connection that renews the lock was lost".to_owned(),
     }
 }
@@ -146,6 +152,8 @@ fn loss(report: &str) -> String {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
     use std::path::Path;
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -158,10 +166,15 @@ mod tests {
 
     impl Holder {
         fn start(run: &Path, id: &str) -> Holder {
+            Holder::start_for(run, id, "30")
+        }
+
+        /// One whose lease lasts as many seconds.
+        fn start_for(run: &Path, id: &str, expires: &str) -> Holder {
             let script = Script::new(HOLD)
                 .with("run", run.to_str().unwrap())
                 .with("cluster", "lab")
-                .with("expires", "30")
+                .with("expires", expires)
                 .with("id", id)
                 .with("holder", "ana o'neil@desk")
                 .with("pid", "7")
@@ -235,8 +248,8 @@ mod tests {
         winner.renew();
         assert_eq!(holder_in(dir.path()).unwrap().id, id);
         assert_eq!(winner.end(), (String::new(), Some(0)));
-        let left: Vec<_> = std::fs::read_dir(dir.path().join("hvdctl")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
+        let left = std::fs::read_dir(dir.path().join("hvdctl")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), [".lock"]);
     }
 
     #[test]
@@ -321,5 +334,92 @@ mod tests {
             assert_eq!(holder_in(dir.path()), None, "{signal}");
             holder.end();
         }
+    }
+
+    /// Runs a program that holds a lock and says so, as root or as another user, until its standard input ends.
+    fn lock(path: &Path, user: u32) -> (Child, ChildStdin) {
+        let script = "exec 9<\"$1\" && flock -n 9 && echo locked && cat";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(path).uid(user).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "locked\n");
+        let stdin = child.stdin.take().unwrap();
+        (child, stdin)
+    }
+
+    fn unlock((mut child, stdin): (Child, ChildStdin)) {
+        drop(stdin);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn other_users_can_neither_hold_a_lease_up_nor_end_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let place = dir.path().join("hvdctl");
+        let mut first = Holder::start(dir.path(), "first");
+        assert!(first.line().starts_with("held"));
+        // everybody may read who works on the node, and so lock the directory and the lease
+        let stranger = [lock(&place, 1), lock(&place.join("lab.lease"), 1)];
+        renewed_before(&place.join("lab.lease"), 20);
+        first.renew();
+        assert_eq!(first.end(), (String::new(), Some(0)));
+        let mut second = Holder::start(dir.path(), "second");
+        assert!(second.line().starts_with("held"));
+        assert_eq!(shell(dir.path(), RELEASE, "second"), "released\n");
+        second.end();
+        stranger.into_iter().for_each(unlock);
+        for attempt in [": <.lock", "flock -n .lock true", "rm -f .lock", "mv .lock x", "ln .lock x", ": >x"] {
+            let mut command = Command::new("sh");
+            command.args(["-c", attempt]).current_dir(&place).uid(1).gid(1).stderr(Stdio::null());
+            assert!(!command.status().unwrap().success(), "{attempt}");
+        }
+        let mode = std::fs::metadata(place.join(".lock")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        for (owner, mode) in [(1, 0o755), (0, 0o775), (0, 0o777)] {
+            let dir = tempfile::tempdir().unwrap();
+            let place = dir.path().join("hvdctl");
+            std::fs::create_dir(&place).unwrap();
+            std::os::unix::fs::chown(&place, Some(owner), None).unwrap();
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).unwrap();
+            let mut holder = Holder::start(dir.path(), "first");
+            assert_eq!(holder.line(), "", "{owner} {mode:o}");
+            assert_eq!(holder.end().1, Some(1), "{owner} {mode:o}");
+            assert!(std::fs::read_dir(&place).unwrap().next().is_none());
+        }
+    }
+
+    #[test]
+    fn a_renewal_waits_for_the_lock_until_the_lease_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hvdctl/.lock");
+        let user = rustix::process::geteuid().as_raw();
+        let mut holder = Holder::start_for(dir.path(), "first", "600");
+        assert!(holder.line().starts_with("held"));
+        let other = lock(&file, user);
+        holder.renew();
+        unlock(other);
+        assert_eq!(holder.end(), (String::new(), Some(0)), "it was renewed");
+
+        let mut holder = Holder::start_for(dir.path(), "second", "1");
+        assert!(holder.line().starts_with("held"));
+        let other = lock(&file, user);
+        holder.renew();
+        assert_eq!(holder.line(), "blocked\n");
+        assert!(loss("blocked\n").contains("another process holds /run/hvdctl/.lock"));
+        unlock(other);
+        assert_eq!(holder.end().0, "");
     }
 }

@@ -10,6 +10,7 @@ use crate::node::gpus;
 use crate::node::jobs::OpenJobs;
 use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
+use crate::node::permissions::WHY;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::is_setup_image;
 use crate::runtime::{Image, Runtime};
@@ -17,6 +18,8 @@ use crate::transport::node::Script;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/node/machine.sh"),
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/node/nvidia_smi.sh"),
     include_str!("../scripts/node/gpus.sh"),
     include_str!("../scripts/node/marked.sh"),
@@ -123,6 +126,20 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
             .kind(ErrorKind::GpusMissing)
             .hint("run `nvidia-smi` on the node, or set `gpus` to what it lists")),
     }
+}
+
+/// Checks that nobody but root and the login that hvdctl uses can change the directories in which root works.
+///
+/// # Errors
+/// With all that others can change.
+pub fn check_permissions(cluster: &Cluster, node: &str, facts: &Facts) -> Result<(), NodeError> {
+    let exposed = &facts.permissions.exposed;
+    if exposed.is_empty() {
+        return Ok(());
+    }
+    let found: String = exposed.iter().map(|exposed| format!("{exposed}\n")).collect();
+    let error = NodeError::failed(node, "use the node", format!("{found}{WHY}"));
+    Err(exposed.iter().fold(error, |error, exposed| error.hint(exposed.hint(cluster))))
 }
 
 /// Observes a node's system in one round trip.

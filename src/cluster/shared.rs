@@ -78,6 +78,8 @@ fn suspects(facts: &Facts, all: &[&Facts]) -> Vec<NodeDirectory> {
         .storage
         .directories
         .iter()
+        // root writes marks there
+        .filter(|_| facts.permissions.exposed.is_empty())
         .filter(|directory| others().any(|other| may_be_one(directory, other)))
         .cloned()
         .collect()

@@ -9,7 +9,7 @@ use super::output::{NodeEntry, Nodes};
 use crate::cli::{DataPush, DataRm};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
-use crate::cluster::observation::ObservedNode;
+use crate::cluster::observation::{ObservedNode, check_permissions};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Phase, Step};
@@ -76,7 +76,7 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     events.phase(Phase::Reading);
     let data = &cancellation.run(read(root, options.name.is_some())).await?;
     data.notes(name).into_iter().for_each(|note| events.note(note));
-    let nodes = context.observe_each(context.lock_each(nodes).await?).await?;
+    let nodes = observe(nodes, context).await?;
     check_separate(&nodes.ok)?;
     let on_node = |observed: &ObservedNode| observed.member.clone();
     let compare = async |observed: ObservedNode| {
@@ -96,6 +96,16 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     }
     let nodes = DataDelivery { name, data, context }.run(compared).await?;
     Ok(pushed(name, nodes, &offline))
+}
+
+/// Locks and observes nodes. Those whose directories other users can change have failed.
+async fn observe(nodes: NodeResults<Member>, context: &Context) -> Result<NodeResults<ObservedNode>, Error> {
+    let nodes = context.observe_each(context.lock_each(nodes).await?).await?;
+    let check = async |observed: ObservedNode| {
+        check_permissions(context.target.cluster(), observed.name(), &observed.facts)?;
+        Ok(observed)
+    };
+    Ok(nodes.then(&context.events, check).await)
 }
 
 /// Returns the name that was chosen, or that of the directory.
@@ -263,7 +273,7 @@ pub async fn remove(options: &DataRm, context: &Context) -> Result<Outcome, Erro
     check_name(name, "hvdctl data status shows the names")?;
     context.confirm(&format!("remove the data {name} from {}?", nodeset::fold(&target.selected))).await?;
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
-    let nodes = context.observe_each(context.lock_each(nodes).await?).await?;
+    let nodes = observe(nodes, context).await?;
     check_separate(&nodes.ok)?;
     let having = nodes.ok.iter().filter(|observed| observed.facts.storage.pushed.contains_key(name)).cloned();
     check_unused(&having.collect::<Vec<_>>(), name, "wait")?;

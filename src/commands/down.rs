@@ -6,7 +6,7 @@ use super::output::NodeEntry;
 use crate::cli::Down;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
-use crate::cluster::observation::{RuntimeState, engine, facts};
+use crate::cluster::observation::{RuntimeState, check_permissions, engine, facts};
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::image::relay::deployment;
@@ -58,7 +58,9 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         let _step = events.begin(&member.node.name, Step::OBSERVING);
         let facts = async { if options.purge { facts(cluster, &member).await.map(Some) } else { Ok(None) } };
         let (facts, runtime) = tokio::join!(facts, engine(cluster, &member));
-        Ok(Snapshot { facts: facts?, runtime: runtime?, member })
+        let facts = facts?;
+        facts.iter().try_for_each(|facts| check_permissions(cluster, &member.node.name, facts))?;
+        Ok(Snapshot { facts, runtime: runtime?, member })
     };
     let listing = async { Ok(locked.then(events, list).await) };
     let listed = session.cancellation.run(listing).await?;

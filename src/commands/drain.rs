@@ -6,7 +6,7 @@ use super::output::NodeEntry;
 use crate::cli::Drain;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
-use crate::cluster::observation::facts;
+use crate::cluster::observation::{check_permissions, facts};
 use crate::cluster::operator::{now, operator};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
@@ -42,6 +42,7 @@ pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
 async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry<DrainNode>, NodeError> {
     let cluster = target.cluster();
     let facts = facts(cluster, member).await?;
+    check_permissions(cluster, &member.node.name, &facts)?;
     let mark = (!undo).then(|| Drained { by: operator(), since: now() as u32 });
     // the first mark is kept
     let changed = facts.drained.is_some() != mark.is_some();

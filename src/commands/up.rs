@@ -8,9 +8,10 @@ use super::output::NodeEntry;
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
-use crate::cluster::observation::host_names;
+use crate::cluster::observation::{ObservedNode, host_names};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
+use crate::event::{Events, Message};
 use crate::image::relay::deployment;
 use crate::job::cleanup::end_disrupted;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
@@ -20,8 +21,8 @@ use crate::paths::HOST_KEY;
 use crate::start::join::add_nodes;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
-use crate::worker::names;
 use crate::worker::plan::Operation;
+use crate::worker::{directories, names};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -105,7 +106,9 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     plans = session.cancellation.run(asked).await?;
     plans = check(plans, options, context)?;
     plans = push_keys(plans, dry_run, context).await?;
-    if !dry_run {
+    if dry_run {
+        plans.ok.iter().for_each(|plan| note_unclosed(&plan.observed, events));
+    } else {
         stop_if_asked(&plans, context)?;
         plans = end_disrupted(&inventory.cluster, plans, events).await;
         plans = remove_relays(plans, context).await?;
@@ -114,6 +117,14 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
     let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
     Ok(outcome(dry_run, nodes, &offline))
+}
+
+/// Notes which directories `up` would close.
+fn note_unclosed(observed: &ObservedNode, events: &Events) {
+    if let Some(directories) = directories::unclosed(observed) {
+        let text = format!("{directories} would be closed to other users of the node");
+        events.note(Message::of(observed.name(), text));
+    }
 }
 
 /// Removes what pushes of images that were stopped have left.
@@ -204,6 +215,9 @@ async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
     let Context { target, events, session, .. } = context;
     let host_names = host_names(&target.inventory, plans.ok.iter().map(|plan| &plan.observed));
     let apply = async |mut plan: WorkerPlan| {
+        if session.cancellation.check().is_ok() {
+            directories::prepare(target.cluster(), &plan.observed, events).await?;
+        }
         while plan.next().is_some() {
             if session.cancellation.check().is_err() {
                 return Ok(plan);

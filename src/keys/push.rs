@@ -8,7 +8,7 @@ pub use rotate::RotationResult;
 
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
-use crate::cluster::observation::facts;
+use crate::cluster::observation::{check_permissions, facts};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
@@ -145,7 +145,7 @@ impl Distribution<'_> {
         KeyKind { key_type: self.cluster().key_type, bits: None }
     }
 
-    /// Observes nodes for a push.
+    /// Observes nodes for a push. Those whose directories other users can change have failed.
     ///
     /// # Errors
     /// Why the command was cancelled.
@@ -153,6 +153,7 @@ impl Distribution<'_> {
         let observing = each_node(members.to_vec(), self.events, async |member| {
             let reading = facts(self.cluster(), &member);
             let facts = self.events.step(&member.node.name, Step::read("reading keys"), reading).await?;
+            check_permissions(self.cluster(), &member.node.name, &facts)?;
             Ok((member, facts))
         });
         self.session.cancellation.run(async { Ok(observing.await) }).await

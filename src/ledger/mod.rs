@@ -17,7 +17,12 @@ use crate::text::units::count;
 use crate::transport::node::Script;
 
 const READ: &str = concat!(include_str!("../scripts/ledger/system.sh"), include_str!("../scripts/ledger/read.sh"));
-const APPEND: &str = concat!(include_str!("../scripts/ledger/system.sh"), include_str!("../scripts/ledger/append.sh"));
+const APPEND: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/ledger/system.sh"),
+    include_str!("../scripts/ledger/append.sh")
+);
 
 /// Reads a node's ledger; one that has none is empty. Lines that cannot be read are reported.
 ///

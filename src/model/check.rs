@@ -65,6 +65,8 @@ pub enum Check {
     NvidiaSmi,
     /// NVLinks and their fabric.
     Nvlink,
+    /// Other users who can change the directories in which root works.
+    Permissions,
     /// The port of the worker.
     Port,
     /// Connections between nodes on random ports.
@@ -140,6 +142,7 @@ impl Check {
             Check::Node => ("node", Setup),
             Check::NvidiaSmi => ("nvidia-smi", Machine),
             Check::Nvlink => ("nvlink", Machine),
+            Check::Permissions => ("permissions", Setup),
             Check::Port => ("port", Setup),
             Check::Ports => ("ports", Setup),
             Check::Route => ("route", Setup),
@@ -173,7 +176,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Check; 42] = [
+    const ALL: [Check; 43] = [
         Check::Address,
         Check::Clock,
         Check::Container,
@@ -204,6 +207,7 @@ mod tests {
         Check::Node,
         Check::NvidiaSmi,
         Check::Nvlink,
+        Check::Permissions,
         Check::Port,
         Check::Ports,
         Check::Route,

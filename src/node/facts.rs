@@ -4,6 +4,7 @@ use super::gpus::{self, Gpu, NvidiaSmi};
 use super::interfaces::NodeNetwork;
 use super::jobs::NodeJobs;
 use super::key_directory::KeyDirectory;
+use super::permissions::Permissions;
 use super::storage::NodeStorage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub struct Facts {
     pub jobs: NodeJobs,
     /// Whether the node is drained.
     pub drained: Option<Drained>,
+    /// Who can change and enter its directories.
+    pub permissions: Permissions,
     /// Its directories and their room.
     pub storage: NodeStorage,
     /// The cluster's keys on it.
@@ -93,6 +96,7 @@ impl Facts {
                 _ => {
                     facts.network.read(key, value);
                     facts.jobs.read(key, value);
+                    facts.permissions.read(key, value);
                     facts.storage.read(key, value);
                     facts.keys.read(key, value);
                 }

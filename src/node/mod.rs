@@ -9,4 +9,5 @@ pub mod key_directory;
 pub mod lines;
 pub mod names;
 pub mod network;
+pub mod permissions;
 pub mod storage;

@@ -14,8 +14,8 @@ use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
 use crate::sync::upload::{Project, Uploaded, Workspace};
-use crate::worker::apply;
 use crate::worker::plan::{interrupted_builds, orphaned_shells};
+use crate::worker::{apply, directories};
 use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -188,6 +188,7 @@ async fn start_container(
     events: &Events,
 ) -> Result<(), NodeError> {
     let cluster = &inventory.cluster;
+    directories::prepare(cluster, observed, events).await?;
     match role {
         NodeRole::Project => Ok(()),
         NodeRole::Worker(_) => {

@@ -1,6 +1,7 @@
 //! The worker of each node: what it should be, the plan that makes it so, its execution, and whether it is ready for ranks.
 
 pub mod apply;
+pub mod directories;
 pub mod image;
 pub mod logins;
 pub mod names;

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-const APPEND: &[&str] = &["ledger/system.sh", "ledger/append.sh"];
+const APPEND: &[&str] = &["node/close.sh", "node/permissions.sh", "ledger/system.sh", "ledger/append.sh"];
 const READ: &[&str] = &["ledger/system.sh", "ledger/read.sh"];
 
 /// The variables of `ledger/append.sh` for a check of this name.

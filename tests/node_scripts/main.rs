@@ -10,11 +10,20 @@ use std::process::{Command, Output, Stdio};
 
 mod gpus;
 mod ledgers;
+mod permissions;
 mod pools;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] =
-    &["node/machine.sh", "node/nvidia_smi.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
+const FACTS: &[&str] = &[
+    "node/machine.sh",
+    "node/close.sh",
+    "node/permissions.sh",
+    "node/nvidia_smi.sh",
+    "node/gpus.sh",
+    "node/marked.sh",
+    "node/killed.sh",
+    "node/facts.sh",
+];
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
@@ -335,7 +344,8 @@ fn a_lease_that_cannot_be_read_is_not_given_back() {
 fn bandwidths_are_kept_whole_or_not_at_all() {
     let machine = Machine::new(&[]);
     let read = || machine.prints(&["bench/past_read.sh"], "most=10");
-    let write = |past: &str| machine.run(&["bench/past_write.sh"], &format!("past='{past}'"));
+    let scripts = ["node/close.sh", "node/permissions.sh", "bench/past_write.sh"];
+    let write = |past: &str| machine.run(&scripts, &format!("past='{past}'"));
     assert_eq!(read(), "", "no directory");
     assert!(write("{\"1\":\"it is\"}").status.success());
     assert_eq!(read(), "{\"1\":\"it i", "no more than asked for");

@@ -321,3 +321,65 @@ async fn a_node_that_cannot_join_a_job_is_a_warning() {
 async fn a_call_that_no_scripted_node_knows_fails_the_test() {
     hvdctl(&Nodes::new(&NODES), "doctor").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn up_creates_the_directories_before_the_worker_and_closes_those_of_an_old_node_once() {
+    let nodes = two_up().await;
+    for node in NODES {
+        let calls = nodes.calls(node);
+        let at = |call: &str| calls.iter().position(|other| other == call).unwrap();
+        assert!(at("node/directories.sh") < at("docker create"), "{calls:?}");
+    }
+    let nodes = nodes.copy();
+    hvdctl(&nodes, "up").await.code(0);
+    assert_eq!(nodes.count("node/directories.sh"), [0, 0], "nothing is missing");
+
+    let old = ["/opt/horovod/jobs", "/opt/horovod/projects/.p@lab", "/opt/horovod/projects/p"].map(str::to_owned);
+    nodes.edit("node2", |state| state.unclosed = old.to_vec());
+    let done = hvdctl(&nodes, "up --dry-run").await;
+    done.code(0).complains(&["node2: 3 directories below /opt/horovod would be closed to other users of the node"]);
+    assert_eq!(nodes.count("node/directories.sh"), [0, 0]);
+    let done = hvdctl(&nodes, "up").await;
+    done.code(0).complains(&["node2: closed 3 directories below /opt/horovod to other users of the node"]);
+    let again = hvdctl(&nodes, "up").await;
+    assert!(!again.code(0).err.contains("closed"), "{again}");
+    assert_eq!(nodes.count("node/directories.sh"), [0, 1]);
+
+    // a job closes them, too
+    nodes.edit("node1", |state| state.unclosed = old[..1].to_vec());
+    let done = hvdctl(&nodes, "run -np 8 -- true").await;
+    done.complains(&["node1: closed /opt/horovod/jobs to other users of the node"]);
+    assert_eq!(nodes.count("node/directories.sh"), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_where_others_can_change_the_directories() {
+    let nodes = two_up().await;
+    let data = tempfile::tempdir().unwrap();
+    std::fs::write(data.path().join("x"), "").unwrap();
+    nodes.edit("node2", |state| state.facts = "exposed data owner 755 mallory users /scratch/hvd\n".into());
+    let words = [
+        "node2: cannot use the node: other users can change cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)",
+        "hint: `sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` on the node; or set cluster.data_dir",
+    ];
+    let push = format!("data push {} --as set", data.path().display());
+    for line in
+        ["up", "run -np 8 -- true", "keys push", "keys rotate", &push, "data rm set", "drain node2", "down --purge -y"]
+    {
+        let nodes = nodes.copy();
+        let done = hvdctl(&nodes, line).await;
+        assert_ne!(done.code, 0, "{done}");
+        done.complains(&words);
+        let writes = [
+            "node/directories.sh",
+            "keys/push.sh",
+            "keys/stage.sh",
+            "job/start.sh",
+            "data/compare.sh",
+            "node/drain.sh",
+            "node/purge.sh",
+        ];
+        assert_eq!(writes.map(|call| nodes.count(call)[1]), [0; 7], "{line}: {:?}", nodes.calls("node2"));
+    }
+    hvdctl(&nodes, "doctor").await.says(&["permissions", "/scratch/hvd belongs to mallory"]);
+}

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 
 const FACTS: &str = concat!(
     include_str!("../../scripts/node/machine.sh"),
+    include_str!("../../scripts/node/close.sh"),
+    include_str!("../../scripts/node/permissions.sh"),
     include_str!("../../scripts/node/nvidia_smi.sh"),
     include_str!("../../scripts/node/gpus.sh"),
     include_str!("../../scripts/node/marked.sh"),

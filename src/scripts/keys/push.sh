@@ -8,6 +8,7 @@ main() {
   umask 077
   mkdir -p "$ssh_dir"
   cd "$ssh_dir"
+  chown 0:0 .
   alone
 
   # checked first: changes since the observation must not be overwritten
@@ -20,8 +21,6 @@ main() {
       ;;
     esac
   done
-  chown 0:0 .
-  chmod 700 .
   printf '%s' "$puts" | while read -r mode name text; do
     put "$mode" "$name" "$text"
   done

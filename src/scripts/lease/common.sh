@@ -19,14 +19,29 @@ directory() { # COMMAND: changes to the first of the two directories for which i
 writable() { (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ]; }
 has_lease() { [ -f "$place/$file" ]; }
 
-# runs a function under a lock
-alone() (
-  flock -w 10 9 || {
-    echo "the lock on $place is held by another process" >&2
+# ends the script if others can write to the directory: they could replace the lock
+check_place() {
+  state=$(stat -c '%u %A' .) || exit
+  case $state in
+  "$(id -u) d"????-??-?) ;;
+  *)
+    echo "other users of the node can change $place (owner and mode: $state); remove it" >&2
     exit 1
-  }
-  "$@"
-) 9<.
+    ;;
+  esac
+}
+# runs a function under a lock: a file that only root can open, because whoever opens a file can lock it. Fails with 4 without the lock
+alone() { # SECONDS COMMAND
+  [ -e .lock ] || (umask 077 && : >>.lock) || return
+  (
+    flock -w "$1" 9 || {
+      echo "the lock $place/.lock is held by another process" >&2
+      exit 4
+    }
+    shift
+    "$@"
+  ) 9<.lock
+}
 
 # tests whether the lease was renewed recently; a clock that was set back does not extend it
 fresh() {

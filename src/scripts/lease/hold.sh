@@ -1,6 +1,6 @@
 # Appended to lease/common.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Variables:
-# id, holder, pid, purpose. Prints "held", or "busy" and the other lease. Exits when its lease was replaced or released, and prints
-# which.
+# id, holder, pid, purpose. Prints "held", or "busy" and the other lease. Exits when its lease was replaced or released, or could not be
+# renewed until it expired, and prints which.
 # `alone` calls the functions
 # shellcheck disable=SC2317
 
@@ -9,16 +9,23 @@ main() {
     echo "neither $run/hvdctl nor $run/user/${user:-0}/hvdctl can be written" >&2
     exit 1
   }
+  check_place
   # releases the lease however the script ends
-  trap 'alone give_back; exit' HUP INT TERM
+  trap 'alone 10 give_back; exit' HUP INT TERM
   # a lease whose "held" could not be delivered (SIGPIPE) is released, too
-  alone take || {
+  alone 10 take || {
     code=$?
-    alone give_back
+    alone 10 give_back
     exit "$code"
   }
-  while read -r _; do alone renew || break; done
-  alone give_back
+  while read -r _; do
+    # whoever has the lock meanwhile, the lease is still this one's
+    alone "$expires" renew || {
+      [ $? != 4 ] || echo blocked
+      break
+    }
+  done
+  alone 10 give_back
 }
 
 take() {
@@ -28,8 +35,10 @@ take() {
     exit 3
   fi
   umask 022
-  printf 'id %s\nholder %s\npid %s\npurpose %s\nsince %s\n' "$id" "$holder" "$pid" "$purpose" "$(date +%s)" >"$file.new" &&
-    mv -f "$file.new" "$file" && echo held
+  # a name of its own: earlier versions lock the directory instead, and may write at the same moment. Then the later one has the lease, and
+  # the other one finds that at its next renewal
+  printf 'id %s\nholder %s\npid %s\npurpose %s\nsince %s\n' "$id" "$holder" "$pid" "$purpose" "$(date +%s)" >"$file.$$" &&
+    mv -f "$file.$$" "$file" && echo held
 }
 
 renew() {

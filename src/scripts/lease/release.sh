@@ -5,4 +5,7 @@ release() {
     rm -f "$file" && echo released
   fi
 }
-if directory has_lease; then alone release; fi
+if directory has_lease; then
+  check_place
+  alone 10 release
+fi

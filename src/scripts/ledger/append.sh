@@ -1,8 +1,9 @@
 # Adds entries to this node's ledger, and one of the system if its boot or driver is not that of the latest such entry. Appended to
-# ledger/system.sh. Variables: jobs_dir, cluster, entries (one a line), most (bytes). A line that an interrupted command has left
+# node/close.sh, node/permissions.sh and ledger/system.sh. Variables: jobs_dir, cluster, entries (one a line), most (bytes). A line that an interrupted command has left
 # unfinished takes no other one with it. If the file would become larger than `most`, its older half goes.
 set -eu
 umask 077
+refuse_exposed jobs "$jobs_dir"
 # nothing is created on a node that is not set up
 [ -d "${jobs_dir%/*}/" ] || exit 0
 mkdir -p "$jobs_dir"
@@ -15,8 +16,10 @@ command -v flock >/dev/null || {
   echo "flock: not found (util-linux)" >&2
   exit 127
 }
-# the file itself may be replaced
-exec 9<"$jobs_dir"
+# a file of its own, because the ledger may be replaced; and one that only root can open, because whoever opens a file can lock it
+lock=$jobs_dir/.ledger.lock@$cluster
+[ ! -h "$lock" ] || rm -f "$lock"
+exec 9>>"$lock"
 flock -w 10 9 || {
   echo "another hvdctl command is writing the ledger" >&2
   exit 1

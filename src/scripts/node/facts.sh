@@ -29,6 +29,42 @@ ports=$(ss -Hltn) || exit
 ports=$(printf '%s\n' "$ports" | awk '{ n = split($4, part, ":"); if (n && !seen[part[n]]++) printf "%s ", part[n] }') || exit
 say ports "$ports"
 
+# tests whether there is a directory, whose state is then needed. A link leads to what is somebody else's
+has_directory() { # PATH
+  [ -d "$1" ] && [ ! -h "$1" ] && need_state "$1"
+}
+# prints a directory that somebody may enter who should not
+report_unclosed() { # MODE BITS UID GID PATH
+  case $private$shared in *"$newline$5$newline"*) ;; *) return 0 ;; esac
+  case $2 in 0 | *00) return 0 ;; esac
+  login=${HVDCTL_LOGIN:-}
+  case $shared$2:$4 in *"$newline$5$newline"*"0:${login##*:}") return 0 ;; esac
+  say unclosed "$5"
+}
+# the cluster's directories: who can change them, what is missing, and what others may enter. Only root may enter `private` ones; the
+# group of the login, too, `shared` ones
+private=$newline shared=$newline
+follow ssh "$ssh_dir" && follow jobs "$jobs_dir" && follow projects "$projects_dir" && follow data "$data_dir" || exit
+for directory in "$jobs_dir" "$jobs_dir/.worker@$cluster"; do
+  if [ -d "$directory" ]; then
+    need_state "$directory"
+    private=$private$directory$newline
+  else
+    say missing "$directory"
+  fi
+done
+[ -d "$projects_dir" ] || say missing "$projects_dir"
+for known in "$projects_dir"/.*"@$cluster" "$data_dir"/.*"@$cluster"; do
+  has_directory "$known" || continue
+  private=$private$known$newline
+  name=${known##*/.}
+  name=${known%/*}/${name%"@$cluster"}
+  for directory in "$name" "$name"+*; do
+    if has_directory "$directory"; then shared=$shared$directory$newline; fi
+  done
+done
+report_exposed report_unclosed || exit
+
 # disk: WHAT KILOBYTES DIRECTORY; the nearest existing parent
 nearest() {
   directory=$1

@@ -28,7 +28,7 @@ for record in "$jobs_dir"/*/job.json; do
   esac
 done
 rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" "$jobs_dir/.ledger@$cluster" \
-  "$jobs_dir/.ledger.new@$cluster" || failed=1
+  "$jobs_dir/.ledger.new@$cluster" "$jobs_dir/.ledger.lock@$cluster" || failed=1
 # a directory that is not empty has files of others
 for dir in "$ssh_dir" "$projects_dir" "$jobs_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
 exit "$failed"

@@ -15,8 +15,9 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 31] = scripts![
+const SCRIPTS: [(&str, &str); 32] = scripts![
     "access/access.sh",
+    "node/directories.sh",
     "node/drain.sh",
     "node/facts.sh",
     "node/health.sh",
@@ -115,6 +116,14 @@ impl Node {
                 self.edit(|state| state.end_job(text));
                 Ok(String::new())
             }
+            "node/directories.sh" => {
+                let asked = variable(text, "unclosed");
+                self.edit(|state| {
+                    assert!(asked.lines().eq(state.unclosed.iter()), "{asked:?} is not {:?}", state.unclosed);
+                    (state.lacks_directories, state.unclosed) = (false, Vec::new());
+                });
+                Ok(String::new())
+            }
             "node/facts.sh" => Ok(self.edit(|state| state.facts())),
             "node/health.sh" => Ok(self.edit(|state| {
                 let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
@@ -168,7 +177,10 @@ impl Node {
             "pool/round_trips.sh" => Ok(self.edit(|state| state.measure(&variable(text, "targets")))),
             "node/purge.sh" => {
                 // hvdctl has removed the files before, and the directory goes only if it is empty
-                self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));
+                self.edit(|state| {
+                    drop(state.keys.take_if(|keys| keys.is_empty()));
+                    state.lacks_directories = true;
+                });
                 Ok(String::new())
             }
             _ => unreachable!("{name} is a known script without an effect"),

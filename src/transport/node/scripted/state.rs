@@ -47,6 +47,10 @@ pub struct NodeState {
     pub containers: Vec<Container>,
     /// The files of the cluster's key directory by name; none where there is no directory.
     pub keys: Option<BTreeMap<String, KeyFile>>,
+    /// Whether it lacks the directories that containers have.
+    pub lacks_directories: bool,
+    /// The directories that other users may enter.
+    pub unclosed: Vec<String>,
     /// The lease, if it is held.
     pub lease: Option<Lease>,
     /// Further lines of `node/facts.sh`.
@@ -171,6 +175,8 @@ impl NodeState {
             sshd: String::new(),
             containers: Vec::new(),
             keys: None,
+            lacks_directories: true,
+            unclosed: Vec::new(),
             lease: None,
             facts: String::new(),
             health: String::new(),
@@ -345,6 +351,10 @@ impl NodeState {
              ports 22\n{facts}{}{measured}clock {clock}\n",
             self.job_facts()
         );
+        if self.lacks_directories {
+            text.push_str("missing /opt/horovod/jobs\n");
+        }
+        text.extend(self.unclosed.iter().map(|directory| format!("unclosed {directory}\n")));
         if let Some(data) = &self.data {
             text.push_str("data 7\n");
             text.extend(data.iter().map(|(name, tree)| format!("pushed {name} {tree}\n")));

@@ -1,0 +1,166 @@
+//! Who can change the directories in which root works, and who can enter them.
+
+use super::lines::parts;
+use crate::inventory::Cluster;
+use crate::text::quote;
+use std::fmt;
+
+/// Why it matters who can change such a directory.
+pub const WHY: &str = "root works there: who can replace a directory on the way reads what root writes there, and chooses what runs as root";
+
+/// How somebody other than root and the login that hvdctl uses can change a directory, or what is on the way to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// By owning it.
+    Owner,
+    /// By owning a link on the way.
+    Link,
+    /// By its group.
+    Group,
+    /// By its mode, as every user can.
+    Others,
+    /// By creating what is missing in it.
+    Create,
+}
+
+/// A directory or a link that others can change, with the cluster's directories to which it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposedPath {
+    fault: Fault,
+    /// Permission bits in octal.
+    mode: String,
+    user: String,
+    group: String,
+    path: String,
+    /// The directories: `ssh`, `jobs`, `projects` or `data`.
+    leads_to: Vec<String>,
+}
+
+impl ExposedPath {
+    /// Adds one that `node/permissions.sh` has printed: `WHAT FAULT MODE USER GROUP PATH`.
+    pub(super) fn add(all: &mut Vec<ExposedPath>, value: &str) {
+        let Some([what, fault, mode, user, group, path]) = parts(value).map(|words| words.map(str::to_owned)) else {
+            return;
+        };
+        let fault = match fault.as_str() {
+            "owner" => Fault::Owner,
+            "link" => Fault::Link,
+            "group" => Fault::Group,
+            "create" => Fault::Create,
+            _ => Fault::Others,
+        };
+        match all.iter_mut().find(|known| known.fault == fault && known.path == path) {
+            Some(known) if known.leads_to.contains(&what) => {}
+            Some(known) => known.leads_to.push(what),
+            None => all.push(ExposedPath { fault, mode, user, group, path, leads_to: vec![what] }),
+        }
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self, cluster: &Cluster) -> String {
+        let path = quote::readable(&self.path);
+        let command = match self.fault {
+            Fault::Owner => format!("sudo chown root:root {path} && sudo chmod go-w {path}"),
+            Fault::Link => format!("sudo chown -h root:root {path}"),
+            Fault::Group | Fault::Others => format!("sudo chmod go-w {path}"),
+            Fault::Create => {
+                let directory = |what: &String| match what.as_str() {
+                    "ssh" => quote::readable(&cluster.ssh_dir),
+                    "jobs" => quote::readable(&cluster.jobs_dir),
+                    "projects" => quote::readable(&cluster.projects_dir),
+                    _ => quote::readable(&cluster.data_dir),
+                };
+                let directories: Vec<String> = self.leads_to.iter().map(directory).collect();
+                format!("sudo mkdir -p {}", directories.join(" "))
+            }
+        };
+        format!("`{command}` on the node; or set {} to a directory that only root can change", self.settings())
+    }
+
+    fn settings(&self) -> String {
+        self.leads_to.iter().map(|what| format!("cluster.{what}_dir")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for ExposedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExposedPath { fault, mode, user, group, path, .. } = self;
+        write!(f, "other users can change {}: ", self.settings())?;
+        match fault {
+            Fault::Owner => write!(f, "{path} belongs to {user} (mode {mode})"),
+            Fault::Link => write!(f, "the link {path} belongs to {user}"),
+            Fault::Group => write!(f, "the group {group} can write to {path} (owner {user}, mode {mode})"),
+            Fault::Others => write!(f, "every user can write to {path} (owner {user}, mode {mode})"),
+            Fault::Create => write!(f, "it is missing, and others can create it in {path} (owner {user}, mode {mode})"),
+        }
+    }
+}
+
+/// The permissions of a node's directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// What others can change.
+    pub exposed: Vec<ExposedPath>,
+    /// What is missing of the directories that containers have, or that projects need.
+    pub missing: Vec<String>,
+    /// The cluster's directories that others may enter and should not.
+    pub unclosed: Vec<String>,
+}
+
+impl Permissions {
+    /// Takes a line of the script, if it is about this.
+    pub(super) fn read(&mut self, key: &str, value: &str) {
+        match key {
+            "exposed" => ExposedPath::add(&mut self.exposed, value),
+            "missing" => self.missing.push(value.to_owned()),
+            "unclosed" => self.unclosed.push(value.to_owned()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+
+    #[test]
+    fn what_others_can_change_is_told_with_the_command_that_mends_it() {
+        let mut cluster = Inventory::local("here", "some/image:1").cluster;
+        cluster.data_dir = "/scratch/it's/data".into();
+        let mut permissions = Permissions::default();
+        for line in [
+            "jobs owner 755 mallory users /scratch/h v",
+            "data owner 755 mallory users /scratch/h v",
+            "data owner 755 mallory users /scratch/h v",
+            "ssh link 777 mallory users /opt/link",
+            "jobs group 775 root users /srv",
+            "jobs others 777 root root /srv/x",
+            "data create 1777 root root /scratch",
+            "junk",
+        ] {
+            permissions.read("exposed", line);
+        }
+        let told: Vec<String> = permissions
+            .exposed
+            .iter()
+            .map(|exposed| format!("{exposed}\n{}", exposed.hint(&cluster)))
+            .map(|told| told.replace("; or set", "\n").split('\n').take(2).collect::<Vec<_>>().join("\n"))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "other users can change cluster.jobs_dir, cluster.data_dir: /scratch/h v belongs to mallory (mode 755)\n\
+                 `sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node",
+                "other users can change cluster.ssh_dir: the link /opt/link belongs to mallory\n\
+                 `sudo chown -h root:root /opt/link` on the node",
+                "other users can change cluster.jobs_dir: the group users can write to /srv (owner root, mode 775)\n\
+                 `sudo chmod go-w /srv` on the node",
+                "other users can change cluster.jobs_dir: every user can write to /srv/x (owner root, mode 777)\n\
+                 `sudo chmod go-w /srv/x` on the node",
+                "other users can change cluster.data_dir: it is missing, and others can create it in /scratch (owner root, mode 1777)\n\
+                 `sudo mkdir -p '/scratch/it'\\''s/data'` on the node",
+            ]
+        );
+    }
+}
