@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 31] = scripts![
+const SCRIPTS: [(&str, &str); 33] = scripts![
     "access/access.sh",
     "node/drain.sh",
     "node/facts.sh",
@@ -41,6 +41,8 @@ const SCRIPTS: [(&str, &str); 31] = scripts![
     "ledger/append.sh",
     "ledger/read.sh",
     "node/wait_port.sh",
+    "pool/claim.sh",
+    "pool/owner.sh",
     "pool/publish.sh",
     "pool/read.sh",
     "pool/round_trips.sh",
@@ -163,6 +165,8 @@ impl Node {
                 Ok(String::new())
             }
             "ledger/read.sh" => Ok(self.edit(|state| state.read_ledger(now))),
+            "pool/claim.sh" => Ok(self.edit(|state| state.claim(variable(text, "key")))),
+            "pool/owner.sh" => Ok(self.edit(|state| state.pool_owner.clone())),
             "pool/publish.sh" => self.edit(|state| state.publish(&variable(text, "files"))),
             "pool/read.sh" => self.edit(|state| state.read_pool()),
             "pool/round_trips.sh" => Ok(self.edit(|state| state.measure(&variable(text, "targets")))),
