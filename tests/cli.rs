@@ -634,6 +634,8 @@ fn a_forged_file_of_a_pool_is_shown_as_such() {
         node: name.into(),
         host: "192.0.2.1".into(),
         port: 22,
+        host_key: Some("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr".into())
+            .filter(|_| name != "old"),
         address: None,
         kind: hvdctl::model::grade::NodeKind { cores: 8, ..Default::default() },
         grade: hvdctl::model::grade::Grade::A,
@@ -653,11 +655,18 @@ fn a_forged_file_of_a_pool_is_shown_as_such() {
         fs::remove_file(dir.path().join("text.sig")).unwrap();
     };
     write("good", |file| file);
+    write("old", |file| file);
     write("forged", |file| file.replace("\"slots\": 4", "\"slots\": 64"));
     write("unsigned", |file| file.split("-----BEGIN").next().unwrap().to_owned());
     let (code, shown) = list();
     assert_eq!(code, Some(0), "{shown}");
-    for text in ["ana    good ", "valid\n", "forged: it is not what was signed\n", "unsigned: it has no signature\n"] {
+    for text in [
+        "ana    good ",
+        "valid\n",
+        "valid, not picked: no ssh host key; ",
+        "forged: it is not what was signed\n",
+        "unsigned: it has no signature\n",
+    ] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
 }

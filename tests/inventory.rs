@@ -83,6 +83,7 @@ fn the_smallest_has_the_documented_defaults() {
         address: None,
         interface: None,
         owner: None,
+        host_key: None,
         container: Container::default(),
         master: true,
     };
@@ -214,6 +215,7 @@ master = true
         address: None,
         interface: Some("eth0".into()),
         owner: None,
+        host_key: None,
         container: Container {
             mounts: vec![mount("/data", "/data", true), mount("/s:1", "/scratch", false)],
             devices: vec![device("/dev/infiniband", "/dev/infiniband", "rwm"), device("/dev/a", "/dev/b", "rm")],
@@ -235,6 +237,7 @@ master = true
         address: Some("fd00::2".parse().expect("an address")),
         interface: Some("ib0.8001".into()),
         owner: None,
+        host_key: None,
         container: Container {
             mounts: Vec::new(),
             devices: vec![device("/dev/c", "/dev/c", "r")],
@@ -461,8 +464,8 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(known: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, master, mounts, devices, \
-ulimits, env, env_file)
+(known: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, owner, host_key, master, mounts, \
+devices, ulimits, env, env_file)
     9 | gpu = 1
       | ^^^
   inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found \"1\"

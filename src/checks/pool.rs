@@ -5,7 +5,7 @@ use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -47,16 +47,20 @@ impl fmt::Display for Distance {
 /// A node that may be picked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
+    /// The owner's name for it.
+    pub name: String,
+    /// Whose it is. What different owners say of each other is not believed.
+    pub owner: String,
+    /// Whether it may be the master, which gets the cluster's private key.
+    pub may_be_master: bool,
     /// What it is.
     pub kind: NodeKind,
-    /// How good it is.
+    /// How good it is, as its owner says.
     pub grade: Grade,
     /// The score behind that, from 0 to 1.
     pub score: Option<f64>,
     /// Most ranks of one job.
     pub slots: u32,
-    /// Whether this operator can log in to it, as a job needs.
-    pub has_login: bool,
 }
 
 /// Returns why a node of this grade is no candidate, if that is so.
@@ -66,8 +70,8 @@ pub fn obstacle(grade: Grade) -> Option<&'static str> {
 
 impl Candidate {
     /// The order in which nodes are preferred.
-    fn order(&self) -> (bool, u8, Reverse<u64>) {
-        (!self.has_login, self.grade.preference(), Reverse((self.score.unwrap_or_default() * 1e6) as u64))
+    fn order(&self) -> (u8, Reverse<u64>) {
+        (self.grade.preference(), Reverse((self.score.unwrap_or_default() * 1e6) as u64))
     }
 }
 
@@ -84,37 +88,39 @@ impl RoundTrips {
         self.measured.insert((from, to), round_trip);
     }
 
-    /// Adds what this machine has measured to a node that measures nothing itself.
+    /// Adds what this machine has measured to a node.
     pub fn add_from_here(&mut self, to: usize, round_trip: Duration) {
         self.from_here.insert(to, round_trip);
     }
 
-    /// Returns those between some candidates, by their places in `numbers`.
-    pub fn only(&self, numbers: &[usize]) -> RoundTrips {
-        let places: BTreeMap<usize, usize> =
-            numbers.iter().enumerate().map(|(place, number)| (*number, place)).collect();
-        let place = |number: &usize| places.get(number).copied();
-        let pair = |((from, to), time): (&(usize, usize), &Option<Duration>)| Some(((place(from)?, place(to)?), *time));
-        let measured = self.measured.iter().filter_map(pair).collect();
-        let from_here = self.from_here.iter().filter_map(|(to, time)| Some((place(to)?, *time))).collect();
-        RoundTrips { measured, from_here }
+    /// Returns whether each of so many nodes has measured each other one.
+    pub fn are_complete(&self, nodes: usize) -> bool {
+        (0..nodes).all(|from| (0..nodes).all(|to| from == to || self.measured.contains_key(&(from, to))))
     }
 
-    /// Returns the round trip between two nodes: the shorter of both directions, because what else a machine does only adds to it. `None` if
-    /// one cannot connect to the other. If neither has measured it, it is at most as long as over this machine.
-    pub fn between(&self, one: usize, other: usize) -> Option<Duration> {
-        match (self.measured.get(&(one, other)), self.measured.get(&(other, one))) {
-            (Some(there), Some(back)) => Some((*there)?.min((*back)?)),
-            (Some(measured), None) | (None, Some(measured)) => *measured,
-            (None, None) => Some(*self.from_here.get(&one)? + *self.from_here.get(&other)?),
+    /// Returns the round trip between two nodes; `None` if one cannot connect to the other. What was not measured from a node takes as long
+    /// as over this machine, which is an overestimate. Between nodes of one owner the shorter of both directions counts, because what else a
+    /// machine does only adds to it. Of different owners each may say what it likes, so the longer one counts, as far as the other one has
+    /// measured it.
+    pub fn between(&self, one: usize, other: usize, candidates: &[Candidate]) -> Option<Duration> {
+        let over_here = || Some(*self.from_here.get(&one)? + *self.from_here.get(&other)?);
+        let [there, back] = [(one, other), (other, one)].map(|direction| self.measured.get(&direction));
+        let is_one_owner = candidates[one].owner == candidates[other].owner;
+        match (there, back) {
+            (Some(there), Some(back)) if is_one_owner => Some((*there)?.min((*back)?)),
+            (Some(measured), None) | (None, Some(measured)) if is_one_owner => *measured,
+            _ => {
+                let [there, back] = [there, back].map(|measured| measured.map_or_else(over_here, |time| *time));
+                Some(there?.max(back?))
+            }
         }
     }
 }
 
-/// The nodes for a job.
+/// Nodes of one kind that are picked together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// Their numbers, the best first.
+    /// The numbers of the candidates, the master first, then the best.
     pub nodes: Vec<usize>,
     /// Their slots.
     pub slots: u32,
@@ -126,72 +132,70 @@ pub struct Group {
 
 /// Why there is no group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shortage {
-    /// The largest group of one kind, if there is any node.
-    pub largest: Option<(NodeKind, Group)>,
+pub enum Shortage {
+    /// No node may be the master.
+    NoMaster,
+    /// The largest group of one kind with a master has fewer slots.
+    TooFew(NodeKind, Group),
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.largest {
-            None => f.write_str("no node of the pool can be used"),
-            Some((kind, group)) => {
+        match self {
+            Shortage::NoMaster => f.write_str("no node of the pool can be the master"),
+            Shortage::TooFew(kind, group) => {
                 let (slots, nodes) = (count(group.slots as usize, "slot"), count(group.nodes.len(), "node"));
-                write!(f, "the largest group has {slots}: {nodes} of {kind}")
+                write!(f, "the largest group with a master has {slots}: {nodes} of {kind}")
             }
         }
     }
 }
 
-/// Picks the nodes for so many ranks. Nodes with a login go before others, and a closer group before better nodes: the slowest exchange
-/// between two ranks sets the speed of all. Then GPUs go before processors, the better worst node, the better score and the clearly
-/// shorter round trip: the same pool gives the same group.
+/// Picks the nodes for so many ranks. One of them may be the master. A closer group goes before better nodes: the slowest exchange between two
+/// ranks sets the speed of all. Then GPUs go before processors, the better worst node, the better score and the clearly shorter round trip:
+/// the same pool gives the same group. Grades are what owners say of their own nodes, and choose no master: that is by name.
 ///
 /// # Errors
-/// If no nodes of one kind, each of which can connect to each other one, have so many slots.
+/// If no nodes of one kind with a master, each of which can connect to each other one, have so many slots.
 pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> Result<Group, Shortage> {
-    let kinds: BTreeSet<&NodeKind> = candidates.iter().map(|candidate| &candidate.kind).collect();
     let all = 0..candidates.len();
     let between: Vec<Vec<_>> =
-        all.clone().map(|one| all.clone().map(|other| round_trips.between(one, other)).collect()).collect();
+        all.clone().map(|one| all.clone().map(|other| round_trips.between(one, other, candidates)).collect()).collect();
     let mut groups = Vec::new();
-    for kind in &kinds {
-        let mut nodes: Vec<usize> = all.clone().filter(|number| candidates[*number].kind == **kind).collect();
+    for master in all.clone().filter(|number| candidates[*number].may_be_master) {
+        let kind = &candidates[master].kind;
+        let mut nodes: Vec<usize> = all.clone().filter(|number| candidates[*number].kind == *kind).collect();
         nodes.sort_by_key(|number| candidates[*number].order());
         for distance in Distance::ALL {
             let search = Search { candidates, between: &between, distance, ranks };
-            groups.extend(nodes.iter().map(|seed| (*kind, search.around(*seed, &nodes))));
+            // whatever one node says of its links, it keeps no other one away from the master
+            groups.extend(nodes.iter().filter_map(|second| Some((kind, search.around(master, *second, &nodes)?))));
         }
     }
     let order = |(kind, group): &(&NodeKind, Group)| {
         let nodes = group.nodes.iter().map(|number| candidates[*number].order());
-        let worst = nodes.clone().map(|(_, grade, _)| grade).max();
-        let without_login = nodes.clone().any(|(has_no_login, ..)| has_no_login);
-        let score: u64 = nodes.map(|(.., Reverse(score))| score).sum();
+        let worst = nodes.clone().map(|(grade, _)| grade).max();
+        let score: u64 = nodes.map(|(_, Reverse(score))| score).sum();
         let mean = score / group.nodes.len() as u64;
-        (without_login, group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest.as_millis() / 10)
+        (group.distance, kind.gpu.is_none(), worst, Reverse(mean), group.longest.as_millis() / 10)
     };
     let enough = groups.iter().filter(|(_, group)| group.slots >= ranks).min_by_key(|group| order(group));
     match enough {
         Some((_, group)) => Ok(group.clone()),
         None => {
             let largest = groups.into_iter().min_by_key(|group| (Reverse(group.1.slots), order(group)));
-            Err(Shortage { largest: largest.map(|(kind, group)| (kind.clone(), group)) })
+            Err(largest.map_or(Shortage::NoMaster, |(kind, group)| Shortage::TooFew(kind.clone(), group)))
         }
     }
 }
 
 /// Returns why a candidate was left out of the picked group.
 pub fn reason(number: usize, candidates: &[Candidate], round_trips: &RoundTrips, group: &Group) -> String {
-    let Candidate { kind, grade, has_login, .. } = &candidates[number];
-    // a group that needs no other login goes before every other one
-    if !has_login && group.nodes.iter().all(|member| candidates[*member].has_login) {
-        return "you cannot log in to it".into();
-    }
+    let Candidate { kind, grade, .. } = &candidates[number];
     if *kind != candidates[group.nodes[0]].kind {
         return format!("another kind: {kind}");
     }
-    let trips = || group.nodes.iter().map(|member| round_trips.between(number, *member));
+    let trips = || group.nodes.iter().map(|member| round_trips.between(number, *member, candidates));
     if trips().any(|trip| trip.is_none()) {
         return "no connection between it and a node of the group".into();
     }
@@ -216,14 +220,21 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the best nodes within the distance of each other and of `seed`, as many as are needed if there are. `nodes`: those of its
-    /// kind, the best first.
-    fn around(&self, seed: usize, nodes: &[usize]) -> Group {
+    /// Returns the best nodes within the distance of each other, as many as are needed if there are, with these two among the first that were
+    /// taken, if they are so near. `nodes`: those of their kind, the best first.
+    fn around(&self, master: usize, second: usize, nodes: &[usize]) -> Option<Group> {
         let slots = |number: usize| self.candidates[number].slots;
         let between = |one: usize, other: usize| self.between[one][other];
         let is_near = |one, other| between(one, other).is_some_and(|time| Distance::of(time) <= self.distance);
-        let (mut group, mut found) = (vec![seed], slots(seed));
-        for number in nodes.iter().copied().filter(|number| *number != seed) {
+        let (mut group, mut found) = (vec![master], slots(master));
+        if second != master {
+            if !is_near(master, second) {
+                return None;
+            }
+            group.push(second);
+            found += slots(second);
+        }
+        for number in nodes.iter().copied().filter(|number| *number != master && *number != second) {
             if found >= self.ranks {
                 break;
             }
@@ -236,7 +247,9 @@ impl Search<'_> {
         // a larger node may have made a smaller one needless
         for at in (0..group.len()).rev() {
             let without = found - slots(group[at]);
-            if without >= self.ranks {
+            let is_only_master =
+                !group.iter().any(|number| *number != group[at] && self.candidates[*number].may_be_master);
+            if without >= self.ranks && !is_only_master {
                 group.remove(at);
                 found = without;
             }
@@ -244,7 +257,17 @@ impl Search<'_> {
         let pairs = group.iter().flat_map(|one| group.iter().map(move |other| (*one, *other)));
         let times = pairs.filter(|(one, other)| one < other).filter_map(|(one, other)| between(one, other));
         let longest = times.max().unwrap_or_default();
-        Group { slots: found, distance: Distance::of(longest), longest, nodes: group }
+        Some(Group { slots: found, distance: Distance::of(longest), longest, nodes: self.with_master_first(group) })
+    }
+
+    /// Moves the master to the front: of those that may be it, the first by name.
+    fn with_master_first(&self, mut group: Vec<usize>) -> Vec<usize> {
+        let masters = (0..group.len()).filter(|at| self.candidates[group[*at]].may_be_master);
+        if let Some(at) = masters.min_by_key(|at| &self.candidates[group[*at]].name) {
+            let master = group.remove(at);
+            group.insert(0, master);
+        }
+        group
     }
 }
 

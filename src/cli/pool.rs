@@ -34,17 +34,24 @@ pub struct PoolPick {
     /// User to log in as on the nodes, also in the inventory [default: that of your SSH configuration]
     #[arg(long, value_name = "USER", value_hint = ValueHint::Username)]
     pub user: Option<String>,
+    /// Node that is the master and gets the cluster's private key, as NODE or OWNER/NODE [default: one of yours]
+    #[arg(long, value_name = "NODE")]
+    pub master: Option<String>,
     /// Print the nodes in the format of another tool, as hosts does [default: an inventory]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
 }
 
 const PICK: &str = "\
-Only nodes whose files are valid and whose grade is not F are candidates. hvdctl logs in to each and measures the round \
-trip to every other one there; to those that refuse the login it measures from this machine. A group is of one kind. A \
-closer one (below 2 ms, below 20 ms, more) goes before better grades. Nothing is changed on any node.
+Only nodes whose files are valid and whose grade is not F are candidates. hvdctl logs in to each, accepts no host key but \
+the published one, checks that root there has named the same owner, and measures the round trip to every other one. A \
+group is of one kind. A closer one (below 2 ms, below 20 ms, more) goes before better grades. Nothing is changed on any \
+node.
 
-Exit codes: 0 picked; 1 no group has enough slots.
+The master is a node of yours: its owner gets the cluster's private key, and so root in the workers of all others. Name a \
+node whose owner you trust with that by --master, if it shall be another one.
+
+Exit codes: 0 picked; 1 no group has a master and enough slots.
 
 Examples:
   hvdctl pool pick -np 8 > pool.toml && hvdctl -i pool.toml doctor

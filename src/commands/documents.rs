@@ -806,6 +806,7 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
         node: node.into(),
         host: host.into(),
         port: 22,
+        host_key: Some("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr".into()),
         address: Some("192.168.7.1".parse().unwrap()),
         kind: kind.clone(),
         grade: Grade::A,
@@ -822,6 +823,7 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
         state,
         reason: reason.into(),
         node: node.cloned(),
+        key: None,
     };
     let files = vec![
         file(Some(&first), FileState::Valid, ""),
@@ -830,15 +832,15 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     ];
     all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
 
-    let options = cli::PoolPick { np: 16, user: None, format: Some(Format::Horovod) };
-    let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from, has_login: true };
+    let options = cli::PoolPick { np: 16, user: None, master: None, format: Some(Format::Horovod) };
+    let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from };
     let picked = [(&first, pool_survey::MeasuringPoint::Node), (&second, pool_survey::MeasuringPoint::Here)];
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
     let left_out = vec![pool_pick::LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = pool_pick::PoolChoice { group, nodes, left_out };
+    let choice = pool_pick::PoolChoice { name: "pool".into(), group, nodes, left_out };
     all.push(("pool-pick", pool_pick::outcome(&options, &cluster, choice).document));
 }
 

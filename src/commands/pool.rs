@@ -23,6 +23,9 @@ use std::io::Read;
 /// The most bytes of the file of allowed signers.
 const LARGEST_SIGNERS: u64 = 1 << 20;
 
+/// Why a node of an older hvdctl is not picked.
+pub(super) const NO_HOST_KEY: &str = "no ssh host key; publish it again with a newer hvdctl";
+
 /// `pool`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PoolDocument {
@@ -121,8 +124,17 @@ pub(super) fn read_signers(pool: &Pool, events: &Events) -> Result<AllowedSigner
     Ok(signers)
 }
 
+/// A pool that was read.
+pub(super) struct PoolContents {
+    /// Its files, valid ones first.
+    pub(super) files: Vec<PoolFile>,
+    /// Whether it has more than are read.
+    is_cut: bool,
+    pub(super) signers: AllowedSigners,
+}
+
 /// Reads and judges the files of the pool, and reports when there are too many.
-pub(super) async fn read(context: &Context) -> Result<(Vec<PoolFile>, bool), Error> {
+pub(super) async fn read(context: &Context) -> Result<PoolContents, Error> {
     let Context { events, session, .. } = context;
     let pool = pool_of(context)?;
     let signers = read_signers(pool, events)?;
@@ -149,12 +161,12 @@ pub(super) async fn read(context: &Context) -> Result<(Vec<PoolFile>, bool), Err
     if is_cut {
         events.warn(format!("the pool has more than {MOST_FILES} files, of which that many are read"));
     }
-    Ok((files, is_cut))
+    Ok(PoolContents { files, is_cut, signers })
 }
 
 /// `pool`.
 pub async fn list(context: &Context) -> Result<Outcome, Error> {
-    let (files, is_cut) = read(context).await?;
+    let PoolContents { files, is_cut, .. } = read(context).await?;
     Ok(listed(files, is_cut, now() as u64))
 }
 
@@ -166,7 +178,7 @@ pub(super) fn listed(files: Vec<PoolFile>, is_cut: bool, now: u64) -> Outcome {
             table(&["OWNER", "NODE", "GRADE", "SLOTS", "PUBLISHED", "KIND", "STATE"], rows)
         }
     };
-    let entry = |PoolFile { name, state, reason, node }: PoolFile| {
+    let entry = |PoolFile { name, state, reason, node, .. }: PoolFile| {
         let reason = Some(reason).filter(|reason| !reason.is_empty());
         PoolEntry { file: name, state, reason, node }
     };
@@ -174,7 +186,9 @@ pub(super) fn listed(files: Vec<PoolFile>, is_cut: bool, now: u64) -> Outcome {
 }
 
 fn row(file: &PoolFile, now: u64) -> Vec<String> {
+    let has_no_key = file.node.as_ref().is_some_and(|node| node.host_key.is_none());
     let state = match file.state {
+        FileState::Valid if has_no_key => format!("valid, not picked: {NO_HOST_KEY}"),
         FileState::Valid => "valid".to_owned(),
         state => format!("{state}: {}", file.reason),
     };

@@ -3,20 +3,25 @@
 use super::Outcome;
 use super::context::Context;
 use super::hosts;
-use super::pool::read;
-use super::pool_survey::{MeasuredNode, MeasuringPoint, Survey, measure, merge};
-use crate::checks::pool::{Candidate, Distance, Group, milliseconds, obstacle, pick as pick_group, reason};
+use super::pool::{NO_HOST_KEY, PoolContents, pool_of, read};
+use super::pool_publish::read_key;
+use super::pool_survey::{MeasuredNode, MeasuringPoint, PublishedNode, Survey, survey};
+use crate::checks::pool::{Candidate, Distance, Group, Shortage, milliseconds, obstacle, pick as pick_group, reason};
 use crate::cli::PoolPick;
 use crate::cluster::operator::{host_name, now, operator};
 use crate::error::Error;
-use crate::inventory::{Cluster, Node, USER};
+use crate::inventory::{Cluster, Node, Pool, USER};
 use crate::model::grade::NodeKind;
 use crate::pool::format::PoolNode;
 use crate::pool::inventory::{self, cluster_name};
-use crate::pool::verification::{FileState, PoolFile, distinct};
+use crate::pool::signers::AllowedSigners;
+use crate::pool::verification::{FileState, PoolFile};
 use crate::text::units::{count, stamp};
 use schemars::JsonSchema;
 use serde::Serialize;
+use ssh_key::PublicKey;
+use std::collections::BTreeSet;
+use std::fs;
 
 /// How many candidates that were left out are shown without `-v`.
 const MOST_LISTED: usize = 5;
@@ -34,7 +39,7 @@ pub struct PoolPickDocument {
     pub kind: NodeKind,
     /// Their slots.
     pub slots: u32,
-    /// The nodes, the best first.
+    /// The nodes, the master first, then the best.
     pub nodes: Vec<PickedNode>,
     /// The nodes that were left out, and why.
     pub left_out: Vec<LeftOutCandidate>,
@@ -70,10 +75,93 @@ impl LeftOutCandidate {
 
 /// What `pool pick` has picked.
 pub(super) struct PoolChoice<'a> {
+    /// The name of the cluster.
+    pub(super) name: String,
     pub(super) group: Group,
     /// The nodes of the group, in its order.
     pub(super) nodes: Vec<MeasuredNode<'a>>,
     pub(super) left_out: Vec<LeftOutCandidate>,
+}
+
+/// Who this operator is among the members.
+struct Own {
+    owner: Result<String, String>,
+    /// What no other member has.
+    identity: String,
+}
+
+impl Own {
+    fn of(pool: &Pool, signers: &AllowedSigners) -> Own {
+        let key = read_key(pool);
+        let owner = match (&pool.owner, &key) {
+            (Some(owner), _) => Ok(owner.clone()),
+            (None, Err(error)) => Err(error.to_string()),
+            (None, Ok(key)) => match &signers.owners(key.public(), now() as u64)[..] {
+                [owner] => Ok(owner.clone()),
+                [] => Err("no member has your key".into()),
+                several => Err(format!("your key has several names: {}", several.join(", "))),
+            },
+        };
+        let public = key.ok().and_then(|key| PublicKey::from(key.public().clone()).to_openssh().ok());
+        let identity = public.unwrap_or_else(|| fs::read_to_string("/etc/machine-id").unwrap_or_default());
+        Own { owner, identity }
+    }
+}
+
+/// Which nodes may be the master.
+struct Masters<'a> {
+    owner: Option<&'a str>,
+    /// The only one of the owner's.
+    name: Option<&'a str>,
+}
+
+impl<'a> Masters<'a> {
+    /// Those of this operator, or the named node.
+    ///
+    /// # Errors
+    /// If no node has the name, or nodes of several owners.
+    fn of(named: Option<&'a str>, own: &'a Own, nodes: &[&'a PoolNode]) -> Result<Masters<'a>, Error> {
+        let Some(named) = named else { return Ok(Masters { owner: own.owner.as_deref().ok(), name: None }) };
+        let (owner, name) = named.split_once('/').map_or((None, named), |(owner, name)| (Some(owner), name));
+        let is_meant = |node: &&&PoolNode| node.node == name && owner.is_none_or(|owner| node.owner == owner);
+        let owners: BTreeSet<&str> = nodes.iter().filter(is_meant).map(|node| node.owner.as_str()).collect();
+        match Vec::from_iter(owners)[..] {
+            [owner] => Ok(Masters { owner: Some(owner), name: Some(name) }),
+            [] => Err(Error::usage(
+                format!("--master: the pool has no valid node {named}"),
+                "hvdctl pool lists the nodes",
+            )),
+            ref several => {
+                let all: Vec<String> = several.iter().map(|owner| format!("{owner}/{name}")).collect();
+                Err(Error::usage(
+                    format!("--master: several owners have a node {name}: {}", all.join(", ")),
+                    "name one of these",
+                ))
+            }
+        }
+    }
+
+    fn has(&self, node: &PoolNode) -> bool {
+        self.owner == Some(&node.owner) && self.name.is_none_or(|name| name == node.node)
+    }
+
+    /// Returns the error if none of them can be used.
+    fn missing(&self, own: &Own, left_out: &[LeftOutCandidate]) -> Error {
+        let why = match (self.name, &own.owner) {
+            (Some(name), _) => format!("{name} of {} cannot be used", self.owner.unwrap_or_default()),
+            (None, Ok(owner)) => format!("none of the nodes of {owner}, which are yours, can be used"),
+            (None, Err(why)) => format!("which nodes are yours is not known: {why}"),
+        };
+        Error::check(
+            format!(
+                "there is no master: {why}. The master gets the cluster's private key, with which its owner is root in the workers \
+                 of all others{}",
+                listed(left_out)
+            ),
+            "publish a node of yours (hvdctl grade --publish; [pool] needs your key or owner), or name a node whose owner may have \
+             that: --master OWNER/NODE",
+        )
+    }
 }
 
 /// `pool pick`.
@@ -82,28 +170,31 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     if let Some(user) = &options.user {
         USER.read(user).map_err(|why| Error::usage(format!("--user: {why}"), "see hvdctl pool pick --help"))?;
     }
-    let (files, _) = read(context).await?;
+    let PoolContents { files, signers, .. } = read(context).await?;
     let ignored = files.iter().filter(|file| file.state != FileState::Valid).count();
     if ignored > 0 {
         let are = if ignored == 1 { "file of the pool is" } else { "files of the pool are" };
         events.note(format!("{ignored} {are} not valid and left out: hvdctl pool shows why"));
     }
-    let (nodes, mut left_out) = candidates(&files);
-    let measurements = session.cancellation.run(measure(&nodes, options.user.as_deref(), context)).await?;
-    let Survey { reached, repeated, unreached, round_trips } = merge(&nodes, measurements);
-    left_out.extend(repeated.into_iter().map(|(node, by)| published_later(node, by)));
-    left_out.extend(unreached.into_iter().map(|node| LeftOutCandidate::new(node, "it cannot be reached")));
-    let candidates: Vec<Candidate> = reached.iter().map(candidate).collect();
-    let group = pick_group(&candidates, &round_trips, options.np).map_err(|shortage| {
-        let listed: String = left_out
-            .iter()
-            .map(|LeftOutCandidate { owner, node, reason }| format!("\n    {node} of {owner}: {reason}"))
-            .collect();
-        let message = format!("no group of nodes has {}; {shortage}{listed}", count(options.np as usize, "slot"));
-        Error::check(
-            message,
+    let valid: Vec<PublishedNode<'_>> =
+        files.iter().filter_map(PoolFile::valid_node).map(|(node, key)| PublishedNode { node, key }).collect();
+    let own = Own::of(pool_of(context)?, &signers);
+    let masters =
+        Masters::of(options.master.as_deref(), &own, &valid.iter().map(|valid| valid.node).collect::<Vec<_>>())?;
+    let (nodes, mut left_out) = candidates(valid);
+    if !nodes.iter().any(|published| masters.has(published.node)) {
+        return Err(masters.missing(&own, &left_out));
+    }
+    let surveying = survey(&nodes, own.owner.as_deref().ok(), options.user.as_deref(), context);
+    let Survey { reached, left_out: unusable, round_trips } = session.cancellation.run(surveying).await?;
+    left_out.extend(unusable.into_iter().map(|(node, why)| LeftOutCandidate::new(node, why)));
+    let candidates: Vec<Candidate> = reached.iter().map(|reached| candidate(reached.node, &masters)).collect();
+    let group = pick_group(&candidates, &round_trips, options.np).map_err(|shortage| match shortage {
+        Shortage::NoMaster => masters.missing(&own, &left_out),
+        shortage => Error::check(
+            format!("no group of nodes has {}; {shortage}{}", count(options.np as usize, "slot"), listed(&left_out)),
             "hvdctl pool lists the nodes; use fewer ranks, or ask the owners of others to publish theirs",
-        )
+        ),
     })?;
     let rest = (0..reached.len()).filter(|number| !group.nodes.contains(number));
     left_out.extend(
@@ -116,25 +207,30 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     let mut cluster = context.target.cluster().clone();
     // the inventory that is printed may lie in another directory
     cluster.ssh_config = cluster.ssh_config.map(|file| std::path::absolute(&file).unwrap_or(file));
-    Ok(outcome(options, &cluster, PoolChoice { group, nodes, left_out }))
-}
-
-fn published_later(node: &PoolNode, by: &str) -> LeftOutCandidate {
-    LeftOutCandidate::new(node, format!("{by} has published the same machine later"))
+    let name = cluster_name(&operator(), &own.identity);
+    Ok(outcome(options, &cluster, PoolChoice { name, group, nodes, left_out }))
 }
 
 /// Returns the nodes that may be picked, and those of valid files that may not.
-fn candidates(files: &[PoolFile]) -> (Vec<&PoolNode>, Vec<LeftOutCandidate>) {
-    let (nodes, twice) = distinct(files);
-    let twice = twice.into_iter().map(|(node, by)| published_later(node, by));
-    let bad = nodes.iter().filter_map(|node| Some(LeftOutCandidate::new(node, obstacle(node.grade)?)));
-    let left_out = twice.chain(bad).collect();
-    (nodes.into_iter().filter(|node| obstacle(node.grade).is_none()).collect(), left_out)
+fn candidates(valid: Vec<PublishedNode<'_>>) -> (Vec<PublishedNode<'_>>, Vec<LeftOutCandidate>) {
+    let obstacle = |node: &PoolNode| obstacle(node.grade).or(node.host_key.is_none().then_some(NO_HOST_KEY));
+    let left_out =
+        valid.iter().filter_map(|PublishedNode { node, .. }| Some(LeftOutCandidate::new(node, obstacle(node)?)));
+    let left_out = left_out.collect();
+    (valid.into_iter().filter(|published| obstacle(published.node).is_none()).collect(), left_out)
 }
 
-fn candidate(MeasuredNode { node, has_login, .. }: &MeasuredNode<'_>) -> Candidate {
-    let PoolNode { kind, grade, score, slots, .. } = node;
-    Candidate { kind: kind.clone(), grade: *grade, score: *score, slots: *slots, has_login: *has_login }
+fn candidate(node: &PoolNode, masters: &Masters<'_>) -> Candidate {
+    let may_be_master = masters.has(node);
+    let PoolNode { node: name, owner, kind, grade, score, slots, .. } = node.clone();
+    Candidate { name, owner, may_be_master, kind, grade, score, slots }
+}
+
+/// Formats the candidates that were left out for an error, a line each.
+fn listed(left_out: &[LeftOutCandidate]) -> String {
+    let line =
+        |LeftOutCandidate { owner, node, reason }: &LeftOutCandidate| format!("\n    {node} of {owner}: {reason}");
+    left_out.iter().map(line).collect()
 }
 
 /// Reports the candidates that were left out; without `-v` only the first.
@@ -149,7 +245,7 @@ fn note_left_out(left_out: &[LeftOutCandidate], context: &Context) {
 }
 
 pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<'_>) -> Outcome {
-    let PoolChoice { group, nodes: picked, left_out } = choice;
+    let PoolChoice { name, group, nodes: picked, left_out } = choice;
     let published: Vec<&PoolNode> = picked.iter().map(|picked| picked.node).collect();
     let nodes: Vec<(Node, &PoolNode)> =
         inventory::nodes(&published, options.user.as_deref()).into_iter().zip(published.iter().copied()).collect();
@@ -173,19 +269,12 @@ pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<
             if nodes.len() > 1 {
                 about.push(format!("round trips between them: {distance} (the longest: {})", milliseconds(longest)));
             }
-            for (has_login, why) in [
-                (false, "your login fails there, and a job needs one"),
-                (true, "they lack python3, or did not answer in time"),
-            ] {
-                let is_meant = |picked: &&MeasuredNode<'_>| {
-                    picked.measured_from == MeasuringPoint::Here && picked.has_login == has_login
-                };
-                let from_here = picked.iter().filter(is_meant).count();
-                if from_here > 0 {
-                    about.push(format!("{from_here} of them measured from {}: {why}", host_name()));
-                }
+            let from_here = picked.iter().filter(|picked| picked.measured_from == MeasuringPoint::Here).count();
+            if from_here > 0 {
+                let why = "they lack python3, or did not answer in time";
+                about.push(format!("{from_here} of them measured from {}: {why}", host_name()));
             }
-            inventory::text(&cluster_name(&operator()), cluster, &nodes, &about)
+            inventory::text(&name, cluster, &nodes, &about)
         }
     };
     let entry = |((node, published), picked): (&(Node, &PoolNode), &MeasuredNode<'_>)| PickedNode {
@@ -215,13 +304,13 @@ mod tests {
     #[test]
     fn the_inventory_says_why_nodes_were_measured_from_here() {
         let node = node();
-        let here = |has_login| MeasuredNode { node: &node, measured_from: MeasuringPoint::Here, has_login };
+        let measured = |measured_from| MeasuredNode { node: &node, measured_from };
+        let nodes = [MeasuringPoint::Here, MeasuringPoint::Node].map(measured).to_vec();
         let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
-        let choice = PoolChoice { group, nodes: vec![here(false), here(true)], left_out: Vec::new() };
-        let options = PoolPick { np: 16, user: None, format: None };
+        let choice = PoolChoice { name: "pool".into(), group, nodes, left_out: Vec::new() };
+        let options = PoolPick { np: 16, user: None, master: None, format: None };
         let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text;
-        for why in ["your login fails there, and a job needs one", "they lack python3, or did not answer in time"] {
-            assert_eq!(text.matches(&format!("1 of them measured from {}: {why}", host_name())).count(), 1, "{text}");
-        }
+        let line = format!("1 of them measured from {}: they lack python3, or did not answer in time", host_name());
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
     }
 }

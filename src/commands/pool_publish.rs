@@ -2,6 +2,8 @@
 
 use super::context::Context;
 use super::pool::{PoolMachine, read_signers};
+use crate::cluster::each_node::{NodeResults, for_each_node};
+use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
@@ -11,6 +13,7 @@ use crate::node::facts::Facts;
 use crate::node::network;
 use crate::pool::format::{FORMAT, MOST_SLOTS, PoolNode, is_for_others};
 use crate::pool::keygen::KeygenKey;
+use crate::pool::owner;
 use crate::pool::signature::{KeyFault, NAMESPACE, SigningKey, public_half};
 use crate::pool::signers::AllowedSigners;
 use crate::text::nodeset;
@@ -43,7 +46,7 @@ pub(super) struct Publisher {
 }
 
 /// An owner's key.
-enum Key {
+pub(super) enum Key {
     /// hvdctl signs itself.
     Own(SigningKey),
     /// `ssh-keygen` signs.
@@ -98,13 +101,18 @@ impl Publisher {
         let Context { target, fleet, events, session, .. } = context;
         let published = now() as u64;
         let control = fleet.control(target.cluster()).await?;
+        let claimed = session.cancellation.run(self.claim(nodes, context)).await?;
         let (mut unsigned, mut unpublished) = (Vec::new(), Vec::new());
         for submission in nodes {
             let destination = match &control {
                 Some(control) => control.destination(submission.node).await,
                 None => Ok(Destination::of(submission.node)),
             };
-            match destination.and_then(|destination| self.file(submission, &destination, published)) {
+            let file = || {
+                let host_key = claimed[&submission.node.name].clone()?;
+                self.file(submission, &destination?, host_key, published)
+            };
+            match file() {
                 Ok((file, note)) => {
                     note.into_iter().for_each(|note| events.note(Message::of(&file.node, note)));
                     unsigned.push(file);
@@ -135,6 +143,25 @@ impl Publisher {
         Ok(Publication { files, unpublished, text })
     }
 
+    /// Lets root of each node say whose it is. Returns their host keys.
+    async fn claim(
+        &self,
+        nodes: &[Submission<'_>],
+        context: &Context,
+    ) -> Result<BTreeMap<String, Result<String, NodeError>>, Error> {
+        let Context { target, fleet, events, .. } = context;
+        let (quiet, _) = Events::channel();
+        let target = target.only(nodes.iter().map(|submission| submission.node.name.clone()));
+        let NodeResults { ok, failed } = fleet.members(&target, &quiet).await?;
+        let claim = async |member: Member| {
+            let claiming = owner::claim(&member.transport, self.key.public());
+            let claiming = events.step(&member.node.name, Step::write("writing its owner's key"), claiming);
+            (member.node.name.clone(), claiming.await)
+        };
+        let claimed = for_each_node(ok, claim).await.into_iter();
+        Ok(claimed.chain(failed.into_iter().map(|error| (error.node.clone(), Err(error)))).collect())
+    }
+
     /// Returns when what is published now is stale, both in seconds since the epoch.
     fn expiry(&self, published: u64) -> u64 {
         published + self.pool.lifetime.as_secs()
@@ -145,9 +172,10 @@ impl Publisher {
         &self,
         submission: &Submission<'_>,
         destination: &Destination,
+        host_key: String,
         published: u64,
     ) -> Result<(UnsignedFile, Option<String>), NodeError> {
-        let entry = self.entry(submission, destination, published)?;
+        let entry = PoolNode { host_key: Some(host_key), ..self.entry(submission, destination, published)? };
         let text = entry.text().map_err(|why| NodeError::failed(&entry.node, PUBLISH, why))?;
         let note = destination
             .is_behind_jump_host
@@ -176,6 +204,7 @@ impl Publisher {
             node: node.name.clone(),
             host,
             port: destination.port,
+            host_key: None,
             address: node.address,
             kind,
             grade,
@@ -190,7 +219,8 @@ impl Publisher {
 }
 
 impl Key {
-    fn public(&self) -> &KeyData {
+    /// Returns its public half.
+    pub(super) fn public(&self) -> &KeyData {
         match self {
             Key::Own(key) => key.public(),
             Key::Keygen(key) => &key.public,
@@ -232,7 +262,7 @@ fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<
 }
 
 /// Reads the key.
-fn read_key(pool: &Pool) -> Result<Key, Error> {
+pub(super) fn read_key(pool: &Pool) -> Result<Key, Error> {
     let file = match (&pool.key, std::env::home_dir()) {
         (Some(file), _) => file.clone(),
         (None, Some(home)) => home.join(".ssh/id_ed25519"),

@@ -1,4 +1,4 @@
-//! Which nodes of a pool can be reached, and the round trips between them.
+//! Which nodes of a pool are their owners' and let this operator log in, and the round trips between them.
 
 use super::context::Context;
 use super::pool::only;
@@ -8,13 +8,21 @@ use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Node;
-use crate::pool::format::PoolNode;
-use crate::pool::round_trips::{self, Endpoint, NO_PYTHON, NodeAnswer};
+use crate::pool::format::{PoolNode, is_for_others};
+use crate::pool::owner;
+use crate::pool::round_trips::{self, Endpoint, NO_PYTHON};
 use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::Serialize;
+use ssh_key::public::KeyData;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
+
+/// How long a name may take to be resolved.
+const RESOLUTION: Duration = Duration::from_secs(5);
 
 /// Where round trips of a node are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -22,100 +30,120 @@ use std::time::Duration;
 pub enum MeasuringPoint {
     /// On the node itself.
     Node,
-    /// On this machine: the login failed, or the node could not measure.
+    /// On this machine: the node could not measure.
     Here,
 }
 
-/// A candidate that can be reached, with what is known of it.
+/// A node as a member has published it.
+#[derive(Clone, Copy)]
+pub(super) struct PublishedNode<'a> {
+    pub(super) node: &'a PoolNode,
+    /// The key that has signed it.
+    pub(super) key: &'a KeyData,
+}
+
+/// A node that is its owner's.
 #[derive(Clone)]
 pub(super) struct MeasuredNode<'a> {
     pub(super) node: &'a PoolNode,
     pub(super) measured_from: MeasuringPoint,
-    /// Whether this operator can log in.
-    pub(super) has_login: bool,
 }
 
-/// A candidate, and how this machine reaches it.
-struct Contact<'a> {
-    owner: &'a str,
-    endpoint: Endpoint,
-    login: Result<Member, NodeError>,
-    /// The round trip from this machine, where the login failed; `None` also if the node does not answer.
-    from_here: Option<Duration>,
-}
-
-/// What was measured of a candidate.
-pub(super) struct NodeMeasurement {
-    has_login: bool,
-    /// What all logins to one machine have in common, if it answered.
-    machine: Option<String>,
-    times: RoundTripTimes,
-    /// Why nothing was measured on the node itself.
-    failure: Option<NodeError>,
-}
-
-/// The round trips of a candidate, as far as they could be measured.
-enum RoundTripTimes {
-    /// From the node to others, by their numbers; `None`: it cannot connect.
-    FromNode(BTreeMap<usize, Option<Duration>>),
-    /// From this machine to the node.
-    FromHere(Duration),
-    /// The node cannot be reached.
-    Unreached,
-}
-
-/// What was measured of all candidates.
+/// What was found out about the candidates.
+#[derive(Default)]
 pub(super) struct Survey<'a> {
     pub(super) reached: Vec<MeasuredNode<'a>>,
-    /// Machines that were published later under another host, with the owner who did that.
-    pub(super) repeated: Vec<(&'a PoolNode, &'a str)>,
-    pub(super) unreached: Vec<&'a PoolNode>,
+    /// The others, and why.
+    pub(super) left_out: Vec<(&'a PoolNode, String)>,
     /// Those between the reached ones, by their places.
     pub(super) round_trips: RoundTrips,
 }
 
-/// Measures the round trips: on each node that lets this operator log in, to all others; to those that do not, on this
-/// machine. Returns a measurement of each node.
-pub(super) async fn measure<'a>(
-    nodes: &[&'a PoolNode],
+/// Logs in to each node, where it has the host key that was published and its root says that it is its owner's, and measures the round trips
+/// between these. `own`: the owner that this operator is.
+pub(super) async fn survey<'a>(
+    published: &[PublishedNode<'a>],
+    own: Option<&str>,
     user: Option<&str>,
     context: &Context,
-) -> Result<Vec<NodeMeasurement>, Error> {
+) -> Result<Survey<'a>, Error> {
     let events = &context.events;
-    if nodes.is_empty() {
-        return Ok(Vec::new());
+    let mut left_out = Vec::new();
+    let mut targets = Vec::new();
+    let is_here =
+        for_each_node(published.to_vec(), async |PublishedNode { node, .. }| leads_here(&node.host).await).await;
+    for (published, is_here) in published.iter().zip(is_here) {
+        // one's own machine may be one of one's own nodes
+        match is_here && own != Some(published.node.owner.as_str()) {
+            true => left_out.push((
+                published.node,
+                format!("its host {} leads to this machine, or is local to each one", published.node.host),
+            )),
+            false => targets.push(*published),
+        }
     }
-    let logins = log_in(nodes, user, context).await?;
-    let contact = async |(number, (node, login)): (usize, (&&'a PoolNode, Result<Member, NodeError>))| {
-        let endpoint = Endpoint { number, host: node.host.clone(), port: node.port };
-        let from_here = if login.is_ok() { None } else { round_trips::from_here(&endpoint).await };
-        let owner: &'a str = &node.owner;
-        Contact { owner, endpoint, login, from_here }
+    if targets.is_empty() {
+        return Ok(Survey { left_out, ..Survey::default() });
+    }
+    let logins = log_in(&targets, user, context).await?;
+    let prove = async |(PublishedNode { node, key }, login): (PublishedNode<'a>, Result<Member, NodeError>)| {
+        let proof = prove(node, key, login, events).await;
+        (node, proof)
     };
-    let contacts: Vec<Contact<'a>> = for_each_node(nodes.iter().zip(logins).enumerate().collect(), contact).await;
-    // a node that cannot be reached from here is no target for the others
-    let is_target = |contact: &&Contact<'_>| contact.login.is_ok() || contact.from_here.is_some();
-    let targets: Vec<Endpoint> = contacts.iter().filter(is_target).map(|contact| contact.endpoint.clone()).collect();
-    let measuring = async |contact: &Contact<'_>| measure_node(contact, &targets, events).await;
-    let measurements: Vec<NodeMeasurement> = for_each_node(contacts.iter().collect(), measuring).await;
-    let failures = measurements.iter().filter_map(|measurement| measurement.failure.clone());
-    failures.for_each(|error| events.warn(Message::Failure(error)));
-    Ok(measurements)
+    let mut proven: Vec<(&PoolNode, Member)> = Vec::new();
+    for (node, proof) in for_each_node(targets.into_iter().zip(logins).collect(), prove).await {
+        match proof {
+            Ok(member) => proven.push((node, member)),
+            Err(error) => {
+                left_out.push((node, error.message.clone()));
+                events.warn(Message::Failure(error));
+            }
+        }
+    }
+    let (proven, repeated) = distinct(proven, own);
+    left_out.extend(repeated);
+    let (measured_from, round_trips) = measure(&proven, events).await;
+    let reached = proven.iter().zip(measured_from);
+    let reached = reached.map(|((node, _), measured_from)| MeasuredNode { node, measured_from }).collect();
+    Ok(Survey { reached, left_out, round_trips })
 }
 
-/// Logs in to each node. A failure is no error, and is shown later.
+/// Returns whether a host is this machine, or each machine itself: no other owner's node. A name may be resolved in another way later; then
+/// the host key is another one.
+async fn leads_here(host: &str) -> bool {
+    let addresses = timeout(RESOLUTION, lookup_host((host, 9))).await;
+    addresses
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|address| !is_for_others(&address.ip().to_string()) || is_own(address.ip()))
+}
+
+/// Returns whether an address is this machine's: what is sent there would be sent from it. Nothing is sent.
+fn is_own(address: IpAddr) -> bool {
+    let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
+}
+
+/// Logs in to each node. A failure is shown later.
 async fn log_in(
-    nodes: &[&PoolNode],
+    nodes: &[PublishedNode<'_>],
     user: Option<&str>,
     context: &Context,
 ) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let Context { target, fleet, .. } = context;
     // a space is in no name of an inventory's node, so none is mixed up
-    let node = |(number, node): (usize, &&PoolNode)| Node {
+    let node = |(number, PublishedNode { node, .. }): (usize, &PublishedNode<'_>)| Node {
         name: format!("{} of {}", node.node, node.owner),
         host: node.host.clone(),
         user: user.map(str::to_owned),
         ssh_port: Some(node.port),
+        owner: Some(node.owner.clone()),
+        host_key: node.host_key.clone(),
         master: number == 0,
         ..Node::default()
     };
@@ -124,80 +152,88 @@ async fn log_in(
     fleet.connect(&only(&target.inventory, nodes)?, RunAs::Login, &quiet).await
 }
 
-/// Measures on a node, or to it from this machine.
-async fn measure_node(contact: &Contact<'_>, targets: &[Endpoint], events: &Events) -> NodeMeasurement {
-    let Contact { owner, endpoint, login, from_here } = contact;
-    let (from_here, failure) = match login {
-        Ok(member) => {
-            let others: Vec<Endpoint> =
-                targets.iter().filter(|target| target.number != endpoint.number).cloned().collect();
-            let measuring = round_trips::from_node(&member.transport, &others);
-            match events.step(&member.node.name, Step::read("measuring round trips"), measuring).await {
-                Ok(NodeAnswer { machine, times }) => {
-                    let times = RoundTripTimes::FromNode(times);
-                    return NodeMeasurement { has_login: true, machine, times, failure: None };
-                }
-                Err(error) => {
-                    let error = match error.message.contains(NO_PYTHON) {
-                        true => error.hint(format!("ask {owner} to install python3 there")),
-                        false => error,
-                    };
-                    (round_trips::from_here(endpoint).await, error)
-                }
-            }
-        }
-        Err(error) => {
-            // what helps with one's own nodes is nothing for those of others
-            let hint = format!("ask {owner} for a login, and set its user with --user or in ~/.ssh/config");
-            (*from_here, NodeError { hints: vec![hint], ..error.clone() })
-        }
+/// Checks that a node is its owner's.
+async fn prove(
+    PoolNode { owner, .. }: &PoolNode,
+    key: &KeyData,
+    login: Result<Member, NodeError>,
+    events: &Events,
+) -> Result<Member, NodeError> {
+    // what helps with one's own nodes is nothing for those of others
+    let ask = |what: &str| vec![format!("ask {owner} {what}")];
+    let member = login.map_err(|error| {
+        let hints = ask("for a login, and set its user with --user or in ~/.ssh/config; or to publish it again (hvdctl grade --publish)");
+        NodeError { hints, ..error }
+    })?;
+    let proving = owner::prove(&member.transport, key);
+    let proof = events.step(&member.node.name, Step::read("checking its owner"), proving).await;
+    proof.map_err(|error| NodeError { hints: ask("to publish it again (hvdctl grade --publish)"), ..error })?;
+    Ok(member)
+}
+
+/// Returns each machine once, in the order in which they were found: of several nodes with one host key the operator's own, else the first by
+/// name. The others come with that one.
+fn distinct<'a, T>(
+    nodes: Vec<(&'a PoolNode, T)>,
+    own: Option<&str>,
+) -> (Vec<(&'a PoolNode, T)>, Vec<(&'a PoolNode, String)>) {
+    let key = |node: &PoolNode| {
+        let PoolNode { owner, cluster, node: name, .. } = node;
+        (own != Some(owner.as_str()), owner.clone(), cluster.clone(), name.clone())
     };
-    let times = from_here.map_or(RoundTripTimes::Unreached, RoundTripTimes::FromHere);
-    NodeMeasurement { has_login: login.is_ok(), machine: None, times, failure: Some(failure) }
-}
-
-/// Merges the measurements of the nodes.
-pub(super) fn merge<'a>(nodes: &[&'a PoolNode], measurements: Vec<NodeMeasurement>) -> Survey<'a> {
-    let (mut reached, mut repeated, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
-    let newest = newest(nodes, &measurements);
-    let (mut round_trips, mut numbers) = (RoundTrips::default(), Vec::new());
-    for (number, (node, measurement)) in nodes.iter().zip(measurements).enumerate() {
-        let NodeMeasurement { has_login, machine, times, .. } = measurement;
-        if let Some(by) = machine.and_then(|machine| newest.get(&machine)).filter(|by| **by != number) {
-            repeated.push((*node, nodes[*by].owner.as_str()));
-            continue;
-        }
-        let measured_from = match times {
-            RoundTripTimes::FromNode(times) => {
-                times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time));
-                MeasuringPoint::Node
-            }
-            RoundTripTimes::FromHere(time) => {
-                round_trips.add_from_here(number, time);
-                MeasuringPoint::Here
-            }
-            RoundTripTimes::Unreached => {
-                unreached.push(*node);
-                continue;
-            }
-        };
-        numbers.push(number);
-        reached.push(MeasuredNode { node, measured_from, has_login });
-    }
-    Survey { reached, repeated, unreached, round_trips: round_trips.only(&numbers) }
-}
-
-/// Returns for each machine the number of the node that was published last of those that are it.
-fn newest(nodes: &[&PoolNode], measurements: &[NodeMeasurement]) -> BTreeMap<String, usize> {
-    let mut newest: BTreeMap<String, usize> = BTreeMap::new();
-    for (number, measurement) in measurements.iter().enumerate() {
-        let Some(machine) = &measurement.machine else { continue };
-        let last = newest.entry(machine.clone()).or_insert(number);
-        if nodes[number].published > nodes[*last].published {
-            *last = number;
+    let mut first: BTreeMap<Option<&'a str>, &'a PoolNode> = BTreeMap::new();
+    for (node, _) in &nodes {
+        let known = first.entry(node.host_key.as_deref()).or_insert(node);
+        if key(node) < key(known) {
+            *known = node;
         }
     }
-    newest
+    let (mut kept, mut repeated) = (Vec::new(), Vec::new());
+    for (node, of_node) in nodes {
+        let same = first[&node.host_key.as_deref()];
+        match std::ptr::eq(same, node) {
+            true => kept.push((node, of_node)),
+            false => repeated.push((
+                node,
+                format!("the same machine as {} of {}: they have one ssh host key", same.node, same.owner),
+            )),
+        }
+    }
+    (kept, repeated)
+}
+
+/// Measures on each node the round trips to all others, and to all nodes on this machine if one of them could not.
+async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<MeasuringPoint>, RoundTrips) {
+    let endpoint = |(number, (node, _)): (usize, &(&PoolNode, Member))| Endpoint {
+        number,
+        host: node.host.clone(),
+        port: node.port,
+    };
+    let endpoints: Vec<Endpoint> = nodes.iter().enumerate().map(endpoint).collect();
+    let on_node = async |(number, (node, member)): (usize, &(&PoolNode, Member))| {
+        let others: Vec<Endpoint> = endpoints.iter().filter(|target| target.number != number).cloned().collect();
+        let measuring = round_trips::from_node(&member.transport, &others);
+        let measured = events.step(&member.node.name, Step::read("measuring round trips"), measuring).await;
+        measured.map_err(|error| match error.message.contains(NO_PYTHON) {
+            true => error.hint(format!("ask {} to install python3 there", node.owner)),
+            false => error,
+        })
+    };
+    let (mut measured_from, mut round_trips) = (Vec::new(), RoundTrips::default());
+    for (number, measured) in for_each_node(nodes.iter().enumerate().collect(), on_node).await.into_iter().enumerate() {
+        measured_from.push(if measured.is_ok() { MeasuringPoint::Node } else { MeasuringPoint::Here });
+        match measured {
+            Ok(times) => times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time)),
+            Err(error) => events.warn(Message::Failure(error)),
+        }
+    }
+    if !round_trips.are_complete(nodes.len()) {
+        let from_here = async |target: Endpoint| (target.number, round_trips::from_here(&target).await);
+        for (number, time) in for_each_node(endpoints, from_here).await {
+            time.into_iter().for_each(|time| round_trips.add_from_here(number, time));
+        }
+    }
+    (measured_from, round_trips)
 }
 
 /// Makes the names of nodes unique: one owner may publish two clusters.
@@ -217,27 +253,40 @@ mod tests {
     use crate::pool::format::tests::node;
 
     #[test]
-    fn round_trips_are_those_of_the_nodes_that_can_be_reached() {
-        let nodes = ["lost", "one", "two", "three"].map(|name| PoolNode { node: name.into(), ..node() });
-        let nodes: Vec<&PoolNode> = nodes.iter().collect();
-        let ms = Duration::from_millis;
-        let measured = |times, has_login| NodeMeasurement { has_login, machine: None, times, failure: None };
-        let from_node = |times: [(usize, Option<Duration>); 2]| RoundTripTimes::FromNode(times.into());
-        let survey = merge(
-            &nodes,
-            vec![
-                measured(RoundTripTimes::Unreached, false),
-                measured(from_node([(2, Some(ms(5))), (3, None)]), true),
-                measured(RoundTripTimes::FromHere(ms(7)), false),
-                measured(RoundTripTimes::FromHere(ms(2)), true),
-            ],
-        );
-        let found: Vec<_> =
-            survey.reached.iter().map(|n| (n.node.node.as_str(), n.measured_from, n.has_login)).collect();
-        let (node, here) = (MeasuringPoint::Node, MeasuringPoint::Here);
-        assert_eq!(found, [("one", node, true), ("two", here, false), ("three", here, true)]);
-        assert_eq!(survey.unreached, [nodes[0]]);
-        let between = [(0, 1), (0, 2), (1, 2)].map(|(one, other)| survey.round_trips.between(one, other));
-        assert_eq!(between, [Some(ms(5)), None, Some(ms(9))]);
+    fn a_machine_of_two_members_is_there_once_whoever_has_published_last() {
+        let of = |owner: &str, name: &str, host_key: &str, published| PoolNode {
+            owner: owner.into(),
+            node: name.into(),
+            host_key: Some(host_key.into()),
+            published,
+            ..node()
+        };
+        let nodes = [of("cai", "a", "1", 9), of("bob", "b", "1", 5), of("bob", "c", "2", 5), of("ana", "d", "3", 1)];
+        let kept = |own| {
+            let (kept, repeated) = distinct(nodes.iter().map(|node| (node, ())).collect(), own);
+            let names: String = kept.iter().map(|(node, ())| node.node.as_str()).collect();
+            let repeated: Vec<String> = repeated.iter().map(|(node, why)| format!("{}: {why}", node.node)).collect();
+            (names, repeated)
+        };
+        let same = |one: &str, as_: &str| vec![format!("{one}: the same machine as {as_}: they have one ssh host key")];
+        assert_eq!(kept(None), ("bcd".into(), same("a", "b of bob")));
+        assert_eq!(kept(Some("ana")), ("bcd".into(), same("a", "b of bob")));
+        assert_eq!(kept(Some("cai")), ("acd".into(), same("b", "a of cai")));
+    }
+
+    #[tokio::test]
+    async fn no_other_owners_node_is_this_machine() {
+        for here in ["127.0.0.1", "localhost", "::1", "::ffff:127.0.0.1", "0.0.0.0", "169.254.0.9", "fe80::1"] {
+            assert!(leads_here(here).await, "{here}");
+        }
+        // where there is a network
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("192.0.2.1:9").is_ok() {
+            let own = socket.local_addr().unwrap().ip().to_string();
+            assert!(leads_here(&own).await, "{own}");
+        }
+        for other in ["192.0.2.1", "2001:db8::1", "no.invalid"] {
+            assert!(!leads_here(other).await, "{other}");
+        }
     }
 }

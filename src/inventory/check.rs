@@ -2,6 +2,7 @@
 
 use crate::model::launcher::is_reserved;
 use crate::text::nodeset::expand;
+use crate::text::public_key;
 use regex::{Captures, Regex};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -104,6 +105,12 @@ rules! {
     /// The name of a pool's member, as a principal of OpenSSH's allowed signers.
     pub OWNER: "a name in the file of allowed signers, like \"ana@example.com\": letters, digits, `@`, `.`, `_`, `+` or `-`, \
         the first a letter or digit", 128, "^[A-Za-z0-9][A-Za-z0-9@._+-]*$", |_| Ok(());
+
+    /// The public host key of a machine, without a comment.
+    pub HOST_KEY: "a public key as in /etc/ssh/ssh_host_ed25519_key.pub, without its comment: ssh-ed25519, ssh-rsa or ecdsa-sha2-nistp256 \
+        (-nistp384, -nistp521), a space, and base64", 1500,
+        "^(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]{40,}={0,2}$",
+        |text| refuse_if(!public_key::is_of_its_type(text), "the base64 is not that of a key of this type");
 
     /// One jump host.
     HOP: "a jump host", 1000,

@@ -179,6 +179,8 @@ tables! {
         interface: Option<String> = None, Text(&check::INTERFACE);
         /// Who owns the node, if that is someone else. A password or a registry's login is given to the nodes of one owner only.
         owner: Option<String> = None, Text(&check::OWNER);
+        /// Public host key of the machine's own sshd: ssh accepts no other one, also at first contact; otherwise the one that it knows.
+        host_key: Option<String> = None, Text(&check::HOST_KEY);
         /// Whether jobs are launched here; true for at most one node.
         master: bool = false, Flag;
         ..
@@ -216,7 +218,7 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
         "bench" => BENCH.iter().collect(),
         "pool" => POOL.iter().collect(),
         // what many nodes may share
-        "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag)).collect(),
+        "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag) && field.name != "host_key").collect(),
         "node" => node.collect(),
         _ => vec![&GROUPS],
     }

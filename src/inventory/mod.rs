@@ -26,7 +26,7 @@ mod schema;
 mod sets;
 
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
-pub use check::{FILE, GPU, HOST, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
+pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit, env_lines};
 pub use fault::{Fault, Faults};
 pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};

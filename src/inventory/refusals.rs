@@ -212,6 +212,13 @@ node.interface: a network interface like "eth0": 1 to 15 letters, digits, `.`, `
   "" -> ""
   "eth0 " -> "eth0 "
   "abcdefghijklmnop" -> "abcdefghijklmnop"; it is 16 characters long
+node.owner: a name in the file of allowed signers, like "ana@example.com": letters, digits, `@`, `.`, `_`, `+` or `-`, the first a letter or digit
+  "" -> ""
+  "*" -> "*"
+node.host_key: a public key as in /etc/ssh/ssh_host_ed25519_key.pub, without its comment: ssh-ed25519, ssh-rsa or ecdsa-sha2-nistp256 (-nistp384, -nistp521), a space, and base64
+  "" -> ""; the base64 is not that of a key of this type
+  "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAA" -> "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAA"; the base64 is not that of a key of this type
+  "ssh-dss AAAAB3NzaC1kc3M=" -> "ssh-dss AAAAB3NzaC1kc3M="
 node.mounts: a list of at most 64, each a mount like "/data:/data:ro" or { source = "/data", target = "/data", read_only = true }
   "/a:/b" -> "/a:/b"
 node.mounts: a mount like "/data:/data:ro" or { source = "/data", target = "/data", read_only = true }

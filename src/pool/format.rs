@@ -1,6 +1,6 @@
 //! What an owner publishes of a node: the text that is signed, and the name of its file.
 
-use crate::inventory::{GPU, Gpus, HOST, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule, canonical_host};
+use crate::inventory::{GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule};
 use crate::model::grade::{Grade, NodeKind};
 use crate::text::digest;
 use schemars::JsonSchema;
@@ -38,6 +38,9 @@ pub struct PoolNode {
     pub host: String,
     /// The port of its sshd.
     pub port: u16,
+    /// The public host key of that sshd, which `pool pick` accepts alone; without it (hvdctl 0.2 and earlier) the node is not picked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_key: Option<String>,
     /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.
     pub address: Option<IpAddr>,
     /// What it is.
@@ -97,6 +100,7 @@ impl PoolNode {
         for (field, is_good) in [
             ("host", is_for_others(host)),
             ("port", self.port > 0),
+            ("host_key", self.host_key.as_ref().is_none_or(|key| HOST_KEY.read(key).is_ok())),
             ("kind", kind.gpu.as_ref().is_none_or(is_plain) && kind.gpus <= MOST_SLOTS && kind.cores <= MOST_CORES),
             ("score", self.score.is_none_or(is_score)),
             ("address", self.address.is_none_or(|address| is_for_others(&address.to_string()))),
@@ -130,11 +134,6 @@ impl PoolNode {
             name.chars().take(LONGEST_PART).map(plain).collect()
         };
         format!("{}_{:.16}{SUFFIX}", names.iter().map(plain).collect::<Vec<_>>().join("_"), hash)
-    }
-
-    /// Returns the machine that ssh connects to, the same for every owner that publishes it.
-    pub fn machine(&self) -> (String, u16) {
-        (canonical_host(&self.host), self.port)
     }
 }
 
@@ -189,6 +188,7 @@ pub(crate) mod tests {
             node: "node1".into(),
             host: "10.0.0.1".into(),
             port: 22,
+            host_key: Some("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr".into()),
             address: None,
             kind,
             grade: Grade::A,
@@ -239,6 +239,21 @@ pub(crate) mod tests {
         assert_eq!(refused(&|n| n.owner = "*".into()), "`owner` is no name that hvdctl takes");
         assert_eq!(refused(&|n| n.kind.gpu = Some("H\u{202e}".into())), "`kind` is out of its range");
         assert_eq!(refused(&|n| n.port = 0), "`port` is out of its range");
+        let long = format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5{}", "A".repeat(4000));
+        let known = node().host_key.unwrap();
+        let marked = format!("@cert-authority * {known}");
+        let of_two_lines = format!("{known}\n* {known}");
+        for key in [
+            "",
+            "ssh-ed25519 AAAA",
+            "sk-ssh-ed25519@openssh.com AAAA",
+            &long,
+            &marked,
+            &of_two_lines,
+            &format!("{known} x"),
+        ] {
+            assert_eq!(refused(&|n| n.host_key = Some(key.into())), "`host_key` is out of its range", "{key}");
+        }
         assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of its range");
         assert_eq!(refused(&|n| n.slots = 0), "`slots` is out of its range");
         assert_eq!(refused(&|n| n.slots = MOST_SLOTS + 1), "`slots` is out of its range");
@@ -282,14 +297,11 @@ pub(crate) mod tests {
         }
         // as all versions have written it
         assert!(!node().text().unwrap().contains("\"gpus\": null"));
-    }
-
-    #[test]
-    fn a_machine_has_one_name() {
-        let machine = |host: &str| PoolNode { host: host.into(), ..node() }.machine();
-        assert_eq!(machine("::ffff:10.0.0.1"), machine("10.0.0.1"));
-        assert_eq!(machine("Node1.example.com."), machine("node1.example.com"));
-        assert_ne!(machine("node2.example.com"), machine("node1.example.com"));
+        // and as those have that knew no host keys
+        let old = PoolNode { host_key: None, ..node() };
+        let text = old.text().unwrap();
+        assert!(!text.contains("host_key"));
+        assert_eq!(PoolNode::parse(&text), Ok(old));
     }
 
     proptest! {

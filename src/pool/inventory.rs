@@ -9,10 +9,13 @@ use std::time::Duration;
 
 /// The most characters of a cluster's name, so that the names of its containers are not too long.
 const LONGEST_NAME: usize = 40;
+/// How many hexadecimal digits at its end tell it from that of another operator.
+const HASH: usize = 8;
 /// Ports of the workers' sshd, apart from that of the owners' own workers.
 const PORTS: std::ops::Range<u16> = 12_346..13_346;
 
-/// The nodes, as those of an inventory with this user: their names are their owners', with the owner where two have the same.
+/// The nodes, the master first, as those of an inventory with this user: their names are their owners', with the owner where two have the
+/// same.
 pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
     // addresses between the nodes of one cluster lead nowhere from others
     let clusters: BTreeSet<(&str, &str)> =
@@ -39,20 +42,24 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
         slots: Some(node.slots),
         gpus: node.gpus.clone().unwrap_or(Gpus::Auto),
         address: node.address.filter(|_| is_one_cluster),
+        owner: Some(node.owner.clone()),
+        host_key: node.host_key.clone(),
         master: number == 0,
         ..Node::default()
     };
     picked.iter().enumerate().map(node).collect()
 }
 
-/// Returns the name of the cluster of an operator, `user@host`, on nodes of a pool.
-pub fn cluster_name(operator: &str) -> String {
+/// Returns the name of the cluster of an operator, `user@host`, on nodes of a pool. `identity`: what two operators of one name do not share;
+/// otherwise they would replace each other's keys and workers.
+pub fn cluster_name(operator: &str, identity: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    format!("pool-{operator}").chars().take(LONGEST_NAME).map(plain).collect()
+    let name: String = format!("pool-{operator}").chars().take(LONGEST_NAME - HASH - 1).map(plain).collect();
+    format!("{name}-{:.HASH$}", digest::in_hex(identity.as_bytes()))
 }
 
-/// Returns an inventory of these nodes. Its cluster has names, a port and keys of its own, because the owners have workers on the same
-/// nodes. `own`: the operator's cluster, with an absolute `ssh_config`; its settings decided about the logins. `about`: comments, a line
+/// Returns an inventory of these nodes. Its cluster has names, a port, keys and directories of its own, because the owners have workers and
+/// jobs on the same nodes. `own`: the operator's cluster, with an absolute `ssh_config`; its settings decided about the logins. `about`: comments, a line
 /// each.
 pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[String]) -> String {
     let hash = digest::hash(name.as_bytes());
@@ -62,13 +69,15 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
     let _ = write!(
         inventory,
         "[cluster]\nname = {}\nimage = {}\n\
-         # apart from the workers of the owners on the same nodes\nport = {port}\nworker = {}\nmaster = {}\nssh_dir = {}\n",
+         # apart from the workers and jobs of the owners on the same nodes\nport = {port}\nworker = {}\nmaster = {}\n",
         value(name),
         value(&own.image),
         value(&format!("hworker-{name}")),
         value(&format!("hmaster-{name}")),
-        value(&format!("/opt/horovod/{name}/ssh")),
     );
+    for directory in ["ssh", "projects", "jobs", "data"] {
+        let _ = writeln!(inventory, "{directory}_dir = {}", value(&format!("/opt/horovod/{name}/{directory}")));
+    }
     inventory += &login_settings(own);
     if let Some(user) = nodes.first().and_then(|(node, _)| node.user.as_deref()) {
         let _ = write!(inventory, "\n[defaults]\nuser = {}\n", value(user));
@@ -84,7 +93,14 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         if node.name != node.host {
             let _ = writeln!(inventory, "name = {}", value(&node.name));
         }
-        let _ = write!(inventory, "ssh_port = {}\nslots = {}\n", published.port, published.slots);
+        let _ = write!(inventory, "owner = {}\nssh_port = {}\n", value(owner), published.port);
+        if let Some(key) = &node.host_key {
+            let _ = writeln!(inventory, "host_key = {}", value(key));
+        }
+        if node.master {
+            inventory += "master = true\n";
+        }
+        let _ = writeln!(inventory, "slots = {}", published.slots);
         match &node.gpus {
             Gpus::Auto | Gpus::All => {}
             Gpus::Count(count) => inventory += &format!("gpus = {count}\n"),
@@ -136,12 +152,23 @@ mod tests {
         let picked = [&one, &other];
         let nodes = nodes(&picked, Some("ana"));
         let with = nodes.iter().cloned().zip(picked).collect::<Vec<_>>();
-        let name = cluster_name("ana@desk.example.com");
+        let name = cluster_name("ana@desk.example.com", "a key");
         let text = text(&name, &Cluster::default(), &with, &["picked".into()]);
         let inventory =
             Inventory::parse(&text, Path::new("pool.toml")).unwrap_or_else(|faults| panic!("{faults}\n{text}"));
         assert_eq!(inventory.nodes, nodes);
-        assert_eq!(inventory.cluster.name, "pool-ana-desk-example-com");
+        assert!(inventory.cluster.name.starts_with("pool-ana-desk-example-com-"), "{name}");
+        // the owners' own clusters keep their keys, and what their jobs are given, elsewhere
+        let directories = |cluster: &Cluster| {
+            let Cluster { ssh_dir, projects_dir, jobs_dir, data_dir, .. } = cluster;
+            [ssh_dir, projects_dir, jobs_dir, data_dir].map(String::clone)
+        };
+        let own = ["ssh", "projects", "jobs", "data"].map(|directory| format!("/opt/horovod/{name}/{directory}"));
+        assert_eq!(directories(&inventory.cluster), own);
+        assert!(directories(&Cluster::default()).iter().all(|directory| !own.contains(directory)));
+        let owners: Vec<_> = nodes.iter().map(|node| node.owner.as_deref()).collect();
+        assert_eq!(owners, [Some("ana@example.com"), Some("bob")]);
+        assert_eq!(text.matches("\nmaster = true\n").count(), 1, "{text}");
         assert!(PORTS.contains(&inventory.cluster.port));
         let found: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.address, node.master)).collect();
         assert_eq!(found, [("node1.ana-example.com", None, true), ("node1.bob", None, false)]);
@@ -170,7 +197,12 @@ mod tests {
         assert_eq!(cluster.ssh_config, own.ssh_config);
         assert_eq!((cluster.connect_timeout, cluster.connection_idle), (own.connect_timeout, own.connection_idle));
         assert!(!text.contains("keep_alive_s"), "{text}");
-        let long = cluster_name(&"x".repeat(300));
+        let long = cluster_name(&"x".repeat(300), "a key");
+        assert_eq!(long.len(), LONGEST_NAME);
+        // as of many containers and cloud images
+        let [one, other] = ["a key", "another"].map(|key| cluster_name("root@ubuntu", key));
+        assert_ne!(one, other);
+        assert!(one.starts_with("pool-root-ubuntu-") && one.len() == "pool-root-ubuntu-".len() + HASH, "{one}");
         assert!(Inventory::parse(&super::text(&long, &Cluster::default(), &with, &[]), Path::new("i")).is_ok());
     }
 }

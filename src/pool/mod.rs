@@ -3,12 +3,14 @@
 //!
 //! `format` has what is signed, `signature` makes a file of it, `signers` reads the allowed signers, and `verification` judges a file:
 //! these do no input or output. `keygen` signs with keys that hvdctl cannot use itself, `directory` reads and
-//! writes the directory of a pool, `round_trips` measures from node to node.
+//! writes the directory of a pool, `owner` lets root of a node say
+//! whose it is, and `round_trips` measures from node to node.
 
 pub mod directory;
 pub mod format;
 pub mod inventory;
 pub mod keygen;
+pub mod owner;
 pub mod round_trips;
 pub mod signature;
 pub mod signers;

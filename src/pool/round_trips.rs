@@ -30,32 +30,22 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What a node has measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeAnswer {
-    /// What all logins to one machine or container have in common, if it is known.
-    pub machine: Option<String>,
-    /// The round trips by the number of their target; `None`: it cannot connect.
-    pub times: BTreeMap<usize, Option<Duration>>,
-}
-
-/// Measures from a node to others, by the login itself.
+/// Measures from a node to others, by the login itself. Returns the round trips by the number of their target; `None`: it cannot connect.
 ///
 /// # Errors
 /// When the node does not answer, or has no Python.
-pub async fn from_node(transport: &Transport, targets: &[Endpoint]) -> Result<NodeAnswer, NodeError> {
+pub async fn from_node(
+    transport: &Transport,
+    targets: &[Endpoint],
+) -> Result<BTreeMap<usize, Option<Duration>>, NodeError> {
     let line = |Endpoint { number, host, port }: &Endpoint| format!("{number} {host} {port}");
     let lines = targets.iter().map(line).collect::<Vec<_>>().join("\n");
     let script = Script::new(SCRIPT).with("program", PROGRAM).with("targets", &lines);
     let operation = "measure round trips";
     let answer = transport.script_as_login(&script, operation).await?;
     let answer = String::from_utf8_lossy(&answer);
-    let (mut times, mut named, mut machine) = (BTreeMap::new(), BTreeSet::new(), None);
+    let (mut times, mut named) = (BTreeMap::new(), BTreeSet::new());
     for line in answer.lines() {
-        if let Some(name) = line.strip_prefix("machine ") {
-            machine = Some(name.to_owned()).filter(|name| !name.is_empty());
-            continue;
-        }
         let (number, time) = line.split_once(' ').unwrap_or_default();
         let Some(target) = targets.iter().find(|target| target.number.to_string() == number) else {
             return Err(NodeError::failed(transport.node(), operation, "its answer cannot be read"));
@@ -70,7 +60,7 @@ pub async fn from_node(transport: &Transport, targets: &[Endpoint]) -> Result<No
             let message = format!("it says nothing of {}", missing.host);
             Err(NodeError::failed(transport.node(), operation, message))
         }
-        None => Ok(NodeAnswer { machine, times }),
+        None => Ok(times),
     }
 }
 

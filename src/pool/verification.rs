@@ -9,7 +9,7 @@ use crate::text::units::{age, human, stamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use ssh_key::PublicKey;
-use std::collections::BTreeMap;
+use ssh_key::public::KeyData;
 use std::fmt;
 
 /// How far clocks may differ, in seconds: a file is not from the future for less.
@@ -60,6 +60,8 @@ pub struct PoolFile {
     pub reason: String,
     /// The node that its owner has signed; `None` if nothing in it can be believed.
     pub node: Option<PoolNode>,
+    /// The key with which the owner has signed it.
+    pub key: Option<KeyData>,
 }
 
 /// Whom to believe, and when.
@@ -74,29 +76,30 @@ pub struct Verifier<'a> {
 impl PoolFile {
     /// A file that was not read.
     pub fn unreadable(name: &str, reason: impl Into<String>) -> PoolFile {
-        PoolFile { name: printable(name), state: FileState::Unreadable, reason: reason.into(), node: None }
+        PoolFile { name: printable(name), state: FileState::Unreadable, reason: reason.into(), node: None, key: None }
     }
 
     /// Judges a file by its name and its content.
     pub fn judge(name: &str, content: &[u8], verifier: Verifier<'_>) -> PoolFile {
-        let file = |state, reason: String, node| PoolFile { name: printable(name), state, reason, node };
-        match signed_node(content, verifier) {
-            Err((state, reason)) => file(state, reason, None),
-            Ok(node) => match freshness(name, &node, verifier.now) {
-                Ok(()) => file(FileState::Valid, String::new(), Some(node)),
-                Err((state, reason)) => file(state, reason, Some(node)),
-            },
-        }
+        let (node, key) = match signed_node(content, verifier) {
+            Err((state, reason)) => return PoolFile { state, ..PoolFile::unreadable(name, reason) },
+            Ok(signed) => signed,
+        };
+        let (state, reason) = match freshness(name, &node, verifier.now) {
+            Ok(()) => (FileState::Valid, String::new()),
+            Err(stale) => stale,
+        };
+        PoolFile { name: printable(name), state, reason, node: Some(node), key: Some(key) }
     }
 
-    /// Returns the node of a valid file.
-    pub fn valid_node(&self) -> Option<&PoolNode> {
-        self.node.as_ref().filter(|_| self.state == FileState::Valid)
+    /// Returns the node of a valid file, and the key that has signed it.
+    pub fn valid_node(&self) -> Option<(&PoolNode, &KeyData)> {
+        self.node.as_ref().zip(self.key.as_ref()).filter(|_| self.state == FileState::Valid)
     }
 }
 
-/// Returns the node that a member has signed.
-fn signed_node(content: &[u8], verifier: Verifier<'_>) -> Result<PoolNode, (FileState, String)> {
+/// Returns the node that a member has signed, and with which key.
+fn signed_node(content: &[u8], verifier: Verifier<'_>) -> Result<(PoolNode, KeyData), (FileState, String)> {
     let fail = |state, reason: &str| Err((state, reason.to_owned()));
     if content.len() > LARGEST_FILE {
         return fail(FileState::Unreadable, &too_large());
@@ -121,7 +124,7 @@ fn signed_node(content: &[u8], verifier: Verifier<'_>) -> Result<PoolNode, (File
     }
     let node = PoolNode::parse(text).map_err(|reason| (FileState::Unreadable, reason))?;
     match verifier.signers.check(&node.owner, key, verifier.now) {
-        Ok(()) => Ok(node),
+        Ok(()) => Ok((node, key.clone())),
         Err(Refusal::Invalid(reason)) => fail(FileState::Untrusted, &format!("of {}: {reason}", node.owner)),
         Err(Refusal::OfAnother(of)) => fail(
             FileState::Forged,
@@ -150,22 +153,6 @@ fn freshness(name: &str, node: &PoolNode, now: u64) -> Result<(), (FileState, St
 /// Returns why a file of more bytes is not read.
 pub fn too_large() -> String {
     format!("it is larger than {}", human(LARGEST_FILE as u64))
-}
-
-/// Returns the valid nodes, each machine once: of several owners that publish one, the node that was published last. The others come
-/// with the owner that was preferred.
-pub fn distinct(files: &[PoolFile]) -> (Vec<&PoolNode>, Vec<(&PoolNode, &str)>) {
-    let mut newest: BTreeMap<(String, u16), &PoolNode> = BTreeMap::new();
-    let valid = || files.iter().filter_map(PoolFile::valid_node);
-    for node in valid() {
-        let first = newest.entry(node.machine()).or_insert(node);
-        if node.published > first.published {
-            *first = node;
-        }
-    }
-    let is_newest = |node: &&PoolNode| std::ptr::eq(newest[&node.machine()], *node);
-    let (kept, twice): (Vec<_>, Vec<_>) = valid().partition(is_newest);
-    (kept, twice.into_iter().map(|node| (node, newest[&node.machine()].owner.as_str())).collect())
 }
 
 #[cfg(test)]
@@ -208,7 +195,12 @@ mod tests {
     fn only_what_its_owner_has_signed_lately_is_valid() {
         let good = signed(&node(), &ANA.0);
         let file = judge(&good);
-        assert_eq!((file.state, file.valid_node()), (FileState::Valid, Some(&node())), "{}", file.reason);
+        assert_eq!(
+            (file.state, file.valid_node()),
+            (FileState::Valid, Some((&node(), ANA.0.public()))),
+            "{}",
+            file.reason
+        );
         let check = |content: &str, state: FileState, reason: &str| {
             let file = judge(content);
             assert_eq!((file.state, file.reason.as_str()), (state, reason));
@@ -278,26 +270,6 @@ mod tests {
         assert_eq!(judged(&over.replace("0112", "0113")).state, FileState::Valid);
     }
 
-    #[test]
-    fn a_machine_of_two_owners_is_there_once() {
-        let file = |owner: &str, host: &str, published| PoolFile {
-            name: owner.into(),
-            state: FileState::Valid,
-            reason: String::new(),
-            node: Some(PoolNode { owner: owner.into(), host: host.into(), published, ..node() }),
-        };
-        let mut files = [file("ana", "fd00::1", 5), file("bob", "fd00:0::1", 7), file("cai", "10.0.0.9", 1)];
-        let names = |files: &[PoolFile]| {
-            let (kept, twice) = distinct(files);
-            let kept: Vec<String> = kept.iter().map(|node| node.owner.clone()).collect();
-            let twice: Vec<String> = twice.iter().map(|(node, by)| format!("{} by {by}", node.owner)).collect();
-            (kept, twice)
-        };
-        assert_eq!(names(&files), (vec!["bob".into(), "cai".into()], vec!["ana by bob".to_owned()]));
-        files[1].state = FileState::Stale;
-        assert_eq!(names(&files), (vec!["ana".into(), "cai".into()], Vec::new()));
-    }
-
     proptest! {
         #[test]
         fn no_changed_byte_stays_valid(at in any::<prop::sample::Index>(), to in any::<u8>()) {
@@ -308,7 +280,7 @@ mod tests {
             let signers = AllowedSigners::parse(&ANA.1);
             let file = PoolFile::judge(&node().file_name(), &bytes, Verifier { signers: &signers, now: NOW });
             // white space around the signature is no part of it
-            let is_same = file.valid_node().is_none_or(|found| *found == node());
+            let is_same = file.valid_node().is_none_or(|(found, _)| *found == node());
             prop_assert!(is_same && (bytes[at] == good.as_bytes()[at] || at >= good.find("-----BEGIN").unwrap() || file.state != FileState::Valid));
             prop_assert!(!file.reason.chars().any(char::is_control));
         }

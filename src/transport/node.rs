@@ -106,7 +106,7 @@ impl Transport {
             }
             TransportKind::Local => Channel::Local,
             #[cfg(test)]
-            TransportKind::Scripted(nodes) => Channel::Scripted(nodes.connect(&node.name).await?),
+            TransportKind::Scripted(nodes) => Channel::Scripted(nodes.connect_to(node).await?),
         };
         Ok(Transport {
             node: node.name.clone(),

@@ -27,7 +27,7 @@ use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -340,7 +340,7 @@ impl Control {
         if node.identity.is_some() {
             ssh.args(["-o", "IdentitiesOnly=yes"]);
         }
-        ssh.args(login_options(node));
+        ssh.args(login_options(node)).args(self.host_key_options(node));
         // ssh's own time-out ends at the banner, and a server may stall later
         let whole = limit + Duration::from_secs(5);
         let started = async { masters::start(ssh, self.directory()?.as_path(), &node.host).await };
@@ -378,8 +378,40 @@ impl Control {
     pub fn plain(&self, node: &Node, limit: Duration) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-F").arg(&self.config).arg("-o").arg(format!("ConnectTimeout={}", limit.as_secs()));
-        command.args(["-S", "none"]).args(login_options(node)).kill_on_drop(true);
+        command.args(["-S", "none"]).args(login_options(node)).args(self.host_key_options(node)).kill_on_drop(true);
         command
+    }
+
+    /// Returns the options with which ssh accepts only the host key that the inventory has for a node, whatever else it knows. Without room
+    /// for the file it accepts none.
+    fn host_key_options(&self, node: &Node) -> Vec<String> {
+        let Some(key) = &node.host_key else { return Vec::new() };
+        let file = self.known_hosts(key).unwrap_or_else(|_| PathBuf::from("/dev/null"));
+        // ssh expands %-tokens in this option
+        let file = format!("UserKnownHostsFile=\"{}\"", file.display().to_string().replace('%', "%%"));
+        let options =
+            ["GlobalKnownHostsFile=/dev/null", "StrictHostKeyChecking=yes", "VerifyHostKeyDNS=no", "UpdateHostKeys=no"];
+        [&file]
+            .into_iter()
+            .map(String::as_str)
+            .chain(options)
+            .flat_map(|option| ["-o".to_owned(), option.to_owned()])
+            .collect()
+    }
+
+    /// Returns a file that knows this one key, for whatever name the user's configuration gives the host.
+    fn known_hosts(&self, key: &str) -> io::Result<PathBuf> {
+        let (name, text) = (format!("known_hosts.{}", settings::text_key(key)), format!("* {key}\n"));
+        if let Some(keeping) = &self.keeping {
+            return keeping.directory.shared(&name, &text);
+        }
+        let directory = self.directory()?;
+        // whole from the beginning: another login may read it
+        let mut file = tempfile::NamedTempFile::new_in(&directory)?;
+        file.write_all(text.as_bytes())?;
+        let path = directory.join(name);
+        file.persist(&path).map_err(|error| error.error)?;
+        Ok(path)
     }
 
     /// Returns the operator's public key for a node: that of its `identity`, else the first that ssh would offer.
@@ -470,7 +502,12 @@ impl Control {
         let login = login(node);
         let by_hand = by_hand(node, self.named_config.as_deref());
         let operation = format!("log in by ssh as {login}");
-        if let Some(changed) = host_key::changed(message) {
+        let changed = host_key::changed(message);
+        let is_of_host_key = changed.is_some() || failure::ssh(message) == Ssh::HostKeyUnknown;
+        if let Some(key) = node.host_key.as_ref().filter(|_| is_of_host_key && !message.starts_with(JUMP_HOST_PREFIX)) {
+            return explain_other_key(node, &operation, key, changed.as_ref());
+        }
+        if let Some(changed) = changed {
             return explain_changed(node, &operation, &changed);
         }
         let lines = message.lines().map(str::trim);
@@ -511,6 +548,17 @@ fn explain_changed(node: &Node, operation: &str, changed: &ChangedHostKey) -> No
          ssh-keygen -R {} -f {}",
         readable(name),
         readable(file)
+    ))
+}
+
+/// Returns the error of a machine that has not the host key that the inventory says.
+fn explain_other_key(node: &Node, operation: &str, key: &str, changed: Option<&ChangedHostKey>) -> NodeError {
+    let known = public_key::shown(key);
+    let now = changed.map_or_else(String::new, |changed| format!(", but {}", changed.key));
+    let owner = node.owner.as_deref().unwrap_or("its owner");
+    NodeError::unreachable(&node.name, operation, format!("its host key is not that of the inventory, {known}{now}")).hint(format!(
+        "another machine answers there, or this one was reinstalled: ask {owner} for the fingerprint on its console \
+         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`); a node of a pool has to be published again (hvdctl grade --publish)"
     ))
 }
 
@@ -647,6 +695,39 @@ mod tests {
             control(Some(Path::new("/a b/config"))).explain(&node, "connect to host gpu1: Connection refused");
         let hint = refused.hints.join("\n");
         assert_eq!(hint, "see whether `ssh -F '/a b/config' -p 2222 -J gate ana@gpu1` works");
+    }
+
+    #[test]
+    fn a_node_whose_host_key_the_inventory_has_is_accepted_with_no_other() {
+        let mut node = Inventory::local("gpu1", "i").nodes.remove(0);
+        let control = control(None);
+        assert_eq!(control.host_key_options(&node), Vec::<String>::new());
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr";
+        (node.host_key, node.owner) = (Some(key.into()), Some("bob".into()));
+        let options = control.host_key_options(&node);
+        for option in ["StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null"] {
+            assert!(options.iter().any(|known| known == option), "{options:?}");
+        }
+        let file = options[1].strip_prefix("UserKnownHostsFile=\"").unwrap().trim_end_matches('"');
+        assert_eq!(fs::read_to_string(file).unwrap(), format!("* {key}\n"));
+        // the same file for another login
+        assert_eq!(control.host_key_options(&node), options);
+        let changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent by the remote host \
+             is\nSHA256:new.\nOffending ED25519 key in /x:1\nHost key for gpu1 has changed and you have requested strict checking.\n\
+             Host key verification failed.";
+        let unknown = "No ECDSA host key is known for gpu1 and you have requested strict checking.\nHost key verification failed.";
+        for (message, now) in [(changed, ", but ED25519 SHA256:new"), (unknown, "")] {
+            let error = control.explain(&node, message).to_string();
+            let known = public_key::shown(key);
+            assert!(
+                error.contains(&format!("its host key is not that of the inventory, {known}{now}\n  hint: ")),
+                "{error}"
+            );
+            assert!(error.contains("ask bob for the fingerprint") && !error.contains("ssh-keygen -R"), "{error}");
+        }
+        // that of a jump host is known in another way
+        let jump = control.explain(&node, &format!("jump host: {unknown}")).to_string();
+        assert!(!jump.contains("not that of the inventory"), "{jump}");
     }
 
     #[test]

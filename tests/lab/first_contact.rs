@@ -17,7 +17,7 @@ fn mode(path: &Path) -> u32 {
 
 /// Type and base64 of a node's host key.
 #[track_caller]
-fn host_key(node: &str) -> String {
+pub fn host_key(node: &str) -> String {
     let line = on(node, "ssh-keygen -y -f /etc/ssh/ssh_host_ed25519_key");
     line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
@@ -38,7 +38,7 @@ fn contacts(err: &str, node: &str) -> usize {
 
 /// A new host key for a node whose sshd runs on, as after a new installation.
 #[track_caller]
-fn change_host_key(node: &str) {
+pub fn change_host_key(node: &str) {
     on(
         node,
         "cd /etc/ssh && mv ssh_host_ed25519_key kept_key && ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key &&

@@ -30,6 +30,7 @@ mod matrix;
 mod modern;
 mod network;
 mod operator;
+mod owners;
 mod pool;
 mod process;
 mod projects;

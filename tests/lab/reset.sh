@@ -27,7 +27,7 @@ fi
   ip addr flush dev eth0 to 10.77.0.0/24
   rm /run/hvdctl-test-hosts
 }
-rm -rf /run/hvdctl /run/hvdctl-test-up
+rm -rf /run/hvdctl /run/hvdctl-test-up /etc/hvdctl
 
 # a process that was just killed may need a moment
 for _ in $(seq 50); do [ -n "$(marked)" ] || break; sleep 0.1; done

@@ -29,7 +29,13 @@ fn kind(gpu: &str) -> NodeKind {
 }
 
 fn candidate(gpu: &str, grade: Grade, score: f64) -> Candidate {
-    Candidate { kind: kind(gpu), grade, score: Some(score), slots: 4, has_login: true }
+    let (name, owner) = (String::new(), "ana".to_owned());
+    Candidate { name, owner, may_be_master: true, kind: kind(gpu), grade, score: Some(score), slots: 4 }
+}
+
+/// A node of another owner.
+fn of(owner: &str, grade: Grade, score: f64) -> Candidate {
+    Candidate { owner: owner.into(), may_be_master: false, ..candidate("H100", grade, score) }
 }
 
 fn ms(time: f64) -> Duration {
@@ -70,8 +76,11 @@ fn kinds_are_not_mixed_and_a_larger_node_goes_before_two() {
     let trips = all(3, |_, _| 0.2);
     assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1, 2]);
     let shortage = pick(&nodes, &trips, 12).unwrap_err().to_string();
-    assert_eq!(shortage, "the largest group has 8 slots: 2 nodes of 4 x V100 80 GiB, driver 580, 64 cores");
-    assert_eq!(pick(&[], &trips, 1).unwrap_err().to_string(), "no node of the pool can be used");
+    assert_eq!(
+        shortage,
+        "the largest group with a master has 8 slots: 2 nodes of 4 x V100 80 GiB, driver 580, 64 cores"
+    );
+    assert_eq!(pick(&[], &trips, 1).unwrap_err().to_string(), "no node of the pool can be the master");
     // of the same kind the larger node makes the smaller one needless
     let mut nodes = vec![candidate("H100", Grade::A, 1.0); 3];
     nodes[1].slots = 8;
@@ -79,32 +88,72 @@ fn kinds_are_not_mixed_and_a_larger_node_goes_before_two() {
 }
 
 #[test]
-fn nodes_with_a_login_go_first() {
-    let mut nodes = vec![candidate("H100", Grade::A, 1.0); 4];
-    nodes[0].has_login = false;
-    let trips = all(4, |a, b| if a.max(b) < 2 { 0.2 } else { 30.0 });
-    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [1, 2]);
-    assert_eq!(pick(&nodes, &trips, 16).unwrap().nodes, [1, 2, 3, 0]);
+fn a_liar_is_never_the_master_and_is_as_far_as_others_measure() {
+    // eve says that she is the best, and near everybody; the others know better
+    let mut nodes = vec![candidate("H100", Grade::D, 0.3), candidate("H100", Grade::C, 0.5)];
+    (nodes[0].name, nodes[1].name) = ("a".into(), "b".into());
+    nodes.extend([of("bob", Grade::B, 0.9), of("bob", Grade::B, 0.9), of("eve", Grade::A, 1.0)]);
+    let trips = all(5, |from, to| {
+        if from == 4 {
+            0.1
+        } else if to == 4 {
+            50.0
+        } else {
+            0.4
+        }
+    });
+    assert_eq!([trips.between(0, 4, &nodes), trips.between(4, 0, &nodes)], [Some(ms(50.0)); 2]);
+    let group = pick(&nodes, &trips, 16).unwrap();
+    assert_eq!((group.nodes, group.distance), (vec![0, 2, 3, 1], Distance::Lan), "the master is the first by name");
+    let group = pick(&nodes, &trips, 20).unwrap();
+    assert_eq!((group.nodes[0], group.distance, group.longest), (0, Distance::Wan, ms(50.0)));
+    assert!(pick(&nodes, &trips, 4).unwrap().nodes.iter().all(|node| nodes[*node].owner == "ana"));
+    // two machines of one owner have no reason to lie to each other
+    nodes.iter_mut().for_each(|node| node.owner = "ana".into());
+    assert_eq!(trips.between(0, 4, &nodes), Some(ms(0.1)));
+    nodes.iter_mut().for_each(|node| node.may_be_master = false);
+    assert_eq!(pick(&nodes, &trips, 4), Err(Shortage::NoMaster));
+    // the one that was named, whatever it is
+    nodes[2].may_be_master = true;
+    assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes[0], 2);
+}
+
+#[test]
+fn a_needless_node_is_kept_if_it_is_the_only_master() {
+    let mut nodes = vec![candidate("H100", Grade::D, 0.1), of("bob", Grade::A, 1.0)];
+    nodes[1].slots = 8;
+    assert_eq!(pick(&nodes, &all(2, |_, _| 0.2), 8).unwrap().nodes, [0, 1]);
+}
+
+#[test]
+fn nobody_keeps_others_out_by_what_it_says_of_its_links() {
+    let nodes = [
+        candidate("H100", Grade::B, 0.9),
+        of("bob", Grade::B, 0.9),
+        of("cai", Grade::B, 0.9),
+        of("eve", Grade::A, 1.0),
+    ];
+    let mut trips = all(4, |_, _| 0.2);
+    // eve really is near ana, and says that she reaches nobody else
+    [1, 2].into_iter().for_each(|to| trips.add(3, to, None));
+    assert_eq!(pick(&nodes, &trips, 12).unwrap().nodes, [0, 1, 2]);
 }
 
 #[test]
 fn each_candidate_is_left_out_for_the_reason_that_counts() {
     let mut nodes = vec![candidate("H100", Grade::A, 1.0); 6];
-    (nodes[2].has_login, nodes[3].grade) = (false, Grade::C);
+    nodes[3].grade = Grade::C;
     nodes[5].kind = kind("V100");
     let mut trips = all(6, |a, b| if a.max(b) == 4 { 30.0 } else { 0.2 });
     let group = pick(&nodes, &trips, 8).unwrap();
     assert_eq!(group.nodes, [0, 1]);
     let why = |number, trips: &RoundTrips| reason(number, &nodes, trips, &group);
-    assert_eq!(why(2, &trips), "you cannot log in to it");
+    assert_eq!(why(2, &trips), "not needed (grade A)");
     assert_eq!(why(3, &trips), "not needed (grade C)");
     assert_eq!(why(4, &trips), "30.00 ms from the group");
     assert_eq!(why(5, &trips), "another kind: 4 x V100 80 GiB, driver 580, 64 cores");
     trips.add(3, 0, None);
     assert_eq!(why(3, &trips), "no connection between it and a node of the group");
-    // a group that needs such a node leaves no other one out for that
-    nodes.iter_mut().for_each(|node| node.has_login = false);
-    assert_eq!(reason(2, &nodes, &trips, &group), "not needed (grade A)");
     assert_eq!([Grade::F, Grade::D].map(obstacle), [Some("its grade is F"), None]);
 }
 
@@ -113,15 +162,25 @@ fn nodes_that_cannot_connect_are_in_no_group_and_what_was_not_measured_is_estima
     let nodes = vec![candidate("H100", Grade::A, 1.0); 3];
     let mut trips = all(3, |_, _| 0.2);
     trips.add(1, 0, None);
-    assert_eq!(trips.between(0, 1), None);
+    assert_eq!(trips.between(0, 1, &nodes), None);
     assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [0, 2]);
     assert!(pick(&nodes, &trips, 12).is_err());
 
     let mut trips = RoundTrips::default();
     [(0, 0.5), (1, 0.7)].into_iter().for_each(|(node, time)| trips.add_from_here(node, ms(time)));
     trips.add(0, 2, Some(ms(4.0)));
-    assert_eq!([trips.between(0, 1), trips.between(2, 0), trips.between(1, 2)], [Some(ms(1.2)), Some(ms(4.0)), None]);
+    let between = |nodes: &[Candidate]| [(0, 1), (2, 0), (1, 2)].map(|(one, other)| trips.between(one, other, nodes));
+    assert_eq!(between(&nodes), [Some(ms(1.2)), Some(ms(4.0)), None]);
     assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes, [0, 1]);
+    assert!(!trips.are_complete(3) && all(3, |_, _| 1.0).are_complete(3));
+
+    // of different owners, what one has not measured is as far as over this machine, whatever the other one says
+    let mut nodes = nodes;
+    nodes[2].owner = "bob".into();
+    assert_eq!(between(&nodes), [Some(ms(1.2)), None, None]);
+    let mut trips = trips;
+    trips.add_from_here(2, ms(9.0));
+    assert_eq!(trips.between(0, 2, &nodes), Some(ms(9.5)));
 }
 
 /// A pool of two sites. One site has enough nodes of one kind; of every other kind there are enough only on both sites together, and those

@@ -5,6 +5,7 @@ use crate::inventory::Gpus;
 use crate::model::grade::Grade;
 use crate::pool::format::PoolNode;
 use crate::pool::signature::SigningKey;
+use crate::text::public_key;
 use crate::transport::node::scripted::Fault;
 use serde_json::json;
 use std::fs;
@@ -88,6 +89,42 @@ fn two_sites(nodes: &Nodes, owners: &[&str]) {
     }
 }
 
+/// Lets the nodes of the pool be what their owners have published. The scripted nodes of a cluster stand for those of all owners.
+fn prove(nodes: &Nodes, dir: &tempfile::TempDir) {
+    for (_, text) in files(nodes) {
+        let node: PoolNode = serde_json::from_str(text.split("-----BEGIN").next().unwrap()).unwrap();
+        nodes.edit(&format!("{} of {}", node.node, node.owner), |state| {
+            state.pool_owner = public(dir, &node.owner);
+            state.host_key = node.host_key.clone();
+        });
+    }
+}
+
+/// The public key of an owner.
+fn public(dir: &tempfile::TempDir, owner: &str) -> String {
+    fs::read_to_string(dir.path().join(owner).with_extension("pub")).unwrap()
+}
+
+/// A pool in which these owners have published two nodes each, which are 0.3 ms from each other and 50 ms from those of others.
+async fn filled_pool(owners: &[&str]) -> (Nodes, tempfile::TempDir) {
+    let (nodes, dir) = (pool_of(owners), operator());
+    two_sites(&nodes, owners);
+    for owner in owners {
+        run(&nodes, &dir, owner, "grade --publish").await.code(0);
+    }
+    prove(&nodes, &dir);
+    (nodes, dir)
+}
+
+/// Changes the files of one owner, and signs them again.
+fn edit_published(nodes: &Nodes, dir: &tempfile::TempDir, owner: &str, change: impl Fn(&mut PoolNode)) {
+    edit_files(nodes, |name, text| {
+        if name.starts_with(&format!("{owner}_")) {
+            publish_again(dir, owner, text, &change);
+        }
+    });
+}
+
 /// The files of the pool.
 fn files(nodes: &Nodes) -> Vec<(String, String)> {
     nodes.state(GATE).pool.unwrap().into_iter().collect()
@@ -122,11 +159,7 @@ async fn owners_publish_their_nodes_and_see_those_of_all() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
-    let (nodes, dir) = (pool_of(&["ana", "bob"]), operator());
-    two_sites(&nodes, &["ana", "bob"]);
-    for owner in ["ana", "bob"] {
-        run(&nodes, &dir, owner, "grade --publish").await.code(0);
-    }
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
     let is_bobs = |name: &str| name.starts_with("bob_");
     // bob's nodes become better than they are, in the hands of another one
     edit_files(&nodes, |name, text| {
@@ -141,14 +174,20 @@ async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
         .complains(&["2 files of the pool are not valid and left out: hvdctl pool shows why"])
         .says(&["# node1 of ana's lab: grade new"]);
     assert!(!done.out.contains("192.0.2.2"), "{done}");
-    run(&nodes, &dir, "ana", "pool pick -np 9").await.code(1).complains(&["the largest group has 8 slots: 2 nodes"]);
+    run(&nodes, &dir, "ana", "pool pick -np 9")
+        .await
+        .code(1)
+        .complains(&["the largest group with a master has 8 slots: 2 nodes"]);
 
     // without a signature, by a stranger, and long ago
     let states = async |state: &str| {
         let document = run(&nodes, &dir, "ana", "--json pool").await.code(0).document();
         let files = document["files"].as_array().unwrap();
         assert_eq!(files.iter().filter(|file| file["state"] == *state).count(), 2, "{state}: {document}");
-        run(&nodes, &dir, "ana", "pool pick -np 9").await.code(1).complains(&["the largest group has 8 slots"]);
+        run(&nodes, &dir, "ana", "pool pick -np 9")
+            .await
+            .code(1)
+            .complains(&["the largest group with a master has 8 slots"]);
     };
     edit_files(&nodes, |name, text| {
         if is_bobs(name) {
@@ -177,11 +216,7 @@ async fn what_is_not_signed_by_its_owner_is_shown_and_never_picked() {
 
 #[tokio::test(start_paused = true)]
 async fn the_close_group_is_picked_and_is_an_inventory() {
-    let (nodes, dir) = (pool_of(&["ana", "bob"]), operator());
-    two_sites(&nodes, &["ana", "bob"]);
-    for owner in ["ana", "bob"] {
-        run(&nodes, &dir, owner, "grade --publish").await.code(0);
-    }
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
     let done = run(&nodes, &dir, "bob", "pool pick -np 8 --user guest").await;
     done.code(0)
         .says(&["(the longest: 0.30 ms)", "[defaults]\nuser = \"guest\"\n"])
@@ -189,8 +224,7 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     let inventory = Inventory::parse(&done.out, Path::new("pool.toml")).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(inventory.nodes.iter().map(|node| node.slots).collect::<Vec<_>>(), [Some(4), Some(4)]);
     let hosts: Vec<&str> = inventory.nodes.iter().map(|node| node.host.as_str()).collect();
-    let of = |number: u8| [1, 2].map(|node| format!("192.0.2.{number}{node}"));
-    assert!(hosts == of(1) || hosts == of(2), "{hosts:?}");
+    assert_eq!(hosts, ["192.0.2.21", "192.0.2.22"], "the master is bob's");
     let done = run(&nodes, &dir, "bob", "--json pool pick -np 8 --format horovod").await;
     let document = done.code(0).document();
     assert_eq!(document["text"], json!(format!("{}:4,{}:4\n", hosts[0], hosts[1])));
@@ -206,36 +240,166 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
         .code(0)
         .says(&[&format!("ssh_config = \"{here}/lab/ssh_config\"\n")]);
 
-    // those that refuse the login go behind the others
-    let measured = document["nodes"][0]["node"]["owner"].as_str().unwrap().to_owned();
-    for node in ["node1", "node2"] {
-        nodes.fault(&format!("{node} of {measured}"), "connect", Fault::Fails("Permission denied (publickey)".into()));
-    }
+    // one that refuses the login is not picked
+    let refuse = |node: &str| nodes.fault(node, "connect", Fault::Fails("Permission denied (publickey)".into()));
+    refuse("node1 of bob");
     let done = run(&nodes, &dir, "bob", "pool pick -np 8").await;
-    done.code(0).complains(&["Permission denied", &format!("hint: ask {measured} for a login")]);
-    assert!(!done.out.contains(hosts[0]), "{done}");
-    // this machine does not reach them
-    run(&nodes, &dir, "bob", "pool pick -np 16").await.code(1).complains(&["it cannot be reached"]);
+    done.code(0).complains(&["Permission denied", "hint: ask bob for a login"]).says(&["(the longest: 50.00 ms)"]);
+    assert!(!done.out.contains("192.0.2.21"), "{done}");
+    run(&nodes, &dir, "bob", "pool pick -np 16").await.code(1).complains(&[
+        "the largest group with a master has 12 slots",
+        "\n    node1 of bob: Permission denied (publickey)",
+    ]);
+    refuse("node2 of bob");
+    run(&nodes, &dir, "bob", "pool pick -np 4").await.code(1).complains(&[
+        "there is no master: none of the nodes of bob, which are yours, can be used",
+        "\n    node2 of bob: Permission denied (publickey)",
+    ]);
     nodes.repair();
-    // a node without Python measures nothing, but others measure it
-    nodes.fault("node1 of ana", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
-    run(&nodes, &dir, "bob", "pool pick -np 8").await.code(0).complains(&[
-        "node1 of ana: cannot measure round trips: there is no python3",
-        "hint: ask ana to install python3 there",
+    // a node without Python measures nothing, but its owner's other one does
+    nodes.fault("node1 of bob", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
+    run(&nodes, &dir, "bob", "pool pick -np 8").await.code(0).says(&["(the longest: 0.30 ms)"]).complains(&[
+        "node1 of bob: cannot measure round trips: there is no python3",
+        "hint: ask bob to install python3 there",
     ]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_under_two_hosts_is_picked_once() {
-    let (nodes, dir) = (pool_of(&["ana", "bob"]), operator());
-    two_sites(&nodes, &["ana", "bob"]);
-    for owner in ["ana", "bob"] {
-        run(&nodes, &dir, owner, "grade --publish").await.code(0);
+async fn the_master_is_ones_own_or_named_and_never_the_best() {
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
+    // bob's nodes are the best, and near everybody, as he says
+    edit_published(&nodes, &dir, "bob", |node| (node.grade, node.score) = (Grade::A, Some(1.0)));
+    for node in ["node1 of bob", "node2 of bob"] {
+        nodes.edit(node, |state| state.round_trips.values_mut().for_each(|time| *time = 100));
     }
+    let master = |done: &Done| {
+        let inventory = Inventory::parse(&done.code(0).out, Path::new("pool.toml")).unwrap();
+        let masters = inventory.nodes.into_iter().filter(|node| node.master).map(|node| node.host);
+        assert_eq!(done.out.matches("master = true").count(), 1, "{done}");
+        masters.collect::<Vec<_>>()
+    };
+    let done = run(&nodes, &dir, "ana", "pool pick -np 16").await;
+    done.says(&["20 ms or more (the longest: 50.00 ms)"]);
+    assert_eq!(master(&done), ["192.0.2.11"]);
+    assert_eq!(done.out.matches("owner = \"").count(), 4, "{done}");
+    let done = run(&nodes, &dir, "ana", "pool pick -np 16 --master bob/node2").await;
+    assert_eq!(master(&done), ["192.0.2.22"]);
+    let done = run(&nodes, &dir, "ana", "pool pick -np 4 --master ana/node2").await;
+    assert_eq!(master(&done), ["192.0.2.12"], "it is in the group");
+    run(&nodes, &dir, "ana", "pool pick -np 4 --master node1")
+        .await
+        .code(2)
+        .complains(&["--master: several owners have a node node1: ana/node1, bob/node1"]);
+    run(&nodes, &dir, "ana", "pool pick -np 4 --master ana/x").await.code(2).complains(&["no valid node ana/x"]);
+
+    // who has no node, or is nobody, picks none without that, and contacts none
+    let contacted = || nodes.count("pool/owner.sh");
+    let before = contacted();
+    run(&nodes, &dir, "eve", "pool pick -np 4").await.code(1).complains(&[
+        "there is no master: which nodes are yours is not known: no member has your key. The master gets the cluster's private key, \
+         with which its owner is root in the workers of all others",
+        "hint: publish a node of yours (hvdctl grade --publish",
+        "--master OWNER/NODE",
+    ]);
+    let as_cai = inventory_of(dir.path(), "eve", "owner = \"cai\"\n");
+    run_with(&nodes, as_cai, "pool pick -np 4").await.code(1).complains(&["none of the nodes of cai, which are yours"]);
+    assert_eq!(contacted(), before);
+    let done = run(&nodes, &dir, "eve", "pool pick -np 4 --master bob/node1").await;
+    assert_eq!(master(&done), ["192.0.2.21"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_proven_its_owners_is_not_picked() {
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
+    let pick = async |why: &str| {
+        run(&nodes, &dir, "ana", "pool pick -np 16").await.code(1).complains(&[
+            "the largest group with a master has 12 slots",
+            &format!("\n    node1 of bob: {why}"),
+            "warning: node1 of bob: cannot ",
+            "hint: ask bob ",
+        ]);
+        let done = run(&nodes, &dir, "ana", "pool pick -np 12").await;
+        assert!(!done.code(0).out.contains("192.0.2.21"), "{done}");
+    };
+    nodes.fault("node1 of bob", "pool/owner.sh", Fault::Fails("there is no /etc/hvdctl/pool-owner.pub".into()));
+    pick("there is no /etc/hvdctl/pool-owner.pub").await;
+    nodes.repair();
+    nodes.edit("node1 of bob", |state| state.pool_owner = public(&dir, "eve"));
+    pick("/etc/hvdctl/pool-owner.pub there has the key of another owner, SHA256:").await;
+    nodes.edit("node1 of bob", |state| state.pool_owner = "junk\n".into());
+    pick("/etc/hvdctl/pool-owner.pub there is no public key").await;
+    prove(&nodes, &dir);
+    nodes.edit("node1 of bob", |state| state.host_key = Some("ssh-ed25519 AAAA".into()));
+    pick("its host key is not that of the inventory").await;
+    prove(&nodes, &dir);
+    run(&nodes, &dir, "ana", "pool pick -np 16").await.code(0).says(&["host_key = \"ssh-ed25519 AAAA"]);
+
+    // as an older hvdctl has published them
+    edit_published(&nodes, &dir, "bob", |node| node.host_key = None);
+    run(&nodes, &dir, "ana", "pool").await.code(0).says(&["valid, not picked: no ssh host key; publish it again"]);
+    let done = run(&nodes, &dir, "ana", "pool pick -np 9").await;
+    done.code(1).complains(&["\n    node1 of bob: no ssh host key; publish it again with a newer hvdctl"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_hides_another_owners_node() {
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
+    let key = |node: &str| nodes.state(node).host_key;
+    let key_of_ana = key("node1 of ana");
+    // bob publishes ana's machine later: with a host key of his own, and with that of the machine
+    let own = key("node1 of bob");
+    for host_key in [own, key_of_ana.clone()] {
+        edit_published(&nodes, &dir, "bob", |node| {
+            if node.node == "node1" {
+                (node.host, node.host_key) = ("192.0.2.11".into(), host_key.clone());
+                (node.published, node.expires) = (node.published + 100, node.expires + 100);
+            }
+        });
+        // what answers there is ana's machine
+        nodes.edit("node1 of bob", |state| {
+            (state.host_key, state.pool_owner) = (key_of_ana.clone(), public(&dir, "ana"));
+        });
+        let done = run(&nodes, &dir, "ana", "pool pick -np 8").await;
+        done.code(0).says(&["# node1 of ana's lab", "# node2 of ana's lab"]).complains(&["left out node1 of bob: "]);
+    }
+    // nor with grade F, whose nodes are not even contacted
+    edit_published(&nodes, &dir, "bob", |node| node.grade = Grade::F);
+    run(&nodes, &dir, "ana", "pool pick -np 8").await.code(0).says(&["# node1 of ana's lab"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn root_of_a_node_says_whose_it_is_when_it_is_published() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    nodes.fault(
+        "node2",
+        "pool/claim.sh",
+        Fault::Fails("cannot create directory '/etc/hvdctl': Read-only file system".into()),
+    );
+    run(&nodes, &dir, "ana", "grade --publish").await.code(1).says(&["published node1 as ana until "]).complains(&[
+        "warning: node2: cannot write its owner's key: cannot create directory",
+        "error: node2 not published",
+    ]);
+    let [written, own] = [nodes.state("node1").pool_owner, public(&dir, "ana")].map(|key| public_key::bare(&key));
+    assert_eq!(written, own);
+    assert_eq!(nodes.state("node2").pool_owner, "");
+    let document = run(&nodes, &dir, "ana", "--json pool").await.code(0).document();
+    let host_key = document["files"][0]["node"]["host_key"].as_str().unwrap();
+    assert!(host_key.starts_with("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI"), "{host_key}");
+    // grade alone changes nothing
+    let (nodes, dir) = (pool_of(&[]), operator());
+    run(&nodes, &dir, "ana", "grade").await.code(0);
+    assert_eq!(nodes.state("node1").pool_owner, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_under_two_hosts_is_picked_once() {
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
     run(&nodes, &dir, "bob", "pool pick -np 16").await.code(0);
-    nodes.edit("node2 of bob", |state| state.hostname = "node1 of ana".into());
+    let key = nodes.state("node1 of bob").host_key;
+    edit_published(&nodes, &dir, "bob", |node| node.host_key = key.clone());
+    prove(&nodes, &dir);
     let done = run(&nodes, &dir, "bob", "pool pick -np 16").await;
-    done.code(1).complains(&["has published the same machine later"]);
+    done.code(1).complains(&["node2 of bob: the same machine as node1 of bob: they have one ssh host key"]);
     run(&nodes, &dir, "bob", "pool pick -np 12").await.code(0);
 }
 
@@ -246,7 +410,8 @@ async fn gpus_that_an_owner_keeps_are_not_offered() {
     let mut some = inventory_of(dir.path(), "ana", "");
     some.nodes[0].gpus = Gpus::Count(0);
     run_with(&nodes, some, "grade --publish").await.code(0);
-    let done = run(&nodes, &dir, "bob", "pool pick -np 8").await;
+    prove(&nodes, &dir);
+    let done = run(&nodes, &dir, "bob", "pool pick -np 8 --master node1").await;
     let inventory = Inventory::parse(&done.code(0).out, Path::new("pool.toml")).unwrap();
     let gpus = |name: &str| inventory.nodes.iter().find(|node| node.name == name).unwrap().gpus.clone();
     assert_eq!((gpus("node1"), gpus("node2")), (Gpus::Count(0), Gpus::Auto));
@@ -254,22 +419,19 @@ async fn gpus_that_an_owner_keeps_are_not_offered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_of_grade_f_is_not_even_contacted() {
-    let (nodes, dir) = (pool_of(&["ana"]), operator());
-    two_sites(&nodes, &["ana"]);
-    run(&nodes, &dir, "ana", "grade --publish").await.code(0);
-    edit_files(&nodes, |_, text| {
-        publish_again(&dir, "ana", text, |node| {
-            if node.node == "node1" {
-                node.grade = Grade::F;
-            }
-        });
+    let (nodes, dir) = filled_pool(&["ana"]).await;
+    edit_published(&nodes, &dir, "ana", |node| {
+        if node.node == "node1" {
+            node.grade = Grade::F;
+        }
     });
     let done = run(&nodes, &dir, "ana", "pool pick -np 4").await;
     done.code(0).says(&["host = \"192.0.2.12\""]).complains(&["left out node1 of ana: its grade is F"]);
     assert!(!done.out.contains("192.0.2.11"), "{done}");
     assert_eq!(nodes.count("pool/round_trips.sh"), [0, 0, 0, 1, 0], "only on node2 of ana");
     let done = run(&nodes, &dir, "ana", "pool pick -np 8").await;
-    done.code(1).complains(&["the largest group has 4 slots: 1 node", "\n    node1 of ana: its grade is F"]);
+    done.code(1)
+        .complains(&["the largest group with a master has 4 slots: 1 node", "\n    node1 of ana: its grade is F"]);
 }
 
 // ssh-keygen is a real program, which a paused clock would not wait for
@@ -371,7 +533,10 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     run(&nodes, &dir, "bob", "pool").await.code(4).complains(&["pool at gate: cannot log in"]);
     nodes.repair();
     nodes.edit(GATE, |state| state.pool = Some(Default::default()));
-    run(&nodes, &dir, "bob", "pool pick -np 1").await.code(1).complains(&["no node of the pool can be used"]);
+    run(&nodes, &dir, "bob", "pool pick -np 1")
+        .await
+        .code(1)
+        .complains(&["there is no master: none of the nodes of bob"]);
     let members = dir.path().join("members");
     let text = fs::read_to_string(&members).unwrap();
     fs::write(&members, format!("cai cert-authority ssh-ed25519 AAAA\n{text}")).unwrap();

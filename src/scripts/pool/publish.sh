@@ -1,5 +1,7 @@
 # Writes files to a pool: a reader sees the old or the new content of each, never a part. Appended to pool/enter.sh. Variables: path,
 # files ("NAME BASE64" a line).
+# of a publication of this login that was killed
+find . ! -name . -prune -name '.hvdctl.??????' -type f -user "$(id -u)" -mmin +60 -exec rm -f '{}' + 2>/dev/null || :
 temporary=
 trap '[ -z "$temporary" ] || rm -f "$temporary"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -19,6 +21,8 @@ while read -r name text; do
   temporary=$made
   printf '%s' "$text" | base64 -d >"$temporary"
   chmod 644 "$temporary"
+  # otherwise a file may be there after a power failure, and its content not. Some have no argument, and write all
+  sync "$temporary" 2>/dev/null || sync
   # a file of another member may have its name, where only its owner may replace it
   mv -f "$temporary" "$name" || {
     failed=1

@@ -231,6 +231,20 @@ impl Nodes {
         1_763_735_527 + self.inner().began.elapsed().as_secs()
     }
 
+    /// Opens the session of an inventory's node, which has the host key that the inventory says.
+    ///
+    /// # Errors
+    /// If it has another one, and as [`Nodes::connect`].
+    pub async fn connect_to(&self, node: &crate::inventory::Node) -> Result<Node, NodeError> {
+        let key = self.inner().states.get(&node.name).and_then(|state| state.host_key.clone());
+        match &node.host_key {
+            Some(known) if key.is_some_and(|key| key != *known) => {
+                Err(NodeError::unreachable(&node.name, "log in by ssh", "its host key is not that of the inventory"))
+            }
+            _ => self.connect(&node.name).await,
+        }
+    }
+
     /// Opens the session of a node.
     ///
     /// # Errors

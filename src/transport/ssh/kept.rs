@@ -253,7 +253,7 @@ impl Directory {
             let is_unused = match name.split_once('.') {
                 Some(("new" | "closing", _)) => age > LEFT_OVER,
                 Some((key, "state")) => age > LEFT_OVER && !self.path.join(key).exists(),
-                Some(("config" | "client", _)) => age > UNUSED,
+                Some(("config" | "client" | "known_hosts", _)) => age > UNUSED,
                 _ => false,
             };
             if is_unused {

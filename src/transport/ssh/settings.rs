@@ -74,7 +74,7 @@ impl Settings {
         let mut node_settings = self.clone();
         let port = node.ssh_port.unwrap_or_default().to_string();
         let fields = [Some(node.host.as_str()), node.user.as_deref(), node.jump.as_deref(), Some(&port), resolved];
-        for field in fields {
+        for field in fields.into_iter().chain([node.host_key.as_deref()]) {
             node_settings.add(field.unwrap_or("\0").as_bytes());
         }
         node_settings.add(&keep_alive.to_le_bytes());
@@ -254,7 +254,8 @@ mod tests {
         }
         fs::remove_file(place("deep")).unwrap();
         keys.push(key(&node()));
-        let changes: [fn(&mut Node); 5] = [
+        let changes: [fn(&mut Node); 6] = [
+            |node| node.host_key = Some("ssh-ed25519 AAAA".into()),
             |node| node.user = Some("root".into()),
             |node| node.ssh_port = Some(2222),
             |node| node.jump = Some("gate".into()),

@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 32] = scripts![
+const SCRIPTS: [(&str, &str); 34] = scripts![
     "access/access.sh",
     "node/directories.sh",
     "node/drain.sh",
@@ -42,6 +42,8 @@ const SCRIPTS: [(&str, &str); 32] = scripts![
     "ledger/append.sh",
     "ledger/read.sh",
     "node/wait_port.sh",
+    "pool/claim.sh",
+    "pool/owner.sh",
     "pool/publish.sh",
     "pool/read.sh",
     "pool/round_trips.sh",
@@ -172,6 +174,8 @@ impl Node {
                 Ok(String::new())
             }
             "ledger/read.sh" => Ok(self.edit(|state| state.read_ledger(now))),
+            "pool/claim.sh" => Ok(self.edit(|state| state.claim(variable(text, "key")))),
+            "pool/owner.sh" => Ok(self.edit(|state| state.pool_owner.clone())),
             "pool/publish.sh" => self.edit(|state| state.publish(&variable(text, "files"))),
             "pool/read.sh" => self.edit(|state| state.read_pool()),
             "pool/round_trips.sh" => Ok(self.edit(|state| state.measure(&variable(text, "targets")))),

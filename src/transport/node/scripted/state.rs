@@ -1,6 +1,7 @@
 //! What a scripted node holds, and how it tells that to hvdctl's scripts.
 
 use super::jobs::{Directory, clock};
+use crate::text::digest;
 use base64::Engine as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +96,10 @@ pub struct NodeState {
     pub ledger: String,
     /// The files of the pool that it has; `None` without a directory.
     pub pool: Option<BTreeMap<String, String>>,
+    /// The key of its owner, as root has written it.
+    pub pool_owner: String,
+    /// The host key of its sshd; `None`: whatever is expected.
+    pub host_key: Option<String>,
     /// The round trips that it measures to hosts, in microseconds; to others it cannot connect.
     pub round_trips: BTreeMap<String, u64>,
 }
@@ -199,6 +204,8 @@ impl NodeState {
             past: String::new(),
             ledger: String::new(),
             pool: None,
+            pool_owner: String::new(),
+            host_key: None,
             round_trips: BTreeMap::new(),
         }
     }
@@ -223,6 +230,15 @@ impl NodeState {
     /// What `ledger/read.sh` says.
     pub fn read_ledger(&self, now: u64) -> String {
         format!("clock {now}\nbooted 0\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
+    }
+
+    /// Writes its owner's key, and prints a host key. One node stands for those of all owners, so that each owner gets another one.
+    pub fn claim(&mut self, key: String) -> String {
+        let engine = base64::engine::general_purpose::STANDARD;
+        let hash = digest::hash(format!("{key} {}", self.hostname).as_bytes());
+        let blob = [&b"\0\0\0\x0bssh-ed25519\0\0\0 "[..], &hash[..]].concat();
+        self.pool_owner = key;
+        format!("ssh-ed25519 {}\n", engine.encode(blob))
     }
 
     /// Writes files to the pool, and prints nothing.
@@ -255,8 +271,8 @@ impl NodeState {
             let time = self.round_trips.get(*words.get(1)?).map_or("-".to_owned(), u64::to_string);
             Some(format!("{} {time}\n", words[0]))
         };
-        let times: String = targets.lines().filter_map(answer).collect();
-        format!("machine {}\n{times}", self.hostname)
+        let times = targets.lines().filter_map(answer).collect();
+        times
     }
 
     /// The container of this name.
