@@ -42,13 +42,13 @@ fn an_image_that_is_made_for_another_purpose() {
 }
 
 /// An image of two layers, which is built on a node.
-const PUSHED: &str = "hvdctl-lab/pushed:1";
+pub const PUSHED: &str = "hvdctl-lab/pushed:1";
 
 /// Its lower layer.
 const BASE_MIB: u64 = 3;
 
 /// Builds it with this text in its upper layer of so many MiB.
-fn build(node: &str, text: &str, mib: u64) {
+pub fn build(node: &str, text: &str, mib: u64) {
     let script = format!(
         "cd /root && mkdir -p pushed && cd pushed && {{ [ -e base ] || head -c {BASE_MIB}M /dev/urandom >base; }} &&
            head -c {mib}M /dev/urandom >top && printf '{text}' >>top &&
@@ -66,7 +66,7 @@ fn hash_in(node: &str, file: &str) -> String {
 }
 
 /// Removes the image and all that belongs to it from both nodes.
-fn without_image() {
+pub fn without_image() {
     for node in NODES {
         node_sh(node, &format!("docker rmi -f {PUSHED}; docker image prune -f; rm -rf /root/pushed"), &[]);
     }

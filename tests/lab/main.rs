@@ -26,6 +26,7 @@ mod launchers;
 mod lease;
 mod local;
 mod logins;
+mod mallory;
 mod matrix;
 mod modern;
 mod network;
