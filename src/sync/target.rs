@@ -67,6 +67,8 @@ impl TargetDirectory {
             Ok(target) => failed("fetch into", root, format!("it is a symbolic link to {}: {e}", target.display())),
             Err(_) => failed("create", &state, e),
         })?;
+        // another user who could open the lock could keep it; some file systems have no modes
+        let _ = fs::set_permissions(&state, Permissions::from_mode(0o700));
         let lock = lock(root)?;
         let parts = state.join(PARTS);
         // an interrupted fetch may have left some
@@ -342,6 +344,8 @@ mod tests {
     fn a_directory_is_locked_while_it_is_fetched_into() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
+        let mode = dir.path().join(STATE_DIR).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "no other user can keep the lock");
         let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
         let process = format!("process {} on ", std::process::id());
         assert!([&process, &dir.path().display().to_string(), "-o DIR"].iter().all(|w| error.contains(*w)), "{error}");
