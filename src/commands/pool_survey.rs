@@ -100,8 +100,7 @@ pub(super) async fn survey<'a>(
             }
         }
     }
-    let (proven, repeated) = distinct(proven, own);
-    left_out.extend(repeated);
+    left_out.extend(keep_distinct(&mut proven, own));
     let (measured_from, round_trips) = measure(&proven, events).await;
     let reached = proven.iter().zip(measured_from);
     let reached = reached.map(|((node, _), measured_from)| MeasuredNode { node, measured_from }).collect();
@@ -171,35 +170,30 @@ async fn prove(
     Ok(member)
 }
 
-/// Returns each machine once, in the order in which they were found: of several nodes with one host key the operator's own, else the first by
-/// name. The others come with that one.
-fn distinct<'a, T>(
-    nodes: Vec<(&'a PoolNode, T)>,
-    own: Option<&str>,
-) -> (Vec<(&'a PoolNode, T)>, Vec<(&'a PoolNode, String)>) {
+/// Leaves each machine once: of several nodes with one host key the operator's own, else the first by name. Returns the others, and why.
+fn keep_distinct<'a, T>(nodes: &mut Vec<(&'a PoolNode, T)>, own: Option<&str>) -> Vec<(&'a PoolNode, String)> {
     let key = |node: &PoolNode| {
         let PoolNode { owner, cluster, node: name, .. } = node;
         (own != Some(owner.as_str()), owner.clone(), cluster.clone(), name.clone())
     };
     let mut first: BTreeMap<Option<&'a str>, &'a PoolNode> = BTreeMap::new();
-    for (node, _) in &nodes {
+    for (node, _) in nodes.iter() {
         let known = first.entry(node.host_key.as_deref()).or_insert(node);
         if key(node) < key(known) {
             *known = node;
         }
     }
-    let (mut kept, mut repeated) = (Vec::new(), Vec::new());
-    for (node, of_node) in nodes {
+    let mut repeated = Vec::new();
+    nodes.retain(|(node, _)| {
         let same = first[&node.host_key.as_deref()];
-        match std::ptr::eq(same, node) {
-            true => kept.push((node, of_node)),
-            false => repeated.push((
-                node,
-                format!("the same machine as {} of {}: they have one ssh host key", same.node, same.owner),
-            )),
+        let is_kept = std::ptr::eq(same, *node);
+        if !is_kept {
+            let why = format!("the same machine as {} of {}: they have one ssh host key", same.node, same.owner);
+            repeated.push((*node, why));
         }
-    }
-    (kept, repeated)
+        is_kept
+    });
+    repeated
 }
 
 /// Measures on each node the round trips to all others, and to all nodes on this machine if one of them could not.
@@ -263,7 +257,8 @@ mod tests {
         };
         let nodes = [of("cai", "a", "1", 9), of("bob", "b", "1", 5), of("bob", "c", "2", 5), of("ana", "d", "3", 1)];
         let kept = |own| {
-            let (kept, repeated) = distinct(nodes.iter().map(|node| (node, ())).collect(), own);
+            let mut kept: Vec<_> = nodes.iter().map(|node| (node, ())).collect();
+            let repeated = keep_distinct(&mut kept, own);
             let names: String = kept.iter().map(|(node, ())| node.node.as_str()).collect();
             let repeated: Vec<String> = repeated.iter().map(|(node, why)| format!("{}: {why}", node.node)).collect();
             (names, repeated)

@@ -38,7 +38,7 @@ pub struct PoolNode {
     pub host: String,
     /// The port of its sshd.
     pub port: u16,
-    /// The public host key of that sshd, which `pool pick` accepts alone; without it (hvdctl 0.2 and earlier) the node is not picked.
+    /// The public host key of that sshd, which `pool pick` accepts alone; without it, as older versions have published it, the node is not picked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
     /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.

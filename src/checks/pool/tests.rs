@@ -178,7 +178,6 @@ fn nodes_that_cannot_connect_are_in_no_group_and_what_was_not_measured_is_estima
     let mut nodes = nodes;
     nodes[2].owner = "bob".into();
     assert_eq!(between(&nodes), [Some(ms(1.2)), None, None]);
-    let mut trips = trips;
     trips.add_from_here(2, ms(9.0));
     assert_eq!(trips.between(0, 2, &nodes), Some(ms(9.5)));
 }

@@ -271,8 +271,7 @@ impl NodeState {
             let time = self.round_trips.get(*words.get(1)?).map_or("-".to_owned(), u64::to_string);
             Some(format!("{} {time}\n", words[0]))
         };
-        let times = targets.lines().filter_map(answer).collect();
-        times
+        targets.lines().filter_map(answer).collect()
     }
 
     /// The container of this name.
