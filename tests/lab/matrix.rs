@@ -270,7 +270,7 @@ mod full {
         let mut command = lab.command(&["logs"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        let reader = "pgrep -f '^tail -c [+]1 /'; :";
+        let reader = "pgrep -f '^tail -c [+]1 log'; :";
         assert!(eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
         on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
         let done = child.wait_with_output().unwrap();

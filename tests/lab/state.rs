@@ -255,7 +255,7 @@ pub fn rank_processes(node: &str) -> String {
              $(pgrep -x 'orted|prted|mpirun|prterun|horovodrun|torchrun'); do
              [ -e "/proc/$p/root/opt/horovod/jobs" ] && echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
            done 2>/dev/null | grep -v '^[0-9]* $'
-           pgrep -af 'tail -c .*/opt/horovod/jobs/[0-9]' | grep -v 'pgrep\|sh -c'
+           pgrep -af 'tail -c [+][0-9]* -f log' | grep -v 'pgrep\|sh -c'
            :"#,
     )
 }
