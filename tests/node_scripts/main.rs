@@ -266,6 +266,32 @@ fn an_environment_that_stays_is_a_failure() {
 }
 
 #[test]
+fn a_process_of_another_user_is_of_no_job() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let machine = Machine::new(&[("jobs/run-8/env.json", "{}"), ("jobs/run-8/job.json", "{\"cluster\":\"lab\"}\n")]);
+    let start = |uid| {
+        let mut process = Command::new("sleep");
+        process.arg("600").env("HVDCTL_JOB", "run-8").env("HVDCTL_PROGRAM", "1").uid(uid).current_dir("/");
+        process.spawn().unwrap()
+    };
+    let (mut own, mut other) = (start(0), start(65_534));
+    let facts = Facts::parse(&machine.prints(FACTS, ""));
+    let ranks: Vec<u32> = facts.jobs.ranks.iter().filter(|rank| rank.job == "run-8").map(|rank| rank.pid).collect();
+    assert_eq!(ranks, [own.id()]);
+    let end = machine.prints(&["node/marked.sh", "node/killed.sh", "job/end.sh"], "id=run-8 grace=0");
+    assert_eq!(end, "", "nothing is left of the job");
+    assert!(!own.wait().unwrap().success());
+    assert_eq!(other.try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    machine.break_tool("stat", "*%u*", "Input/output error");
+    assert!(machine.fails(FACTS, "").contains("cannot search the processes: stat: Input/output error"));
+}
+
+#[test]
 fn what_doctor_cannot_check_is_reported() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let examine = |machine: &Machine| {

@@ -51,8 +51,11 @@ done
 own=$(uname -n)
 timeout 5 getent ahosts "$own" >/dev/null 2>&1 || say unresolved "$own"
 
-# prints the job of a process, from its environment
-job_of() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1; }
+# prints the job of a process of root (as node/marked.sh), from its environment
+job_of() { # PID
+  [ "$(stat -c %u "/proc/$1" 2>/dev/null)" = "$(id -u)" ] || return 0
+  tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1
+}
 for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk; do
   if command -v "$program" >/dev/null 2>&1; then
     say toolkit yes
