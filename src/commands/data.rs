@@ -51,7 +51,7 @@ pub struct DataEntry {
     pub size: u64,
     /// The seconds since they were pushed, or null.
     pub age_s: Option<u64>,
-    /// The directory that they came from, `HOST:DIRECTORY`.
+    /// The directory that they came from, `USER@HOST#MACHINE:DIRECTORY`.
     pub origin: String,
 }
 

@@ -11,6 +11,7 @@ use crate::inventory::Cluster;
 use crate::paths::DATA;
 use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Manifest, ManifestEntry, Selection, UploadedRecords};
+use crate::sync::project::earlier_origin;
 use crate::sync::{limit, run};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
@@ -21,6 +22,7 @@ use std::io;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
     include_str!("../scripts/upload/common.sh"),
     include_str!("../scripts/data/lock.sh"),
     include_str!("../scripts/data/compare.sh")
@@ -31,6 +33,7 @@ const STAGE: &str = concat!(
     include_str!("../scripts/data/stage.sh")
 );
 const APPLY: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
     include_str!("../scripts/upload/common.sh"),
     include_str!("../scripts/data/lock.sh"),
     include_str!("../scripts/upload/receive.sh"),
@@ -84,7 +87,7 @@ pub struct NodeData<'a> {
 pub struct Data {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, `HOST:DIRECTORY`.
+    /// Where they are, see [`origin`](super::project::origin).
     pub origin: String,
     /// Whether they replace data of the same name from another place.
     pub replaces: bool,
@@ -157,7 +160,7 @@ pub struct DataOnNode {
     pub size: u64,
     /// Seconds since the push.
     pub age: Option<u64>,
-    /// Where they came from, `HOST:DIRECTORY`.
+    /// Where they came from, see [`origin`](super::project::origin).
     pub origin: String,
 }
 
@@ -239,7 +242,8 @@ impl NodeData<'_> {
         let (node, manifest) = (self.transport.node(), &data.files.manifest);
         let operation = format!("compare the data with {}", self.directory());
         let replaces = if data.replaces { "shared" } else { "" };
-        let argv = self.argv(COMPARE, &[&data.files.hash, &data.origin, replaces]);
+        let earlier = earlier_origin(&data.origin);
+        let argv = self.argv(COMPARE, &[&data.files.hash, &data.origin, &earlier, replaces]);
         // what is in place and what is staged
         let output = run(self.transport, &argv, &[], &operation, 2 * manifest.size()).await?.stdout;
         let state = DataState::parse(&output).map_err(|refusal| {

@@ -78,3 +78,6 @@ async fn run(
     let run = async { transport.start(RunAs::Root, argv).await?.finish_within(input, MAX_LIST).await };
     transport.succeeded(transport.within(run, operation, limit(transport, bytes)).await?, operation)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! A project's directory on this machine, its command, and its name on the nodes.
 
-use crate::cluster::operator::host_name;
+use crate::cluster::operator::operator;
 use crate::error::Error;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
@@ -38,9 +38,26 @@ pub fn find_directory(path: &Path, kind: &str, hint: &str) -> Result<PathBuf, Er
     }
 }
 
-/// Returns the origin of a project, `HOST:DIRECTORY`.
+/// Returns the origin of a project, `USER@HOST#MACHINE:DIRECTORY`: hosts of one name and users with one directory are common in containers.
+/// MACHINE, 8 digits of a hash of systemd's machine id, is left out where there is none.
 pub fn origin(root: &Path) -> String {
-    format!("{}:{}", host_name(), root.display())
+    let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(fs::read_to_string);
+    let id = ids.into_iter().find_map(|id| id.ok().filter(|id| !id.trim().is_empty()));
+    origin_of(&operator(), id.as_deref(), root)
+}
+
+fn origin_of(operator: &str, machine_id: Option<&str>, root: &Path) -> String {
+    // machine-id(5): the id itself is not for others
+    let hash = |id: &str| hex(&Sha256::digest(format!("hvdctl {}", id.trim()))[..4]);
+    let machine = machine_id.map(|id| format!("#{}", hash(id))).unwrap_or_default();
+    format!("{operator}{machine}:{}", root.display())
+}
+
+/// Returns what earlier versions stored as this origin, `HOST:DIRECTORY`.
+pub(super) fn earlier_origin(origin: &str) -> String {
+    let (operator, directory) = origin.split_once(':').unwrap_or((origin, ""));
+    let host = operator.rsplit('@').next().unwrap_or_default();
+    format!("{}:{directory}", host.split('#').next().unwrap_or_default())
 }
 
 /// The project's file `hvdctl.toml`.
@@ -167,6 +184,16 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         assert_eq!(read(&["x"], Some("setup = ['pip install x']\nsetup_files = ['r.txt']"), &[]), ok("x"));
+    }
+
+    #[test]
+    fn two_operators_are_not_one_because_their_hosts_have_one_name() {
+        let of = |operator, id| origin_of(operator, id, Path::new("/w/a:b@c#d"));
+        let ids = [None, Some("9c3e0c\n"), Some("12ab\n")];
+        let all: Vec<String> = ["ana@dev", "bob@dev"].iter().flat_map(|user| ids.map(|id| of(user, id))).collect();
+        assert_eq!(all[0], "ana@dev:/w/a:b@c#d");
+        assert!((0..all.len()).all(|i| !all[..i].contains(&all[i]) && !all[i].contains("9c3e0c")), "{all:?}");
+        assert!(all.iter().all(|origin| earlier_origin(origin) == "dev:/w/a:b@c#d"), "{all:?}");
     }
 
     proptest! {

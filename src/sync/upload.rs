@@ -9,6 +9,7 @@ use crate::paths::WORKSPACE;
 use crate::sync::NodeProject;
 use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Manifest, ManifestEntry, UploadedRecords};
+use crate::sync::project::earlier_origin;
 use crate::sync::tree::pattern;
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/upload/common.sh"),
     include_str!("../scripts/upload/compare.sh")
@@ -47,7 +49,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(3600);
 pub struct Project {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, `HOST:DIRECTORY`. A project of the same name from another place does not replace this one.
+    /// Where they are, see [`origin`](super::project::origin). A project of the same name from another place does not replace this one.
     pub origin: String,
     /// Whether it replaces a project of the same name from another place.
     pub shared: bool,
@@ -98,7 +100,8 @@ impl NodeProject<'_> {
         let directory = format!("{}/{name}", cluster.projects_dir);
         let operation = format!("compare the project with {directory}");
         let (shared, running) = (if project.shared { "shared" } else { "" }, running.join(" "));
-        let argv = self.argv(COMPARE, &[&project.files.hash, &project.origin, shared, &running]);
+        let earlier = earlier_origin(&project.origin);
+        let argv = self.argv(COMPARE, &[&project.files.hash, &project.origin, &earlier, shared, &running]);
         let compared = self.run(&argv, &[], &operation, project.files.manifest.size()).await;
         let output = compared.map_err(|error| with_hint(cluster, error))?.stdout;
         self.warn_of_unmerged(&output, events);

@@ -127,9 +127,9 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     train("A3000000");
     fs::write(Path::new(data).join("part one/a"), "B").unwrap();
     assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): pushed 1 file, 1 B\n"));
-    NODES
-        .iter()
-        .for_each(|node| assert_eq!(on(node, "ls -A /opt/horovod/data/.set@*"), "origin\nshipped\nstat\ntree\n"));
+    NODES.iter().for_each(|node| {
+        assert_eq!(on(node, "ls -A /opt/horovod/data/.set@*"), "lock\norigin\nreceiving\nshipped\nstat\ntree\n")
+    });
     assert!(lab.hvdctl(&["data", "push", data]).ok().contains("node[1-2] (2): unchanged\n"));
     train("B3000000");
     assert!(lab.hvdctl(&["data", "status"]).ok().contains("set   node[1-2] (2)  complete"));

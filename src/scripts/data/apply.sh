@@ -1,7 +1,7 @@
-# Follows upload/common.sh, data/lock.sh and upload/receive.sh. Five more arguments: tree, arrived, placed (hashes, see sync/manifest.rs),
-# origin, pipe (where the stream comes from a relay; empty: standard input). New data are renamed into place as a whole. Of data that are
-# there, only changed files are staged, and each is renamed into place: there is never a second copy of all. Without `tree` the data are
-# incomplete. After a failure what has arrived stays, and the next push compares it.
+# Follows node/close.sh, upload/common.sh, data/lock.sh and upload/receive.sh. Five more arguments: tree, arrived, placed (hashes, see
+# sync/manifest.rs), origin, pipe (where the stream comes from a relay; empty: standard input). New data are renamed into place as a
+# whole. Of data that are there, only changed files are staged, and each is renamed into place: there is never a second copy of all.
+# Without `tree` the data are incomplete. After a failure what has arrived stays, and the next push compares it.
 tree=$4 arrived=$5 expected=$6 origin=$7 pipe=$8
 stage=$(pwd)/$known/stage
 
@@ -17,7 +17,7 @@ prove() {
   cut -z -d' ' -f1,6- "$stage/stat" | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
 }
 place_new() {
-  { chmod 755 "$stage/t" && stats "$stage/m" "$stage/t" >"$stage/stat"; } || fail ""
+  { close_directory "$stage/t" && stats "$stage/m" "$stage/t" >"$stage/stat"; } || fail ""
   prove
   { mv -f "$stage/m" "$known/shipped" && mv -T "$stage/t" "$name"; } || fail ""
 }

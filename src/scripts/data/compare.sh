@@ -1,9 +1,9 @@
-# Follows upload/common.sh and data/lock.sh. Three more arguments: tree (hash of the manifest), origin, shared (not empty: the origin
-# there does not matter). Lets no earlier push that is still under way here put anything into place. Prints what the node has of the
-# data, in records ended by NUL that sync/data.rs reads. Jobs only read data: what is in .NAME@CLUSTER and in NAME, and named by the
-# manifest `shipped`, is hvdctl's. `tree`, the hash of `shipped`, is there if the files are complete. `stage/t` has what arrived of a
-# push that was interrupted.
-tree=$4 origin=$5 shared=$6
+# Follows node/close.sh, upload/common.sh and data/lock.sh. Four more arguments: tree (hash of the manifest), origin, earlier_origin (what
+# an earlier hvdctl wrote in its place), shared (not empty: the origin there does not matter). Lets no earlier push that is still under
+# way here put anything into place, and closes the directories. Prints what the node has of the data, in records ended by NUL that
+# sync/data.rs reads. Jobs only read data: what is in .NAME@CLUSTER and in NAME, and named by the manifest `shipped`, is hvdctl's. `tree`,
+# the hash of `shipped`, is there if the files are complete. `stage/t` has what arrived of a push that was interrupted.
+tree=$4 origin=$5 earlier_origin=$6 shared=$7
 
 # prints modes and hashes of the regular files among the names that a command prints (NUL)
 files() { # PREFIX DIRECTORY COMMAND
@@ -38,11 +38,15 @@ if [ -h "$name" ] || { [ -e "$name" ] && { [ ! -f "$known/shipped" ] || [ ! -d "
   record foreign
   exit 0
 fi
-if [ -z "$shared" ] && [ -s "$known/origin" ] && [ "$(cat "$known/origin")" != "$origin" ]; then
-  record "origin $(cat "$known/origin")"
-  exit 0
+if [ -z "$shared" ] && [ -s "$known/origin" ]; then
+  recorded_origin=$(cat "$known/origin") || exit
+  case $recorded_origin in
+  "$origin" | "$earlier_origin") ;;
+  *) record "origin $recorded_origin" && exit 0 ;;
+  esac
 fi
 if [ -d "$name" ]; then
+  close_directory "$name" || exit
   record present
   if [ -f "$known/tree" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] &&
     stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then

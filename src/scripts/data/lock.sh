@@ -1,9 +1,12 @@
 # Follows upload/common.sh, whose first argument is data_dir here, in the scripts that change data. A script may outlive the hvdctl that
-# started it. The file `push` in .NAME@CLUSTER has the mark of the last push that has begun: an earlier one puts nothing into place.
+# started it. The file `push` in .NAME@CLUSTER has the mark of the last push that has begun: an earlier one puts nothing into place. The
+# locks are files there, which no other user could ever open.
 
 # waits until no other script puts these data into place or removes them, and keeps others waiting until the end
 lock() {
-  exec 9<"$known" || exit
+  # an earlier hvdctl left it open
+  chmod 700 "$known" || exit
+  exec 9>>"$known/lock" || exit
   flock -w 30 9 && return
   [ $? = 1 ] && echo "another command still changes these data on the node" >&2
   exit 1
@@ -11,7 +14,7 @@ lock() {
 # ends a push that still writes to the staging directory, whose hvdctl is lost, and keeps others from writing until the end of this script
 # and of all that it starts: files are hashed once, when they arrive
 lock_stage() {
-  exec 7<"$known/stage" || exit
+  exec 7>>"$known/receiving" || exit
   attempts=0
   until flock -w 1 7; do
     [ $? = 1 ] || exit 1
@@ -28,5 +31,5 @@ end_receiver() {
   receiver=$(cat "$known/stage/pid" 2>/dev/null)
   [ -n "$receiver" ] || return 0
   held=$(readlink "/proc/$receiver/fd/7" 2>/dev/null)
-  [ "$held" != "$(readlink -f "$known/stage")" ] || kill "$receiver" 2>/dev/null
+  [ "$held" != "$(readlink -f "$known/receiving")" ] || kill "$receiver" 2>/dev/null
 }

@@ -3,4 +3,5 @@
 [ -d "$known" ] || exit 0
 lock
 rm -rf "$known/push" "$known/relay" || exit
-rmdir "$known" 2>/dev/null || :
+# a push that has left nothing else
+[ -e "$known/stage" ] || [ -e "$known/shipped" ] || rm -rf "$known"

@@ -14,8 +14,9 @@ private_group() {
 # closes a directory: root's with mode 750 and the login's own group, or 700
 close_directory() { # DIRECTORY
   [ -n "${closed_for+set}" ] || closed_for=$(private_group)
-  if [ -n "$closed_for" ]; then
-    chgrp -- "$closed_for" "$1" && chmod 750 -- "$1"
+  # a file system that takes root for nobody (NFS) lets it give nothing to a group
+  if [ -n "$closed_for" ] && chgrp -- "$closed_for" "$1" 2>/dev/null; then
+    chmod 750 -- "$1"
   else
     chmod 700 -- "$1"
   fi

@@ -5,12 +5,15 @@
 # The state of a project NAME is next to it, in .NAME@CLUSTER (no name contains an `@` or a `+`): `shipped` is the manifest of
 # the uploaded files ("KIND MODE HASH NAME", NUL), `stat` their state when the upload was proven, `origin` where they came from.
 # NAME+ID is the separate directory of a job that was started while another one used NAME; its manifest is shipped+ID.
+#
+# Files keep the modes that they have on the operator's machine, where a directory above them may protect them. That is done here by
+# NAME, NAME+ID and .NAME@CLUSTER, which only root can enter (NAME and NAME+ID also the login that hvdctl uses, see node/close.sh).
 LC_ALL=C
 export LC_ALL
-umask 022
+umask 077
 projects=$1 name=$2 cluster=$3
 known=.$name@$cluster
-mkdir -p "$projects" && cd "$projects" || exit 1
+(umask 022 && mkdir -p "$projects") && cd "$projects" || exit 1
 
 # prints a record
 record() { printf '%s\0' "$*"; }

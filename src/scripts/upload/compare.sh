@@ -1,7 +1,7 @@
-# Follows upload/common.sh. Four more arguments: tree (hash of the manifest), origin, shared (not empty: the origin there does not
-# matter), jobs (the ids of the project's running jobs). Creates the project's directory and prints what the node has of the project,
-# in records ended by NUL that sync/upload.rs reads.
-tree=$4 origin=$5 shared=$6 jobs=$7
+# Follows node/close.sh and upload/common.sh. Five more arguments: tree (hash of the manifest), origin, earlier_origin (what an earlier
+# hvdctl wrote in its place), shared (not empty: the origin there does not matter), jobs (the ids of the project's running jobs). Creates
+# and closes the project's directory and prints what the node has of the project, in records ended by NUL that sync/upload.rs reads.
+tree=$4 origin=$5 earlier_origin=$6 shared=$7 jobs=$8
 
 has_ended() {
   case " $jobs " in *" $1 "*) return 1 ;; esac
@@ -18,9 +18,12 @@ recorded=
 for other in ".$name@"*; do
   [ -d "$other" ] || continue
   recorded=yes
-  if [ -z "$shared" ] && [ -s "$other/origin" ] && [ "$(cat "$other/origin")" != "$origin" ]; then
-    record origin - - - "$(cat "$other/origin")"
-    exit 0
+  if [ -z "$shared" ] && [ -s "$other/origin" ]; then
+    recorded_origin=$(cat "$other/origin") || exit
+    case $recorded_origin in
+    "$origin" | "$earlier_origin") ;;
+    *) record origin - - - "$recorded_origin" && exit 0 ;;
+    esac
   fi
 done
 if [ -z "$recorded$shared" ] && [ -e "$name" ]; then
@@ -30,7 +33,8 @@ if [ -z "$recorded$shared" ] && [ -e "$name" ]; then
     exit 0
   fi
 fi
-mkdir -p "$known" || exit 1
+# an earlier hvdctl left it open
+mkdir -p "$known" && chmod 700 "$known" || exit 1
 # written if it is missing or cannot be read
 if [ "$(cat "$known/origin" 2>/dev/null)" != "$origin" ]; then
   printf '%s\n' "$origin" >"$known/origin.new" && mv -f "$known/origin.new" "$known/origin" || exit 1
@@ -41,6 +45,9 @@ if [ ! -d "$name" ]; then
   made=yes
   record new
 fi
+for directory in "$name" "$name"+*; do
+  [ ! -d "$directory" ] || close_directory "$directory" || exit 1
+done
 merge has_ended
 
 if [ -f "$known/shipped" ] && [ -f "$known/stat" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] &&

@@ -8,11 +8,13 @@ has_hash() { # HASH of standard input
 # prints the hashes of the files named on standard input (NUL) without separators
 hashes() { xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'; }
 targets() { xargs -0 -r readlink -z; }
-# extracts the stream, and hashes what is complete while more arrives
+# extracts the stream, and hashes what is complete while more arrives. Whatever the stream says, nothing is ever writable by others or
+# setuid: no manifest has such modes (sync/contents.rs)
 receive() {
   {
     # shellcheck disable=SC2016 # it is the inner shell's
-    sh -c 'echo "$$" >"$1/pid" && exec tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$1"' \
+    sh -c 'echo "$$" >"$1/pid" && umask 022 &&
+      exec tar --extract --file=- --blocking-factor=512 --no-same-permissions --no-same-owner --directory="$1"' \
       sh "$stage" 2>&1 && : >"$stage/all"
   } | end_without_space | hash_lists
 }
@@ -70,7 +72,8 @@ remove_old() {
 place() {
   at=$(cd "$work" && pwd) || return
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
-  { chmod --reference="$work" "$stage/t" && cp -alf "$stage/t/." "$work/"; } || return
+  # cp gives "$work" the group and the mode of t
+  { chgrp --reference="$work" "$stage/t" && chmod --reference="$work" "$stage/t" && cp -alf "$stage/t/." "$work/"; } || return
   # before `stats`: the ctime of a file changes when one of its names is removed
   rm -rf "$stage/t"
 }

@@ -1,6 +1,7 @@
 //! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
+use crate::sync::tests::{Process, accessible, stranger, with_open_modes};
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -63,7 +64,7 @@ impl Bench {
     }
 
     fn compare(&self, files: &ProjectFiles) -> DataState {
-        DataState::parse(&self.runs(COMPARE, &[&files.hash, "desk:/set", ""], b"")).unwrap()
+        DataState::parse(&self.runs(COMPARE, &[&files.hash, "desk:/set", "", ""], b"")).unwrap()
     }
 
     /// The tar stream of what a node in this state lacks, and the arguments of the script that takes it.
@@ -272,7 +273,7 @@ fn only_a_process_that_receives_is_ended_whenever_its_number_is_known() {
     // one that receives, before it has written its number, which is that of another process until then
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     fs::write(stage.join("pid"), other.id().to_string()).unwrap();
-    let receive = "exec 7<\"$1\"; flock 7; echo; sleep 2; echo $$ >\"$1/pid\"; exec sleep 60";
+    let receive = "exec 7>>\"${1%/*}/receiving\"; flock 7; echo; sleep 2; echo $$ >\"$1/pid\"; exec sleep 60";
     let mut receiver = Command::new("sh");
     receiver.args(["-c", receive, "sh"]).arg(&stage).stdout(Stdio::piped());
     let mut receiver = receiver.spawn().unwrap();
@@ -353,6 +354,83 @@ fn files_come_through_the_pipe_of_a_relay() {
 }
 
 #[test]
+fn nobody_else_can_use_data_even_if_a_relay_sends_other_modes() {
+    // tar reads 256 KiB at once
+    let bench = Bench::new(&[("tool", "x"), ("d/z", "y"), ("zz", &"z".repeat(600_000))]);
+    let (there, text) = (bench.there(""), |files: &ProjectFiles| files.manifest.text());
+    // a stream that no parcel makes
+    let hostile = |files: &ProjectFiles, manifest: &str| {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut append = |name: &str, mode, contents: &[u8]| {
+            let mut header = crate::sync::files::file_header(mode, contents.len() as u64, 1);
+            tar.append_data(&mut header, name, contents).unwrap();
+        };
+        append("m", 0o666, manifest.as_bytes());
+        append("t/tool", 0o6777, &fs::read(bench.here("tool")).unwrap());
+        append("t/d/z", 0o2666, b"y");
+        append("t/zz", 0o644, &fs::read(bench.here("zz")).unwrap());
+        append("f1", 0o666, b"./d/z\0./tool\0./zz\0");
+        bench.compare(files);
+        let all = ChangeSet::new(&files.manifest, &DataState::default());
+        (tar.into_inner().unwrap(), Bench::stream(files, &all).1)
+    };
+    let push = |is_other: bool| {
+        let files = bench.files();
+        let manifest = if is_other { "f 4755 00 tool\0".to_owned() } else { text(&files) };
+        let (stream, arguments) = hostile(&files, &manifest);
+        bench.runs(RELAY, &[], b"");
+        let pipe = bench.there(".set@lab/relay/pipe");
+        let push = bench.apply(&arguments, pipe.to_str().unwrap());
+        let mut relay = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        let (files_of_it, end) = stream.split_at(stream.len() - 1024);
+        relay.write_all(&[b"\n", files_of_it].concat()).unwrap();
+        // the files are staged, and the stream has not ended
+        while !bench.there(".set@lab/stage/t/zz").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!((accessible(&there), with_open_modes(&there)), (Vec::new(), Vec::new()));
+        relay.write_all(end).unwrap();
+        drop(relay);
+        let ended = push.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(if is_other { DIFFERENT } else { 0 }), "{ended:?}");
+        assert_eq!((accessible(&there), with_open_modes(&there)), (Vec::new(), Vec::new()));
+    };
+    fs::set_permissions(bench.here("tool"), Permissions::from_mode(0o755)).unwrap();
+    push(true);
+    assert!(!bench.there("set").exists());
+    push(false);
+    let mode = |name: &str| fs::metadata(bench.there(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["set", ".set@lab", "set/tool", "set/d/z"].map(mode), [0o700, 0o700, 0o755, 0o644]);
+    bench.write("tool", "changed");
+    push(false);
+    assert_eq!(mode("set"), 0o700);
+}
+
+#[test]
+fn another_user_cannot_keep_data_from_changing() {
+    let bench = Bench::new(&[("a", "first")]);
+    bench.push();
+    // as an earlier hvdctl left them
+    let directories = ["set", ".set@lab", ".set@lab/stage"].map(|name| bench.there(name));
+    fs::create_dir(&directories[2]).unwrap();
+    for path in &directories {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    assert_ne!(accessible(&bench.there("")), [""; 0]);
+    let Some(mut flock) = stranger("sh") else { return };
+    let hold = "exec 8<\"$1\" 9<\"$2\"; flock -n 8 && flock -n 9 && echo; sleep 600";
+    flock.args(["-c", hold, "sh"]).args(&directories[1..]).stdout(Stdio::piped());
+    let mut holder = Process(flock.spawn().unwrap());
+    std::io::Read::read_exact(holder.0.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    bench.write("a", "second");
+    bench.push();
+    assert_eq!(accessible(&bench.there("")), [""; 0]);
+    let files = fs::read_dir(bench.there(".set@lab")).unwrap().map(|entry| entry.unwrap());
+    let locks: Vec<u32> = files.map(|file| file.metadata().unwrap().permissions().mode() & 0o7777).collect();
+    assert!(locks.iter().all(|mode| *mode == 0o600), "{locks:?}");
+}
+
+#[test]
 fn a_full_disk_ends_a_push_at_once() {
     let bench = Bench::new(&[("a", "x")]);
     let files = bench.files();
@@ -376,7 +454,7 @@ fn data_of_others_are_refused() {
     let bench = Bench::new(&[("a", "x")]);
     let files = bench.files();
     let compare = |cluster: &str, origin: &str, replaces: &str| {
-        let output = bench.script(COMPARE, cluster, &[&files.hash, origin, replaces], b"");
+        let output = bench.script(COMPARE, cluster, &[&files.hash, origin, &earlier_origin(origin), replaces], b"");
         assert!(output.status.success(), "{output:?}");
         DataState::parse(&output.stdout)
     };

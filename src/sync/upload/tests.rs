@@ -4,6 +4,7 @@ mod bench;
 
 use super::*;
 use crate::sync::manifest::Selection;
+use crate::sync::tests::{Process, accessible, with_open_modes};
 use bench::Bench;
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
@@ -442,19 +443,109 @@ fn what_a_job_wrote_in_a_separate_directory_is_merged() {
 }
 
 /// A process of a job, which is in no container.
-struct JobProcess(std::process::Child);
-
-impl JobProcess {
-    fn start() -> JobProcess {
-        JobProcess(Command::new("sleep").arg("600").env("HVDCTL_JOB", "j0").spawn().unwrap())
-    }
+fn job_process() -> Process {
+    Process(Command::new("sleep").arg("600").env("HVDCTL_JOB", "j0").spawn().unwrap())
 }
 
-impl Drop for JobProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+#[test]
+fn a_process_of_another_user_is_no_job_whatever_it_says() {
+    if !rustix::process::geteuid().is_root() {
+        return;
     }
+    let bench = Bench::new();
+    bench.write("train.py", "");
+    bench.upload();
+    bench.write("train.py", "new");
+    let there = bench.dir.path().join("there");
+    let is_separate = || bench.compare(&bench.tree()).workspace.is_separate;
+    symlink("p", there.join("workspace")).unwrap();
+    let user = Process::of_job(&there, false);
+    assert!(!is_separate(), "it has the project as its workspace");
+    let job = Process::of_job(&there, true);
+    assert!(is_separate(), "as this one, which root runs");
+    drop(job);
+    fs::remove_file(there.join("workspace")).unwrap();
+    symlink("workspace", there.join("workspace")).unwrap();
+    assert!(!is_separate(), "whether somebody uses the project can be known");
+    drop(user);
+    bench.upload();
+}
+
+#[test]
+fn nobody_else_can_use_a_project_whatever_its_modes_are_here() {
+    let bench = Bench::new();
+    let files = ["train.py", "pkg/mod.py", "tool", ".env"];
+    files.iter().for_each(|name| bench.write(name, "x"));
+    // tar reads 256 KiB at once
+    bench.write("weights", &"x".repeat(600_000));
+    // as on a file system without owners, or under umask 000
+    for (name, mode) in [("train.py", 0o666), ("pkg/mod.py", 0o666), ("pkg", 0o1777), ("tool", 0o6777), (".env", 0o644)]
+    {
+        fs::set_permissions(bench.here(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let there = bench.dir.path().join("there");
+    let tree = bench.tree();
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    assert_eq!(accessible(&there), [""; 0], "it has just been created");
+    let stream = Bench::stream(&tree, &missing);
+    let mut upload =
+        bench.start(APPLY, &[&tree.hash, &tree.manifest.arrived(&missing), &tree.manifest.placed(false), ""]);
+    let mut stdin = upload.stdin.take().unwrap();
+    stdin.write_all(&stream[..stream.len() - 20_000]).unwrap();
+    bench.until_staged(&upload, "t/train.py", 1);
+    assert_eq!((accessible(&there), with_open_modes(&there)), (Vec::new(), Vec::new()), "while it arrives");
+    stdin.write_all(&stream[stream.len() - 20_000..]).unwrap();
+    drop(stdin);
+    let ended = upload.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!((accessible(&there), with_open_modes(&there)), (Vec::new(), Vec::new()), "in its place");
+    let mode = |name: &str| fs::metadata(bench.there(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["train.py", "pkg", "tool", ""].map(mode), [0o644, 0o755, 0o755, 0o700]);
+
+    // what an earlier hvdctl left open, and the directory of a job
+    let state = there.join(".p@lab");
+    for path in [&bench.there(""), &state] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::create_dir(there.join("p+j1")).unwrap();
+    bench.write("train.py", "new");
+    let tree = bench.tree();
+    let missing = tree.manifest.missing(&bench.compare_as(&tree, ("desk:/p", "", "j1")).unwrap().uploaded);
+    assert_eq!(accessible(&there), [""; 0]);
+    assert!(bench.apply_for("j2", &tree, &missing, &Bench::stream(&tree, &missing)).status.success());
+    assert!(bench.apply(&tree, &missing, &Bench::stream(&tree, &missing)).status.success());
+    assert_eq!(accessible(&there), [""; 0]);
+    assert!(bench.script(MERGE, &["j2"], b"").status.success());
+    assert_eq!((accessible(&there), with_open_modes(&there)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_project_is_open_to_the_login_and_to_nobody_else() {
+    // the group of a login that is not shared, as far as the script can know
+    let login = ("4242", "4343");
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.write("train.py", "");
+    let getent = format!(
+        "case $* in 'passwd {0}') echo me:x:{0}:{1}:: ;; 'group {1}') echo me:x:{1}: ;; passwd) echo me:x:{0}:{1}:: ;; esac",
+        login.0, login.1
+    );
+    let tools = bench.dir.path().join("tools");
+    fs::create_dir(&tools).unwrap();
+    fs::write(tools.join("getent"), format!("#!/bin/sh\n{getent}\n")).unwrap();
+    fs::set_permissions(tools.join("getent"), Permissions::from_mode(0o755)).unwrap();
+    let bench = Bench { login: Some(format!("{}:{}", login.0, login.1)), ..bench };
+    for contents in ["first", "second"] {
+        bench.write("train.py", contents);
+        bench.upload();
+        let top = fs::metadata(bench.there("")).unwrap();
+        let is_group = std::os::unix::fs::MetadataExt::gid(&top);
+        assert_eq!((top.permissions().mode() & 0o7777, is_group), (0o750, 4343), "{contents}");
+    }
+    let state = fs::metadata(bench.dir.path().join("there/.p@lab")).unwrap();
+    assert_eq!(state.permissions().mode() & 0o7777, 0o700);
 }
 
 #[test]
@@ -463,7 +554,7 @@ fn who_uses_a_directory_has_to_be_known() {
     bench.write("train.py", "");
     bench.upload();
     bench.write("train.py", "new");
-    let _job = JobProcess::start();
+    let _job = job_process();
     bench.break_tool("grep", "*HVDCTL_JOB*", "memory exhausted");
     assert!(bench.failed_comparison("desk:/p").contains("cannot search the processes: grep: memory exhausted"));
     bench.repair();
@@ -553,7 +644,12 @@ fn another_project_of_the_name_and_a_foreign_directory_are_left_alone() {
     let other = bench.compare_as(&tree, ("desk:/q", "", ""));
     assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
     assert!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap().is_same);
+    // written by an earlier version on this very machine; it is more exact from then on
+    assert!(bench.compare_as(&tree, ("ana@desk#1f0c:/p", "", "")).unwrap().is_same);
+    let bob = bench.compare_as(&tree, ("bob@desk#1f0c:/p", "", ""));
+    assert_eq!(bob.unwrap_err(), Refusal::Origin("ana@desk#1f0c:/p".into()));
     // confirmed to be the same, it is from then on
+    assert!(bench.compare_as(&tree, ("desk:/p", "shared", "")).unwrap().is_same);
     assert!(bench.compare_as(&tree, ("desk:/q", "shared", "")).unwrap().is_same);
     assert!(bench.compare_as(&tree, ("desk:/q", "", "")).unwrap().is_same);
     assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));

@@ -339,7 +339,7 @@ impl Node {
                     node.run_in(container, own).await
                 }
                 [.., "sh", "-s"] => node.run_script(own).await,
-                [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(COMPARE) => {
+                [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _, _] if script.ends_with(COMPARE) => {
                     node.compare_project(name, tree, own).await
                 }
                 [.., "sh", "-c", script, "sh", _, name, _, tree, _, _, _] if script.ends_with(APPLY) => {

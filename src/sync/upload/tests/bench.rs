@@ -5,13 +5,15 @@ use super::*;
 /// A project here and a node's directory of projects.
 pub(super) struct Bench {
     pub(super) dir: tempfile::TempDir,
+    /// The user and the group of the login that hvdctl uses.
+    pub(super) login: Option<String>,
 }
 
 impl Bench {
     pub(super) fn new() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("here")).unwrap();
-        Bench { dir }
+        Bench { dir, login: None }
     }
 
     pub(super) fn here(&self, name: &str) -> PathBuf {
@@ -45,6 +47,7 @@ impl Bench {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
         let tools = self.dir.path().join("tools");
+        command.envs(self.login.iter().map(|login| ("HVDCTL_LOGIN", login)));
         command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
@@ -69,7 +72,7 @@ impl Bench {
     /// Runs a comparison that fails, and returns its standard error.
     #[track_caller]
     pub(super) fn failed_comparison(&self, origin: &str) -> String {
-        let output = self.script(COMPARE, &[&self.tree().hash, origin, "", ""], b"");
+        let output = self.script(COMPARE, &[&self.tree().hash, origin, "", "", ""], b"");
         assert!(!output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
@@ -84,7 +87,7 @@ impl Bench {
         tree: &ProjectFiles,
         (origin, shared, jobs): (&str, &str, &str),
     ) -> Result<Comparison, Refusal> {
-        let output = self.script(COMPARE, &[&tree.hash, origin, shared, jobs], b"");
+        let output = self.script(COMPARE, &[&tree.hash, origin, &earlier_origin(origin), shared, jobs], b"");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("kept "), "{output:?}");
         Comparison::parse(&output.stdout)
