@@ -198,7 +198,7 @@ fn links_in_the_directory_of_a_job_are_neither_read_nor_written_through() {
         let _ = fs::remove_file(directory.join(name));
         symlink(&secret, directory.join(name)).unwrap();
     };
-    ["log", "result.json", "result.json.new", "idle.0", "drained.new", "joining.json.new"].map(plant);
+    ["log", "result.json", "result.json.new", "idle.0", "drained.new", "joining.json.new"].into_iter().for_each(plant);
     fs::remove_file(directory.join("result.json")).unwrap();
     let of_job = |script: &'static str, variables: &str| {
         let output = machine.run(&["job/directory.sh", script], &format!("id=j1 {variables}"));

@@ -76,7 +76,7 @@ struct Call {
 }
 
 /// What makes root of a login with a password, which comes first on standard input.
-const WITH_PASSWORD: &str = include_str!("../../scripts/access/root_password.sh");
+const WITH_PASSWORD: &str = include_str!(concat!("../../scripts/", "access/root_password.sh"));
 /// The scripts of an upload, which are arguments.
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload/compare.sh"));
 const APPLY: &str = include_str!(concat!("../../scripts/", "upload/apply.sh"));
