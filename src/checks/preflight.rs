@@ -149,7 +149,7 @@ fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
 fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
     let names: BTreeSet<&String> = views.iter().flat_map(|view| view.facts.storage.pushed.keys()).collect();
     let different = names.into_iter().filter_map(|name| {
-        let state = |view: &NodeView<'_>| match view.facts.storage.pushed.get(name).map(String::as_str) {
+        let state = |view: &NodeView<'_>| match view.facts.storage.pushed.get(name).map(|data| data.hash.as_str()) {
             None => "missing".to_owned(),
             Some("-") => "incomplete".to_owned(),
             Some(hash) => hash.chars().take(12).collect(),

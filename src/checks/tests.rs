@@ -529,7 +529,8 @@ fn a_directory_that_nodes_share_is_named_with_its_nodes() {
 #[test]
 fn data_that_are_not_the_same_on_all_nodes_are_named() {
     let pushed = |c: &mut Clinic, node: usize, hash: &str| {
-        drop(c.nodes[node].facts.storage.pushed.insert("set".into(), hash.into()))
+        let data = crate::node::storage::PushedData { hash: hash.into(), inode: None };
+        drop(c.nodes[node].facts.storage.pushed.insert("set".into(), data))
     };
     let same = Clinic::with(3, |c| (0..3).for_each(|node| pushed(c, node, "1f0c2a7d33e99")));
     assert_eq!(same.found(), [""; 0]);

@@ -91,7 +91,11 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     let is_replaced = |recipient: &&Recipient<'_>| recipient.state.is_present && !recipient.state.is_same;
     let replaced = compared.ok.iter().filter(is_replaced).map(|recipient| recipient.observed.clone());
     check_unused(&replaced.collect::<Vec<_>>(), name, "push them under another name with --as NAME, or wait")?;
-    if compared.ok.iter().any(|recipient| recipient.observed.facts.storage.data.is_none()) {
+    if compared
+        .ok
+        .iter()
+        .any(|recipient| recipient.observed.facts.storage.pushed.get(name).is_none_or(|data| data.inode.is_none()))
+    {
         events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {DATA}"));
     }
     let nodes = DataDelivery { name, data, context }.run(compared).await?;

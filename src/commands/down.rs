@@ -146,7 +146,7 @@ pub(super) fn outcome(nodes: NodeResults<NodeEntry<DownNode>>, offline: &[NodeEr
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
     use std::process::{Command, Output};
 
@@ -180,6 +180,7 @@ mod tests {
             ("projects/p q/train.py", ""),
             ("projects/p q+j1/train.py", ""),
             ("jobs/j1/job.json", "{\"cluster\":\"lab\"}\n"),
+            ("jobs/.worker@lab/j3/job.json", ""),
             ("jobs/.drained@lab", "{}"),
             ("jobs/.bench@lab", "{}"),
             ("jobs/.bench.712@lab", "{"),
@@ -190,17 +191,26 @@ mod tests {
             ("projects/.r@lab2/shipped", ""),
             ("projects/r/train.py", ""),
             ("projects/p q+j2/train.py", ""),
-            ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
+            ("jobs/.worker@lab2/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
             ("jobs/.bench@lab2", "{}"),
             ("jobs/.ledger@lab2", "{}"),
             ("jobs/.bench@b.lab", "{}"),
         ];
         write(&root, &[&ours[..], &others].concat());
+        // the directories of jobs that workers have
+        let link = |id: &str, cluster: &str| {
+            symlink(format!(".worker@{cluster}/{id}"), root.join("jobs").join(id)).unwrap();
+        };
+        link("j2", "lab2");
+        link("j3", "lab");
+        link("j4", "lab");
         let purged = run_purge(&root, tools.path());
         assert!(purged.status.success() && purged.stderr.is_empty(), "{purged:?}");
         assert!(!root.join("ssh").exists());
         assert!(ours.iter().all(|(name, _)| !root.join(name).exists()), "{purged:?}");
         assert!(others.iter().all(|(name, _)| root.join(name).exists()), "{purged:?}");
+        let left = ["j2", "j3", "j4"].map(|id| root.join("jobs").join(id).is_symlink());
+        assert_eq!(left, [true, false, false]);
 
         fs::remove_dir_all(&root).unwrap();
         write(&root, &ours);

@@ -29,7 +29,7 @@ pub struct DrainNode {
     pub staying: Vec<String>,
 }
 
-const DRAIN: &str = include_str!("../scripts/node/drain.sh");
+const DRAIN: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/node/drain.sh"));
 
 /// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {

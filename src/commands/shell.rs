@@ -178,7 +178,7 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let command = ["sh", "-c", MASTER, "sh", &export::hostfile(&hosts), SSH].map(str::to_owned).to_vec();
     let gpus = network::gpu_request(node, &master.facts);
     let shell = ContainerSpec::shell(cluster, node, gpus, command, &privileges::process()[..4]);
-    let spec = ContainerSpec { env, ..shell.with_data(cluster, node, master.facts.storage.data) };
+    let spec = ContainerSpec { env, ..shell.with_data(cluster, node, &master.facts.storage.pushed) };
     let runtime = master.runtime.engine.clone();
     let left = plan::orphaned_shells(&cluster.name, &master.runtime.containers, master.facts.clock);
     apply::apply(&target.inventory, master, &left, events).await?;

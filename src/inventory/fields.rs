@@ -83,7 +83,7 @@ tables! {
         projects_dir: String = "/opt/horovod/projects".into(), Text(&check::DIRECTORY);
         /// Directory on the nodes for the records and logs of jobs.
         jobs_dir: String = "/opt/horovod/jobs".into(), Text(&check::DIRECTORY);
-        /// Directory on the nodes for the data that `data push` uploads; in the containers, read-only, as /data.
+        /// Directory on the nodes for the data that `data push` uploads; in the containers, read-only, as /data/NAME.
         data_dir: String = "/opt/horovod/data".into(), Text(&check::DIRECTORY);
         /// Type of the key pair with which the containers reach each other.
         key_type: KeyType = KeyType::Rsa, Choice(&["rsa", "ed25519"]);

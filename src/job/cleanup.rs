@@ -14,13 +14,15 @@ use crate::worker::apply::WorkerPlan;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Ends every process on a node that has the job's id in its environment.
+/// Ends every process on a node that has the job's id in its environment, and takes the job's directory back from the shared worker.
 pub const END: &str = concat!(
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/node/killed.sh"),
+    include_str!("../scripts/job/directory.sh"),
+    include_str!("../scripts/job/lend.sh"),
     include_str!("../scripts/job/end.sh")
 );
-const RESULT: &str = include_str!("../scripts/job/result.sh");
+const RESULT: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/result.sh"));
 
 /// An operation, for messages.
 const READ_RESULT: &str = "read the result of the job";

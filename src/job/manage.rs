@@ -15,7 +15,11 @@ use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
 
-const LIST: &str = include_str!("../scripts/job/list.sh");
+const LIST: &str = concat!(
+    include_str!("../scripts/job/directory.sh"),
+    include_str!("../scripts/job/lend.sh"),
+    include_str!("../scripts/job/list.sh")
+);
 const PRUNE: &str = include_str!("../scripts/job/prune.sh");
 
 /// The jobs of a cluster, and the nodes that were asked.

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
-const FOLLOW: &str = include_str!("../scripts/job/follow.sh");
-const READ: &str = include_str!("../scripts/job/read.sh");
-const SIZE: &str = include_str!("../scripts/job/size.sh");
+const FOLLOW: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/follow.sh"));
+const READ: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/read.sh"));
+const SIZE: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/size.sh"));
 
 /// The number of bytes that are read at once.
 pub const PIECE: usize = 64 * 1024;

@@ -47,10 +47,17 @@ pub struct NodeStorage {
     pub shared: Vec<SharedDirectory>,
     /// Why that could not be found out.
     pub shared_unknown: Option<String>,
-    /// The inode of the directory of pushed data, if it is there.
-    pub data: Option<u64>,
-    /// The hash of each of this cluster's data; `-` for one of which a push is incomplete.
-    pub pushed: BTreeMap<String, String>,
+    /// This cluster's data by name.
+    pub pushed: BTreeMap<String, PushedData>,
+}
+
+/// Data that were pushed to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushedData {
+    /// Their hash; `-` if a push is incomplete.
+    pub hash: String,
+    /// The inode of their directory, if it is there.
+    pub inode: Option<u64>,
 }
 
 impl NodeStorage {
@@ -59,8 +66,7 @@ impl NodeStorage {
         match key {
             "disk" => self.disks.extend(disk(value)),
             "directory" => self.directories.extend(directory(value)),
-            "data" => self.data = value.parse().ok(),
-            "pushed" => self.pushed.extend(value.split_once(' ').map(|(name, hash)| (name.into(), hash.into()))),
+            "pushed" => self.pushed.extend(pushed(value)),
             _ => {}
         }
     }
@@ -70,6 +76,12 @@ impl NodeStorage {
 pub fn disk(value: &str) -> Option<Disk> {
     let [what, free, path] = parts(value)?;
     Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
+}
+
+/// Parses `NAME HASH INODE`.
+fn pushed(value: &str) -> Option<(String, PushedData)> {
+    let [name, hash, inode] = parts(value)?;
+    Some((name.to_owned(), PushedData { hash: hash.to_owned(), inode: inode.parse().ok() }))
 }
 
 /// Parses `WHAT FILE-SYSTEM PATH`.

@@ -79,10 +79,12 @@ impl Serialize for GpuRequest {
     }
 }
 
-/// The node's directory of pushed data, mounted read-only at [`DATA`](crate::paths::DATA).
+/// A directory of pushed data, mounted read-only below [`DATA`](crate::paths::DATA).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct DataMount {
-    /// The directory.
+    /// Its name there.
+    pub name: String,
+    /// The directory on the node.
     pub source: String,
     /// Its inode: a container does not see a directory that was removed and created again.
     pub inode: u64,
@@ -108,9 +110,9 @@ pub struct Spec {
     /// own mounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra_mounts: Vec<Mount>,
-    /// Where the node has data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<DataMount>,
+    /// The data that the node has of the cluster, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<DataMount>,
     /// Devices of the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
@@ -193,7 +195,7 @@ impl ContainerSpec {
             address: None,
             mounts: Vec::new(),
             extra_mounts: node.container.mounts.clone(),
-            data: None,
+            data: Vec::new(),
             devices: node.container.devices.clone(),
             ulimits: node.container.ulimits.clone(),
             shm_size: cluster.shm_size,

@@ -5,7 +5,7 @@ use crate::checks::speed;
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
-use crate::inventory::Inventory;
+use crate::inventory::{Cluster, Inventory};
 use crate::launch::programs;
 use crate::paths::WORKSPACE;
 use crate::record::{Record, stored};
@@ -15,7 +15,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
-const START: &str = include_str!("../scripts/job/start.sh");
+const START: &str = concat!(
+    include_str!("../scripts/job/directory.sh"),
+    include_str!("../scripts/job/lend.sh"),
+    include_str!("../scripts/job/start.sh")
+);
 
 /// The file with the ranks' environment; `job/end.sh` removes it.
 pub(super) const ENVIRONMENT: &str = "env.json";
@@ -57,7 +61,7 @@ impl JobPlan {
         let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
         let address = self.hosts.launcher.endpoint.address;
-        create(&self.inventory.cluster.jobs_dir, host, self.record(), address, &files).await
+        create(&self.inventory.cluster, host, self.record(), address, &files).await
     }
 
     /// Returns what the records of all nodes have in common.
@@ -98,12 +102,12 @@ impl JobPlan {
 }
 
 /// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`. `first` is
-/// the address of the launcher's node.
+/// the address of the launcher's node. Where the ranks run in the worker that jobs share, this worker sees it until the job has ended.
 ///
 /// # Errors
 /// With the node's message, or of kind [`ErrorKind::JobExists`] if another job has the directory; or if a file cannot be written as JSON.
 pub(super) async fn create(
-    jobs_dir: &str,
+    cluster: &Cluster,
     host: &HostAssignment,
     record: Record,
     first: IpAddr,
@@ -113,6 +117,8 @@ pub(super) async fn create(
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
     let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();
+    let jobs_dir = &cluster.jobs_dir;
+    let is_shared = record.port == cluster.port && record.placement.launcher() != node.name;
     let operation = format!("create the directory of the job in {jobs_dir}");
     let failed = |cause: String| NodeError::failed(&node.name, &operation, cause);
     let text = stored::write_checked("job.json", &record).map_err(failed)?;
@@ -129,8 +135,13 @@ pub(super) async fn create(
     files.extend(others);
     // the ranks' log, readable by root only; written last, so it exists only if all other files do
     files.push((0o600, "log", ""));
-    let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &record.id).with("files", &archive(&files));
-    let script = script.with("own", &own(&record).map_err(failed)?);
+    let script = Script::new(START)
+        .with("jobs_dir", jobs_dir)
+        .with("cluster", &record.cluster)
+        .with("id", &record.id)
+        .with("shared", if is_shared { "1" } else { "" })
+        .with("files", &archive(&files))
+        .with("own", &own(&record).map_err(failed)?);
     let created = transport.script(&script, &operation).await.map(drop);
     created.map_err(|error| match error.kind {
         ErrorKind::CommandFailed { status: EXISTS } => error.kind(ErrorKind::JobExists).hint("run the command again"),

@@ -34,8 +34,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-const FILES: &str = include_str!("../scripts/job/files.sh");
-const JOIN: &str = include_str!("../scripts/job/join.sh");
+const FILES: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/files.sh"));
+const JOIN: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/join.sh"));
 
 /// How long the job supervisor may take to accept nodes; `job/join.sh` waits 20 s of it.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(60);
@@ -302,10 +302,9 @@ impl Extension<'_> {
         let programs = programs::ON_EVERY_NODE.iter();
         let programs: Vec<File<'_>> =
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
-        let jobs_dir = &self.inventory.cluster.jobs_dir;
         for_each_node(ready.iter().collect(), async |host| {
             let first = observation::place(self.inventory, self.launcher)?.address;
-            directory::create(jobs_dir, host, record.clone(), first, &programs).await
+            directory::create(&self.inventory.cluster, host, record.clone(), first, &programs).await
         })
         .await
     }

@@ -179,7 +179,11 @@ impl JobPlan {
         let container = ContainerSpec {
             env: launcher.container_environment(&id, &request),
             name: master_name(cluster, &id, &hosts.launcher),
-            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(cluster, node, facts.storage.data)
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(
+                cluster,
+                node,
+                &facts.storage.pushed,
+            )
         };
         Ok(JobPlan {
             commands: launcher.commands(&request),

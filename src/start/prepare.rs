@@ -70,8 +70,16 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
 
 /// Returns the paths of pushed data in the containers that all nodes have.
 fn common_data<'a>(nodes: impl Iterator<Item = &'a Facts>) -> Vec<String> {
-    let names =
-        nodes.map(|facts| facts.storage.pushed.keys().collect::<BTreeSet<_>>()).reduce(|all, of_node| &all & &of_node);
+    let of_node = |facts: &'a Facts| {
+        facts
+            .storage
+            .pushed
+            .iter()
+            .filter(|(_, data)| data.inode.is_some())
+            .map(|(name, _)| name)
+            .collect::<BTreeSet<_>>()
+    };
+    let names = nodes.map(of_node).reduce(|all, of_node| &all & &of_node);
     names.unwrap_or_default().into_iter().map(|name| format!("{DATA}/{name}")).collect()
 }
 

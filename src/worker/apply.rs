@@ -33,7 +33,7 @@ pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<Contain
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
     let worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
-    Ok(worker.with_data(&inventory.cluster, node, observed.facts.storage.data))
+    Ok(worker.with_data(&inventory.cluster, node, &observed.facts.storage.pushed))
 }
 
 /// Returns what has to be done on a node to have the desired worker. Changes nothing.

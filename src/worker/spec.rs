@@ -2,8 +2,10 @@
 
 use crate::inventory::{Cluster, Mount, Node};
 use crate::node::gpus::GpuRequest;
+use crate::node::storage::PushedData;
 use crate::paths::{AUTHORIZED_KEYS, CONTAINER_SSH, DATA, HOST_KEY};
 use crate::runtime::spec::{ContainerSpec, DataMount, KEEP_ALIVE, Role};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -20,21 +22,31 @@ const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
 
 impl ContainerSpec {
-    /// Returns a container for ranks: with GPUs, the cluster's keys and the directories of the jobs.
+    /// Returns a container for ranks: with GPUs and the cluster's keys.
     fn for_ranks(cluster: &Cluster, node: &Node, gpus: GpuRequest, role: Role) -> ContainerSpec {
-        let own =
-            |source: &str, target: &str, read_only| Mount { source: source.into(), target: target.into(), read_only };
         let name = if role == Role::Worker { &cluster.worker } else { &cluster.master };
         let mut container = ContainerSpec::new(cluster, node, role, name.clone());
         container.spec.gpus = gpus;
-        container.spec.mounts =
-            vec![own(&cluster.ssh_dir, CONTAINER_SSH, true), own(&cluster.jobs_dir, &cluster.jobs_dir, false)];
+        container.spec.mounts = vec![mount(&cluster.ssh_dir, CONTAINER_SSH, true)];
         container
     }
 
-    /// Returns the worker of a node. Its sshd listens only on `address`, the node's address on the cluster's network.
+    /// Mounts the directory of a job, and of no other one. The path is that of the node.
+    fn serve(&mut self, cluster: &Cluster, job: &str) {
+        let directory = format!("{}/{job}", cluster.jobs_dir);
+        self.spec.mounts.retain(|mount| !Path::new(&mount.target).starts_with(&cluster.jobs_dir));
+        self.spec.mounts.push(mount(&directory, &directory, false));
+        self.job = Some(job.to_owned());
+    }
+
+    /// Returns the worker of a node that jobs share, one after the other. `job/start.sh` lends it the directory of each. Its sshd listens only on `address`, the node's address on the cluster's network.
     pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
         let mut worker = ContainerSpec::for_ranks(cluster, node, gpus, Role::Worker);
+        worker.spec.mounts.push(mount(
+            &format!("{}/.worker@{}", cluster.jobs_dir, cluster.name),
+            &cluster.jobs_dir,
+            false,
+        ));
         worker.spec.command = sshd(cluster, address);
         worker.spec.address = Some(address);
         worker
@@ -48,7 +60,7 @@ impl ContainerSpec {
         let command = &mut self.spec.command;
         command[2] = START_FOR_JOB.to_owned();
         command.splice(4..4, [format!("{}/{job}/states", cluster.jobs_dir)].into_iter().chain(limits));
-        self.job = Some(job.to_owned());
+        self.serve(cluster, job);
         self
     }
 
@@ -57,11 +69,11 @@ impl ContainerSpec {
     pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> ContainerSpec {
         let mut master = ContainerSpec::for_ranks(cluster, node, gpus, Role::Master);
         master.spec.command = command;
-        master.job = Some(job.to_owned());
+        master.serve(cluster, job);
         master
     }
 
-    /// Returns such a container for a shell and without a job; its name ends with `suffix`.
+    /// Returns such a container for a shell, without a job and its directory; its name ends with `suffix`.
     pub fn shell(
         cluster: &Cluster,
         node: &Node,
@@ -75,13 +87,20 @@ impl ContainerSpec {
         shell
     }
 
-    /// Mounts the node's directory of pushed data, given by its inode if it is there, unless something else is mounted at its place.
+    /// Mounts the data that were pushed for the cluster and are there, unless something else is mounted at their place.
     #[must_use]
-    pub fn with_data(mut self, cluster: &Cluster, node: &Node, inode: Option<u64>) -> ContainerSpec {
-        let inode = inode.filter(|_| data_obstacle(cluster, node).is_none());
-        self.spec.data = inode.map(|inode| DataMount { source: cluster.data_dir.clone(), inode });
+    pub fn with_data(mut self, cluster: &Cluster, node: &Node, pushed: &BTreeMap<String, PushedData>) -> ContainerSpec {
+        let mount = |(name, data): (&String, &PushedData)| {
+            Some(DataMount { name: name.clone(), source: format!("{}/{name}", cluster.data_dir), inode: data.inode? })
+        };
+        let pushed = pushed.iter().filter(|_| data_obstacle(cluster, node).is_none());
+        self.spec.data = pushed.filter_map(mount).collect();
         self
     }
+}
+
+fn mount(source: &str, target: &str, read_only: bool) -> Mount {
+    Mount { source: source.into(), target: target.into(), read_only }
 }
 
 /// Returns what is mounted at [`DATA`] or below it in a node's containers by the inventory, where pushed data cannot be mounted then.
@@ -186,6 +205,26 @@ mod tests {
     }
 
     #[test]
+    fn containers_see_the_directory_of_their_job_and_of_no_other() {
+        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        cluster.name = "lab".into();
+        let mounts = |container: &ContainerSpec| {
+            let own = container.spec.mounts.iter().filter(|mount| mount.source != cluster.ssh_dir);
+            own.map(|mount| format!("{}:{}", mount.source, mount.target)).collect::<Vec<_>>()
+        };
+        let (node, gpus) = (&nodes[0], GpuRequest::None);
+        let worker = ContainerSpec::worker(&cluster, node, gpus.clone(), IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(mounts(&worker), ["/opt/horovod/jobs/.worker@lab:/opt/horovod/jobs"]);
+        let own = worker.for_job(&cluster, "j1", false);
+        let master = ContainerSpec::master(&cluster, node, gpus.clone(), Vec::new(), "j1");
+        for container in [&own, &master] {
+            assert_eq!(mounts(container), ["/opt/horovod/jobs/j1:/opt/horovod/jobs/j1"], "{}", container.name);
+            assert_eq!(container.job.as_deref(), Some("j1"));
+        }
+        assert!(mounts(&ContainerSpec::shell(&cluster, node, gpus, Vec::new(), "ab12")).is_empty());
+    }
+
+    #[test]
     fn another_keep_alive_is_another_worker_and_the_default_changes_none() {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);
@@ -195,7 +234,7 @@ mod tests {
         let probes = base.command.iter().position(|word| word == "ClientAliveInterval=15").unwrap();
         assert_eq!((at(probes - 1), at(probes + 1), at(probes + 2)), ("-o", "-o", "ClientAliveCountMax=3"));
         // `up` would recreate every worker if this changed
-        assert_eq!(base.hash(), "0420e2345d96");
+        assert_eq!(base.hash(), "88f867792ad7");
         // what concerns a job alone is no part of the cluster's worker
         cluster.worker_idle = Duration::from_secs(5);
         cluster.restart_pause = Duration::ZERO;
@@ -217,15 +256,24 @@ mod tests {
         let Inventory { mut cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);
         let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::None, address);
-        let data = |cluster: &Cluster, node: &Node, inode| worker.clone().with_data(cluster, node, inode).spec;
-        assert_eq!(data(&cluster, &nodes[0], None), worker.spec, "no worker changes before the first push");
-        let mounted = data(&cluster, &nodes[0], Some(7));
+        let pushed = |names: &[(&str, Option<u64>)]| -> BTreeMap<String, PushedData> {
+            let data = |inode| PushedData { hash: "-".into(), inode };
+            names.iter().map(|(name, inode)| ((*name).to_owned(), data(*inode))).collect()
+        };
+        let data = |cluster: &Cluster, node: &Node, names: &[(&str, Option<u64>)]| {
+            worker.clone().with_data(cluster, node, &pushed(names)).spec
+        };
+        assert_eq!(data(&cluster, &nodes[0], &[("set", None)]), worker.spec, "a push has not put them into place");
+        let mounted = data(&cluster, &nodes[0], &[("set", Some(7))]);
         assert_eq!(mounted.differences(&worker.spec.json()), ["data"]);
-        assert_eq!(data(&cluster, &nodes[0], Some(8)).differences(&mounted.json()), ["data"]);
+        for other in [&[("set", Some(8))][..], &[("set", Some(7)), ("second", Some(9))], &[("second", Some(7))]] {
+            assert_eq!(data(&cluster, &nodes[0], other).differences(&mounted.json()), ["data"]);
+        }
         for target in ["/data", "/data/x", "/database"] {
             let mount = Mount { source: "/mnt".into(), target: target.into(), read_only: true };
             nodes[0].container.mounts = vec![mount];
-            assert_eq!(data(&cluster, &nodes[0], Some(7)).data.is_some(), target == "/database", "{target}");
+            let is_mounted = !data(&cluster, &nodes[0], &[("set", Some(7))]).data.is_empty();
+            assert_eq!(is_mounted, target == "/database", "{target}");
         }
         nodes[0].container.mounts.clear();
         cluster.jobs_dir = "/data/jobs".into();

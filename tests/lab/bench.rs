@@ -67,8 +67,8 @@ fn put_wrong_sum(node: &str) -> &'static str {
     let encoded = Command::new("base64").args(["-w0"]).arg(&library).output().unwrap();
     assert!(encoded.status.success());
     let encoded = String::from_utf8(encoded.stdout).unwrap();
-    node_sh(node, "printf %s \"$1\" | base64 -d >/opt/horovod/jobs/wrong_sum.so", &[&encoded]).code(0);
-    "/opt/horovod/jobs/wrong_sum.so"
+    node_sh(node, "printf %s \"$1\" | base64 -d >/opt/wrong_sum.so", &[&encoded]).code(0);
+    "/opt/wrong_sum.so"
 }
 
 #[test]
@@ -95,7 +95,10 @@ fn the_collectives_of_a_job_and_a_rank_whose_sums_are_wrong() {
     no_job_is_left();
 
     let library = put_wrong_sum("node2");
-    lab.edit("host = \"node2\"", &format!("host = \"node2\"\nenv = {{ LD_PRELOAD = \"{library}\" }}"));
+    lab.edit(
+        "host = \"node2\"",
+        &format!("host = \"node2\"\nmounts = [\"{library}:{library}:ro\"]\nenv = {{ LD_PRELOAD = \"{library}\" }}"),
+    );
     let wrong = lab.hvdctl(&[&bench[..], &["--mpi", "--sizes", "1K"]].concat()).code(1);
     let wrong = wrong.says(&["wrong: rank 1 on node2: allreduce of float32, 1K: ", "expected"]);
     let verdict = wrong.out.lines().last().unwrap();
@@ -114,5 +117,5 @@ fn the_collectives_of_a_job_and_a_rank_whose_sums_are_wrong() {
     bench.end(s(30)).code(130);
     no_job_is_left();
     no_session_is_left(pid);
-    on("node2", "rm /opt/horovod/jobs/wrong_sum.so");
+    on("node2", "rm /opt/wrong_sum.so");
 }

@@ -4,16 +4,15 @@ use crate::lease::is_given_back;
 use crate::process::{Running, eventually, s};
 use crate::state::{
     FULL, Lab, NODES, Restore, controllers, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
+    tell_jobs,
 };
 use serde_json::Value;
 
-/// Says where it is and waits for a file of its own name, in a directory that all containers of a node see.
-const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/go-$0 ]; do sleep 0.1; done; echo gone";
+/// Says where it is and waits for a file of its own name in the directory of its job.
+const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/$HVDCTL_JOB/go-$0 ]; do sleep 0.1; done; echo gone";
 
 fn go(name: &str) {
-    for node in NODES {
-        on(node, &format!("mkdir -p /opt/horovod/jobs && touch /opt/horovod/jobs/go-{name}"));
-    }
+    NODES.iter().for_each(|node| tell_jobs(node, &format!("go-{name}"), ""));
 }
 
 /// The environments of the programs of a job on a node that have this variable.
@@ -54,7 +53,7 @@ fn jobs_share_the_slots_of_nodes() {
     lab.hvdctl(&["up"]).code(0);
     let says = "import os, time
 print('this is', open('mine').read(), flush=True)
-while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sleep(0.1)";
+while not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go-' + open('mine').read()): time.sleep(0.1)";
     let start = |name: &str, controller: &str| -> Running {
         let project = lab.project(name, &[("train.py", says), ("mine", name)]);
         lab.start(&[
@@ -77,6 +76,12 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     let id = job(&lab, "second")["id"].as_str().unwrap().to_owned();
     assert_eq!(ours("node1"), format!("hmaster running\nhmaster-{id} running\nhworker running\n"));
     assert_eq!(ours("node2"), format!("hworker running\nhworker-{id} running\n"));
+    // every container has the directory of its own job alone
+    let mut ids = [job(&lab, "first")["id"].as_str().unwrap().to_owned(), id.clone()];
+    ids.sort();
+    let see = "for c in $(docker ps -q --filter label=hvdctl.cluster=lab); do
+          docker exec $c ls -A /opt/horovod/jobs; done | sort; ls /opt/horovod/jobs/*/env.json | wc -l";
+    NODES.iter().for_each(|node| assert_eq!(on(node, see), format!("{}\n2\n", ids.join("\n")), "{node}"));
 
     let words = ["--gpus-per-node", "1", "--", "true"];
     let full = lab.hvdctl(&[&["run", "-np", "1"], &words[..]].concat()).code(125);

@@ -3,7 +3,7 @@
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{
     FULL, Lab, NODES, Restore, address, controllers, no_job_is_left, no_session_is_left, node_sh, on, ours, processes,
-    rank_processes, sessions_of,
+    rank_processes, sessions_of, tell_jobs,
 };
 use std::fs;
 use std::thread;
@@ -77,7 +77,7 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
     });
     lab.hvdctl(&["up"]).code(0);
     // space that becomes free is filled again
-    let greedy = "cd /opt/horovod/jobs; while :; do [ -e full ] && cat /dev/zero >>taken 2>/dev/null; sleep 0.01; done";
+    let greedy = "cd /opt/horovod/jobs; while :; do set -- */full; [ -e \"$1\" ] && cat /dev/zero >>taken 2>/dev/null; sleep 0.01; done";
     for node in NODES {
         on(node, &format!("HVDCTL_TEST=1 setsid sh -c '{greedy}' >/dev/null 2>&1 </dev/null &"));
     }
@@ -85,14 +85,14 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
         regex::Regex::new(r"warning: (\d+) lines of output were lost: the disk of node\[1-2\] was full").unwrap();
     for (controller, code) in if FULL { vec![("--gloo", 0), ("--mpi", 7)] } else { vec![("--mpi", 7)] } {
         let program = format!(
-            "touch /opt/horovod/jobs/full; head -c 3000000 /dev/zero | tr '\\0' x | fold -w 100
+            "touch /opt/horovod/jobs/$HVDCTL_JOB/full; head -c 3000000 /dev/zero | tr '\\0' x | fold -w 100
              [ \"${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}}\" = 0 ] || exit {code}; [ {code} = 0 ] || sleep 300"
         );
         let done = lab.hvdctl(&["run", "-np", "2", controller, "--", "sh", "-c", &program]).code(code);
         for node in NODES {
             let left = || on(node, "df --output=avail /opt/horovod/jobs | tail -n1");
             assert!(eventually(s(10), || left().trim() == "0"), "{node} has {}", left());
-            on(node, "cd /opt/horovod/jobs && rm full && sleep 0.1 && rm -f taken");
+            on(node, "cd /opt/horovod/jobs && rm */full && sleep 0.1 && rm -f taken");
         }
         // what was lost is counted, now and later
         let count = |text: &str| lost.captures(text).unwrap_or_else(|| panic!("{text}"))[1].parse::<usize>().unwrap();
@@ -119,7 +119,7 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
     lab.edit("[defaults]", "keep_alive_s = 5\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     // the other rank fails a while later, as it would in a collective operation
-    let program = "echo ready; [ $HOROVOD_RANK = 0 ] || exec sleep 300; until [ -e /opt/horovod/jobs/fail ]; do sleep 0.2; done; exit 1";
+    let program = "echo ready; [ $HOROVOD_RANK = 0 ] || exec sleep 300; until [ -e /opt/horovod/jobs/$HVDCTL_JOB/fail ]; do sleep 0.2; done; exit 1";
     let run = sleeping(&lab, "--gloo", program);
     let route = on("node2", "ip route show default");
     on("node2", "ip link set eth0 down");
@@ -127,9 +127,8 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
     let up_again = Restore(|| drop(node_sh("node2", &back, &[])));
     // the connections themselves are given up after 15 s, and by default after 45 s (full::cuts)
     assert!(eventually(s(30), || run.err().contains("node2: no answer for 10 s")), "{}", run.err());
-    on("node1", "touch /opt/horovod/jobs/fail");
+    tell_jobs("node1", "fail", "");
     run.end(s(150)).code(1).complains(&["rank 1 on node2 is gone", "hint: "]);
-    on("node1", "rm /opt/horovod/jobs/fail");
     drop(up_again);
     let back = || lab.hvdctl(&["status"]).code == 0;
     assert!(eventually(s(30), back), "node2 does not answer again");
@@ -416,18 +415,17 @@ END"##,
     fn what_a_program_leaves_behind_goes_though_it_lost_its_environment() {
         let lab = Lab::up();
         let leaves = "env -i setsid sleep 9711 & (env -i setsid sh -c 'sleep 9712; true' &)
-        setsid sleep 9713 & while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo left";
+        setsid sleep 9713 & while [ ! -e /opt/horovod/jobs/$HVDCTL_JOB/go ]; do sleep 0.1; done; echo left";
         for controller in controllers("--mpi") {
             let run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", leaves]);
             let all = "pgrep -cfx 'sleep 971[123]' || :";
             assert!(eventually(s(60), || NODES.iter().all(|node| on(node, all) == "3\n")), "{controller}");
             for node in NODES {
-                on(node, "touch /opt/horovod/jobs/go");
+                tell_jobs(node, "go", "");
             }
             run.end(s(60)).code(0).says(&["[0 node1] left", "[1 node2] left"]);
             no_job_is_left();
             for node in NODES {
-                on(node, "rm /opt/horovod/jobs/go");
                 assert_eq!(processes(node, "sleep 971[123]$"), "", "{node} {controller}");
             }
         }

@@ -4,16 +4,16 @@ use crate::pool::gateway;
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{
     Lab, NODES, Restore, controllers, id_of, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
-    sessions_of,
+    sessions_of, tell_jobs,
 };
 use serde_json::Value;
 
 /// Ranks that wait for a file, and then end with the exit code in it.
 const WAITS: &str =
-    "echo ready; while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo going; exit $(cat /opt/horovod/jobs/go)";
+    "echo ready; cd /opt/horovod/jobs/$HVDCTL_JOB; while [ ! -e go ]; do sleep 0.1; done; echo going; exit $(cat go)";
 
 fn go(node: &str, code: u8) {
-    on(node, &format!("echo {code} >/opt/horovod/jobs/go.new && mv /opt/horovod/jobs/go.new /opt/horovod/jobs/go"));
+    tell_jobs(node, "go", &code.to_string());
 }
 
 fn jobs(lab: &Lab) -> Vec<Value> {
@@ -74,7 +74,6 @@ fn a_detached_job_ends_by_itself_and_its_result_is_shown_later() {
             lab.hvdctl(&["attach", &id]).code(7).says(&["[0 node1] ready", "[1 node2] ready", "[1 node2] going"]);
         done.complains(&["rank 1 on node2 ended with exit code 7"]);
         lab.hvdctl(&["stop", &id]).code(0).says(&["has already ended"]);
-        on("node2", "rm /opt/horovod/jobs/go");
     }
     // it is all that a prune removes
     lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
@@ -94,9 +93,6 @@ fn a_job_outlives_hvdctl_and_another_operator_attaches() {
     let lab = Lab::up();
     for controller in controllers("--mpi") {
         outlives(&lab, controller);
-        for node in NODES {
-            on(node, "rm /opt/horovod/jobs/go");
-        }
     }
 }
 

@@ -14,7 +14,9 @@ containers=/var/lib/docker/containers
 case $(cat "/proc/$pid/stat" 2>/dev/null) in *'(sshd) S '*) ;; *) exit 0 ;; esac
 ! grep -q ' /opt/horovod/' /proc/mounts || exit 0
 ! grep -q '"Paused":true' "$containers/$id/config.v2.json" || exit 0
-rm -rf jobs/* jobs/.[!.]* projects/* projects/.[!.]* /run/hvdctl
+# the worker has this directory mounted
+find jobs -mindepth 1 -maxdepth 1 ! -name '.worker@*' -exec rm -rf {} + 2>/dev/null
+rm -rf jobs/.worker@*/* projects/* projects/.[!.]* /run/hvdctl
 for entry in *; do case $entry in ssh | jobs | projects) ;; *) exit 0 ;; esac; done
 layer=/var/lib/docker/overlay2/$(cat "/var/lib/docker/image/overlay2/layerdb/mounts/$id/mount-id")/diff
 {

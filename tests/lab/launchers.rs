@@ -251,7 +251,11 @@ while not os.path.exists('/tmp/goes-on'):
     let resumed = Restore(|| drop(on("node1", "docker unpause hmaster")));
     let warning = ["warning: node1: cannot add nodes to job ", "the job supervisor did not accept the nodes"];
     lab.hvdctl(&["up"]).code(0).says(&["node2: "]).complains(&warning);
-    assert_eq!(on("node2", "ls -A /opt/horovod/jobs"), "", "a node that did not join has nothing of the job");
+    assert_eq!(
+        on("node2", "ls /opt/horovod/jobs && ls -A /opt/horovod/jobs/.worker@lab"),
+        "",
+        "a node that did not join has nothing of the job"
+    );
     assert_eq!(on("node1", "ls /opt/horovod/jobs/*/joining* 2>/dev/null || :"), "");
     drop(resumed);
     lab.hvdctl(&["up"]).code(0).complains(&["node2 joins job "]);

@@ -2,7 +2,7 @@
 //! that nothing of the job is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
 
 use crate::process::{Running, eventually, s};
-use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_job_is_left, on, ours};
+use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_job_is_left, on, ours, tell_jobs};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -102,15 +102,16 @@ fn a_rank_that_runs_out_of_memory() {
         let end = ends(&lab, controller, TWO_NODES, &["sh", "-c", &eats], 137, &words);
         assert_eq!(end["job"]["root_cause"]["oom"], true, "{end}");
         // in the launcher's own container
-        let waits =
-            program("while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; exec python3 -c 'b\"x\" * (1 << 30)'");
+        let waits = program(
+            "while [ ! -e /opt/horovod/jobs/$HVDCTL_JOB/go ]; do sleep 0.1; done; exec python3 -c 'b\"x\" * (1 << 30)'",
+        );
         let args = ["run", "-np", "2", "-e", "CULPRIT=0", controller, "--map-by", "slot", "--", "sh", "-c", &waits];
         let mut run = lab.start(&args);
         run.until(&["[0 node1] line 30"], s(60));
-        on("node1", "docker update --memory 256m --memory-swap 256m hmaster && touch /opt/horovod/jobs/go");
+        on("node1", "docker update --memory 256m --memory-swap 256m hmaster");
+        tell_jobs("node1", "go", "");
         run.end(s(60)).code(137).complains(&["rank 0 on node1 ran out of memory", "hint: "]);
         no_job_is_left();
-        on("node1", "rm /opt/horovod/jobs/go");
     }
 }
 
@@ -269,7 +270,7 @@ mod full {
         let mut command = lab.command(&["logs"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        let reader = "pgrep -f '^tail -c [+]1 /'; :";
+        let reader = "pgrep -f '^tail -c [+]1 log'; :";
         assert!(eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
         on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
         let done = child.wait_with_output().unwrap();

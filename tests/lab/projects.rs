@@ -3,7 +3,7 @@
 use crate::images::relays;
 use crate::pool::network_bridge;
 use crate::process::{eventually, run, s};
-use crate::state::{FULL, Lab, NODES, id_of, node_sh, on};
+use crate::state::{FULL, Lab, NODES, id_of, node_sh, on, tell_jobs};
 use std::fs;
 use std::io::{Read, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -147,7 +147,7 @@ fn a_job_keeps_its_files_during_another_upload_and_the_next_job_has_both_outputs
     let waits = "import os, time
 open('checkpoint', 'w').write('of the first')
 print('waiting', flush=True)
-while not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)
+while not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go'): time.sleep(0.1)
 import lazy";
     let project = lab.project("p", &[("train.py", waits), ("lazy.py", "print('lazy is old')"), ("gone.py", "")]);
     let path = project.to_str().unwrap();
@@ -168,7 +168,7 @@ import lazy";
     on("node2", "test -e /opt/horovod/projects/p/second");
 
     for node in NODES {
-        on(node, "touch /opt/horovod/jobs/go");
+        tell_jobs(node, "go", "");
     }
     let done = first.end(s(90)).code(0);
     for rank in ["[0 node1]", "[1 node2]"] {

@@ -1,6 +1,6 @@
 //! The inventory's settings for containers other than the image, observed on the nodes themselves.
 
-use crate::state::{Lab, NODES, files_with, gpu_uuids, inspect, node_sh, on};
+use crate::state::{Lab, NODES, files_with, gpu_uuids, inspect, node_sh, on, tell_jobs};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -42,7 +42,7 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     let script = "cat /data/file; touch /data/x 2>/dev/null || echo read-only; head -c 3 /dev/hvdctl-test | od -An -tx1
         nvidia-smi -L; echo $(df --output=size,target /dev/shm | tail -n 1)
         ulimit -l; ulimit -n; echo \"$PLAIN|$BOTH|$TOKEN\"
-        while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done";
+        while [ ! -e /opt/horovod/jobs/$HVDCTL_JOB/go ]; do sleep 0.1; done";
     let run = lab.start(&["run", "-np", "2", "--", "sh", "-c", script]);
     let looked = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -v grep | grep -c s3cr3t-w0rd;
          docker ps -aq | xargs docker inspect | grep -c s3cr3t-w0rd;
@@ -52,7 +52,7 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
         assert_eq!(on(node, looked), "0\n0\n0\n600 0\n", "{node}");
     }
     for node in NODES {
-        on(node, "touch /opt/horovod/jobs/go");
+        tell_jobs(node, "go", "");
     }
     let done = run.end(crate::process::s(60)).code(0);
     for (rank, plain) in [("0 node1", "two words $HOME"), ("1 node2", "another")] {

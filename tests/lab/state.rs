@@ -212,6 +212,13 @@ pub fn on(node: &str, script: &str) -> String {
     node_sh(node, script, &[]).ok()
 }
 
+/// Puts a file into the directories of all jobs on a node: `/opt/horovod/jobs/$HVDCTL_JOB/NAME` for the ranks of each.
+#[track_caller]
+pub fn tell_jobs(node: &str, name: &str, text: &str) {
+    let script = "for job in /opt/horovod/jobs/*/; do printf '%s\\n' \"$2\" >\"$job$1.new\" && mv \"$job$1.new\" \"$job$1\"; done";
+    node_sh(node, script, &[name, text]).code(0);
+}
+
 /// The node's address on the pair's network.
 #[track_caller]
 pub fn address(node: &str) -> String {
@@ -248,7 +255,7 @@ pub fn rank_processes(node: &str) -> String {
              $(pgrep -x 'orted|prted|mpirun|prterun|horovodrun|torchrun'); do
              [ -e "/proc/$p/root/opt/horovod/jobs" ] && echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
            done 2>/dev/null | grep -v '^[0-9]* $'
-           pgrep -af 'tail -c .*/opt/horovod/jobs/[0-9]' | grep -v 'pgrep\|sh -c'
+           pgrep -af 'tail -c [+][0-9]* -f log' | grep -v 'pgrep\|sh -c'
            :"#,
     )
 }

@@ -3,6 +3,7 @@
 use crate::process::{Done, run, s};
 use crate::state::{
     FULL, Lab, NODES, address, controllers, files_with, no_job_is_left, no_session_is_left, node_sh, on, ours,
+    tell_jobs,
 };
 use crate::watch::{Watcher, has};
 use serde_json::Value;
@@ -242,13 +243,13 @@ mod full {
     #[test]
     fn json_is_a_line_per_event_and_ends_with_the_code() {
         let lab = Lab::up();
-        let waits = "import time\nwhile not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)";
+        let waits = "import time\nwhile not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go'): time.sleep(0.1)";
         let program = format!("{WHO}\n{waits}\nif rank == '1': sys.exit(7)\ntime.sleep(300)");
         let project = lab.project("who", &[("train.py", &program), ("data.txt", "d")]);
         let mut run = lab.start(&["--json", "train", project.to_str().unwrap(), "-np", "2"]);
         run.until(&["out 0 node1", "err 0 node1", "out 1 node2", "err 1 node2"], s(60));
         for node in NODES {
-            on(node, "touch /opt/horovod/jobs/go");
+            tell_jobs(node, "go", "");
         }
         let done = run.end(s(60)).code(7);
         let events: Vec<Value> =

@@ -67,6 +67,14 @@ fn a_ledger_that_is_no_file_is_reported_and_not_waited_for() {
     let expected = format!("{}: not a regular file\n", machine.path("jobs/.ledger@lab").display());
     assert_eq!(machine.fails(READ, "most=65536"), expected);
     assert_eq!(machine.fails(APPEND, &added("verify")), expected);
+    // nor is a link followed
+    fs::remove_file(machine.path("jobs/.ledger@lab")).unwrap();
+    for target in [machine.path("jobs/x"), machine.path("jobs/none")] {
+        let _ = fs::remove_file(machine.path("jobs/.ledger@lab"));
+        std::os::unix::fs::symlink(target, machine.path("jobs/.ledger@lab")).unwrap();
+        assert_eq!(machine.fails(READ, "most=65536"), expected);
+        assert_eq!(machine.fails(APPEND, &added("verify")), expected);
+    }
 }
 
 #[test]

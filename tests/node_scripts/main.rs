@@ -4,17 +4,25 @@
 use hvdctl::node::facts::Facts;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 mod gpus;
+mod jobs;
 mod ledgers;
 mod pools;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
-const FACTS: &[&str] =
-    &["node/machine.sh", "node/nvidia_smi.sh", "node/gpus.sh", "node/marked.sh", "node/killed.sh", "node/facts.sh"];
+const FACTS: &[&str] = &[
+    "node/machine.sh",
+    "node/nvidia_smi.sh",
+    "node/gpus.sh",
+    "node/marked.sh",
+    "node/killed.sh",
+    "job/directory.sh",
+    "node/facts.sh",
+];
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
@@ -123,6 +131,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("jobs/j8/job.json", "{\"cluster\":\"la"),
         ("data/.set@lab/shipped", ""),
         ("data/.set@lab/tree", "1f0c\n"),
+        ("data/set/a", ""),
         ("data/.half@lab/shipped", ""),
         ("data/.begun@lab/stage/t/x", ""),
         ("data/.set@lab2/shipped", ""),
@@ -156,11 +165,13 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     let ends = format!(" {}", machine.path("jobs").display());
     assert!(directories[1].starts_with("directory jobs ") && directories[1].ends_with(&ends), "{directories:?}");
     assert_eq!(directories.len(), 4, "{directories:?}");
-    assert_eq!(lines("pushed "), ["pushed half -", "pushed set 1f0c"]);
-    assert!(Facts::parse(&facts).storage.data.is_some());
+    let inode = fs::metadata(machine.path("data/set")).unwrap().ino();
+    assert_eq!(lines("pushed "), ["pushed half - -", &format!("pushed set 1f0c {inode}")]);
+    let inode_of = |name: &str| Facts::parse(&facts).storage.pushed[name].inode;
+    assert_eq!((inode_of("half"), inode_of("set")), (None, Some(inode)));
     for (tool, arguments) in [
-        ("cat", "*j1/job.json"),
-        ("cat", "*j1/idle.3"),
+        ("cat", "*job.json"),
+        ("cat", "*idle.3"),
         ("cat", "*set@lab/tree"),
         ("stat", "*%i*"),
         ("awk", "*authorized_keys*"),
@@ -177,7 +188,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     }
     // a job that is removed meanwhile
     let remove = format!("rm -rf {}; exit 1", machine.path("jobs/j1").display());
-    machine.stub("cat", &format!("case \"$*\" in *j1/*) {remove} ;; esac; exec /bin/cat \"$@\""));
+    machine.stub("cat", &format!("case \"$PWD\" in */j1) {remove} ;; esac; exec /bin/cat \"$@\""));
     assert!(!machine.prints(FACTS, "").contains("open j1"));
 }
 
@@ -211,7 +222,7 @@ fn jobs_are_listed_or_it_fails() {
         ("jobs/j3/env.json", "{}"),
         ("jobs/j3/result.json", "{\n}\n"),
     ]);
-    let list = &["job/list.sh"];
+    let list = &["job/directory.sh", "job/lend.sh", "job/list.sh"];
     let listed = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
@@ -242,7 +253,7 @@ fn jobs_are_listed_or_it_fails() {
 fn the_files_of_a_job_are_whole() {
     let machine = Machine::new(&[("jobs/j1/launch.json", "{}"), ("origin", "desk:/p\n")]);
     let variables = format!("id=j1 names='env.json launch.json' origin={}", machine.path("origin").display());
-    let files = &["job/files.sh"];
+    let files = &["job/directory.sh", "job/files.sh"];
     let printed = machine.prints(files, &variables);
     assert_eq!(printed, "launch.json e30=\norigin ZGVzazovcAo=\n");
     for name in ["*launch.json", "*origin"] {
@@ -258,7 +269,7 @@ fn the_files_of_a_job_are_whole() {
 #[test]
 fn an_environment_that_stays_is_a_failure() {
     let machine = Machine::new(&[("jobs/run-7/env.json/x", "")]);
-    let end = &["node/marked.sh", "node/killed.sh", "job/end.sh"];
+    let end = &["node/marked.sh", "node/killed.sh", "job/directory.sh", "job/lend.sh", "job/end.sh"];
     let mut rank = Command::new("sleep").arg("600").env("HVDCTL_JOB", "run-7").spawn().unwrap();
     let message = machine.fails(end, "id=run-7 grace=0");
     assert!(message.contains("env.json"), "{message}");
@@ -334,16 +345,19 @@ fn bandwidths_are_kept_whole_or_not_at_all() {
     assert!(machine.fails(&["bench/past_read.sh"], "most=10").contains("Is a directory"));
     assert!(!write("new").status.success());
     assert_eq!(names(), [".bench@lab"]);
+    fs::remove_dir(machine.path("jobs/.bench@lab")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", machine.path("jobs/.bench@lab")).unwrap();
+    assert!(machine.fails(&["bench/past_read.sh"], "most=10").contains("a link"));
 }
 
 #[test]
 fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
     let machine = Machine::new(&[("jobs/j1/job.json", "old")]);
-    let (join, variables) = (&["job/join.sh"], "id=j1 joining='[]' record=new");
+    let (join, variables) = (&["job/directory.sh", "job/join.sh"], "id=j1 joining='[]' record=new");
     let record = || fs::read_to_string(machine.path("jobs/j1/job.json")).unwrap();
     let taken = "mv joining.json joining.json.taken";
     machine.stub("sleep", taken);
-    machine.break_tool("mv", "job.json.new*", "Input/output error");
+    machine.break_tool("mv", "*job.json.new*", "Input/output error");
     machine.prints(join, variables);
     assert_eq!(record(), "old");
     machine.repair();

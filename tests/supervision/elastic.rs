@@ -49,7 +49,7 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
         let cluster = Cluster::new();
         let job = cluster.start(&elastic(method, 1, SAVES));
         (0..2).for_each(|rank| job.until(rank, "attempt 0"));
-        let mark = cluster.dir().join("node2/.drained@test");
+        let mark = cluster.job_file(1, "drained");
         std::fs::write(&mark, "").unwrap();
         job.until(0, "attempt 1");
         std::fs::remove_file(mark).unwrap();
@@ -227,7 +227,7 @@ fn a_drained_node_leaves_and_the_other_ranks_are_kept() {
     let counts = format!("cd {}; {COUNTS}", cluster.dir().join("jobs/job-1").display());
     let job = cluster.start(&in_place(1, &counts));
     (0..2).for_each(|rank| job.until(rank, "5"));
-    let mark = cluster.dir().join("node2/.drained@test");
+    let mark = cluster.job_file(1, "drained");
     std::fs::write(&mark, "").unwrap();
     job.until_holds("its rank ends", || job.file(1, "states").is_some_and(|text| text.contains(" 1 x ")));
     std::fs::remove_file(mark).unwrap();

@@ -1,8 +1,9 @@
 //! `data push`, `data status` and `data rm`.
 
+use super::jobs::RUN;
 use super::*;
 use crate::inventory::Mount;
-use crate::transport::node::scripted::Fault;
+use crate::transport::node::scripted::{Fault, Play};
 use serde_json::json;
 use std::fs;
 
@@ -36,13 +37,12 @@ async fn every_node_gets_the_directory_and_workers_mount_it_from_then_on() {
     hvdctl(&nodes, "up").await.code(0).says(&["recreate hworker (data)"]);
     assert_up(&nodes, "after the push");
     let spec = nodes.state("node2").containers[0].labels["hvdctl.spec.full"].clone();
-    assert!(spec.contains(r#""data":{"source":"/opt/horovod/data","inode":7}"#), "{spec}");
+    assert!(spec.contains(r#""data":[{"name":"set","source":"/opt/horovod/data/set","inode":7}]"#), "{spec}");
     push(&nodes, "", &path).await.code(0).says(&["node[1-2] (2): unchanged\n"]);
     assert_eq!(nodes.count("data/apply.sh"), [1, 1]);
-    // another directory of data changes no worker
     let (_dir, other) = directory("other");
-    push(&nodes, "", &other).await.code(0);
-    hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+    push(&nodes, "", &other).await.code(0).complains(&["the next job, or hvdctl up, recreates the workers"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["recreate hworker (data)"]);
 
     fs::write(Path::new(&path).join("b"), "more").unwrap();
     let document = push(&nodes, "--json --on node1", &path).await.code(0).document();
@@ -84,6 +84,17 @@ async fn data_that_a_job_may_read_stay_as_they_are() {
     assert_eq!((nodes.count("data/apply.sh"), nodes.count("data/remove.sh")), (vec![1, 1], vec![0, 0]));
     hvdctl(&nodes, &format!("data push {path} --as second")).await.code(0);
     assert_eq!(names(&nodes, "node2"), ["second", "set"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_keeps_its_workers_when_data_are_added() {
+    let (nodes, (_dir, path)) = (two_up().await, directory("set"));
+    nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s "));
+    hvdctl(&nodes, &RUN.replace("run ", "run --detach ")).await.code(0);
+    push(&nodes, "", &path).await.code(0);
+    hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+    hvdctl(&nodes, "stop").await.code(0);
+    hvdctl(&nodes, "up").await.code(0).says(&["recreate hworker (data)"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -120,6 +120,25 @@ async fn a_detached_job_is_attached_to_and_refuses_others_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_worker_that_jobs_share_has_the_directory_of_one_job() {
+    let nodes = two_up().await;
+    let mut inventory = inventory(&nodes);
+    inventory.nodes.iter_mut().for_each(|node| node.slots = Some(2));
+    let lent = |job: &str| NODES.map(|node| nodes.state(node).directories[job].is_lent);
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s "));
+        let run = "run --detach -np 2 --gpus-per-node 1 --map-by node -- true";
+        let done = hvdctl_on(&nodes, inventory.clone(), run, mpsc::unbounded_channel().1).await;
+        jobs.push(done.code(0).out.trim().to_owned());
+    }
+    // the other one has a worker of its own, as both have their launchers' containers
+    assert_eq!((lent(&jobs[0]), lent(&jobs[1])), ([false, true], [false, false]));
+    hvdctl(&nodes, &format!("stop {}", jobs[0])).await.code(0);
+    assert_eq!(lent(&jobs[0]), [false, false]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn stop_ends_a_job_and_all_its_ranks() {
     let nodes = up_with(ends_with([0, 0])).await;
     let id = hvdctl(&nodes, &RUN.replace("run ", "run --detach ")).await.code(0).out.trim().to_owned();

@@ -13,16 +13,17 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
     let ContainerSpec { spec, role, .. } = container;
     let own_mounts =
         spec.mounts.iter().map(|m| format!("{}:{}{}", m.source, m.target, if m.read_only { ":ro" } else { "" }));
-    let data = spec.data.as_ref().map(|data| format!("{}:{DATA}:ro", data.source));
     let workspace = container.workspace.as_ref().map(|directory| format!("{directory}:{WORKSPACE}"));
     // not binds, for which Docker would create missing directories on the node
-    let mounts = spec.extra_mounts.iter().map(|mount| Mount {
+    let mount = |source: &str, target: &str, read_only| Mount {
         typ: Some(MountType::BIND),
-        source: Some(mount.source.clone()),
-        target: Some(mount.target.clone()),
-        read_only: Some(mount.read_only),
+        source: Some(source.to_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(read_only),
         ..Mount::default()
-    });
+    };
+    let data = spec.data.iter().map(|data| mount(&data.source, &format!("{DATA}/{}", data.name), true));
+    let mounts = spec.extra_mounts.iter().map(|extra| mount(&extra.source, &extra.target, extra.read_only)).chain(data);
     let devices = spec.devices.iter().map(|device| DeviceMapping {
         path_on_host: Some(device.source.clone()),
         path_in_container: Some(device.target.clone()),
@@ -52,7 +53,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             network_mode: Some("host".into()),
             // an engine with userns-remap refuses the node's network otherwise, and root there is what the node's files need
             userns_mode: Some("host".into()),
-            binds: Some(own_mounts.chain(data).chain(workspace).collect()),
+            binds: Some(own_mounts.chain(workspace).collect()),
             mounts: unless_empty(mounts.collect()),
             devices: unless_empty(devices.collect()),
             ulimits: unless_empty(ulimits.collect()),
@@ -90,14 +91,16 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
 mod tests {
     use super::*;
     use crate::inventory::Inventory;
+    use crate::node::storage::PushedData;
 
     #[test]
     fn the_body_is_what_docker_run_sends() {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "img");
         let worker = |gpus| ContainerSpec::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
+        let pushed = [("set".to_owned(), PushedData { hash: "-".into(), inode: Some(7) })].into();
         let spec = ContainerSpec {
             workspace: Some("/opt/horovod/projects/x".into()),
-            ..worker(GpuRequest::All).with_data(&cluster, &nodes[0], Some(7))
+            ..worker(GpuRequest::All).with_data(&cluster, &nodes[0], &pushed)
         };
         let request = create_request(&spec);
         // the image's entrypoint and command have no part in it
@@ -108,15 +111,19 @@ mod tests {
             host.binds.unwrap(),
             [
                 "/opt/horovod/ssh:/root/.ssh:ro",
-                "/opt/horovod/jobs:/opt/horovod/jobs",
-                "/opt/horovod/data:/data:ro",
+                "/opt/horovod/jobs/.worker@local:/opt/horovod/jobs",
                 "/opt/horovod/projects/x:/workspace"
             ]
         );
+        // Docker creates no directory for data that were removed meanwhile
+        let data = &host.mounts.unwrap()[0];
+        assert_eq!((data.source.as_deref(), data.typ), (Some("/opt/horovod/data/set"), Some(MountType::BIND)));
+        assert_eq!((data.target.as_deref(), data.read_only), (Some("/data/set"), Some(true)));
         let gpus = &host.device_requests.unwrap()[0];
         assert_eq!((gpus.count, gpus.capabilities.clone()), (Some(-1), Some(vec![vec!["gpu".to_owned()]])));
-        assert!(create_request(&worker(GpuRequest::None)).host_config.unwrap().device_requests.is_none());
-        assert!(host.mounts.is_none() && host.devices.is_none() && host.ulimits.is_none());
+        let without = create_request(&worker(GpuRequest::None)).host_config.unwrap();
+        assert!(without.device_requests.is_none() && without.mounts.is_none());
+        assert!(host.devices.is_none() && host.ulimits.is_none());
         let some = |wanted| super::gpus(&wanted).map(|gpus| (gpus.count, gpus.device_ids));
         assert_eq!(some(GpuRequest::First(2)), Some((Some(2), None)));
         let devices = vec!["0".to_owned(), "GPU-1".to_owned()];

@@ -6,7 +6,7 @@ export LC_ALL
 # the tools of hvdctl's scripts, by Debian package (text/packages.rs has those of other distributions): without them, some scripts would
 # report nothing instead of an error
 packages='
-coreutils b2sum base64 cat chmod chown comm cp cut date dd df head id ls mkdir mkfifo mv readlink rm rmdir sha256sum sleep sort stat sync tail
+coreutils b2sum base64 cat chmod chown comm cp cut date dd df head id ln ls mkdir mkfifo mv readlink rm rmdir sha256sum sleep sort stat sync tail
 coreutils timeout touch tr uname
 diffutils cmp
 findutils find xargs

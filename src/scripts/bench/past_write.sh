@@ -7,5 +7,6 @@ umask 077
 mkdir -p "$jobs_dir"
 temporary=$jobs_dir/.bench.$$@$cluster
 trap 'rm -f "$temporary"' EXIT
-printf '%s\n' "$past" >"$temporary"
+rm -f "$temporary"
+(set -C && printf '%s\n' "$past" >"$temporary")
 mv -fT "$temporary" "$jobs_dir/.bench@$cluster"

@@ -1,8 +1,9 @@
 # Ends the remaining processes of a job on this node, which the job supervisor did not end because it was killed or did not reach the
-# node. Appended to node/marked.sh and node/killed.sh. Prints the processes that are still there at the end, one a line: PID, where it
-# waits in the kernel, and its arguments. Variables: id, grace (seconds), jobs_dir. A process belongs to the job if its environment has
-# HVDCTL_JOB=ID: processes of other jobs and users are never touched. The programs come first and get the grace period (a last
-# checkpoint); only then the supervisors and the launcher. Fails if a tool fails, so that an error is not mistaken for "nothing left".
+# node, and takes its directory back from the worker that jobs share. Appended to node/marked.sh, node/killed.sh, job/directory.sh and
+# job/lend.sh. Prints the processes that are still there at the end, one a line: PID, where it waits in the kernel, and its arguments.
+# Variables: id, grace (seconds), jobs_dir. A process belongs to the job if its environment has HVDCTL_JOB=ID: processes of other jobs
+# and users are never touched. The programs come first and get the grace period (a last checkpoint); only then the supervisors and the
+# launcher. Fails if a tool fails, so that an error is not mistaken for "nothing left".
 
 # the shells and tools of this script have no such environment, so the lists become empty
 mine() {
@@ -61,12 +62,12 @@ gone_within() { # SECONDS COMMAND: waits until the command lists nothing
 }
 
 remove_environment() { # no rank starts any more, and the variables may be secret
-  rm -f -- "$jobs_dir/$id/env.json"
+  [ ! -d "$jobs_dir/$id" ] || (enter "$id" && rm -f env.json)
 }
 
 left=$(mine) || exit
 if [ -z "$left" ]; then
-  remove_environment
+  remove_environment && take_back "$id"
   exit
 fi
 found=$(leaders) || exit
@@ -91,4 +92,5 @@ gone_within 5 killed_all || for p in $left; do
   argv=$(tr '\0\n' '  ' 2>/dev/null <"/proc/$p/cmdline" | head -c 200)
   [ -z "$argv" ] || printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$argv"
 done
-[ "$failed" = 0 ]
+# not before: what ends may still write there
+[ "$failed" = 0 ] && take_back "$id"

@@ -1,11 +1,12 @@
-# Prints files of a job on the node of its launcher, each on a line: its name and its contents in base64. Variables: jobs_dir, id, names
-# (in the job's directory, separated by spaces), origin (the path of the file with the project's origin, printed as `origin`).
+# Prints files of a job on the node of its launcher, each on a line: its name and its contents in base64. Appended to job/directory.sh.
+# Variables: jobs_dir, id, names (in the job's directory, separated by spaces), origin (the path of the file with the project's origin,
+# printed as `origin`).
 file() { # NAME PATH
-  [ -f "$2" ] || return 0
+  regular "$2" || return 0
   # a file that is removed meanwhile is no error
   text=$(base64 -w 0 "$2") || { [ ! -e "$2" ]; return; }
   printf '%s %s\n' "$1" "$text"
 }
-cd "$jobs_dir/$id" || exit
+enter "$id" || exit
 for name in $names; do file "$name" "$name" || exit; done
 file origin "$origin"

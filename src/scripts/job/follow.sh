@@ -1,11 +1,11 @@
-# Follows a job's log on this node from a byte on, until standard input ends. Variables: jobs_dir, id, offset, pulse (seconds).
-# The first line is the node's clock; a dot on standard error every few seconds shows that the node is alive. Exits when standard
-# input closes, which happens when hvdctl exits.
-[ -e "$jobs_dir/$id/log" ] || { echo "the log of the job is gone" >&2; exit 1; }
+# Follows a job's log on this node from a byte on, until standard input ends. Appended to job/directory.sh. Variables: jobs_dir, id,
+# offset, pulse (seconds). The first line is the node's clock; a dot on standard error every few seconds shows that the node is alive.
+# Exits when standard input closes, which happens when hvdctl exits.
+{ enter "$id" && regular log; } 2>/dev/null || { echo "the log of the job is gone" >&2; exit 1; }
 exec 3<&0
 date +%s.%N
 # exits when tail does, whose messages would count as a sign of life
-tail -c "+$((offset + 1))" -f "$jobs_dir/$id/log" 3<&- 2>/dev/null &
+tail -c "+$((offset + 1))" -f log 3<&- 2>/dev/null &
 tail=$!
 {
   cat <&3 >/dev/null

@@ -1,11 +1,11 @@
-# Adds nodes to a running elastic job, on the node of its launcher. Variables: jobs_dir, id, joining (the nodes, as launch.json has
-# them), record (job.json with them). Succeeds if the job supervisor has accepted them (membership.py); if not, nothing has changed.
+# Adds nodes to a running elastic job, on the node of its launcher. Appended to job/directory.sh. Variables: jobs_dir, id, joining (the
+# nodes, as launch.json has them), record (job.json with them). Succeeds if the job supervisor has accepted them (membership.py); if not,
+# nothing has changed.
 set -eu
 umask 077
-cd "$jobs_dir/$id"
+enter "$id"
 rm -f joining.json joining.json.taken
-printf '%s' "$joining" >joining.json.new
-mv joining.json.new joining.json
+printf '%s' "$joining" | put joining.json
 tries=0
 while [ -e joining.json ] && [ "$tries" -lt 100 ]; do
   tries=$((tries + 1))
@@ -17,4 +17,4 @@ if rm joining.json 2>/dev/null || [ -e joining.json ]; then
   exit 1
 fi
 # the nodes have joined even if this fails, because their own records say so too
-{ printf '%s' "$record" >job.json.new && mv job.json.new job.json; } || :
+printf '%s' "$record" | put job.json || :

@@ -2,4 +2,5 @@
 set -eu
 [ -d "$jobs_dir" ] || exit 0
 cd "$jobs_dir"
-printf '%s' "$ids" | while read -r id; do rm -rf -- "./$id"; done
+# a link first: what is left without it becomes a directory of a job again (job/lend.sh)
+printf '%s' "$ids" | while read -r id; do rm -rf -- "./$id" .worker@*/"$id"; done

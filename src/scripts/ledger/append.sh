@@ -7,7 +7,7 @@ umask 077
 [ -d "${jobs_dir%/*}/" ] || exit 0
 mkdir -p "$jobs_dir"
 file=$jobs_dir/.ledger@$cluster
-if [ -e "$file" ] && [ ! -f "$file" ]; then
+if [ -h "$file" ] || { [ -e "$file" ] && [ ! -f "$file" ]; }; then
   echo "$file: not a regular file" >&2
   exit 1
 fi
@@ -47,7 +47,8 @@ if [ "$size" -gt 0 ] && [ "$((size + ${#added} + 2))" -gt "$most" ]; then
   new=$jobs_dir/.ledger.new@$cluster
   trap 'rm -f "$new"' EXIT
   # the first line may be a part of one
-  tail -c "$((most / 2))" "$file" | sed 1d >"$new"
+  rm -f "$new"
+  tail -c "$((most / 2))" "$file" | (set -C && sed 1d >"$new")
   sync "$new"
   mv -fT "$new" "$file"
 fi

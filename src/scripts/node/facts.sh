@@ -1,10 +1,10 @@
-# Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, nvidia_smi.sh, gpus.sh, marked.sh and
-# killed.sh.
+# Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, nvidia_smi.sh, gpus.sh, marked.sh,
+# killed.sh and job/directory.sh.
 # Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
 # mistaken for "nothing found".
 
-# prints a file; one that is removed meanwhile is empty
-contents() { cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }
+# prints a file; one that is removed meanwhile is empty, and so is a link, which a job may have put there
+contents() { [ -h "$1" ] || cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }
 
 # programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 listeners=$(ss -Hltnp "sport = :$port") || exit
@@ -55,18 +55,27 @@ printf '%s\n' "$space" | {
   read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$projects"
 }
 
-# pushed data: the inode of their directory, and NAME HASH of each; `-` where a push is incomplete
+# pushed data: NAME HASH INODE of each; no hash (`-`) where a push is incomplete, no inode before its files are in place
 if [ -d "$data_dir" ]; then
-  inode=$(stat -Lc %i -- "$data_dir") || exit
-  say data "$inode"
   for known in "$data_dir"/.*"@$cluster"; do
     [ -f "$known/shipped" ] || continue
     name=${known##*/.}
     tree=$(contents "$known/tree") || exit
-    say pushed "${name%"@$cluster"}" "${tree:--}"
+    name=${name%"@$cluster"} inode=
+    if [ -d "$data_dir/$name" ] && [ ! -h "$data_dir/$name" ]; then
+      # they may have been removed meanwhile
+      inode=$(stat -c %i -- "$data_dir/$name") || [ ! -e "$data_dir/$name" ] || exit
+    fi
+    say pushed "$name" "${tree:--}" "${inode:--}"
   done
 fi
 
+# runs a command in the directory of a job, if that is there
+of_job() ( # ID COMMAND…
+  job=$1
+  shift
+  ! enter "$job" 2>/dev/null || "$@"
+)
 # processes of jobs: JOB PID CONTAINER CLUSTER, and whether they were killed
 files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
 for file in $files; do
@@ -75,40 +84,43 @@ for file in $files; do
   job=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
   case $job in '' | *[!0-9A-Za-z-]*) continue ;; esac
   container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
-  record=$(contents "$jobs_dir/$job/job.json") || exit
+  record=$(of_job "$job" contents job.json) || exit
   owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p')
   if killed "$pid"; then killed=killed; else killed=-; fi
   say rank "$job" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
 # this cluster's jobs that have not ended here: env.json is removed when a job ends on a node. JOB RECORD. A record that does not show
 # its cluster, because a full disk cut it off or a newer hvdctl wrote it, may be one of them
-for file in "$jobs_dir"/*/env.json; do
-  directory=${file%/env.json}
-  [ ! -e "$directory/result.json" ] || continue
-  record=$(contents "$directory/job.json") || exit
+open_job() { # ID
+  [ -e env.json ] && [ ! -e result.json ] || return 0
+  record=$(contents job.json) || return
   # the job may have ended meanwhile
-  [ -e "$file" ] || continue
+  [ -e env.json ] || return 0
   case $record in
   *"\"cluster\":\"$cluster\""*) ;;
-  *'"cluster":"'*'"'*) continue ;;
+  *'"cluster":"'*'"'*) return 0 ;;
   esac
-  say open "${directory##*/} $(printf '%s' "$record" | tr '\n\r' '  ')"
+  say open "$1 $(printf '%s' "$record" | tr '\n\r' '  ')"
   # its ranks that make no progress: JOB RANK SINCE WHAT (waiting.py)
-  for idle in "$directory"/idle.*; do
-    [ -e "$idle" ] || continue
-    waits=$(contents "$idle") || exit
-    say idle "${directory##*/} ${idle##*/idle.} $(printf '%s\n' "$waits" | head -n 1)"
+  for idle in idle.*; do
+    regular "$idle" || continue
+    waits=$(contents "$idle") || return
+    say idle "$1 ${idle#idle.} $(printf '%s\n' "$waits" | head -n 1)"
   done
+}
+for file in "$jobs_dir"/*/env.json; do
+  job=${file%/env.json}
+  of_job "${job##*/}" open_job "${job##*/}" || exit
 done
 # what benchmarks have measured here last, by which ranks know the speed of the node: ENTRY. A ledger that cannot be read delays no job
 ledger=$jobs_dir/.ledger@$cluster
-if [ -f "$ledger" ]; then
+if regular "$ledger"; then
   host=$(uname -n | tr -cd 'A-Za-z0-9._-')
   tail -c 65536 "$ledger" 2>/dev/null | LC_ALL=C grep -aF "\"host\":\"$host\",\"what\":\"bench\"," | tail -n 9 |
     LC_ALL=C cut -c 1-500 | sed 's/^/measured /'
 fi
 # a mark that cannot be read counts as well
-[ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
+[ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(contents "$jobs_dir/.drained@$cluster" | head -n 1)"
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
 cd "$ssh_dir" || exit

@@ -17,8 +17,14 @@ for known in "$projects_dir"/.*"@$cluster"; do
   # last, so that a second attempt knows what is left
   if rm -rf "${name:?}"; then rm -rf "$known" || failed=1; else failed=1; fi
 done
+# the worker that jobs share is gone
+for job in "$jobs_dir"/*; do
+  [ -h "$job" ] || continue
+  case $(readlink -- "$job") in ".worker@$cluster/"*) rm -f -- "$job" || failed=1 ;; esac
+done
+rm -rf "$jobs_dir/.worker@$cluster" || failed=1
 for record in "$jobs_dir"/*/job.json; do
-  [ -e "$record" ] || continue
+  if [ ! -e "$record" ] || [ -h "${record%/job.json}" ]; then continue; fi
   grep -qF "\"cluster\":\"$cluster\"" "$record"
   case $? in
   0) rm -rf "${record%/job.json}" || failed=1 ;;

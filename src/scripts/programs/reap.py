@@ -155,8 +155,8 @@ def ready():
     try:
         with open(os.path.join(HERE, "job.json")) as file:
             record = json.load(file)
-        # commands/drain.rs
-        if os.path.exists(os.path.join(os.path.dirname(HERE), ".drained@" + record["cluster"])):
+        # node/drain.sh
+        if os.path.exists(os.path.join(HERE, "drained")):
             return DRAINED
         return 0 if os.path.isdir(record["cwd"]) else 1
     except (OSError, ValueError):

@@ -113,6 +113,7 @@ fn the_files_of_a_job_are_written_byte_for_byte_with_their_modes() {
     let jobs = tempfile::tempdir().unwrap();
     let lay = |id: &str, files: &str| {
         let script = Script::new(START).with("jobs_dir", &jobs.path().display().to_string()).with("id", id);
+        let script = script.with("cluster", "lab").with("shared", "");
         let mut shell = Command::new("sh").arg("-s").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let text = script.with("files", files).with("own", "\"created\":1.5,").whole();
         std::io::Write::write_all(&mut shell.stdin.take().unwrap(), text.as_bytes()).unwrap();

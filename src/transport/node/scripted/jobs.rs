@@ -20,6 +20,8 @@ pub struct Directory {
     pub files: BTreeMap<String, String>,
     /// The log of its ranks.
     pub log: String,
+    /// Whether the worker that jobs share has it.
+    pub is_lent: bool,
     /// Whether its ranks were killed with their supervisors, so that nothing is written of their end.
     pub is_killed: bool,
 }
@@ -135,6 +137,7 @@ impl Nodes {
                     }
                 }
                 directory.files.remove("env.json");
+                directory.is_lent = false;
             });
         }
         let record =
@@ -204,6 +207,7 @@ impl NodeState {
         let archive = base64::engine::general_purpose::STANDARD.decode(variable(script, "files")).expect("base64");
         let mut archive = tar::Archive::new(&archive[..]);
         let directory = self.directory(&variable(script, "id"));
+        directory.is_lent = !variable(script, "shared").is_empty();
         for entry in archive.entries().expect("a tar archive") {
             let mut entry = entry.expect("a file");
             let name = entry.path().expect("a name").display().to_string();

@@ -343,8 +343,7 @@ impl NodeState {
             self.job_facts()
         );
         if let Some(data) = &self.data {
-            text.push_str("data 7\n");
-            text.extend(data.iter().map(|(name, tree)| format!("pushed {name} {tree}\n")));
+            text.extend(data.iter().map(|(name, tree)| format!("pushed {name} {tree} 7\n")));
         }
         let Some(keys) = &self.keys else { return text };
         text.push_str("dir . 700 0:0\n");
