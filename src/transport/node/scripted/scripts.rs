@@ -103,21 +103,7 @@ impl Node {
         let now = self.nodes.now();
         match name {
             "access/access.sh" => Ok(self.edit(|state| state.access.to_owned())),
-            "job/files.sh" => self.edit(|state| state.job_files(text)),
-            "job/read.sh" => Ok(self.edit(|state| state.read_log(text))),
-            "job/size.sh" => Ok(self.edit(|state| state.log_size(text))),
-            "job/start.sh" => self.edit(|state| state.start_job(text)),
-            "job/result.sh" => Ok(self.edit(|state| state.job_result(text))),
-            "job/list.sh" => Ok(self.edit(|state| state.job_list())),
-            "job/prune.sh" => {
-                let ids = variable(text, "ids");
-                self.edit(|state| state.directories.retain(|job, _| !ids.lines().any(|id| id == job)));
-                Ok(String::new())
-            }
-            "job/end.sh" => {
-                self.edit(|state| state.end_job(text));
-                Ok(String::new())
-            }
+            name if name.starts_with("job/") => self.effect_on_jobs(name, text),
             "node/directories.sh" => {
                 let asked = variable(text, "unclosed");
                 self.edit(|state| {
@@ -185,6 +171,28 @@ impl Node {
                     drop(state.keys.take_if(|keys| keys.is_empty()));
                     state.lacks_directories = true;
                 });
+                Ok(String::new())
+            }
+            _ => unreachable!("{name} is a known script without an effect"),
+        }
+    }
+
+    /// The effect of a script on the directories of jobs.
+    fn effect_on_jobs(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
+        match name {
+            "job/files.sh" => self.edit(|state| state.job_files(text)),
+            "job/read.sh" => Ok(self.edit(|state| state.read_log(text))),
+            "job/size.sh" => Ok(self.edit(|state| state.log_size(text))),
+            "job/start.sh" => self.edit(|state| state.start_job(text)),
+            "job/result.sh" => Ok(self.edit(|state| state.job_result(text))),
+            "job/list.sh" => Ok(self.edit(|state| state.job_list())),
+            "job/prune.sh" => {
+                let ids = variable(text, "ids");
+                self.edit(|state| state.directories.retain(|job, _| !ids.lines().any(|id| id == job)));
+                Ok(String::new())
+            }
+            "job/end.sh" => {
+                self.edit(|state| state.end_job(text));
                 Ok(String::new())
             }
             _ => unreachable!("{name} is a known script without an effect"),
