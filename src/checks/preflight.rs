@@ -117,7 +117,14 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
 /// What other users of a node can change of the directories in which root works.
 fn permissions(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let finding = |exposed: &ExposedPath| {
-        view.error(Check::Permissions, exposed.to_string()).explain(WHY, exposed.hint(&inventory.cluster))
+        // without data, root does nothing in their directory
+        let is_used = !view.facts.storage.pushed.is_empty() || exposed.leads_to(&["ssh", "jobs", "projects"]);
+        let message = exposed.to_string();
+        let finding = match is_used {
+            true => view.error(Check::Permissions, message),
+            false => view.warning(Check::Permissions, message),
+        };
+        finding.explain(WHY, exposed.hint(&inventory.cluster))
     };
     view.facts.permissions.exposed.iter().map(finding).collect()
 }

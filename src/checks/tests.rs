@@ -784,7 +784,11 @@ fn a_directory_that_others_can_change_is_an_error_on_one_node_too() {
     assert_eq!(exposed.found(), [format!("error permissions gpu01: {message}")]);
     let hint = &exposed.all()[0].hint;
     assert!(
-        hint.starts_with("`sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` on the node"),
+        hint.contains("or `sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` on the node"),
         "{hint}"
     );
+    let facts = Facts::parse("exposed data owner 755 mallory users /scratch/hvd\n");
+    let unused = Clinic::with(1, |c| c.nodes[0].facts.permissions = facts.permissions);
+    let message = "other users can change cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)";
+    assert_eq!(unused.found(), [format!("warning permissions gpu01: {message}")], "there are no data");
 }

@@ -10,7 +10,7 @@ use crate::node::gpus;
 use crate::node::jobs::OpenJobs;
 use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
-use crate::node::permissions::WHY;
+use crate::node::permissions::{ExposedPath, WHY};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::is_setup_image;
 use crate::runtime::{Image, Runtime};
@@ -129,12 +129,14 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
     }
 }
 
-/// Checks that nobody but root and the login that hvdctl uses can change the directories in which root works.
+/// Checks that nobody but root and the login that hvdctl uses can change these directories of a node (`ssh`, `jobs`, `projects`, `data`),
+/// in which root is about to work.
 ///
 /// # Errors
 /// With all that others can change.
-pub fn check_permissions(cluster: &Cluster, node: &str, facts: &Facts) -> Result<(), NodeError> {
-    let exposed = &facts.permissions.exposed;
+pub fn check_permissions(cluster: &Cluster, node: &str, facts: &Facts, directories: &[&str]) -> Result<(), NodeError> {
+    let exposed: Vec<&ExposedPath> =
+        facts.permissions.exposed.iter().filter(|exposed| exposed.leads_to(directories)).collect();
     if exposed.is_empty() {
         return Ok(());
     }

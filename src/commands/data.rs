@@ -106,7 +106,7 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
 async fn observe(nodes: NodeResults<Member>, context: &Context) -> Result<NodeResults<ObservedNode>, Error> {
     let nodes = context.observe_each(context.lock_each(nodes).await?).await?;
     let check = async |observed: ObservedNode| {
-        check_permissions(context.target.cluster(), observed.name(), &observed.facts)?;
+        check_permissions(context.target.cluster(), observed.name(), &observed.facts, &["data"])?;
         Ok(observed)
     };
     Ok(nodes.then(&context.events, check).await)

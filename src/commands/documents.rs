@@ -840,7 +840,7 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
     let left_out = vec![pool_pick::LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = pool_pick::PoolChoice { name: "pool".into(), group, nodes, left_out };
+    let choice = pool_pick::PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
     all.push(("pool-pick", pool_pick::outcome(&options, &cluster, choice).document));
 }
 

@@ -59,7 +59,9 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         let facts = async { if options.purge { facts(cluster, &member).await.map(Some) } else { Ok(None) } };
         let (facts, runtime) = tokio::join!(facts, engine(cluster, &member));
         let facts = facts?;
-        facts.iter().try_for_each(|facts| check_permissions(cluster, &member.node.name, facts))?;
+        facts
+            .iter()
+            .try_for_each(|facts| check_permissions(cluster, &member.node.name, facts, &["ssh", "jobs", "projects"]))?;
         Ok(Snapshot { facts, runtime: runtime?, member })
     };
     let listing = async { Ok(locked.then(events, list).await) };

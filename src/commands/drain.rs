@@ -42,7 +42,7 @@ pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
 async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry<DrainNode>, NodeError> {
     let cluster = target.cluster();
     let facts = facts(cluster, member).await?;
-    check_permissions(cluster, &member.node.name, &facts)?;
+    check_permissions(cluster, &member.node.name, &facts, &["jobs"])?;
     let mark = (!undo).then(|| Drained { by: operator(), since: now() as u32 });
     // the first mark is kept
     let changed = facts.drained.is_some() != mark.is_some();

@@ -272,7 +272,7 @@ async fn origin(
                 }
                 [(_, nodes)] => {
                     // what another owner's node has runs on no other node unless the operator names it
-                    let is_source = |receiver: &&&Receiver| context.target.inventory.is_source(&receiver.member.node);
+                    let is_source = |receiver: &&&Receiver| receiver.member.node.is_source();
                     let sources: Vec<&Receiver> = nodes.iter().filter(is_source).copied().collect();
                     if sources.is_empty() {
                         let names: Vec<&str> = nodes.iter().map(|receiver| receiver.name()).collect();

@@ -114,7 +114,7 @@ impl Recipe {
             if engine.image(base).await?.is_none() {
                 let node = &observed.member.node;
                 let login = login(base, std::iter::once(node), context).await?;
-                let login = login.for_node(context.target.inventory.other_owner(node));
+                let login = login.for_node(node.owner.as_deref());
                 let pulling = image::pull(base, &login, &observed.member, engine, &context.events);
                 let pulled = context.events.step(observed.name(), image::step(base), pulling).await;
                 context.events.report(pulled)?;

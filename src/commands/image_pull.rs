@@ -47,7 +47,7 @@ pub async fn run(options: &cli::ImagePull, context: &Context) -> Result<Outcome,
     let login = login(name, nodes.ok.iter().map(|member| &member.node), context).await?;
     let pull = async |member: Member| {
         let node = member.node.name.clone();
-        let login = login.for_node(target.inventory.other_owner(&member.node));
+        let login = login.for_node(member.node.owner.as_deref());
         let _step = events.begin(&node, image::step(name));
         let engine = member.runtime().await?;
         let before = engine.image(name).await?;
@@ -87,9 +87,7 @@ pub(super) async fn login<'a>(
     if let Some(fault) = &login.fault {
         context.events.warn(format!("pulling {image} without a login: {fault}"));
     }
-    let inventory = &context.target.inventory;
-    let others: Vec<&str> =
-        nodes.filter(|node| inventory.other_owner(node).is_some()).map(|node| node.name.as_str()).collect();
+    let others: Vec<&str> = nodes.filter(|node| node.owner.is_some()).map(|node| node.name.as_str()).collect();
     if login.credentials.is_some() && !others.is_empty() {
         let others = nodeset::fold(&others);
         context
@@ -117,7 +115,7 @@ pub(super) async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error
     let pulling = plans.ok.iter().filter(|plan| is_pull(plan)).map(|plan| &plan.observed.member.node);
     let login = login(&cluster.image, pulling, context).await?;
     let pull = async |mut plan: WorkerPlan| {
-        let login = login.for_node(target.inventory.other_owner(&plan.observed.member.node));
+        let login = login.for_node(plan.observed.member.node.owner.as_deref());
         let pulled = plan.pull(&target.inventory, &login, &session.progress, events).await;
         (plan, pulled.err())
     };
@@ -208,7 +206,7 @@ async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], context:
             Some(Owner { from: SourceChoice::Local, name: "this machine".to_owned(), size: found.image.size })
         }
         [(_, plans)] => {
-            let is_source = |plan: &&&WorkerPlan| context.target.inventory.is_source(&plan.observed.member.node);
+            let is_source = |plan: &&&WorkerPlan| plan.observed.member.node.is_source();
             let plan = plans.iter().find(is_source)?;
             let (name, image) = (plan.node().to_owned(), plan.observed.runtime.image.as_ref()?);
             Some(Owner { from: SourceChoice::Node(name.clone()), name, size: image.size })

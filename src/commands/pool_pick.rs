@@ -20,7 +20,6 @@ use crate::text::units::{count, stamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use ssh_key::PublicKey;
-use std::collections::BTreeSet;
 use std::fs;
 
 /// How many candidates that were left out are shown without `-v`.
@@ -77,6 +76,8 @@ impl LeftOutCandidate {
 pub(super) struct PoolChoice<'a> {
     /// The name of the cluster.
     pub(super) name: String,
+    /// Who picks.
+    pub(super) own: Option<String>,
     pub(super) group: Group,
     /// The nodes of the group, in its order.
     pub(super) nodes: Vec<MeasuredNode<'a>>,
@@ -119,26 +120,23 @@ impl<'a> Masters<'a> {
     /// Those of this operator, or the named node.
     ///
     /// # Errors
-    /// If no node has the name, or nodes of several owners.
+    /// If there is no such node.
     fn of(named: Option<&'a str>, own: &'a Own, nodes: &[&'a PoolNode]) -> Result<Masters<'a>, Error> {
-        let Some(named) = named else { return Ok(Masters { owner: own.owner.as_deref().ok(), name: None }) };
-        let (owner, name) = named.split_once('/').map_or((None, named), |(owner, name)| (Some(owner), name));
-        let is_meant = |node: &&&PoolNode| node.node == name && owner.is_none_or(|owner| node.owner == owner);
-        let owners: BTreeSet<&str> = nodes.iter().filter(is_meant).map(|node| node.owner.as_str()).collect();
-        match Vec::from_iter(owners)[..] {
-            [owner] => Ok(Masters { owner: Some(owner), name: Some(name) }),
-            [] => Err(Error::usage(
-                format!("--master: the pool has no valid node {named}"),
-                "hvdctl pool lists the nodes",
-            )),
-            ref several => {
-                let all: Vec<String> = several.iter().map(|owner| format!("{owner}/{name}")).collect();
-                Err(Error::usage(
-                    format!("--master: several owners have a node {name}: {}", all.join(", ")),
-                    "name one of these",
-                ))
-            }
+        // a name without an owner is that of one's own node: another member may publish the same name
+        let own = own.owner.as_deref().ok();
+        let Some(named) = named else { return Ok(Masters { owner: own, name: None }) };
+        let (owner, name) = named.split_once('/').map_or((own, named), |(owner, name)| (Some(owner), name));
+        let masters = Masters { owner, name: Some(name) };
+        if !nodes.iter().any(|node| masters.has(node)) {
+            return Err(Error::usage(
+                match owner {
+                    Some(owner) => format!("--master: the pool has no valid node {name} of {owner}"),
+                    None => format!("--master: whose node {name} is not known"),
+                },
+                "hvdctl pool lists the nodes; name one of another owner as OWNER/NODE",
+            ));
         }
+        Ok(masters)
     }
 
     fn has(&self, node: &PoolNode) -> bool {
@@ -208,7 +206,7 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     // the inventory that is printed may lie in another directory
     cluster.ssh_config = cluster.ssh_config.map(|file| std::path::absolute(&file).unwrap_or(file));
     let name = cluster_name(&operator(), &own.identity);
-    Ok(outcome(options, &cluster, PoolChoice { name, group, nodes, left_out }))
+    Ok(outcome(options, &cluster, PoolChoice { name, own: own.owner.ok(), group, nodes, left_out }))
 }
 
 /// Returns the nodes that may be picked, and those of valid files that may not.
@@ -245,10 +243,12 @@ fn note_left_out(left_out: &[LeftOutCandidate], context: &Context) {
 }
 
 pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<'_>) -> Outcome {
-    let PoolChoice { name, group, nodes: picked, left_out } = choice;
+    let PoolChoice { name, own, group, nodes: picked, left_out } = choice;
     let published: Vec<&PoolNode> = picked.iter().map(|picked| picked.node).collect();
-    let nodes: Vec<(Node, &PoolNode)> =
-        inventory::nodes(&published, options.user.as_deref()).into_iter().zip(published.iter().copied()).collect();
+    let nodes: Vec<(Node, &PoolNode)> = inventory::nodes(&published, options.user.as_deref(), own.as_deref())
+        .into_iter()
+        .zip(published.iter().copied())
+        .collect();
     let Group { slots, distance, longest, .. } = group;
     let text = match options.format {
         Some(format) => {
@@ -307,7 +307,7 @@ mod tests {
         let measured = |measured_from| MeasuredNode { node: &node, measured_from };
         let nodes = [MeasuringPoint::Here, MeasuringPoint::Node].map(measured).to_vec();
         let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
-        let choice = PoolChoice { name: "pool".into(), group, nodes, left_out: Vec::new() };
+        let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out: Vec::new() };
         let options = PoolPick { np: 16, user: None, master: None, format: None };
         let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text;
         let line = format!("1 of them measured from {}: they lack python3, or did not answer in time", host_name());

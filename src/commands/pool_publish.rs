@@ -154,6 +154,10 @@ impl Publisher {
         let target = target.only(nodes.iter().map(|submission| submission.node.name.clone()));
         let NodeResults { ok, failed } = fleet.members(&target, &quiet).await?;
         let claim = async |member: Member| {
+            if let Some(owner) = member.node.owner.as_ref().filter(|owner| **owner != self.owner) {
+                let error = NodeError::failed(&member.node.name, "publish the node", format!("it belongs to {owner}"));
+                return (member.node.name.clone(), Err(error));
+            }
             let claiming = owner::claim(&member.transport, self.key.public());
             let claiming = events.step(&member.node.name, Step::write("writing its owner's key"), claiming);
             (member.node.name.clone(), claiming.await)

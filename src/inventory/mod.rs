@@ -107,6 +107,14 @@ impl Gpus {
     }
 }
 
+impl Node {
+    /// Returns whether other nodes may run what this one has as an image without a word of the operator: the operator's own nodes, and the
+    /// master, which can log in to the workers of all.
+    pub fn is_source(&self) -> bool {
+        self.master || self.owner.is_none()
+    }
+}
+
 impl Inventory {
     /// Reads the text of an inventory. `file` names it in messages, and relative paths start from its directory; `~/`
     /// is the home directory. No file is touched.
@@ -129,23 +137,6 @@ impl Inventory {
             refused(format!("{line}: expected UTF-8 text"))
         })?;
         Ok(Inventory::parse(text, file)?)
-    }
-
-    /// Returns whether a node is the operator's own: one of those that name no owner or, if each names one, of a single owner. A secret
-    /// that is given without saying for whom goes to these nodes only.
-    pub fn is_own(&self, node: &Node) -> bool {
-        node.owner.is_none() || self.nodes.iter().all(|other| other.owner == node.owner)
-    }
-
-    /// Returns who owns a node that is not [the operator's own](Inventory::is_own).
-    pub fn other_owner<'a>(&self, node: &'a Node) -> Option<&'a str> {
-        node.owner.as_deref().filter(|_| !self.is_own(node))
-    }
-
-    /// Returns whether other nodes may run what this one has as an image, without being told so: the operator's own nodes, and the master,
-    /// which can log in to the workers of all.
-    pub fn is_source(&self, node: &Node) -> bool {
-        node.master || self.is_own(node)
     }
 
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.

@@ -153,7 +153,7 @@ impl Distribution<'_> {
         let observing = each_node(members.to_vec(), self.events, async |member| {
             let reading = facts(self.cluster(), &member);
             let facts = self.events.step(&member.node.name, Step::read("reading keys"), reading).await?;
-            check_permissions(self.cluster(), &member.node.name, &facts)?;
+            check_permissions(self.cluster(), &member.node.name, &facts, &["ssh"])?;
             Ok((member, facts))
         });
         self.session.cancellation.run(async { Ok(observing.await) }).await

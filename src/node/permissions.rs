@@ -56,6 +56,11 @@ impl ExposedPath {
         }
     }
 
+    /// Returns whether it leads to one of these directories of the cluster.
+    pub fn leads_to(&self, directories: &[&str]) -> bool {
+        self.leads_to.iter().any(|what| directories.contains(&what.as_str()))
+    }
+
     /// Returns what to do about it.
     pub fn hint(&self, cluster: &Cluster) -> String {
         let path = quote::readable(&self.path);
@@ -74,7 +79,12 @@ impl ExposedPath {
                 format!("sudo mkdir -p {}", directories.join(" "))
             }
         };
-        format!("`{command}` on the node; or set {} to a directory that only root can change", self.settings())
+        let owner = if self.fault == Fault::Owner && self.user != "nobody" {
+            format!(", unless {} is to keep it", self.user)
+        } else {
+            String::new()
+        };
+        format!("set {} to a directory that only root can change, or `{command}` on the node{owner}", self.settings())
     }
 
     fn settings(&self) -> String {
@@ -125,7 +135,7 @@ mod tests {
     use crate::inventory::Inventory;
 
     #[test]
-    fn what_others_can_change_is_told_with_the_command_that_mends_it() {
+    fn what_others_can_change_comes_with_the_command_that_closes_it() {
         let mut cluster = Inventory::local("here", "some/image:1").cluster;
         cluster.data_dir = "/scratch/it's/data".into();
         let mut permissions = Permissions::default();
@@ -141,17 +151,20 @@ mod tests {
         ] {
             permissions.read("exposed", line);
         }
-        let told: Vec<String> = permissions
+        let texts: Vec<String> = permissions
             .exposed
             .iter()
             .map(|exposed| format!("{exposed}\n{}", exposed.hint(&cluster)))
-            .map(|told| told.replace("; or set", "\n").split('\n').take(2).collect::<Vec<_>>().join("\n"))
+            .map(|text| {
+                let (message, hint) = text.split_once('\n').unwrap();
+                format!("{message}\n{}", hint.split_once(" only root can change, or ").unwrap().1)
+            })
             .collect();
         assert_eq!(
-            told,
+            texts,
             [
                 "other users can change cluster.jobs_dir, cluster.data_dir: /scratch/h v belongs to mallory (mode 755)\n\
-                 `sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node",
+                 `sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node, unless mallory is to keep it",
                 "other users can change cluster.ssh_dir: the link /opt/link belongs to mallory\n\
                  `sudo chown -h root:root /opt/link` on the node",
                 "other users can change cluster.jobs_dir: the group users can write to /srv (owner root, mode 775)\n\

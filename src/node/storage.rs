@@ -1,6 +1,7 @@
 //! A node's directories: their room, their file systems, and who shares them.
 
 use super::lines::parts;
+use crate::inventory::NAME;
 use std::collections::BTreeMap;
 
 /// Room on a file system.
@@ -81,6 +82,8 @@ pub fn disk(value: &str) -> Option<Disk> {
 /// Parses `NAME HASH INODE`.
 fn pushed(value: &str) -> Option<(String, PushedData)> {
     let [name, hash, inode] = parts(value)?;
+    // it becomes a path of a mount
+    NAME.read(name).ok()?;
     Some((name.to_owned(), PushedData { hash: hash.to_owned(), inode: inode.parse().ok() }))
 }
 

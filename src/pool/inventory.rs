@@ -15,8 +15,8 @@ const HASH: usize = 8;
 const PORTS: std::ops::Range<u16> = 12_346..13_346;
 
 /// The nodes, the master first, as those of an inventory with this user: their names are their owners', with the owner where two have the
-/// same.
-pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
+/// same. `own`: who picks them, whose nodes have no owner there.
+pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>) -> Vec<Node> {
     // addresses between the nodes of one cluster lead nowhere from others
     let clusters: BTreeSet<(&str, &str)> =
         picked.iter().map(|node| (node.owner.as_str(), node.cluster.as_str())).collect();
@@ -42,7 +42,7 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>) -> Vec<Node> {
         slots: Some(node.slots),
         gpus: node.gpus.clone().unwrap_or(Gpus::Auto),
         address: node.address.filter(|_| is_one_cluster),
-        owner: Some(node.owner.clone()),
+        owner: Some(node.owner.clone()).filter(|owner| Some(owner.as_str()) != own),
         host_key: node.host_key.clone(),
         master: number == 0,
         ..Node::default()
@@ -93,7 +93,10 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         if node.name != node.host {
             let _ = writeln!(inventory, "name = {}", value(&node.name));
         }
-        let _ = write!(inventory, "owner = {}\nssh_port = {}\n", value(owner), published.port);
+        if let Some(owner) = &node.owner {
+            let _ = writeln!(inventory, "owner = {}", value(owner));
+        }
+        let _ = write!(inventory, "ssh_port = {}\n", published.port);
         if let Some(key) = &node.host_key {
             let _ = writeln!(inventory, "host_key = {}", value(key));
         }
@@ -150,7 +153,7 @@ mod tests {
         let other =
             PoolNode { owner: "bob".into(), host: "fd00::2".into(), port: 2222, slots: 4, score: None, ..node() };
         let picked = [&one, &other];
-        let nodes = nodes(&picked, Some("ana"));
+        let nodes = nodes(&picked, Some("ana"), Some("ana@example.com"));
         let with = nodes.iter().cloned().zip(picked).collect::<Vec<_>>();
         let name = cluster_name("ana@desk.example.com", "a key");
         let text = text(&name, &Cluster::default(), &with, &["picked".into()]);
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(directories(&inventory.cluster), own);
         assert!(directories(&Cluster::default()).iter().all(|directory| !own.contains(directory)));
         let owners: Vec<_> = nodes.iter().map(|node| node.owner.as_deref()).collect();
-        assert_eq!(owners, [Some("ana@example.com"), Some("bob")]);
+        assert_eq!(owners, [None, Some("bob")]);
         assert_eq!(text.matches("\nmaster = true\n").count(), 1, "{text}");
         assert!(PORTS.contains(&inventory.cluster.port));
         let found: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.address, node.master)).collect();
@@ -178,13 +181,13 @@ mod tests {
         );
         for gpus in [Gpus::Count(0), Gpus::List(vec!["3".into(), "GPU-8a5b-1".into()])] {
             let some = PoolNode { gpus: Some(gpus.clone()), ..node() };
-            let nodes = super::nodes(&[&some], None).into_iter().zip([&some]).collect::<Vec<_>>();
+            let nodes = super::nodes(&[&some], None, None).into_iter().zip([&some]).collect::<Vec<_>>();
             let text = super::text(&name, &Cluster::default(), &nodes, &[]);
             let inventory = Inventory::parse(&text, Path::new("pool.toml"));
             assert_eq!(inventory.unwrap_or_else(|faults| panic!("{faults}\n{text}")).nodes[0].gpus, gpus);
         }
         // of one cluster the addresses between its nodes count
-        let alone = super::nodes(&[&one], None);
+        let alone = super::nodes(&[&one], None, None);
         assert_eq!((alone[0].name.as_str(), alone[0].address), ("node1", address));
         let own = Cluster {
             ssh_config: Some("/lab/my \"own\" config".into()),

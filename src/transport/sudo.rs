@@ -37,8 +37,6 @@ pub struct Sudo {
 struct OwnedNodes {
     /// What they are called in questions: `your nodes gpu[1-4]`.
     name: String,
-    /// Whether [`PASSWORD_FILE`] or `--ask-sudo-pass` is for them.
-    are_own: bool,
     password: OnceCell<Result<Secret, String>>,
     /// Whether it was given before a node asked.
     is_given: bool,
@@ -69,13 +67,10 @@ impl Sudo {
     ) -> Result<Sudo, Error> {
         let mut sudo = Sudo::of(inventory, may_ask);
         let owners: Vec<String> = sudo.owners.keys().flatten().cloned().collect();
-        let Some(own) = sudo.owners.values_mut().find(|nodes| nodes.are_own) else {
+        let Some(own) = sudo.owners.get_mut(&None) else {
             if ask_now {
                 return Err(Error::usage(
-                    format!(
-                        "--ask-sudo-pass: the nodes belong to several owners ({}), and none to you",
-                        owners.join(", ")
-                    ),
+                    format!("--ask-sudo-pass: the nodes belong to others ({}), and none to you", owners.join(", ")),
                     "leave it out: hvdctl asks for a password for the nodes of each owner when one of them needs it",
                 ));
             }
@@ -106,17 +101,15 @@ impl Sudo {
 
     /// Returns one that knows no password yet.
     pub fn of(inventory: &Inventory, may_ask: bool) -> Sudo {
-        let mut nodes: BTreeMap<Option<String>, (bool, Vec<&str>)> = BTreeMap::new();
+        let mut nodes: BTreeMap<Option<String>, Vec<&str>> = BTreeMap::new();
         for node in &inventory.nodes {
-            let (are_own, names) = nodes.entry(node.owner.clone()).or_default();
-            *are_own = inventory.is_own(node);
-            names.push(&node.name);
+            nodes.entry(node.owner.clone()).or_default().push(&node.name);
         }
-        let owned = |(owner, (are_own, names)): (Option<String>, (bool, Vec<&str>))| {
+        let owned = |(owner, names): (Option<String>, Vec<&str>)| {
             let whose = owner.as_ref().map_or("your".to_owned(), |owner| format!("{owner}'s"));
             let noun = if names.len() == 1 { "node" } else { "nodes" };
             let name = format!("{whose} {noun} {}", nodeset::fold(&names));
-            (owner, OwnedNodes { name, are_own, ..OwnedNodes::default() })
+            (owner, OwnedNodes { name, ..OwnedNodes::default() })
         };
         Sudo { may_ask, owners: nodes.into_iter().map(owned).collect(), ..Sudo::default() }
     }
@@ -124,11 +117,6 @@ impl Sudo {
     /// Returns whether the operator has given a password for the nodes of an owner beforehand.
     pub fn is_given(&self, owner: &Option<String>) -> bool {
         self.owners.get(owner).is_some_and(|nodes| nodes.is_given)
-    }
-
-    /// Returns whether the nodes of an owner are the operator's own.
-    pub fn are_own(&self, owner: &Option<String>) -> bool {
-        owner.is_none() || self.owners.get(owner).is_some_and(|nodes| nodes.are_own)
     }
 
     /// Returns the password for the nodes of an owner. If it was not given beforehand, the first call asks for it, and its result is that
@@ -214,7 +202,7 @@ mod tests {
         let (events, _) = Events::channel();
         for (owners, given, not_given) in [
             (&["", "bob", ""][..], &[""][..], &["bob"][..]),
-            (&["bob", "bob"], &["bob"], &[""]),
+            (&["bob", "bob"], &[], &["bob", ""]),
             (&["bob", "eve"], &[], &["bob", "eve"]),
         ] {
             let sudo = Sudo::given(&inventory(owners), "hunter2", &events).await.unwrap();
@@ -226,7 +214,10 @@ mod tests {
             }
         }
         let several = Sudo::with(None, true, true, &inventory(&["bob", "eve"]), &events).await.unwrap_err().to_string();
-        assert!(several.starts_with("--ask-sudo-pass: the nodes belong to several owners (bob, eve)"), "{several}");
+        assert!(
+            several.starts_with("--ask-sudo-pass: the nodes belong to others (bob, eve), and none to you"),
+            "{several}"
+        );
     }
 
     #[tokio::test]

@@ -23,6 +23,7 @@ pub async fn prepare(cluster: &Cluster, observed: &ObservedNode, events: &Events
     let script = Script::new(DIRECTORIES)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("projects_dir", &cluster.projects_dir)
+        .with("data_dir", &cluster.data_dir)
         .with("cluster", &cluster.name)
         .with("unclosed", &permissions.unclosed.join("\n"));
     observed.member.transport.script(&script, "create and close its directories").await?;

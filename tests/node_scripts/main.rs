@@ -173,9 +173,9 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     let inode_of = |name: &str| Facts::parse(&facts).storage.pushed[name].inode;
     assert_eq!((inode_of("half"), inode_of("set")), (None, Some(inode)));
     for (tool, arguments) in [
-        ("cat", "*job.json"),
-        ("cat", "*idle.3"),
-        ("cat", "*set@lab/tree"),
+        ("dd", "*job.json*"),
+        ("dd", "*idle.3*"),
+        ("dd", "*set@lab/tree*"),
         ("stat", "*%i*"),
         ("awk", "*authorized_keys*"),
         ("stat", "*id_rsa*"),
@@ -191,7 +191,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     }
     // a job that is removed meanwhile
     let remove = format!("rm -rf {}; exit 1", machine.path("jobs/j1").display());
-    machine.stub("cat", &format!("case \"$PWD\" in */j1) {remove} ;; esac; exec /bin/cat \"$@\""));
+    machine.stub("dd", &format!("case \"$PWD\" in */j1) {remove} ;; esac; exec /bin/dd \"$@\""));
     assert!(!machine.prints(FACTS, "").contains("open j1"));
 }
 
@@ -295,7 +295,10 @@ fn a_process_of_another_user_is_of_no_job() {
     let facts = Facts::parse(&machine.prints(FACTS, ""));
     let ranks: Vec<u32> = facts.jobs.ranks.iter().filter(|rank| rank.job == "run-8").map(|rank| rank.pid).collect();
     assert_eq!(ranks, [own.id()]);
-    let end = machine.prints(&["node/marked.sh", "node/killed.sh", "job/end.sh"], "id=run-8 grace=0");
+    let end = machine.prints(
+        &["node/marked.sh", "node/killed.sh", "job/directory.sh", "job/lend.sh", "job/end.sh"],
+        "id=run-8 grace=0",
+    );
     assert_eq!(end, "", "nothing is left of the job");
     assert!(!own.wait().unwrap().success());
     assert_eq!(other.try_wait().unwrap(), None);

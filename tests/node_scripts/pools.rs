@@ -100,8 +100,16 @@ fn root_says_whose_a_node_is_and_the_host_keys_are_printed() {
     );
     let variables = |key: &str| format!("file='{}' key='{key}'", place("etc/hvdctl/pool-owner.pub"));
     for key in ["ssh-ed25519 AAAA", "ssh-ed25519 BBBB"] {
-        assert_eq!(machine.prints(CLAIM, &variables(key)), "ssh-ed25519 AAAA\nssh-rsa BBBB\n");
-        assert_eq!(fs::read_to_string(place("etc/hvdctl/pool-owner.pub")).unwrap(), format!("{key}\n"));
+        // once more by the same owner
+        for _ in 0..2 {
+            assert_eq!(machine.prints(CLAIM, &variables(key)), "ssh-ed25519 AAAA\nssh-rsa BBBB\n");
+            assert_eq!(fs::read_to_string(place("etc/hvdctl/pool-owner.pub")).unwrap(), format!("{key}\n"));
+        }
+        // somebody who has root there, too
+        assert!(machine.fails(CLAIM, &variables("ssh-ed25519 EVIL")).contains("has another owner's key"));
+        if key.ends_with("AAAA") {
+            fs::remove_file(place("etc/hvdctl/pool-owner.pub")).unwrap();
+        }
     }
     let facts =
         |name: &str| fs::metadata(place(name)).map(|facts| (facts.uid(), facts.gid(), facts.mode() & 0o7777)).unwrap();
@@ -110,18 +118,18 @@ fn root_says_whose_a_node_is_and_the_host_keys_are_printed() {
     assert_eq!(machine.prints(OWNER, &variables("x").replace("key='x'", "")), "ssh-ed25519 BBBB\n");
     // what was cut off is replaced, and nothing is left
     fs::write(place("etc/hvdctl/pool-owner.pub.new"), "half").unwrap();
-    machine.prints(CLAIM, &variables("ssh-ed25519 CCCC"));
+    machine.prints(CLAIM, &variables("ssh-ed25519 BBBB"));
     assert_eq!(fs::read_dir(place("etc/hvdctl")).unwrap().count(), 1);
     // without sshd those that it has by default
     machine.stub("sshd", "exit 1");
     machine.stub("head", "for last in \"$@\"; do :; done; echo \"$last x\" >>\"${0%/*}/read\"");
-    machine.prints(CLAIM, &variables("ssh-ed25519 CCCC"));
+    machine.prints(CLAIM, &variables("ssh-ed25519 BBBB"));
     let read = fs::read_to_string(machine.path("tools/read")).unwrap_or_default();
     assert!(read.lines().all(|line| line.starts_with("/etc/ssh/ssh_host_")), "{read}");
     machine.repair();
     machine.stub("mv", "echo 'mv: No space left on device' >&2; exit 1");
-    assert_eq!(machine.fails(CLAIM, &variables("ssh-ed25519 DDDD")), "mv: No space left on device\n");
-    assert_eq!(fs::read_to_string(place("etc/hvdctl/pool-owner.pub")).unwrap(), "ssh-ed25519 CCCC\n");
+    assert_eq!(machine.fails(CLAIM, &variables("ssh-ed25519 BBBB")), "mv: No space left on device\n");
+    assert_eq!(fs::read_to_string(place("etc/hvdctl/pool-owner.pub")).unwrap(), "ssh-ed25519 BBBB\n");
 }
 
 #[test]

@@ -83,10 +83,10 @@ async fn a_login_to_a_registry_goes_to_own_nodes_only() {
         assert_eq!(last, [login, "", ""], "{line}");
         ALL.iter().for_each(|node| nodes.edit(node, |state| state.images.retain(|image| image != "r.example/app:2")));
     }
-    // one owner of all of them is told apart from nobody
+    // also if all nodes belong to one other owner
     inventory.nodes.iter_mut().for_each(|node| node.owner = Some("bob".into()));
-    hvdctl_asked(&nodes, &inventory, "image pull", Sudo::of(&inventory, false)).await.code(0);
-    assert_eq!(nodes.state("node3").logins.pop().as_deref(), Some(login));
+    hvdctl_asked(&nodes, &inventory, "image pull", Sudo::of(&inventory, false)).await.code(3);
+    assert_eq!(nodes.state("node3").logins.pop().as_deref(), Some(""));
     credentials::DIRECTORY.set(None);
 }
 

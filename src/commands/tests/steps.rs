@@ -359,10 +359,14 @@ async fn nothing_is_written_where_others_can_change_the_directories() {
     let nodes = two_up().await;
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("x"), "").unwrap();
-    nodes.edit("node2", |state| state.facts = "exposed data owner 755 mallory users /scratch/hvd\n".into());
+    let exposed = ["ssh", "jobs", "projects", "data"]
+        .map(|what| format!("exposed {what} owner 755 mallory users /scratch/hvd\n"));
+    nodes.edit("node2", |state| state.facts = exposed.concat());
     let words = [
-        "node2: cannot use the node: other users can change cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)",
-        "hint: `sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` on the node; or set cluster.data_dir",
+        "node2: cannot use the node: other users can change cluster.ssh_dir, cluster.jobs_dir, cluster.projects_dir, \
+         cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)",
+        "to a directory that only root can change, or `sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` \
+         on the node, unless mallory is to keep it",
     ];
     let push = format!("data push {} --as set", data.path().display());
     for line in

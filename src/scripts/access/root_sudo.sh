@@ -1,1 +1,1 @@
-exec sudo -n env "HVDCTL_ADDRESS=$a" "HVDCTL_LOGIN=$l" "$@"
+exec sudo -n env "HVDCTL_ADDRESS=$a" "HVDCTL_LOGIN=$HVDCTL_LOGIN" "$@"

@@ -14,5 +14,5 @@ regular() { # FILE
 }
 # replaces a file of the directory by standard input
 put() { # NAME
-  rm -rf -- "$1.new" && (set -C && cat >"$1.new") && mv -fT -- "$1.new" "$1"
+  rm -rf -- "$1.new" && dd of="$1.new" oflag=nofollow conv=excl status=none && mv -fT -- "$1.new" "$1"
 }

@@ -1,38 +1,36 @@
 # Appended to job/directory.sh, in the scripts that lend a job's directory to the worker that jobs share, or take it back. Processes there
-# may have put anything next to the job's directory. A crash may leave that without its link; the next of these steps moves it back.
+# may put anything next to the job's directory, so only what root's link JOBS/ID names is a job's. While it is taken back, the link is
+# called JOBS/.back@ID: the next of these steps finishes what a crash has interrupted.
 
 # prints where the directory of a job is lent to, if it is: .worker@CLUSTER/ID
 lent() { # ID
   target=$(readlink -- "$jobs_dir/$1") || return 0
   case $target in .worker@*/*/*) ;; .worker@*/"$1") printf '%s\n' "$target" ;; esac
 }
-# takes a directory back; not if it is no job's, or has the name of another job
-withdraw() { # .worker@CLUSTER/ID
-  case ${1##*/} in '' | *[!0-9A-Za-z-]*) return 0 ;; esac
-  [ -d "$jobs_dir/$1" ] && [ ! -h "$jobs_dir/$1" ] || return 0
-  back=$jobs_dir/${1##*/} ended=1
-  if [ "$(lent "${1##*/}")" = "$1" ]; then
-    ended=
-    rm -f -- "$back" || return
-  elif [ -e "$back" ] || [ -h "$back" ]; then
-    return 0
-  fi
-  # unless another command was faster
-  error=$(mv -T -- "$jobs_dir/$1" "$back" 2>&1) || [ -d "$back" ] || { printf '%s\n' "$error" >&2 && return 1; }
-  # a job without its link has ended or never began
-  [ -h "$back" ] || [ -z "$ended" ] || rm -rf -- "$back/env.json"
-}
+# takes the directory of a job back, or finishes that
 take_back() { # ID
-  for place in "$jobs_dir/.worker@"*/"$1"; do withdraw "${place#"$jobs_dir/"}" || return; done
+  back=$jobs_dir/$1 link=$jobs_dir/.back@$1
+  target=$(lent "$1")
+  # unless another command was faster
+  [ -z "$target" ] || mv -T -- "$back" "$link" 2>/dev/null || [ ! -h "$back" ] || return
+  target=$(readlink -- "$link") || return 0
+  if [ -d "$jobs_dir/$target" ] && [ ! -h "$jobs_dir/$target" ]; then
+    error=$(mv -T -- "$jobs_dir/$target" "$back" 2>&1) || [ -d "$back" ] || { printf '%s\n' "$error" >&2 && return 1; }
+  fi
+  rm -f -- "$link"
 }
-# takes all directories back that the shared worker of a cluster has, but for that of this job: no other one runs there
+# takes all directories back that the shared worker of a cluster has, but for that of this job: no other one runs there. Removes what is no
+# job's
 take_back_others() { # CLUSTER ID
   worker=$jobs_dir/.worker@$1
   mkdir -p -- "$worker" && chmod 700 -- "$worker" || return
-  for place in "$worker"/*; do
-    place=.worker@$1/${place##*/}
-    [ "$(lent "$2")" = "$place" ] || withdraw "$place" || return
+  for link in "$jobs_dir"/* "$jobs_dir/.back@"*; do
+    case $(readlink -- "$link") in ".worker@$1/$2") continue ;; ".worker@$1/"*) ;; *) continue ;; esac
+    link=${link##*/}
+    take_back "${link#.back@}" || return
   done
+  kept=$(lent "$2")
+  find "$worker" -mindepth 1 -maxdepth 1 ! -path "$jobs_dir/${kept:-.}" -exec rm -rf -- {} +
 }
 # creates the directory of a job where the shared worker sees it; fails if there is one already
 lend_new() { # CLUSTER ID

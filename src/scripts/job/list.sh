@@ -6,25 +6,31 @@ LC_ALL=C
 export LC_ALL
 [ -d "$jobs_dir" ] || exit 0
 cd "$jobs_dir" || exit
-list() { # DEPTH DIRECTORY…: how far below these the files are
-  depth=$1
-  shift
-  # the worker that jobs share may have put anything into its directory
-  set -- "$@" -ignore_readdir_race -mindepth "$depth" -maxdepth "$depth" -type f '!' -path './.worker@*'
-  find -H "$@" '(' -name job.json -o -name result.json -o -name attempts.json -o -name members.json -o -name 'idle.*' ')' \
+newline='
+'
+list() { # DIRECTORY…
+  set -- "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type f -size -2048k
+  find -H "$@" '(' -name job.json -o -name result.json -o -name attempts.json -o -name members.json -o -name 'idle.[0-9]*' ')' \
     -exec grep -aH '' {} +
   find -H "$@" '(' -name env.json -o -empty '(' -name job.json -o -name result.json ')' ')' -printf '%p:\n'
   find -H "$@" -name states -exec grep -aHc ' s $' {} +
 }
 list_all() {
-  list 2 .
+  # lent ones first: one that is taken back meanwhile must be found once
   set --
   for job in ./*; do
     [ -h "$job" ] || continue
     place=$(lent "${job#./}")
     [ -z "$place" ] || [ -h "$place" ] || set -- "$@" "$job"
   done
-  [ $# = 0 ] || list 1 "$@"
+  [ $# = 0 ] || list "$@"
+  lent=$newline
+  for job; do lent=$lent$job$newline; done
+  set --
+  for job in ./*; do
+    case $lent in *"$newline$job$newline"*) ;; *) [ -h "$job" ] || [ ! -d "$job" ] || set -- "$@" "$job" ;; esac
+  done
+  [ $# = 0 ] || list "$@"
 }
 # the exit codes do not help: grep fails without a match too
 exec 3>&1

@@ -22,4 +22,4 @@ printf '%s' "$files" | base64 -d | tar -xpmf - --no-same-owner
 # a pipeline has the exit code of its last program, and tar accepts empty input
 [ -e log ]
 # node/drain.sh marks the jobs that it finds
-if [ -e "$jobs_dir/.drained@$cluster" ]; then put drained </dev/null; fi
+if [ -e "$jobs_dir/.drained@$cluster" ]; then put drained </dev/null; else rm -rf drained; fi

@@ -1,10 +1,13 @@
 # Prepended to scripts that create directories. Only root and the login that hvdctl uses may enter what is closed here.
 
-# tests whether nobody but root and the login is in a group
+# tests whether nobody but root and the login is in a group. A directory service lists neither its users nor whose first group it is, so
+# only groups with the name of the login, and those that a distribution has by itself (below 100), can be private
 is_private() { # GID
   login=${HVDCTL_LOGIN:-0:0}
   login=${login%%:*}
-  group=$(getent group "$1") && users=$(getent passwd && getent passwd "$login") || return
+  group=$(timeout 5 getent group "$1") && user=$(timeout 5 getent passwd "$login") || return
+  [ "${group%%:*}" = "${user%%:*}" ] || [ "$1" -lt 100 ] || return
+  users=$(timeout 5 getent passwd && printf '%s\n' "$user") || return
   printf '%s\n' "$users" | members=${group##*:} awk -F: -v gid="$1" -v login="$login" '
     $3 == 0 || $3 == login { known[$1]; next }
     $4 == gid { others = 1 }
@@ -25,10 +28,9 @@ private_group() {
 # closes a directory: root's with mode 750 and the login's own group, or 700
 close_directory() { # DIRECTORY
   [ -n "${closed_for+set}" ] || closed_for=$(private_group)
+  # before others can enter: with an ACL, the bits of the group are those of users that the ACL names
+  chmod 700 -- "$1" || return
+  case $(ls -ld -- "$1") in ??????????+*) return 0 ;; esac
   # a file system that takes root for nobody (NFS) lets it give nothing to a group
-  if [ -n "$closed_for" ] && chgrp -- "$closed_for" "$1" 2>/dev/null; then
-    chmod 750 -- "$1"
-  else
-    chmod 700 -- "$1"
-  fi
+  if [ -n "$closed_for" ] && chgrp -- "$closed_for" "$1" 2>/dev/null; then chmod 750 -- "$1"; fi
 }

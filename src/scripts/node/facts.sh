@@ -3,8 +3,12 @@
 # Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
 # mistaken for "nothing found".
 
-# prints a file; one that is removed meanwhile is empty, and so is a link, which a job may have put there
-contents() { [ -h "$1" ] || cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }
+# prints a file, of which a job may have made a link, a pipe or one without an end: at most 1 MiB of a regular one. One that is removed
+# meanwhile is empty
+contents() {
+  regular "$1" || return 0
+  dd if="$1" iflag=nofollow,nonblock bs=1048576 count=1 status=none || ! regular "$1"
+}
 
 # programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 listeners=$(ss -Hltnp "sport = :$port") || exit
@@ -29,21 +33,13 @@ ports=$(ss -Hltn) || exit
 ports=$(printf '%s\n' "$ports" | awk '{ n = split($4, part, ":"); if (n && !seen[part[n]]++) printf "%s ", part[n] }') || exit
 say ports "$ports"
 
-# tests whether there is a directory, whose state is then needed. A link leads to what is somebody else's
-has_directory() { # PATH
-  [ -d "$1" ] && [ ! -h "$1" ] && need_state "$1"
-}
-# prints a directory that somebody may enter who should not
+# prints a directory that only root may enter, and others may
 report_unclosed() { # MODE BITS UID GID PATH
-  case $private$shared in *"$newline$5$newline"*) ;; *) return 0 ;; esac
-  case $2 in 0 | *00) return 0 ;; esac
-  login=${HVDCTL_LOGIN:-}
-  case $shared$2:$4 in *"$newline$5$newline"*"0:${login##*:}") return 0 ;; esac
-  say unclosed "$5"
+  case $private in *"$newline$5$newline"*) ;; *) return 0 ;; esac
+  case $2 in 0 | *00) ;; *) say unclosed "$5" ;; esac
 }
-# the cluster's directories: who can change them, what is missing, and what others may enter. Only root may enter `private` ones; the
-# group of the login, too, `shared` ones
-private=$newline shared=$newline
+# the cluster's directories: who can change them, what is missing, and what others may enter
+private=$newline
 follow ssh "$ssh_dir" && follow jobs "$jobs_dir" && follow projects "$projects_dir" && follow data "$data_dir" || exit
 for directory in "$jobs_dir" "$jobs_dir/.worker@$cluster"; do
   if [ -d "$directory" ]; then
@@ -54,15 +50,21 @@ for directory in "$jobs_dir" "$jobs_dir/.worker@$cluster"; do
   fi
 done
 [ -d "$projects_dir" ] || say missing "$projects_dir"
-for known in "$projects_dir"/.*"@$cluster" "$data_dir"/.*"@$cluster"; do
-  has_directory "$known" || continue
-  private=$private$known$newline
-  name=${known##*/.}
-  name=${known%/*}/${name%"@$cluster"}
-  for directory in "$name" "$name"+*; do
-    if has_directory "$directory"; then shared=$shared$directory$newline; fi
-  done
-done
+# a group may enter projects and data: that of this login, or of another one with which hvdctl has worked here
+find_unclosed() { # DIRECTORY
+  [ -d "$1" ] || return 0
+  find "$1" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type d '(' -perm /027 -o -name ".*@$cluster" -perm /077 ')' |
+    while IFS= read -r directory; do
+      name=${directory##*/}
+      name=${name%%+*}
+      case $name in
+      .*"@$cluster") ;;
+      *) [ -d "$1/.$name@$cluster" ] || continue ;;
+      esac
+      say unclosed "$directory"
+    done
+}
+find_unclosed "$projects_dir" && find_unclosed "$data_dir" || exit
 report_exposed report_unclosed || exit
 
 # disk: WHAT KILOBYTES DIRECTORY; the nearest existing parent
@@ -121,7 +123,7 @@ for file in $files; do
   case $job in '' | *[!0-9A-Za-z-]*) continue ;; esac
   container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
   record=$(of_job "$job" contents job.json) || exit
-  owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p')
+  owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([0-9A-Za-z._-]*\)".*/\1/p' | head -n 1)
   if killed "$pid"; then killed=killed; else killed=-; fi
   say rank "$job" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
@@ -139,7 +141,7 @@ open_job() { # ID
   say open "$1 $(printf '%s' "$record" | tr '\n\r' '  ')"
   # its ranks that make no progress: JOB RANK SINCE WHAT (waiting.py)
   for idle in idle.*; do
-    regular "$idle" || continue
+    case ${idle#idle.} in '' | *[!0-9]*) continue ;; esac
     waits=$(contents "$idle") || return
     say idle "$1 ${idle#idle.} $(printf '%s\n' "$waits" | head -n 1)"
   done

@@ -56,7 +56,13 @@ find_trusted() {
 }
 # tests whether a group gives nobody else anything, such as an empty one. With an ACL the group's bits are those of the ACL's mask
 is_harmless() { # GID PATH
-  [ -n "$numbers" ] || return
+  if [ -z "$numbers" ]; then
+    # there the login's own group is 0
+    [ "$1" = 0 ] && set -- "${HVDCTL_LOGIN##*:}" "$2" || return
+  elif [ "$1" = 0 ]; then
+    # root's own group: who is in it besides has a system's account
+    case $(ls -ld -- "$2") in ??????????+*) return 1 ;; *) return 0 ;; esac
+  fi
   case $(ls -ld -- "$2") in ??????????+*) return 1 ;; esac
   is_private "$1"
 }

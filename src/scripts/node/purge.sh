@@ -25,6 +25,8 @@ done
 rm -rf "$jobs_dir/.worker@$cluster" || failed=1
 for record in "$jobs_dir"/*/job.json; do
   if [ ! -e "$record" ] || [ -h "${record%/job.json}" ]; then continue; fi
+  # a process of the job has put something else there
+  if [ ! -f "$record" ]; then failed=1 && continue; fi
   grep -qF "\"cluster\":\"$cluster\"" "$record"
   case $? in
   0) rm -rf "${record%/job.json}" || failed=1 ;;
@@ -36,5 +38,6 @@ done
 rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" "$jobs_dir/.ledger@$cluster" \
   "$jobs_dir/.ledger.new@$cluster" "$jobs_dir/.ledger.lock@$cluster" || failed=1
 # a directory that is not empty has files of others
+rm -f "$ssh_dir.lock" || failed=1
 for dir in "$ssh_dir" "$projects_dir" "$jobs_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
 exit "$failed"

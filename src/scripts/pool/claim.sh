@@ -12,6 +12,11 @@ if [ -h "$directory" ]; then
 fi
 chown 0:0 -- "$directory"
 chmod 755 -- "$directory"
+# who has root for a while must not take the node over
+if [ -s "$file" ] && ! { read -r type text _ && [ "$type $text" = "$key" ]; } <"$file"; then
+  echo "$file has another owner's key; if the node is yours, remove that file" >&2
+  exit 1
+fi
 # only root writes there; one that was cut off is replaced
 rm -f -- "$file.new"
 printf '%s\n' "$key" >"$file.new"

@@ -36,8 +36,9 @@ busy() { # DIRECTORY
   here=$(stat -Lc '%d:%i' "$1") || exit
   files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
   used=$(printf '%s\n' "$files" | sed -n 's|/environ$|/root/workspace|p' | xargs -r stat -Lc '%d:%i' 2>&1)
-  # a process may have ended, and not every container has this directory
-  errors=$(printf '%s\n' "$used" | grep -v -e '^[0-9]*:[0-9]*$' -e ': No such file or directory$' -e ': No such process$' -e '^$')
+  # a process may have ended, not every container has this directory, and a process that has changed its root may have put a link there
+  errors=$(printf '%s\n' "$used" | grep -v -e '^[0-9]*:[0-9]*$' -e ': No such file or directory$' -e ': No such process$' \
+    -e ': Too many levels of symbolic links$' -e ': File name too long$' -e ': Not a directory$' -e '^$')
   if [ -n "$errors" ]; then
     printf 'cannot find out who uses %s: %s\n' "$1" "$errors" >&2
     exit 1

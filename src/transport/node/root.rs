@@ -24,7 +24,7 @@ impl Transport {
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Login, NodeError> {
-        self.access.other_owner = owner.clone().filter(|_| !sudo.are_own(owner));
+        self.access.other_owner = owner.clone();
         let found = self.try_access(cluster, owner, sudo, events).await;
         if let (Err(_), Channel::Ssh(connections)) = (&found, &self.channel) {
             // what the user changes next may only have effect in a new login
