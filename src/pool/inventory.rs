@@ -96,7 +96,7 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         if let Some(owner) = &node.owner {
             let _ = writeln!(inventory, "owner = {}", value(owner));
         }
-        let _ = write!(inventory, "ssh_port = {}\n", published.port);
+        let _ = writeln!(inventory, "ssh_port = {}", published.port);
         if let Some(key) = &node.host_key {
             let _ = writeln!(inventory, "host_key = {}", value(key));
         }
