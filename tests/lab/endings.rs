@@ -67,7 +67,7 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     for node in NODES {
-        on(node, "mkdir -p /opt/horovod/jobs && mount -t tmpfs -o size=2m test /opt/horovod/jobs");
+        on(node, "mkdir -p /opt/horovod/jobs && mount -t tmpfs -o size=2m,mode=700 test /opt/horovod/jobs");
     }
     let _small = Restore(|| {
         for node in NODES {

@@ -49,7 +49,7 @@ fn nodes_of_a_pool_are_picked_with_their_host_key_and_their_owner_alone() {
     for node in NODES {
         assert_eq!(
             on(node, "ls /opt/horovod | cut -c 1-5; ls /opt/horovod/pool-*").lines().collect::<Vec<_>>(),
-            ["pool-", "ssh"]
+            ["pool-", "ssh", "ssh.lock"]
         );
     }
 

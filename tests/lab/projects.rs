@@ -298,7 +298,7 @@ mod full {
             fs::write(project.join(format!("{i:04}")), vec![b'x'; 4096]).unwrap();
         }
         let small = crate::state::Restore(|| drop(node_sh("node2", "umount /opt/horovod/projects", &[])));
-        on("node2", "mkdir -p /opt/horovod/projects && mount -t tmpfs -o size=4m none /opt/horovod/projects");
+        on("node2", "mkdir -p /opt/horovod/projects && mount -t tmpfs -o size=4m,mode=755 none /opt/horovod/projects");
         let path = project.to_str().unwrap();
         let small_ones = "0[0-9][0-9][0-9]";
         fs::write(project.join(".hvdctlignore"), "[123][0-9][0-9][0-9]\n0[1-9][0-9][0-9]\n").unwrap();

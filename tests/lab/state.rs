@@ -215,7 +215,7 @@ pub fn on(node: &str, script: &str) -> String {
 /// Puts a file into the directories of all jobs on a node: `/opt/horovod/jobs/$HVDCTL_JOB/NAME` for the ranks of each.
 #[track_caller]
 pub fn tell_jobs(node: &str, name: &str, text: &str) {
-    let script = "for job in /opt/horovod/jobs/*/; do printf '%s\\n' \"$2\" >\"$job$1.new\" && mv \"$job$1.new\" \"$job$1\"; done";
+    let script = "for job in /opt/horovod/jobs/*/; do [ -d \"$job\" ] || continue; printf '%s\\n' \"$2\" >\"$job$1.new\" && mv \"$job$1.new\" \"$job$1\"; done";
     node_sh(node, script, &[name, text]).code(0);
 }
 
