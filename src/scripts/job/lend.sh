@@ -30,7 +30,7 @@ take_back_others() { # CLUSTER ID
     take_back "${link#.back@}" || return
   done
   kept=$(lent "$2")
-  find "$worker" -mindepth 1 -maxdepth 1 ! -path "$jobs_dir/${kept:-.}" -exec rm -rf -- {} +
+  find "$worker" -mindepth 1 -maxdepth 1 ! -name "${kept##*/}" -exec rm -rf -- {} +
 }
 # creates the directory of a job where the shared worker sees it; fails if there is one already
 lend_new() { # CLUSTER ID

@@ -18,7 +18,7 @@ for known in "$projects_dir"/.*"@$cluster"; do
   if rm -rf "${name:?}"; then rm -rf "$known" || failed=1; else failed=1; fi
 done
 # the worker that jobs share is gone
-for job in "$jobs_dir"/*; do
+for job in "$jobs_dir"/* "$jobs_dir"/.back@*; do
   [ -h "$job" ] || continue
   case $(readlink -- "$job") in ".worker@$cluster/"*) rm -f -- "$job" || failed=1 ;; esac
 done
