@@ -10,10 +10,18 @@ contents() {
   dd if="$1" iflag=nofollow,nonblock bs=1048576 count=1 status=none || ! regular "$1"
 }
 
-# programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
-listeners=$(ss -Hltnp "sport = :$port") || exit
-printf '%s' "${listeners:+$listeners
-}" | while read -r _ _ _ local _ users; do
+# prints the id of the container of a process, which may have ended
+container_of() { # PID
+  ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
+  printf '%s' "${ids##*"$newline"}"
+}
+# ports in use, PORT…, and the programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
+sockets=$(ss -Hltnp) || exit
+ports=' '
+while read -r _ _ _ local _ users; do
+  # without sockets the only line is empty
+  case $ports in *" ${local##*:} "*) ;; *) ports="$ports${local##*:} " ;; esac
+  [ "${local##*:}" = "$port" ] || continue
   pid=- user=- container=- program=-
   case $users in
   *pid=*)
@@ -21,17 +29,15 @@ printf '%s' "${listeners:+$listeners
     pid=${pid%%[!0-9]*}
     # the process may have ended
     user=$(stat -c %U "/proc/$pid" 2>/dev/null)
-    container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
+    container=$(container_of "$pid")
     read -r program 2>/dev/null <"/proc/$pid/comm"
     ;;
   esac
   say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
-done
-
-# ports in use: PORT…
-ports=$(ss -Hltn) || exit
-ports=$(printf '%s\n' "$ports" | awk '{ n = split($4, part, ":"); if (n && !seen[part[n]]++) printf "%s ", part[n] }') || exit
-say ports "$ports"
+done <<SOCKETS
+$sockets
+SOCKETS
+say ports "${ports# }"
 
 # prints a directory that only root may enter, and others may
 report_unclosed() { # MODE BITS UID GID PATH
@@ -72,26 +78,23 @@ nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
 }
-# directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
-own_directory() { # WHAT
-  type=$(stat -f -c %T -- "$directory") || exit
-  say directory "$1" "$(printf '%s' "${type:--}" | tr -d ' ')" "$directory"
-}
-nearest "$ssh_dir"
-own_directory ssh
-nearest "$jobs_dir"
-own_directory jobs
-jobs=$directory
-nearest "$projects_dir"
-own_directory projects
-projects=$directory
-nearest "$data_dir"
-own_directory data
-space=$(stat -f -c '%a %S %n' -- "$jobs" "$projects") || exit
-printf '%s\n' "$space" | {
-  read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
-  read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$projects"
-}
+# and directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
+set --
+for directory in "$ssh_dir" "$jobs_dir" "$projects_dir" "$data_dir"; do
+  nearest "$directory"
+  set -- "$@" "$directory"
+done
+systems=$(stat -f -c '%a %S %T' -- "$@") || exit
+set -- ssh "$1" jobs "$2" projects "$3" data "$4"
+while read -r blocks of type; do
+  # a type that is not known has a space
+  case $type in '') type=- ;; *' '*) type=$(printf '%s' "$type" | tr -d ' ') ;; esac
+  say directory "$1" "$type" "$2"
+  case $1 in jobs | projects) say disk "$1" "$((blocks * of / 1024))" "$2" ;; esac
+  shift 2
+done <<SYSTEMS
+$systems
+SYSTEMS
 
 # pushed data: NAME HASH INODE of each; no hash (`-`) where a push is incomplete, no inode before its files are in place
 if [ -d "$data_dir" ]; then
@@ -121,7 +124,7 @@ for file in $files; do
   # the process may have ended
   job=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
   case $job in '' | *[!0-9A-Za-z-]*) continue ;; esac
-  container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
+  container=$(container_of "$pid")
   record=$(of_job "$job" contents job.json) || exit
   owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([0-9A-Za-z._-]*\)".*/\1/p' | head -n 1)
   if killed "$pid"; then killed=killed; else killed=-; fi
@@ -153,7 +156,7 @@ done
 # what benchmarks have measured here last, by which ranks know the speed of the node: ENTRY. A ledger that cannot be read delays no job
 ledger=$jobs_dir/.ledger@$cluster
 if regular "$ledger"; then
-  host=$(uname -n | tr -cd 'A-Za-z0-9._-')
+  host=$(printf '%s' "$hostname" | tr -cd 'A-Za-z0-9._-')
   tail -c 65536 "$ledger" 2>/dev/null | LC_ALL=C grep -aF "\"host\":\"$host\",\"what\":\"bench\"," | tail -n 9 |
     LC_ALL=C cut -c 1-500 | sed 's/^/measured /'
 fi
@@ -162,20 +165,23 @@ fi
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
 cd "$ssh_dir" || exit
-directory=$(stat -c '. %a %u:%g' .) || exit
-say dir "$directory"
+state=$(stat -c '. %a %u:%g' .) || exit
+say dir "$state"
+set --
+texts=
 for file in *; do
-  [ -f "$file" ] || continue
   # names with a space are not key files, and the format cannot represent them
-  case $file in *[!A-Za-z0-9._-]*) continue ;; esac
-  state=$(stat -c '%n %a %u:%g' "$file") || {
-    # it has been removed meanwhile
-    [ -e "$file" ] || continue
-    exit 1
-  }
-  say file "$state"
-  case $file in
-  # as keys/push.sh reads them
-  *.pub | authorized_keys | known_hosts) LC_ALL=C awk -v "file=$file" '{ print "text", file, $0 }' "./$file" || exit ;;
-  esac
+  case $file in -* | *[!A-Za-z0-9._-]*) continue ;; esac
+  [ -f "$file" ] || continue
+  set -- "$@" "$file"
+  case $file in *.pub | authorized_keys | known_hosts) texts="$texts $file" ;; esac
 done
+[ $# -gt 0 ] || exit 0
+stat -c 'file %n %a %u:%g' "$@" || for file; do
+  # it has been removed meanwhile
+  [ ! -e "$file" ] || stat "$file" >/dev/null || exit
+done
+[ -n "$texts" ] || exit 0
+# as keys/push.sh reads them
+# shellcheck disable=SC2086 # they have no spaces
+LC_ALL=C awk '{ print "text", FILENAME, $0 }' $texts || exit

@@ -5,7 +5,8 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # printed first and last, because the commands in between may be slow
 say clock "$(date +%s.%N)"
-say hostname "$(uname -n)"
+hostname=$(uname -n)
+say hostname "$hostname"
 # if nproc fails, getconf prints the reason
 cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) || exit
 say cores "$cores"
@@ -16,11 +17,13 @@ address=${HVDCTL_ADDRESS:-${address##* }}
 [ -z "$address" ] || say ssh "$address"
 # without addresses, keys would be accepted from anywhere
 addresses=$(ip -o addr show up) || exit
-printf '%s\n' "$addresses" | while read -r _ name family address rest; do
+while read -r _ name family address rest; do
   # an IPv4 address has a label, the last word before the backslash
   rest=${rest%%\\*}
   case $family in
   inet) say addr "$name $address ${rest##* }" ;;
   inet6) say addr "$name $address" ;;
   esac
-done
+done <<ADDRESSES
+$addresses
+ADDRESSES

@@ -115,13 +115,15 @@ report_exposed() { # FUNCTION
   unset IFS
   set +f
   also=$1
-  printf '%s\n' "$states" | while IFS= read -r state; do
+  while IFS= read -r state; do
     path=/${state#*/}
     path=${path%/}
     # shellcheck disable=SC2086 # these are letters and numbers
     set -- ${state%%/*} "$path"
     judge "$@" && "$also" "$@" || exit
-  done
+  done <<STATES
+$states
+STATES
 }
 # ends a script that is about to write to a directory, although nobody may have looked at the facts of the node, if others can change it
 refuse_exposed() { # WHAT DIRECTORY
