@@ -59,7 +59,9 @@ pub struct Control {
     /// Where the masters were made that other commands may use by now.
     handed_over: Mutex<Vec<String>>,
     keeping: Option<Keeping>,
-    config: PathBuf,
+    /// The generated configuration, and its file.
+    text: String,
+    config: Mutex<PathBuf>,
     client: Client,
     /// The user's own configuration of this cluster, for hints.
     named_config: Option<PathBuf>,
@@ -219,7 +221,7 @@ impl Control {
         let own_known_hosts = own_known_hosts()?;
         let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, &client)?;
         let shared = directory.and_then(|directory| {
-            let written = directory.shared(&format!("config.{}", settings::text_key(&text)), &text);
+            let written = directory.shared(&config_name(&text), &text);
             let ends =
                 |e| format!("connections end with this command: cannot write to {}: {e}", directory.path().display());
             written.map_err(|e| events.warn(ends(e))).ok().map(|config| (directory, config))
@@ -231,8 +233,8 @@ impl Control {
             }
             None => {
                 let dir = MasterDirectory::create(Path::new(TMP)).map_err(here)?;
-                let config = dir.path().join("config");
-                fs::write(&config, text).map_err(here)?;
+                let config = dir.path().join(config_name(&text));
+                fs::write(&config, &text).map_err(here)?;
                 (None, Some(dir), config)
             }
         };
@@ -240,7 +242,8 @@ impl Control {
             dir: Mutex::new(dir),
             handed_over: Mutex::default(),
             keeping,
-            config,
+            text,
+            config: Mutex::new(config),
             client,
             named_config: cluster.ssh_config.clone(),
             own_known_hosts: own_known_hosts.display().to_string(),
@@ -327,7 +330,7 @@ impl Control {
         }
         let persist = keeping.map_or("yes".to_owned(), |keeping| keeping.idle.as_secs().to_string());
         let strict = if resolved.is_strict() { "yes" } else { "accept-new" };
-        ssh.arg("-F").arg(&self.config).args(["-M", "-f", "-N"]);
+        ssh.arg("-F").arg(self.config()).args(["-M", "-f", "-N"]);
         for option in [
             format!("ControlPersist={persist}"),
             "BatchMode=yes".to_owned(),
@@ -355,14 +358,34 @@ impl Control {
         Err(self.explain(node, &jump_host.map_or(message, |error| format!("{JUMP_HOST_PREFIX}{error}"))))
     }
 
-    /// Returns the directory of this process's sockets. It is in the file system of those that are kept.
+    /// Returns the directory of this process's sockets, another one if it is gone. It is in the file system of those that are kept.
     fn directory(&self) -> io::Result<PathBuf> {
         let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dir) = &*dir {
+        if let Some(dir) = dir.as_ref().filter(|dir| dir.path().exists()) {
             return Ok(dir.path().to_owned());
         }
-        let parent = self.keeping.as_ref().map_or(Path::new(TMP), |keeping| keeping.directory.path());
-        Ok(dir.insert(MasterDirectory::create(parent)?).path().to_owned())
+        let kept = self.keeping.as_ref().map(|keeping| keeping.directory.path()).filter(|path| path.exists());
+        Ok(dir.insert(MasterDirectory::create(kept.unwrap_or(Path::new(TMP)))?).path().to_owned())
+    }
+
+    /// Returns the file of the configuration. It is written again if it is gone: a job is followed for days, while others clean up what
+    /// seems to be unused. If it cannot be written, ssh reports that it is missing.
+    fn config(&self) -> PathBuf {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if !config.exists() {
+            let name = config_name(&self.text);
+            let kept = self.keeping.as_ref().and_then(|keeping| Directory::at(keeping.directory.path()).ok());
+            let written = match kept {
+                Some(kept) => kept.shared(&name, &self.text),
+                None => {
+                    self.directory().and_then(|own| fs::write(own.join(&name), &self.text).map(|()| own.join(&name)))
+                }
+            };
+            if let Ok(file) = written {
+                *config = file;
+            }
+        }
+        config.clone()
     }
 
     /// Returns what `ssh` itself writes where the session only learned that the connection was closed.
@@ -377,7 +400,7 @@ impl Control {
     /// leaves behind a connection that the user's configuration shares (`ControlMaster`).
     pub fn plain(&self, node: &Node, limit: Duration) -> Command {
         let mut command = Command::new("ssh");
-        command.arg("-F").arg(&self.config).arg("-o").arg(format!("ConnectTimeout={}", limit.as_secs()));
+        command.arg("-F").arg(self.config()).arg("-o").arg(format!("ConnectTimeout={}", limit.as_secs()));
         command.args(["-S", "none"]).args(login_options(node)).args(self.host_key_options(node)).kill_on_drop(true);
         command
     }
@@ -402,8 +425,8 @@ impl Control {
     /// Returns a file that knows this one key, for whatever name the user's configuration gives the host.
     fn known_hosts(&self, key: &str) -> io::Result<PathBuf> {
         let (name, text) = (format!("known_hosts.{}", settings::text_key(key)), format!("* {key}\n"));
-        if let Some(keeping) = &self.keeping {
-            return keeping.directory.shared(&name, &text);
+        if let Some(Ok(file)) = self.keeping.as_ref().map(|keeping| keeping.directory.shared(&name, &text)) {
+            return Ok(file);
         }
         let directory = self.directory()?;
         // whole from the beginning: another login may read it
@@ -562,6 +585,11 @@ fn explain_other_key(node: &Node, operation: &str, key: &str, changed: Option<&C
     ))
 }
 
+/// Returns the name of the file of a configuration.
+fn config_name(text: &str) -> String {
+    format!("config.{}", settings::text_key(text))
+}
+
 /// Runs a program of this machine with an empty standard input to its end.
 async fn output(program: &mut Command, limit: Duration) -> io::Result<Output> {
     let output = program.stdin(Stdio::null()).kill_on_drop(true).output();
@@ -666,7 +694,8 @@ mod tests {
             dir: Mutex::default(),
             handed_over: Mutex::default(),
             keeping: None,
-            config: PathBuf::new(),
+            text: "Host *\n".into(),
+            config: Mutex::default(),
             client: Client::default(),
             named_config: named.map(Path::to_owned),
             own_known_hosts: String::new(),
@@ -675,6 +704,27 @@ mod tests {
             known: Mutex::default(),
             events: Events::channel().0,
         }
+    }
+
+    #[test]
+    fn a_configuration_that_others_have_removed_is_written_again() {
+        let run = tempfile::tempdir().unwrap();
+        let path = run.path().join("hvdctl");
+        let directory = Directory::at(&path).unwrap();
+        let settings = Settings::read("Host *\n", None, None);
+        let mut control = control(None);
+        control.keeping = Some(Keeping { directory, settings, idle: Duration::from_secs(600) });
+        let is_readable = |file: &Path| fs::read_to_string(file).is_ok_and(|text| text == "Host *\n");
+        let first = control.config();
+        assert!(first.starts_with(&path) && is_readable(&first), "{first:?}");
+        fs::remove_dir_all(&path).unwrap();
+        assert_eq!(control.config(), first);
+        assert!(is_readable(&first));
+        // with its parent
+        fs::remove_dir_all(run.path()).unwrap();
+        let other = control.config();
+        assert!(other != first && is_readable(&other), "{other:?}");
+        assert_eq!(control.config(), other);
     }
 
     #[test]

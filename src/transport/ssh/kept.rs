@@ -18,6 +18,9 @@ use tokio::time::timeout;
 /// The longest name of the directory: the path of a socket may have 104 bytes (108 on Linux), and ssh first makes a longer one.
 const LONGEST: usize = 44;
 
+/// Where logind keeps the directories of users who are logged in (file-hierarchy(7)).
+const LOGIND: [&str; 2] = ["/run/user", "/var/run/user"];
+
 /// How long a master, a process of this machine, may take to answer.
 const MASTER_LIMIT: Duration = Duration::from_secs(2);
 
@@ -91,7 +94,11 @@ impl Directory {
         Directory::at(&place(runtime.as_deref(), rustix::process::geteuid().as_raw()))
     }
 
-    fn at(path: &Path) -> Result<Directory, String> {
+    /// Opens a directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// As [`Directory::open`].
+    pub(super) fn at(path: &Path) -> Result<Directory, String> {
         let refused = |why: String| format!("{}: {why}", path.display());
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(refused(error.to_string())),
@@ -337,11 +344,13 @@ pub(super) async fn hold(socket: &Path) -> Option<UnixStream> {
     timeout(MASTER_LIMIT, answer).await.ok()?.ok()
 }
 
-/// Returns the directory for a user: in `$XDG_RUNTIME_DIR`, if that is the user's, else in /tmp.
+/// Returns the directory for a user: in `$XDG_RUNTIME_DIR`, if that is the user's, else in /tmp. Those of logind are not used: they go when
+/// the user's last session ends, which a command under nohup, tmux or screen outlives.
 fn place(runtime: Option<&Path>, uid: u32) -> PathBuf {
     let is_ours = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid);
-    let runtime = runtime.filter(|path| path.is_absolute() && is_ours(path)).map(|path| path.join("hvdctl"));
-    let runtime = runtime.filter(|path| path.as_os_str().len() <= LONGEST);
+    let lasts = |path: &Path| !LOGIND.iter().any(|sessions| path.starts_with(sessions));
+    let runtime = runtime.filter(|path| path.is_absolute() && lasts(path) && is_ours(path));
+    let runtime = runtime.map(|path| path.join("hvdctl")).filter(|path| path.as_os_str().len() <= LONGEST);
     runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/hvdctl-{uid}")))
 }
 
