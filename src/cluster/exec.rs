@@ -114,7 +114,7 @@ pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_node_without_setsid_runs_no_command() {
@@ -124,5 +124,16 @@ mod tests {
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(127), &b""[..]));
         let message = "hvdctl: cannot run the command: setsid is missing (package util-linux)\n";
         assert_eq!(String::from_utf8_lossy(&output.stderr), message);
+    }
+
+    #[test]
+    fn a_variable_of_hardened_machines_ends_no_command() {
+        let mut shell = Command::new("bash");
+        shell.args(["--posix", "-c", EXEC, "sh", "sleep", "2"]).env("TMOUT", "1").stdin(Stdio::piped());
+        // not every machine has it
+        let Ok(mut child) = shell.spawn() else { return };
+        let input = child.stdin.take();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        drop(input);
     }
 }

@@ -20,7 +20,7 @@ use crate::text::failure::is_from_runtime;
 use crate::trace;
 use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
-use crate::transport::privileges::{self, Access};
+use crate::transport::privileges::{self, Access, REMOVED_VARIABLES};
 use crate::transport::ssh::{Control, Forward};
 use crate::transport::sudo::Sudo;
 use connections::Connections;
@@ -270,7 +270,11 @@ impl Transport {
                 Ok(Process { prelude, _slot: Some(slot), ..process })
             }
             Channel::Local => {
-                let mut child = tokio::process::Command::new(&argv[0])
+                let mut command = tokio::process::Command::new(&argv[0]);
+                for name in REMOVED_VARIABLES {
+                    command.env_remove(name);
+                }
+                let mut child = command
                     .args(&argv[1..])
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())

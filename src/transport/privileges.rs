@@ -9,8 +9,13 @@ use zeroize::Zeroizing;
 
 /// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined the streams,
 /// nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands (`set -x`) and a sudo that
-/// repeats what it refuses do not print them.
+/// repeats what it refuses do not print them. The program starts without the variables of the login by which shells and tools behave in
+/// another way: TMOUT, which hardening guides set, ends each `read` of bash, SHELLOPTS may make a script fail, CDPATH makes `cd` print.
 pub const BEGIN: &str = include_str!("../scripts/access/begin.sh");
+
+/// The variables that [`BEGIN`] removes.
+pub const REMOVED_VARIABLES: [&str; 9] =
+    ["TMOUT", "SHELLOPTS", "BASHOPTS", "BASH_ENV", "ENV", "CDPATH", "GREP_OPTIONS", "TAR_OPTIONS", "POSIXLY_CORRECT"];
 
 /// The program follows `access/root_address.sh`, which keeps the address by which ssh reached the node, and the login's user and group
 /// (neither sudo nor a container would pass them on), and makes sudo's messages English.

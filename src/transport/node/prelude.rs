@@ -149,7 +149,7 @@ fn without_own(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::privileges::{BEGIN, marked};
+    use crate::transport::privileges::{BEGIN, REMOVED_VARIABLES, marked};
 
     async fn read(pieces: &[&[u8]]) -> (io::Result<String>, Prelude) {
         let (mut writer, reader) = tokio::io::duplex(1 << 20);
@@ -220,5 +220,15 @@ mod tests {
             assert!(argv.iter().all(|word| !word.as_bytes().windows(MARK.len()).any(|bytes| bytes == MARK)));
         }
         crate::text::quote::shellcheck(BEGIN);
+        let removed: String = REMOVED_VARIABLES.iter().map(|name| format!(" -u {name}")).collect();
+        assert!(BEGIN.ends_with(&format!("exec env{removed} \"$@\"\n")), "{BEGIN}");
+        let mut shell = std::process::Command::new("sh");
+        let argv = marked(&["env".to_owned()]);
+        shell.args(&argv[1..]).envs(REMOVED_VARIABLES.map(|name| (name, "1"))).env("KEPT", "1");
+        let environment = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+        assert!(environment.contains("\nKEPT=1\n"), "{environment}");
+        for name in REMOVED_VARIABLES {
+            assert!(!environment.contains(&format!("\n{name}=")), "{environment}");
+        }
     }
 }
