@@ -15,12 +15,13 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 34] = scripts![
+const SCRIPTS: [(&str, &str); 35] = scripts![
     "access/access.sh",
     "node/directories.sh",
     "node/drain.sh",
     "node/facts.sh",
     "node/health.sh",
+    "node/shared.sh",
     "image/space.sh",
     "job/end.sh",
     "job/files.sh",
@@ -116,6 +117,15 @@ impl Node {
             "node/health.sh" => Ok(self.edit(|state| {
                 let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
                 format!("{}{diagnosis}", state.health)
+            })),
+            // no directory is another node's
+            "node/shared.sh" => Ok(self.edit(|state| {
+                match variable(text, "step").as_str() {
+                    "mark" => state.marks += 1,
+                    "clear" => state.marks = 0,
+                    _ => {}
+                }
+                String::new()
             })),
             "lease/read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease/release.sh" => {

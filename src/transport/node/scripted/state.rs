@@ -90,6 +90,8 @@ pub struct NodeState {
     pub names: String,
     /// What it sends in Mb/s by `bench_network.py`; `None` if its workers have no Python.
     pub sends: Option<u32>,
+    /// How many marks are in its directories.
+    pub marks: usize,
     /// The bandwidths that it keeps of earlier benchmarks.
     pub past: String,
     /// Its ledger.
@@ -201,6 +203,7 @@ impl NodeState {
             scripts: Vec::new(),
             names: String::new(),
             sends: None,
+            marks: 0,
             past: String::new(),
             ledger: String::new(),
             pool: None,
