@@ -118,15 +118,7 @@ impl Node {
                 let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
                 format!("{}{diagnosis}", state.health)
             })),
-            // no directory is another node's
-            "node/shared.sh" => Ok(self.edit(|state| {
-                match variable(text, "step").as_str() {
-                    "mark" => state.marks += 1,
-                    "clear" => state.marks = 0,
-                    _ => {}
-                }
-                String::new()
-            })),
+            "node/shared.sh" => Ok(self.edit(|state| state.mark(&variable(text, "step")))),
             "lease/read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease/release.sh" => {
                 let id = variable(text, "id");

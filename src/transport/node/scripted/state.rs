@@ -357,6 +357,16 @@ impl NodeState {
         directories.lines().map(|directory| format!("{} {directory}\n", self.free)).collect()
     }
 
+    /// A step of `node/shared.sh`, which finds no directory that is another node's.
+    pub fn mark(&mut self, step: &str) -> String {
+        match step {
+            "mark" => self.marks += 1,
+            "clear" => self.marks = 0,
+            _ => {}
+        }
+        String::new()
+    }
+
     /// What `node/facts.sh` says.
     pub fn facts(&self) -> String {
         // hvdctl compares this clock with its own, which no test can pause
