@@ -24,6 +24,8 @@ const PROBES: u32 = 1000;
 const OVERHEAD: Duration = Duration::from_secs(2);
 /// The sizes of packets that are sent besides the largest one.
 const SIZES: [u32; 5] = [9000, 1500, 1400, 1280, 576];
+/// The most bytes of the answers to a request, which are kept in memory. Those of a pair have a few KiB.
+const MOST_ANSWERED: usize = 1 << 20;
 /// How long a program may take to end after its standard input.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -147,18 +149,10 @@ impl Program {
             "sizes": sizes,
         });
         let answers = self.request(&request, self.pair_limit).await;
-        let failed =
-            |(from, to), error: &str| Direction { from, to, error: Some(error.to_owned()), ..Direction::default() };
-        let answers = match answers {
-            Ok(answers) => answers,
-            Err(why) => return vec![failed((from, to), &why), failed((to, from), &why)],
-        };
-        let measured: Vec<Direction> = answers.into_iter().filter_map(|answer| parse(answer).ok()).collect();
-        let is_missing =
-            |edge: &(usize, usize)| measured.iter().all(|direction| (direction.from, direction.to) != *edge);
-        let missing = [(from, to), (to, from)].into_iter().filter(is_missing);
-        let missing: Vec<Direction> = missing.map(|edge| failed(edge, "the program printed no result")).collect();
-        [measured, missing].concat()
+        match answers {
+            Ok(answers) => results((from, to), answers, "the program printed no result"),
+            Err(why) => results((from, to), Vec::new(), &why),
+        }
     }
 
     /// Ends the program.
@@ -191,20 +185,36 @@ impl Program {
         }
         let mut answers: Vec<Value> = Vec::new();
         // other lines come from the image's Python as it starts
-        let take = |line: &str| match serde_json::from_str::<Value>(line) {
-            Ok(answer) if answer.is_object() => {
-                let is_end = is_last(&answer);
-                answers.push(answer);
-                is_end
+        let mut bytes = 0;
+        let take = |line: &str| {
+            let Ok(answer) = serde_json::from_str::<Value>(line) else { return false };
+            if !answer.is_object() {
+                return false;
             }
-            _ => false,
+            bytes += line.len();
+            let is_end = is_last(&answer) || bytes > MOST_ANSWERED;
+            answers.push(answer);
+            is_end
         };
-        let asked = self.dialogue.ask(&request.to_string(), limit, take).await;
+        let mut asked = self.dialogue.ask(&request.to_string(), limit, take).await;
+        if asked.is_ok() && bytes > MOST_ANSWERED {
+            asked = Err("the program answers without end".to_owned());
+        }
         if let Err(why) = &asked {
             self.broken = Some(why.clone());
         }
         asked.map(|()| answers)
     }
+}
+
+/// Returns the results of both directions of a pair, and of no others: their numbers are those of nodes. `missing`: why one has none.
+fn results((from, to): (usize, usize), answers: Vec<Value>, missing: &str) -> Vec<Direction> {
+    let answered: Vec<Direction> = answers.into_iter().filter_map(|answer| parse(answer).ok()).collect();
+    let result = |(from, to)| {
+        let failed = || Direction { from, to, error: Some(missing.to_owned()), ..Direction::default() };
+        answered.iter().rfind(|direction| (direction.from, direction.to) == (from, to)).cloned().unwrap_or_else(failed)
+    };
+    vec![result((from, to)), result((to, from))]
 }
 
 fn parse<T: DeserializeOwned>(answer: Value) -> Result<T, String> {
@@ -226,6 +236,15 @@ mod tests {
             rounds: 7,
         };
         assert_eq!(request.pair_limit(), Duration::from_secs(68));
+    }
+
+    #[test]
+    fn only_results_that_were_asked_for_are_taken() {
+        let direction = |from: u64, to: u64| json!({ "from": from, "to": to, "transfers": [] });
+        let answers = vec![direction(7, 1), direction(1, 0), direction(u64::MAX, 0), json!({ "from": -1, "to": 1 })];
+        let found = results((0, 1), answers, "none");
+        let found: Vec<_> = found.into_iter().map(|of| (of.from, of.to, of.error)).collect();
+        assert_eq!(found, [(0, 1, Some("none".to_owned())), (1, 0, None)]);
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub struct Probes {
 impl Probes {
     /// Returns how many were lost on the way or by the sender.
     pub fn lost(&self) -> u32 {
-        self.sent.saturating_sub(self.received + self.overflowed)
+        self.sent.saturating_sub(self.received.saturating_add(self.overflowed))
     }
 }
 

@@ -126,13 +126,16 @@ pub(super) fn shared(ranks: &[PlacedRank<'_>], index: usize, bind: Option<Bind>)
     gpu.into_iter().chain(cores).map(RankFault::Setup).collect()
 }
 
+/// The most CPUs of a list, which a rank has printed.
+const MOST_CPUS: usize = 1 << 16;
+
 /// Parses `0-3,8`. What is not such a list has no CPUs.
 fn parse(list: &str) -> BTreeSet<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse().ok()?..=last.parse().ok().filter(|last: &u32| *last < 1 << 20)?)
     };
-    list.split(',').filter_map(range).flatten().collect()
+    list.split(',').filter_map(range).flatten().take(MOST_CPUS).collect()
 }
 
 #[cfg(test)]
@@ -158,6 +161,13 @@ mod tests {
         let placed = |(rank, place)| PlacedRank { rank, node: "a", place };
         let ranks: Vec<PlacedRank<'_>> = (0..).zip(&places).map(placed).collect();
         (0..ranks.len()).flat_map(|index| shared(&ranks, index, bind)).map(|fault| fault.to_string()).collect()
+    }
+
+    #[test]
+    fn a_list_of_cpus_is_bounded() {
+        let list = vec!["0-1048575"; 5000].join(",");
+        assert!(parse(&list).len() <= MOST_CPUS);
+        assert_eq!(parse("0-3,8,x,9-4294967295"), BTreeSet::from([0, 1, 2, 3, 8]));
     }
 
     #[test]

@@ -123,5 +123,5 @@ pub struct ImagePrune {
 }
 
 const PRUNE: &str = "\
-Removes the images hvdctl/NAME:HASH that no container uses, but for the newest one of each project. `train` and `image build` build \
-a missing one again.";
+Removes the images hvdctl/NAME:HASH of this cluster that no container uses, but for the newest one of each project. `train` and \
+`image build` build a missing one again. Images of other clusters stay, and those of an earlier hvdctl, which do not name theirs.";

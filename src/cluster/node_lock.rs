@@ -19,6 +19,8 @@ const RUN: &str = "/run";
 /// The exit code of `lease/hold.sh` where another command holds the lease.
 const BUSY: i32 = 3;
 const TAKE: &str = "lock the node";
+/// The most bytes that `lease/hold.sh` prints: another command's lease.
+const LONGEST_REPORT: usize = 64 << 10;
 /// Time limit for releasing a lease; it expires soon afterwards anyway.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -75,13 +77,14 @@ pub async fn take(
     lease.map(Answer::Busy).ok_or_else(|| transport.failed(&output, TAKE))
 }
 
-/// Returns the lease of a node, if there is one; it may have expired.
+/// Returns the lease of a node, if there is one that has not expired.
 ///
 /// # Errors
 /// When the node does not answer.
 pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
     let lease = transport.script(&script(READ, cluster), "read the lock").await?;
-    Ok(Lease::parse(&String::from_utf8_lossy(&lease)))
+    // that of a command that was suspended or has lost its connection stays, and no other one has to wait for it
+    Ok(Lease::parse(&String::from_utf8_lossy(&lease)).filter(|lease| !lease.is_expired()))
 }
 
 /// Releases this lease, regardless of its holder. Returns false if it no longer exists.
@@ -112,7 +115,8 @@ async fn renew(
             biased;
             _ = &mut close => break,
             read = process.stdout.read_buf(&mut report) => {
-                if matches!(read, Ok(1..)) {
+                // what keeps printing is not lease/hold.sh
+                if matches!(read, Ok(1..)) && report.len() < LONGEST_REPORT {
                     continue;
                 }
                 let error = NodeError::failed(&node, "keep the lock", loss(&String::from_utf8_lossy(&report)));
@@ -127,7 +131,7 @@ async fn renew(
         }
     }
     drop(process.take_stdin());
-    let _ = timeout(RELEASE_LIMIT, process.stdout.read_to_end(&mut report)).await;
+    let _ = timeout(RELEASE_LIMIT, process.stdout.take(LONGEST_REPORT as u64).read_to_end(&mut report)).await;
 }
 
 /// Returns why a lease is lost, by the report of the node.

@@ -34,18 +34,20 @@ const LOCAL: [&str; 14] = [
 pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
     let all: Vec<&Facts> = nodes.iter().map(|(_, facts)| &**facts).collect();
     let suspects: Vec<_> = all.iter().map(|facts| suspects(facts, &all)).collect();
-    let mut marked: Vec<usize> = (0..nodes.len()).filter(|i| !suspects[*i].is_empty()).collect();
+    let mut touched: Vec<usize> = (0..nodes.len()).filter(|i| !suspects[*i].is_empty()).collect();
+    let mut marked = touched.clone();
     let nonce = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
     let mut found: Vec<(usize, Result<Vec<SharedDirectory>, NodeError>)> = Vec::new();
     for step in ["mark", "look", "clear"] {
         let others = marked.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let asked = if step == "clear" { &touched } else { &marked };
         let run = async |i: usize| {
             let directories: String = suspects[i].iter().map(|d| format!("{} {}\n", d.what, d.path)).collect();
             let script = Script::new(SCRIPT).with("step", step).with("nonce", &nonce).with("me", &i.to_string());
             let script = script.with("others", &others).with("directories", directories.trim_end_matches('\n'));
             (i, nodes[i].0.transport.script(&script, OPERATION).await)
         };
-        let results = for_each_node(marked.clone(), run).await;
+        let results = for_each_node(asked.clone(), run).await;
         for (i, result) in results {
             match result {
                 Ok(output) if step == "look" => {
@@ -53,8 +55,12 @@ pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
                     found.push((i, Ok(parse(&output, &suspects[i], name))));
                 }
                 Ok(_) => {}
+                // what was found stays, and a later command removes the marks
+                Err(_) if step == "clear" => {}
                 Err(error) => {
+                    // one that has failed may have marked some of its directories
                     marked.retain(|number| *number != i || step == "look");
+                    touched.retain(|number| *number != i || !error.is_unreachable());
                     found.push((i, Err(error)));
                 }
             }

@@ -103,16 +103,20 @@ async fn measure_network(
         Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))
     };
     let (measured, past) = session.cancellation.run(measuring).await?;
+    // what a job has disturbed is neither judged nor kept
+    let after = context.observe_all(target, false, events).await?;
+    check_unallocated(&after).inspect_err(|_| {
+        events.note(
+            "a job has started during the measurement: what was measured is neither judged nor kept for later benchmarks",
+        );
+    })?;
+    let is_disturbed = nodes.iter().any(|node| other_jobs(node).is_some());
+    let began: Vec<String> = if is_disturbed { Vec::new() } else { after.iter().filter_map(other_jobs).collect() };
+    began.iter().for_each(|warning| events.warn(warning));
     let verdict = blame::verdict(&measured);
-    if !verdict.accusations.is_empty() {
-        let nodes = context.observe_all(target, false, events).await?;
-        check_unallocated(&nodes).inspect_err(|_| {
-            events.note("a job has started during the measurement, and the network was not the benchmark's alone");
-        })?;
-    }
     let mut found = NodeEvents::new();
-    // what another job disturbed is no measure for later
-    if nodes.iter().all(|node| other_jobs(node).is_none()) {
+    // what a job of another cluster has disturbed is no measure for later
+    if !is_disturbed && began.is_empty() {
         let latest = trusted(&measured, &verdict);
         found = of_network(&measured, &verdict);
         let keeping = async {

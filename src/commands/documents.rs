@@ -215,6 +215,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         size: 4_200_000_000,
         platform: "linux/amd64".into(),
         created: Some("2026-11-01T12:00:00Z".into()),
+        built_for: None,
     };
     let nodes = [
         ("node1".to_owned(), Some(own("1f0c2a", &["sha256:1", "sha256:2"]))),

@@ -10,7 +10,7 @@ use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, NodeError};
-use crate::event::{Events, Phase};
+use crate::event::{Events, Message, Phase};
 use crate::image::build::{Build, ProjectDockerfile, remove_containers};
 use crate::image::dockerfile::Dockerfile;
 use crate::image::relay::deployment;
@@ -216,7 +216,7 @@ async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context)
         let first = &members[0];
         let base = recipe.base(&first.runtime().await?, &first.node.name, target.cluster()).await?;
         let Some(base) = base else { return Ok(None) };
-        let image = recipe.setup.image(name, &base);
+        let image = recipe.setup.image(&target.cluster().name, name, &base);
         Ok(are_same(&contents(&members, &image, events).await?).then_some(image))
     };
     if let Some(image) = session.cancellation.run(asked).await? {
@@ -248,7 +248,7 @@ async fn provide(
         let base = recipe.base(&first.runtime.engine, first.name(), target.cluster()).await?;
         let lost =
             || Error::from(NodeError::failed(first.name(), "build the image", "an image that it builds on is gone"));
-        let image = recipe.setup.image(name, &base.ok_or_else(lost)?);
+        let image = recipe.setup.image(&target.cluster().name, name, &base.ok_or_else(lost)?);
         let found = contents(&members, &image, events).await?;
         Ok((image, found))
     };
@@ -319,31 +319,25 @@ fn are_same(contents: &[Option<String>]) -> bool {
 pub async fn prune(options: &cli::ImagePrune, context: &Context) -> Result<Outcome, Error> {
     let nodes = context.connect_or_skip(false).await?.nodes;
     let nodes = context.lock_each(nodes).await?;
+    let cluster = context.target.cluster();
     let remove = async |member: Member| {
         let engine = member.runtime().await?;
-        remove_containers(&engine, context.target.cluster()).await?;
-        deployment::remove(&engine, &context.target.cluster().name).await?;
-        let used: Vec<String> = engine.containers().await?.into_iter().map(|container| container.image_id).collect();
-        let mut found: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
-        for listed in engine.images().await? {
-            // the cluster's own is not made again by any job
-            let of_project =
-                |name: &String| is_setup_image(name) && !name.contains('@') && *name != context.target.cluster().image;
-            for name in listed.names.iter().filter(|name| of_project(name)) {
-                let Some((repository, _)) = name.rsplit_once(':').filter(|_| !used.contains(&listed.id)) else {
-                    continue;
-                };
-                let created = engine.image(name).await?.and_then(|image| image.created).unwrap_or_default();
-                found.entry(repository.to_owned()).or_default().push((created, name.clone()));
-            }
+        remove_containers(&engine, cluster).await?;
+        deployment::remove(&engine, &cluster.name).await?;
+        let (found, unknown) = images_of_projects(&engine, cluster).await?;
+        if !unknown.is_empty() {
+            let (images, names) = (count(unknown.len(), "image"), unknown.join(" "));
+            let text = format!("{images} of an earlier hvdctl stay, which may be another cluster's");
+            let hint = format!("if they are not, on the node: docker rmi {names}");
+            context.events.note(Message::of(&member.node.name, text).hint(hint));
         }
         let mut removed = Vec::new();
-        for images in found.values_mut() {
+        for mut images in found.into_values() {
             images.sort();
             let kept = usize::from(!options.all);
-            for (_, name) in images.iter().rev().skip(kept) {
-                engine.remove_name(name).await?;
-                removed.push(name.clone());
+            for (_, name) in images.into_iter().rev().skip(kept) {
+                engine.remove_name(&name).await?;
+                removed.push(name);
             }
         }
         Ok(NodeEntry::new(&member.node.name, true, ImagePruneNode { removed }))
@@ -351,6 +345,33 @@ pub async fn prune(options: &cli::ImagePrune, context: &Context) -> Result<Outco
     let pruned_nodes =
         context.session.cancellation.run(async { Ok(nodes.then(&context.events, remove).await) }).await?;
     Ok(pruned(pruned_nodes))
+}
+
+/// Returns the images of a cluster's projects that no container uses, by repository, each with the time of its build; and the names of
+/// those of which no cluster is known.
+async fn images_of_projects(
+    engine: &Runtime,
+    cluster: &Cluster,
+) -> Result<(BTreeMap<String, Vec<(String, String)>>, Vec<String>), NodeError> {
+    let used: Vec<String> = engine.containers().await?.into_iter().map(|container| container.image_id).collect();
+    let (mut found, mut unknown) = (BTreeMap::<String, Vec<_>>::new(), Vec::new());
+    for listed in engine.images().await?.into_iter().filter(|listed| !used.contains(&listed.id)) {
+        // the cluster's own is not made again by any job
+        let of_project = |name: &String| is_setup_image(name) && !name.contains('@') && *name != cluster.image;
+        for name in listed.names.into_iter().filter(of_project) {
+            let Some((repository, _)) = name.rsplit_once(':') else { continue };
+            let Some(image) = engine.image(&name).await? else { continue };
+            match image.built_for {
+                Some(owner) if owner == cluster.name => {
+                    let created = image.created.unwrap_or_default();
+                    found.entry(repository.to_owned()).or_default().push((created, name));
+                }
+                Some(_) => {}
+                None => unknown.push(name),
+            }
+        }
+    }
+    Ok((found, unknown))
 }
 
 pub(super) fn pruned(nodes: NodeResults<NodeEntry<ImagePruneNode>>) -> Outcome {

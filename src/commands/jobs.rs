@@ -172,7 +172,7 @@ fn attempt(job: &Job) -> String {
         (0, _) => String::new(),
         (failed, true) => format!(" (restarted {})", count(failed, "time")),
         _ if !job.has_record() => String::new(),
-        (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts + 1),
+        (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts.saturating_add(1)),
     }
 }
 

@@ -88,12 +88,12 @@ pub(super) fn released(nodes: NodeResults<NodeEntry<LockReleaseNode>>) -> Outcom
     Outcome::of_nodes(text, nodes, &[])
 }
 
-/// Returns the leases of all nodes that answer, without those that have expired.
+/// Returns the leases of all nodes that answer.
 async fn leases(context: &Context) -> Result<NodeResults<(Member, Option<Lease>)>, Error> {
     let Context { target, events, .. } = context;
     let read = async |member: Member| {
         let lease = node_lock::current(&member.transport, &target.cluster().name).await?;
-        Ok((member, lease.filter(|lease| !lease.is_expired())))
+        Ok((member, lease))
     };
     Ok(context.connect().await?.then(events, read).await)
 }

@@ -15,7 +15,7 @@ use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::Serialize;
 use ssh_key::public::KeyData;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 use tokio::net::lookup_host;
@@ -230,15 +230,19 @@ async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<Measuri
     (measured_from, round_trips)
 }
 
-/// Makes the names of nodes unique: one owner may publish two clusters.
+/// Makes the names of nodes unique: one owner may publish two clusters, and several machines behind ports of one host.
 fn unique(nodes: impl Iterator<Item = Node>) -> Vec<Node> {
-    let mut nodes: Vec<Node> = nodes.collect();
-    for at in 1..nodes.len() {
-        if nodes[..at].iter().any(|other| other.name == nodes[at].name) {
-            nodes[at].name = format!("{} at {}", nodes[at].name, nodes[at].host);
-        }
-    }
-    nodes
+    let mut names = BTreeSet::new();
+    let rename = |node: Node| {
+        let Node { name, host, ssh_port, .. } = &node;
+        let at = format!("{name} at {host}");
+        let with_port = format!("{at}:{}", ssh_port.unwrap_or(22));
+        let numbered = (2..).map(|number| format!("{with_port} ({number})"));
+        let mut candidates = [name.clone(), at, with_port.clone()].into_iter().chain(numbered);
+        let name = candidates.find(|name| names.insert(name.clone())).unwrap_or_default();
+        Node { name, ..node }
+    };
+    nodes.map(rename).collect()
 }
 
 #[cfg(test)]
@@ -267,6 +271,27 @@ mod tests {
         assert_eq!(kept(None), ("bcd".into(), same("a", "b of bob")));
         assert_eq!(kept(Some("ana")), ("bcd".into(), same("a", "b of bob")));
         assert_eq!(kept(Some("cai")), ("acd".into(), same("b", "a of cai")));
+    }
+
+    #[test]
+    fn nodes_of_one_name_get_names_of_their_own() {
+        let of = |host: &str, port| Node {
+            name: "gpu1 of bob".into(),
+            host: host.into(),
+            ssh_port: Some(port),
+            ..Node::default()
+        };
+        let nodes = [of("a.lab", 22), of("b.lab", 22), of("b.lab", 2222), of("b.lab", 2222), of("b.lab", 2222)];
+        let named: Vec<(String, Option<u16>)> =
+            unique(nodes.into_iter()).into_iter().map(|node| (node.name, node.ssh_port)).collect();
+        let expected = [
+            ("gpu1 of bob", 22),
+            ("gpu1 of bob at b.lab", 22),
+            ("gpu1 of bob at b.lab:2222", 2222),
+            ("gpu1 of bob at b.lab:2222 (2)", 2222),
+            ("gpu1 of bob at b.lab:2222 (3)", 2222),
+        ];
+        assert_eq!(named, expected.map(|(name, port)| (name.to_owned(), Some(port))));
     }
 
     #[tokio::test]

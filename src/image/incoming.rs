@@ -206,10 +206,19 @@ impl Writer {
             self.blob.state.send_modify(|state| state.is_verified = true);
             return Ok(true);
         }
+        self.restart()?;
+        Ok(false)
+    }
+
+    /// Drops all that was received.
+    ///
+    /// # Errors
+    /// If the file cannot be changed.
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.hasher = self.hasher.take().map(|_| Sha256::new());
         self.offset = 0;
         self.blob.state.send_modify(|state| (state.received, state.restarts) = (0, state.restarts + 1));
-        self.blob.file.set_len(0)?;
-        Ok(false)
+        self.blob.file.set_len(0)
     }
 }
 

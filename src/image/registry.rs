@@ -306,7 +306,8 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, is_known: Arc<AtomicBool>
         async { Ok::<_, Infallible>(answer) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
+    // a client may close its own direction when it has asked
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).half_close(true);
     // an engine that breaks off, or first tries TLS, is no fault
     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
 }

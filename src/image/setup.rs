@@ -94,13 +94,15 @@ impl Setup {
         std::iter::once(ssh).chain(own).collect()
     }
 
-    /// Returns the name of the image that the steps make of one with this content. `project`: the project's name.
-    pub fn image(&self, project: &str, content: &str) -> String {
+    /// Returns the name of the image that the steps make of one with this content for a cluster: another cluster on the same nodes may
+    /// remove its own. `project`: the project's name.
+    pub fn image(&self, cluster: &str, project: &str, content: &str) -> String {
         let mut digest = Sha256::new();
         let mut add = |part: &[u8]| {
             digest.update(part.len().to_le_bytes());
             digest.update(part);
         };
+        add(cluster.as_bytes());
         add(content.as_bytes());
         self.steps().iter().for_each(|step| add(step.command.as_bytes()));
         for File { name, mode, contents } in &self.files {
@@ -183,17 +185,18 @@ mod tests {
     #[test]
     fn the_name_of_the_image_depends_on_all_that_makes_it() {
         let names = [
-            setup(&["pip install x"], &[]).image("Digits", "abc"),
-            setup(&["pip install x"], &[]).image("Digits", "abd"),
-            setup(&["pip install y"], &[]).image("Digits", "abc"),
-            setup(&["pip install ", "x"], &[]).image("Digits", "abc"),
-            setup(&["pip install x"], &[("requirements.txt", "")]).image("Digits", "abc"),
-            setup(&["pip install x"], &[("requirements.txt", "a")]).image("Digits", "abc"),
-            setup(&["pip install x"], &[("requirements.tx", "ta")]).image("Digits", "abc"),
+            setup(&["pip install x"], &[]).image("lab", "Digits", "abc"),
+            setup(&["pip install x"], &[]).image("lab", "Digits", "abd"),
+            setup(&["pip install x"], &[]).image("other", "Digits", "abc"),
+            setup(&["pip install y"], &[]).image("lab", "Digits", "abc"),
+            setup(&["pip install ", "x"], &[]).image("lab", "Digits", "abc"),
+            setup(&["pip install x"], &[("requirements.txt", "")]).image("lab", "Digits", "abc"),
+            setup(&["pip install x"], &[("requirements.txt", "a")]).image("lab", "Digits", "abc"),
+            setup(&["pip install x"], &[("requirements.tx", "ta")]).image("lab", "Digits", "abc"),
         ];
         let different: std::collections::BTreeSet<&String> = names.iter().collect();
         assert_eq!(different.len(), names.len(), "{names:?}");
-        assert_eq!(names[0], setup(&["pip install x"], &[]).image("Digits", "abc"));
+        assert_eq!(names[0], setup(&["pip install x"], &[]).image("lab", "Digits", "abc"));
         assert!(
             names[0].starts_with("hvdctl/digits:") && names[0].len() == "hvdctl/digits:".len() + 12,
             "{}",

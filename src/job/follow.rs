@@ -199,9 +199,10 @@ impl<'a> Follow<'a> {
     }
 }
 
-/// Returns the instant of a time in seconds since the epoch.
+/// Returns the instant of a time in seconds since the epoch; now, if it is past or beyond what can be waited for.
 pub fn instant(time: f64) -> Instant {
-    Instant::now() + Duration::try_from_secs_f64(time - now()).unwrap_or_default()
+    let (begun, wait) = (Instant::now(), Duration::try_from_secs_f64(time - now()).unwrap_or_default());
+    begun.checked_add(wait).unwrap_or(begun)
 }
 
 /// Waits until a time; forever if there is none.

@@ -93,7 +93,7 @@ impl NodeLog {
             return Err(NodeError::failed(self.node(), OPERATION, &output));
         };
         // not every file system can give back a part of a file
-        let limit = log_max.filter(|_| size > blocks * block_size);
+        let limit = log_max.filter(|_| size > blocks.saturating_mul(block_size));
         Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)) })
     }
 
@@ -150,8 +150,8 @@ async fn skew(process: &mut Process) -> io::Result<f64> {
     while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 60 {
         line.push(byte[0]);
     }
-    let time = String::from_utf8_lossy(&line).parse::<f64>();
-    time.map(|time| time - now()).map_err(|_| io::Error::other("the process that follows the log did not start"))
+    let time = String::from_utf8_lossy(&line).parse().ok().filter(|time: &f64| time.is_finite());
+    time.map(|time| time - now()).ok_or_else(|| io::Error::other("the process that follows the log did not start"))
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ pub fn place(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Place
 impl Placement {
     /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
-        self.shares.iter().map(|s| s.ranks).sum()
+        // a record on a node may say anything
+        self.shares.iter().fold(0, |sum: u32, share| sum.saturating_add(share.ranks))
     }
 
     /// Returns the name of the launcher's node.
@@ -154,7 +155,7 @@ impl Placement {
     pub fn node_of(&self, rank: u32) -> Option<(&str, u32)> {
         self.shares
             .iter()
-            .find(|s| (s.first..s.first + s.ranks).contains(&rank))
+            .find(|s| (s.first..s.first.saturating_add(s.ranks)).contains(&rank))
             .map(|s| (s.node.as_str(), rank - s.first))
     }
 }
@@ -179,6 +180,15 @@ mod tests {
         let placement = place(&slots(&[2, 2]), 3, MapBy::Slot).unwrap();
         assert_eq!(placement.node_of(2), Some(("n1", 0)));
         assert_eq!(placement.node_of(3), None);
+    }
+
+    #[test]
+    fn a_record_may_say_anything_of_its_ranks() {
+        let mut placement = place(&slots(&[2, 2]), 3, MapBy::Slot).unwrap();
+        (placement.shares[0].ranks, placement.shares[1].ranks) = (u32::MAX, u32::MAX);
+        assert_eq!((placement.ranks(), placement.node_of(9)), (u32::MAX, Some(("n0", 9))));
+        placement.push("n2", 1);
+        assert_eq!(placement.shares[2].first, u32::MAX);
     }
 
     #[test]

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
+/// The most cores that a node is believed to have: more than any machine has.
+pub const MOST_CORES: u32 = 65_536;
+
 /// A span of seconds: what is known of a value that lies in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
@@ -81,11 +84,11 @@ impl Facts {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             match key {
                 "hostname" => facts.hostname = value.to_owned(),
-                "cores" => facts.cores = value.parse().unwrap_or(1),
+                "cores" => facts.cores = value.parse().unwrap_or(1).min(MOST_CORES),
                 "clock" => {
                     let low = facts.clock.map(|span| span.low);
-                    facts.clock =
-                        value.parse().ok().map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
+                    let read = value.parse().ok().filter(|time: &f64| time.is_finite());
+                    facts.clock = read.map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
                 }
                 "measured" => facts.measured.push(value.to_owned()),
                 "drained" => {
@@ -207,6 +210,17 @@ mod tests {
         let facts = Facts::parse("clock 130.100\ngpu slow\nclock 134.900\n").between(100.0, 105.0);
         let ahead = facts.ahead.unwrap();
         assert!(ahead.low > 29.8 && ahead.low <= 30.0 && ahead.high >= 30.0 && ahead.high < 30.2, "{ahead:?}");
-        assert_eq!(Facts::parse("clock x\n").between(0.0, 1.0).ahead, None);
+        assert_eq!(Facts::parse("clock x\nclock nan\nclock inf\n").between(0.0, 1.0).ahead, None);
+    }
+
+    #[test]
+    fn what_no_node_has_is_not_believed() {
+        let facts = Facts::parse(
+            "cores 4294967295\ndisk jobs 18446744073709551615 /opt\nopen .* {}\nopen ../../etc {}\nopen j1 {}\n\
+             rank .* 1 - - -\nrank j1 2 - - -\n",
+        );
+        assert_eq!((facts.cores, facts.storage.disks[0].free), (MOST_CORES, u64::MAX));
+        assert_eq!(facts.jobs.recorded.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["j1"]);
+        assert_eq!(facts.jobs.ranks.iter().map(|rank| rank.pid).collect::<Vec<_>>(), [2]);
     }
 }

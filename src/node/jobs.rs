@@ -1,6 +1,7 @@
 //! What jobs have on a node: their processes and records.
 
 use super::lines::{known, parts};
+use crate::model::job_state::is_job_id;
 
 /// A process of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +54,9 @@ impl NodeJobs {
             "rank" => self.ranks.extend(rank(value)),
             "open" => {
                 let (id, record) = value.split_once(' ').unwrap_or((value, ""));
-                self.recorded.push(RecordedJob { id: id.to_owned(), record: record.to_owned() });
+                if is_job_id(id) {
+                    self.recorded.push(RecordedJob { id: id.to_owned(), record: record.to_owned() });
+                }
             }
             "idle" => self.idle.push(value.to_owned()),
             _ => {}
@@ -81,6 +84,6 @@ impl OpenJobs {
 /// Parses `JOB PID CONTAINER CLUSTER KILLED`, with `-` for what is not known.
 fn rank(value: &str) -> Option<Rank> {
     let [job, pid, container, cluster, killed] = parts(value)?;
-    let (job, pid) = (job.to_owned(), pid.parse().ok()?);
+    let (job, pid) = (Some(job).filter(|job| is_job_id(job))?.to_owned(), pid.parse().ok()?);
     Some(Rank { job, pid, container: known(container), cluster: known(cluster), killed: killed != "-" })
 }

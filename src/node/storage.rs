@@ -76,7 +76,7 @@ impl NodeStorage {
 /// Parses `WHAT KILOBYTES PATH`.
 pub fn disk(value: &str) -> Option<Disk> {
     let [what, free, path] = parts(value)?;
-    Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
+    Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()?.saturating_mul(1024), path: path.to_owned() })
 }
 
 /// Parses `NAME HASH INODE`.

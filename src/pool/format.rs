@@ -2,6 +2,7 @@
 
 use crate::inventory::{GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule};
 use crate::model::grade::{Grade, NodeKind};
+use crate::node::facts::MOST_CORES;
 use crate::text::digest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,6 @@ const LONGEST_PART: usize = 50;
 const LONGEST_GPU: usize = 100;
 /// The most ranks and GPUs of a node, as in an inventory.
 pub const MOST_SLOTS: u32 = 1024;
-/// The most processors of a node.
-const MOST_CORES: u32 = 65_536;
 
 /// A node as its owner publishes it. Other members see this and nothing else of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -93,14 +93,15 @@ impl Parser {
 
     /// Returns the offset after the last whole line.
     pub fn offset(&self) -> u64 {
-        self.read - self.rest.len() as u64
+        self.read.saturating_sub(self.rest.len() as u64)
     }
 
     /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: a full disk or a node that lost power
     /// cut it off.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
         let mut searched = self.rest.len();
-        self.read += bytes.len() as u64;
+        // where the log begins was read from the node
+        self.read = self.read.saturating_add(bytes.len() as u64);
         self.rest.extend_from_slice(bytes);
         let mut frames = Vec::new();
         let mut start = 0;
@@ -123,7 +124,7 @@ impl Parser {
 fn parse(line: &[u8]) -> Option<Frame> {
     let mut parts = line.splitn(4, |b| *b == b' ');
     let mut part = || parts.next();
-    let time = std::str::from_utf8(part()?).ok()?.parse().ok()?;
+    let time = std::str::from_utf8(part()?).ok()?.parse().ok().filter(|time: &f64| time.is_finite())?;
     let rank = std::str::from_utf8(part()?).ok()?.parse().ok()?;
     let (kind, bytes) = (part()?, part().unwrap_or_default());
     let text = || String::from_utf8_lossy(bytes);
@@ -141,10 +142,10 @@ fn parse(line: &[u8]) -> Option<Frame> {
             let text = text();
             let (code, marks) = text.split_once(' ').unwrap_or((&text, ""));
             let has = |mark| marks.split(' ').any(|word| word == mark);
-            let code = code.parse().ok()?;
+            let code: i32 = code.parse().ok()?;
             FrameKind::Exited {
                 code,
-                signal: has("signal").then_some(code - 128),
+                signal: code.checked_sub(128).filter(|_| has("signal")),
                 asked: has("asked"),
                 oom: has("oom"),
             }
@@ -240,6 +241,14 @@ mod tests {
         // in the middle of a line, and in one piece
         let text = [b"1.4 0 o abc".as_slice(), &[0; 256 << 10], b"def\n1.5 0 o line\n"].concat();
         assert_eq!(Parser::default().push(&text).len(), 1);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_read_without_a_panic() {
+        let log = b"inf 0 s \nnan 0 s \n1.5 0 x -2147483648 signal\n1.5 4294967295 s \n1.5 4294967296 s \n";
+        let frames = Parser::at(u64::MAX).push(&[b"\n", &log[..]].concat());
+        let minimum = FrameKind::Exited { code: i32::MIN, signal: None, asked: false, oom: false };
+        assert_eq!(frames.iter().map(|frame| &frame.kind).collect::<Vec<_>>(), [&minimum, &FrameKind::Started]);
     }
 
     proptest! {

@@ -7,6 +7,7 @@ use super::{
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
 use crate::model::idle_rank::IdleRank;
+use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::text::argument::ProgramArgument;
 use crate::text::units::{LAST_SECOND, stamp};
@@ -165,7 +166,9 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
     let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for line in text.lines() {
         let Some((path, value)) = line.split_once(':') else { continue };
-        if let Some((id, file)) = path.trim_start_matches("./").split_once('/').filter(|(_, file)| !file.contains('/'))
+        if let Some((id, file)) = path.trim_start_matches("./").split_once('/')
+            && is_job_id(id)
+            && !file.contains('/')
         {
             found.entry((id, file)).or_default().push(value);
         }
@@ -179,7 +182,7 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
             "result.json" => files.result = Some(JobResult::read(&value)),
             "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(&value).ok(),
-            "states" => files.started += value.trim().parse::<u32>().unwrap_or_default(),
+            "states" => files.started = files.started.saturating_add(value.trim().parse().unwrap_or_default()),
             _ => match file.strip_prefix("idle.") {
                 Some(rank) => files.idle.extend(IdleRank::parse(node, &format!("{rank} {value}"))),
                 None => continue,

@@ -24,7 +24,9 @@ pub use crate::model::job_state::JobState;
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Span;
 use crate::node::jobs::RecordedJob;
+use crate::sync::project::directory_name;
 use crate::text::argument::ProgramArgument;
+use crate::text::quote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -123,14 +125,23 @@ impl Record {
     /// [`UnreadableRecord`] if a newer hvdctl wrote it, a full disk cut it off, or it is another job's.
     pub fn read(id: &str, text: &str) -> Result<Record, UnreadableRecord> {
         let reason = match stored::read::<Record>(text) {
-            Ok(record) if record.id == id => return Ok(record),
-            Ok(record) => format!("the record of job {}", record.id),
+            Ok(record) if record.id != id => format!("the record of job {}", record.id),
+            Ok(record) => match record.odd_name() {
+                None => return Ok(record),
+                Some(name) => format!("{} is no name of a job or a project", quote::readable(&name)),
+            },
             Err(reason) => reason,
         };
         let fields: Value = serde_json::from_str(text).unwrap_or_default();
         let field = |name: &str| fields[name].as_str().map(str::to_owned);
         let (cluster, name, operator) = (field("cluster"), field("name"), field("operator"));
         Err(UnreadableRecord { reason, cluster, name, operator, created: fields["created"].as_f64() })
+    }
+
+    /// Returns its name or that of its project if hvdctl gives no such one: they become parts of paths, here and on other nodes.
+    fn odd_name(&self) -> Option<String> {
+        let names = [Some(&self.name), self.project.as_ref()];
+        names.into_iter().flatten().find(|name| directory_name(name) != **name).cloned()
     }
 
     /// Returns the launcher, which starts the ranks.

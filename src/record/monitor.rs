@@ -42,7 +42,7 @@ impl Monitor {
                 self.hung.retain(|hung| hung.rank != rank);
                 self.isolated.0.remove(&rank);
                 self.output.remove(&(node.to_owned(), rank));
-                self.started += 1;
+                self.started = self.started.saturating_add(1);
             }
             FrameKind::Renumbered { rank: new, .. } => {
                 self.exits.retain(|exit| exit.rank != *new);

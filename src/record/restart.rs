@@ -51,7 +51,7 @@ pub struct Membership {
 impl Membership {
     /// Returns the current number of ranks.
     pub fn ranks(&self) -> u32 {
-        self.members.iter().map(|member| member.ranks).sum()
+        self.members.iter().fold(0, |sum: u32, member| sum.saturating_add(member.ranks))
     }
 }
 

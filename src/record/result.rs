@@ -137,9 +137,14 @@ impl JobResult {
                 _ => cause(rank, FailureKind::Hung { seconds, tensors, idle }),
             };
         }
-        let mut unseen = (0..self.ranks).filter(|rank| exit_of(*rank).is_none());
+        // it ends behind the exits, whatever number of ranks a node has recorded
+        let unseen = |first: u32, ranks: u32| {
+            let end = self.ranks.min(first.saturating_add(ranks));
+            (first..end).find(|rank| exit_of(*rank).is_none())
+        };
         // a rank that fails while another node is gone has most likely lost its connection to that node
-        let lost = unseen.clone().find(is_silent).filter(|_| self.fault.is_none());
+        let silent = placement.shares.iter().filter(|share| self.silent.contains(&share.node));
+        let lost = silent.filter_map(|share| unseen(share.first, share.ranks)).min().filter(|_| self.fault.is_none());
         // a launcher that keeps ranks ends them all when the first has ended, even with 0
         let ended_early = self.exits.iter().find(|exit| exit.code == 0 && !exit.asked);
         match (lost, self.first_failure()) {
@@ -149,7 +154,7 @@ impl JobResult {
             (None, Some(first)) => cause(first.rank, first.into()),
             _ if self.fault.is_some() => None,
             (Some(rank), _) => gone(rank),
-            (None, None) => unseen.next().filter(|_| self.started >= self.ranks).and_then(gone),
+            (None, None) => unseen(0, self.ranks).filter(|_| self.started >= self.ranks).and_then(gone),
         }
     }
 
@@ -246,7 +251,7 @@ pub struct LostOutput {
 
 /// Describes how much output of a job was lost and on which nodes, if any was.
 pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
-    let lines: u64 = lost.iter().map(|lost| lost.lines).sum();
+    let lines = lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.lines));
     let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
     nodes.sort();
     nodes.dedup();

@@ -94,6 +94,12 @@ fn what_cannot_be_read_has_a_reason_and_shows_what_it_can() {
     assert_eq!([read(""), read("\n")].map(|record| record.reason), ["empty or missing"; 2]);
     let other = Record::read("20261125-203344-ffff", stored).unwrap_err();
     assert_eq!(other.reason, "the record of job 20261125-203344-5ae9");
+    for odd in ["../../etc", "/etc", "a b", ".ssh", ""] {
+        let project = stored.replace("\"project\":null", &format!("\"project\":{odd:?}"));
+        for forged in [stored.replace("\"compat\"", &format!("{odd:?}")), project] {
+            assert_eq!(read(&forged).reason, format!("{} is no name of a job or a project", quote::readable(odd)));
+        }
+    }
     let numbered = |number: &str| {
         Record::read("20261125-203344-5ae9", &stored.replacen('{', &format!("{{\"format\":{number},"), 1))
     };
@@ -302,4 +308,39 @@ fn hints_name_what_ranks_wait_in_under_their_launcher() {
         let operations = "every rank must reach the same collective operations; --stall-timeout gives it more time";
         assert_eq!(hint(hung("allreduce.a"), launcher), operations);
     }
+}
+
+#[test]
+fn numbers_that_cannot_be_make_no_panic_and_no_endless_search() {
+    let share = |node: &str, first, ranks| crate::launch::placement::Share {
+        node: node.into(),
+        ranks,
+        first,
+        ..Default::default()
+    };
+    let placement = Placement { shares: vec![share("a", 0, 1), share("b", 1, u32::MAX), share("c", u32::MAX, 1)] };
+    let exit = RankExit { rank: 0, node: "a".into(), code: 0, signal: None, time: 1.0, asked: false, oom: false };
+    let result = |silent: &[&str], started| JobResult {
+        launcher: Some(1),
+        ranks: u32::MAX,
+        started,
+        exits: vec![exit.clone()],
+        silent: silent.iter().map(|node| (*node).to_owned()).collect(),
+        ..JobResult::default()
+    };
+    let cause =
+        |silent: &[&str], started| result(silent, started).root_cause(&placement).map(|cause| (cause.rank, cause.node));
+    assert_eq!(cause(&["d"], 0), None);
+    assert_eq!(cause(&["b", "c"], 0), Some((1, "b".into())));
+    assert_eq!(cause(&["d"], u32::MAX), Some((1, "b".into())));
+
+    let lost = |lines| LostOutput { rank: 0, node: "a".into(), lines };
+    assert!(lost_output(&[lost(u64::MAX), lost(1)]).unwrap().starts_with("18446744073709551615 lines"));
+    let members = format!(r#"{{"members": [{0}, {0}], "changes": []}}"#, r#"{"node": "a", "ranks": 4294967295}"#);
+    assert_eq!(serde_json::from_str::<Membership>(&members).unwrap().ranks(), u32::MAX);
+    let mut stored = list::StoredJobs::new();
+    for node in ["a", "b"] {
+        list::add(&mut stored, node, "./j1/states:4294967295\n./../job.json:{}\n./.*/env.json:\n./-rf/env.json:\n");
+    }
+    assert_eq!(stored.iter().map(|(id, files)| (id.as_str(), files.started)).collect::<Vec<_>>(), [("j1", u32::MAX)]);
 }

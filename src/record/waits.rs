@@ -32,6 +32,8 @@ impl Waits {
     /// Records a frame of a node's log, which was written at `time` and is read at `now`.
     pub fn record(&mut self, node: &str, frame: &Frame, time: f64, now: f64) {
         let rank = frame.rank;
+        // a clock that was set forward since its skew was measured, or a forged frame, would delay all reports
+        let time = time.min(now);
         match &frame.kind {
             FrameKind::Waits { seconds, does } => {
                 let since = time - *seconds as f64;
@@ -159,5 +161,16 @@ mod tests {
         let [Event::Idle { ranks, job: None, .. }] = &events[..] else { panic!("{events:?}") };
         let idle = IdleRank { rank: 1, node: "node1".into(), since: START + 200.0, does: "sleeping".into() };
         assert_eq!(ranks[..], [idle]);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_delays_no_report() {
+        for step in [3600.0, 1e300, f64::INFINITY, f64::NAN] {
+            let mut waits = Waits::default();
+            let frame = Frame { time: START + 100.0 + step, rank: 3, kind: waiting(100, "sleeping") };
+            waits.record("node2", &frame, frame.time, START + 100.0);
+            assert_eq!(waits.due(), Some(START + 102.0), "{step}");
+            assert_eq!(reported(&mut waits, 102.0), ["idle 3 since 0"], "{step}");
+        }
     }
 }

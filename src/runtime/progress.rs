@@ -36,7 +36,7 @@ impl PullProgress {
     /// Returns what the engine is doing with the image, how many bytes of it are done, and how many there are. That grows while the
     /// engine finds further layers.
     pub fn state(&self) -> (&'static str, u64, u64) {
-        let sum = |bytes: fn(&Layer) -> u64| self.layers.values().map(bytes).sum::<u64>();
+        let sum = |bytes: fn(&Layer) -> u64| self.layers.values().map(bytes).fold(0, u64::saturating_add);
         let (pulled, total) = (sum(|layer| layer.pulled), sum(|layer| layer.total));
         if pulled < total { ("pulling", pulled, total) } else { ("unpacking", sum(|layer| layer.unpacked), total) }
     }

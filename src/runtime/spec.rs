@@ -30,6 +30,9 @@ pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
 /// The hvdctl process that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
 
+/// The cluster for which hvdctl has built an image. Containers made of the image have this label, too, and it says nothing of them.
+pub const LABEL_BUILT_FOR: &str = "hvdctl.built-for";
+
 /// The repository of the images that hvdctl makes of a project's setup.
 pub const SETUP_REPOSITORY: &str = "hvdctl";
 

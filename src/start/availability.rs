@@ -32,7 +32,7 @@ pub fn unavailable(observed: &ObservedNode, per_node: Option<u32>, lease: Option
     if let Some(allocation) = allocations.first().filter(|_| is_allocated) {
         return temporary(allocated(allocation));
     }
-    let lease = lease.filter(|lease| !lease.is_expired())?;
+    let lease = lease?;
     temporary(format!("locked by {} with `{}`", lease.holder, lease.purpose))
 }
 

@@ -38,7 +38,7 @@ impl NodeProject<'_> {
         let Some(directory) = &outputs.directory else { return Ok(outputs) };
         let argv = ["sh", "-c", HASH, "sh", &format!("{}/{directory}", self.cluster.projects_dir)];
         let names: String = outputs.files().map(|(name, _)| format!("{name}\0")).collect();
-        let bytes = outputs.files().map(|(_, size)| size).sum();
+        let bytes = outputs.files().fold(0, |sum: u64, (_, size)| sum.saturating_add(size));
         let hashed = self.run(&argv, names.as_bytes(), operation, bytes).await?;
         // a file that is gone by now is no output; one that cannot be read is
         let complaint = hashed.complaint();
@@ -93,7 +93,7 @@ pub async fn download(
     events: &Events,
 ) -> (BTreeSet<String>, Vec<NodeError>) {
     let names: Vec<u8> = downloads.iter().flat_map(|download| [name_in_tar(download), vec![0]].concat()).collect();
-    let total = downloads.iter().map(|download| download.output.size()).sum();
+    let total = downloads.iter().fold(0, |sum: u64, download| sum.saturating_add(download.output.size()));
     let downloads = Arc::new(downloads);
     let unpack = {
         let (downloads, target) = (Arc::clone(&downloads), Arc::clone(target));

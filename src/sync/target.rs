@@ -7,6 +7,7 @@ use crate::sync::files::hash_file;
 use crate::sync::manifest::parents;
 use crate::sync::outputs::{Download, Output, STATE_DIR};
 use crate::text::digest::hex;
+use crate::text::units;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -16,7 +17,6 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
 use tempfile::NamedTempFile;
 
 /// The list of what was fetched: `CONTENT NAME` each, ended by NUL. If a name occurs twice, the last record counts.
@@ -148,7 +148,7 @@ impl TargetDirectory {
             return Ok(false);
         }
         let file = part.as_file();
-        file.set_modified(UNIX_EPOCH + Duration::from_secs_f64(time.max(0.0)))?;
+        file.set_modified(units::time(time))?;
         file.sync_all()?;
         part.persist(path)?;
         Ok(true)
@@ -231,6 +231,7 @@ fn lock(root: &Path) -> Result<File, Error> {
 mod tests {
     use super::*;
     use crate::text::digest::in_hex;
+    use std::time::{Duration, UNIX_EPOCH};
 
     fn download(path: &str, text: &str) -> Download {
         let hash = in_hex(text.as_bytes());
@@ -257,6 +258,22 @@ mod tests {
         assert_eq!(meta.permissions().mode() & 0o777, 0o640);
         assert_eq!(meta.modified().unwrap(), UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
         assert!(!write(&target, &download("deep/a b", "newer"), "new") && there.exists(), "the earlier one stays");
+    }
+
+    #[test]
+    fn any_time_of_modification_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
+        for (name, seconds) in [("a", f64::INFINITY), ("b", 1e300), ("c", -1e300), ("d", f64::NAN), ("e", 1e19)] {
+            let mut odd = download(name, "text");
+            if let Output::File { time, .. } = &mut odd.output {
+                *time = seconds;
+            }
+            assert!(write(&target, &odd, "text"), "{seconds}");
+        }
+        let modified = |name: &str| fs::metadata(dir.path().join(name)).unwrap().modified().unwrap();
+        assert_eq!([modified("c"), modified("d")], [UNIX_EPOCH; 2]);
+        assert!(modified("a") > UNIX_EPOCH && modified("a") == modified("b"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes in powers of 1024, with one decimal from KiB on: `512 B`, `1.5 MiB`.
 pub fn human(bytes: u64) -> String {
@@ -52,8 +52,13 @@ pub fn age(seconds: u64) -> String {
 
 /// Formats seconds since the epoch as RFC 3339 in UTC: `2026-11-21T12:03:04Z`.
 pub fn stamp(seconds: f64) -> String {
-    let since = Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default();
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
+    humantime::format_rfc3339_seconds(time(seconds)).to_string()
+}
+
+/// Returns the point in time of these seconds since the epoch, which a node may have sent: one outside of the years 1970 to 9999 is the
+/// nearest in them, and one that is no number the first.
+pub fn time(seconds: f64) -> SystemTime {
+    UNIX_EPOCH + Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default()
 }
 
 /// The end of the year 9999, after which RFC 3339 has no form.

@@ -870,6 +870,51 @@ class Tunnel(unittest.TestCase):
         self.assertEqual(other.recv(6), b"answer")
         self.assertEqual(self.frame(), (1, b""), "hvdctl knows that it has ended")
 
+    def test_a_direction_that_ends_leaves_the_other_one(self):
+        client = self.connect(b"a")
+        self.assertEqual(self.frame(), (1, b"a"))
+        client.shutdown(socket.SHUT_WR)
+        self.assertEqual(self.frame(), (1, b""))
+        self.send(1, b"answer")
+        self.assertEqual(client.recv(6), b"answer")
+        self.send(1, b"")
+        self.assertEqual(client.recv(1), b"")
+        # hvdctl ends its direction first
+        client = self.connect(b"b")
+        self.assertEqual(self.frame(), (2, b"b"))
+        self.send(2, b"")
+        self.assertEqual(client.recv(1), b"")
+        client.sendall(b"more")
+        self.assertEqual(self.frame(), (2, b"more"))
+        client.close()
+        self.assertEqual(self.frame(), (2, b""))
+        # neither is one of those that may be open
+        for number in (3, 4):
+            self.connect(b"a")
+            self.assertEqual(self.frame(), (number, b"a"))
+
+    def test_hvdctl_hears_that_nothing_is_taken(self):
+        client = self.connect(b"a")
+        self.assertEqual(self.frame(), (1, b"a"))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        self.assertEqual(self.frame(), (1, b""))
+        self.send(1, b"x")
+        # the connection is already closed where its client has reset it
+        other = self.connect(b"b")
+        frames = [self.frame(), self.frame()]
+        self.assertIn((2, b"b"), frames)
+        self.assertIn((1, b""), frames)
+        self.assertTrue(other)
+
+    def test_a_client_that_does_not_close_is_closed(self):
+        self.connect(b"a")
+        self.assertEqual(self.frame(), (1, b"a"))
+        self.send(1, b"")
+        time.sleep(1.5)
+        self.send(0, b"")
+        self.assertEqual(self.frame(), (1, b""))
+
     def test_more_connections_than_are_allowed_are_closed(self):
         for number in (1, 2):
             self.connect(b"a")

@@ -79,8 +79,9 @@ fn losses(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
     let probed = samples.iter().filter(|(_, sample)| sample.sent > 0);
     let measured: BTreeSet<Edge> = probed.map(|(edge, _)| *edge).collect();
     let share = |edges: &[Edge]| {
-        let (lost, sent) =
-            edges.iter().fold((0, 0), |(lost, sent), edge| (lost + samples[edge].lost, sent + samples[edge].sent));
+        let (lost, sent) = edges.iter().map(|edge| &samples[edge]).fold((0u32, 0u32), |(lost, sent), sample| {
+            (lost.saturating_add(sample.lost), sent.saturating_add(sample.sent))
+        });
         (f64::from(lost) / f64::from(sent.max(1)), lost)
     };
     // two are enough for a pair of a node: others confirm them

@@ -87,7 +87,8 @@ fn nominal(mega: u32) -> String {
 /// How much counters of a node grew in the meantime; `None` if one of them is unknown.
 fn growth(before: &Link, after: &Link, names: &[&str]) -> Option<u64> {
     let of = |link: &Link, name: &str| link.counters.get(name).copied().flatten();
-    names.iter().map(|name| Some(of(after, name)?.saturating_sub(of(before, name)?))).sum()
+    let grown = |name: &&str| Some(of(after, name)?.saturating_sub(of(before, name)?));
+    names.iter().map(grown).try_fold(0, |sum: u64, grown| Some(sum.saturating_add(grown?)))
 }
 
 fn counters(measurements: &Measurements, node: usize) -> Vec<Reason> {
@@ -125,7 +126,9 @@ fn plural(n: u64, what: &str) -> String {
 fn unsent(measurements: &Measurements, node: usize) -> Option<Reason> {
     let own = measurements.directions.iter().filter(|direction| direction.from == node);
     let probes = own.filter_map(|direction| direction.probes);
-    let (unsent, sent) = probes.fold((0, 0), |(unsent, sent), probes| (unsent + probes.unsent, sent + probes.sent));
+    let (unsent, sent) = probes.fold((0u32, 0u32), |(unsent, sent), probes| {
+        (unsent.saturating_add(probes.unsent), sent.saturating_add(probes.sent))
+    });
     let is_much = unsent >= 3 && f64::from(unsent) >= 0.002 * f64::from(sent);
     is_much.then(|| proof(Way::Out, "its own firewall or queue drops packets"))
 }

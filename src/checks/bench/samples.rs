@@ -43,8 +43,8 @@ impl Sample {
             self.noise.extend(ratio.filter(|ratio| ratio.is_finite()));
         }
         if let Some(probes) = direction.probes {
-            self.lost += probes.lost();
-            self.sent += probes.sent;
+            self.lost = self.lost.saturating_add(probes.lost());
+            self.sent = self.sent.saturating_add(probes.sent);
             self.largest = self.largest.max(probes.largest);
             self.sendable = self.sendable.max(probes.sendable);
         }

@@ -3,6 +3,7 @@
 use super::super::Context;
 use super::super::job_start::{self, Allocating};
 use super::super::rank_output::RankOutput;
+use super::other_jobs;
 use crate::bench::collectives::RankRequest;
 use crate::checks::bench::answers::{Answers, slowest_link};
 use crate::checks::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
@@ -42,6 +43,8 @@ pub struct Ranks {
     pub estimate: Option<ModelEstimate>,
     /// The ranks whose devices are slow.
     pub stragglers: Vec<Straggler>,
+    /// Whether jobs of other clusters ran on its nodes.
+    pub is_disturbed: bool,
 }
 
 /// Returns the options of the job.
@@ -87,7 +90,10 @@ pub async fn run(
     let program = request.program(job.launcher, job.controller);
     let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
     check_placement(&plan.placement)?;
+    let warnings: Vec<String> = plan.hosts.observed().filter_map(other_jobs).collect();
+    let is_disturbed = !warnings.is_empty();
     if network.is_none() {
+        warnings.iter().for_each(|warning| events.warn(warning));
         let observed: Vec<_> = plan.hosts.observed().collect();
         let checking = check_modules(&observed, context.target.cluster(), modules, events);
         context.session.cancellation.run(checking).await?;
@@ -117,7 +123,7 @@ pub async fn run(
     let estimate = options.params.and_then(|params| estimate(&answers.collectives, nodes.len(), params, options));
     let stragglers = stragglers(&answers.collectives.speeds, network.unwrap_or(&Measurements::default()));
     stragglers.iter().filter(|straggler| straggler.is_doubtful).for_each(|straggler| events.note(&straggler.text));
-    Ok(Ranks { answers, nodes, failure, estimate, stragglers })
+    Ok(Ranks { answers, nodes, failure, estimate, stragglers, is_disturbed })
 }
 
 fn node_name(share: &Share) -> String {
@@ -161,10 +167,12 @@ impl Ranks {
         failure.chain(of_ranks.into_iter().map(sentence)).chain(slow).collect()
     }
 
-    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their end.
+    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their end, and nothing that
+    /// other jobs have disturbed.
     pub fn evidence(&self) -> NodeEvents {
         let speeds = of_speeds(&self.answers.collectives.speeds);
         match self.failure {
+            _ if self.is_disturbed => NodeEvents::new(),
             Some(_) => speeds,
             None => joined(of_ranks(&self.nodes, &self.findings()), speeds),
         }
@@ -315,7 +323,14 @@ pub(in super::super) mod tests {
         let library = "Horovod 0.28.1, torch 1.13.0".to_owned();
         let collectives = Collectives { ranks: n, library, exchanges, speeds: (0..n).map(speed).collect(), wrong };
         let answers = Answers { collectives, ..Answers::default() };
-        Ranks { answers, nodes: (0..n).map(node).collect(), failure: None, estimate: None, stragglers: Vec::new() }
+        Ranks { answers, nodes: (0..n).map(node).collect(), ..Ranks::default() }
+    }
+
+    #[test]
+    fn nothing_is_recorded_of_what_other_jobs_disturb() {
+        let ranks = ranks(2, &[]);
+        assert!(!ranks.evidence().is_empty());
+        assert!(Ranks { is_disturbed: true, ..ranks }.evidence().is_empty());
     }
 
     fn shown(ranks: &Ranks) -> String {

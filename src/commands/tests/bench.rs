@@ -156,6 +156,47 @@ async fn nodes_keep_what_they_have_sent_and_a_slow_node_does_not_become_normal()
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_job_disturbs_that_begins_meanwhile_is_neither_judged_nor_kept() {
+    for rates in [[9400, 9300], [9400, 10]] {
+        let nodes = two_that_send(rates).await;
+        let before = NODES.map(|node| nodes.state(node).ledger);
+        let other = nodes.clone();
+        nodes.watch(move |moment| {
+            if moment.call == "bench_network.py" {
+                other.edit("node2", |state| {
+                    let worker = state.containers[0].id.clone();
+                    state.facts = format!("open {JOB} \nrank {JOB} 7 {worker} lab -\n");
+                });
+            }
+        });
+        let done = hvdctl(&nodes, "bench --only network").await;
+        done.code(5).complains(&[
+            "a job has started during the measurement: what was measured is neither judged nor kept for later benchmarks",
+            &format!("node2 is allocated exclusively to job {JOB}"),
+        ]);
+        assert_eq!(
+            (done.out.as_str(), past(&nodes, "node1"), past(&nodes, "node2")),
+            ("", String::new(), String::new())
+        );
+        assert_eq!(NODES.map(|node| nodes.state(node).ledger), before);
+    }
+
+    // a job of another cluster, as one that ran before
+    let nodes = two_that_send([9400, 9300]).await;
+    let before = NODES.map(|node| nodes.state(node).ledger);
+    let other = nodes.clone();
+    nodes.watch(move |moment| {
+        if moment.call == "bench_network.py" {
+            other.edit("node2", |state| state.facts = format!("rank {JOB} 7 c1 other -\n"));
+        }
+    });
+    let done = hvdctl(&nodes, "bench --only network").await;
+    done.code(0).complains(&[&format!("node2: job {JOB} runs there, which disturbs the measurement")]);
+    assert_eq!([past(&nodes, "node1"), past(&nodes, "node2")], [""; 2]);
+    assert_eq!(NODES.map(|node| nodes.state(node).ledger), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
     let nodes = two_that_send([9400, 9300]).await;
     let newer = r#"{"format":2}"#;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::transport::node::scripted::{CONNECT, DIAL, Fault, NodeState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `up` with a fault in a call of node2: its exit code, and texts of its standard error.
 struct Case {
@@ -286,4 +287,28 @@ async fn a_worker_that_exits_at_once_is_reported_with_its_log_and_removed() {
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
     nodes.unwatch();
     hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_is_left_hides_no_answer_and_a_failed_one_is_removed() {
+    for (step, code, shown) in [(1, 3, true), (2, 3, true), (3, 0, false)] {
+        let nodes = Nodes::new(&NODES);
+        NODES.iter().for_each(|name| nodes.edit(name, |state| state.facts = "directory jobs nfs /opt/jobs\n".into()));
+        let (other, calls) = (nodes.clone(), AtomicUsize::new(0));
+        nodes.watch(move |moment| {
+            if moment.call == "node/shared.sh" && moment.node == "node2" && !moment.done {
+                match calls.fetch_add(1, Ordering::Relaxed) + 1 {
+                    call if call == step => other.fault("node2", "node/shared.sh", fails("Stale file handle")),
+                    _ => other.repair(),
+                }
+            }
+        });
+        let done = hvdctl(&nodes, "up").await;
+        done.code(code);
+        let complaint = "cannot find out whether the cluster's directories are local to the node: Stale file handle";
+        assert_eq!(done.err.contains(complaint), shown, "{step}: {done}");
+        let marks = NODES.map(|node| nodes.state(node).marks);
+        assert_eq!(marks, [0, usize::from(step == 3)], "{step}");
+        assert_eq!(nodes.count("node/shared.sh"), [3, if step == 1 { 2 } else { 3 }], "{step}");
+    }
 }

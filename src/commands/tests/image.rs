@@ -397,6 +397,37 @@ async fn what_the_relays_of_a_stopped_push_have_left_is_removed_by_the_next_comm
 }
 
 #[tokio::test(start_paused = true)]
+async fn images_of_another_clusters_projects_are_not_removed() {
+    let nodes = Nodes::new(&NODES);
+    for (name, built_for, created) in [
+        ("hvdctl/own:1", Some("lab"), "2026-11-21"),
+        ("hvdctl/own:2", Some("lab"), "2026-11-22"),
+        ("hvdctl/own:0", Some("lab"), "2026-11-20"),
+        ("hvdctl/own:3", Some("other"), "2026-11-23"),
+        ("hvdctl/theirs:1", Some("other"), "2026-11-21"),
+        ("hvdctl/theirs:2", Some("other"), "2026-11-22"),
+        ("hvdctl/old:1", None, "2026-11-21"),
+        ("hvdctl/old:2", None, "2026-11-22"),
+    ] {
+        let labels = built_for.map_or(json!({}), |cluster| json!({ "hvdctl.built-for": cluster }));
+        let id = format!("sha256:{name}");
+        let image = json!({ "Id": id, "Created": format!("{created}T12:00:00Z"), "Config": { "Labels": labels } });
+        nodes.edit("node2", |state| drop(state.pulled.insert(name.to_owned(), image.clone())));
+    }
+    let images = || nodes.state("node2").pulled.into_keys().collect::<Vec<_>>();
+    let done = hvdctl(&nodes, "image prune").await;
+    done.code(0).says(&["node1: removed 0 images", "node2: removed 2 images"]);
+    done.complains(&[
+        "node2: 2 images of an earlier hvdctl stay, which may be another cluster's",
+        "hint: if they are not, on the node: docker rmi hvdctl/old:1 hvdctl/old:2",
+    ]);
+    let others = ["hvdctl/old:1", "hvdctl/old:2", "hvdctl/own:3", "hvdctl/theirs:1", "hvdctl/theirs:2"];
+    assert_eq!(images(), [&others[..2], &["hvdctl/own:2"], &others[2..]].concat());
+    hvdctl(&nodes, "image prune --all").await.code(0).says(&["node2: removed 1 image\n"]);
+    assert_eq!(images(), others);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_push_goes_on_without_a_node_whose_lease_is_lost() {
     let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
     let file = archive(dir.path(), &[BASE, b"first"], "amd64");

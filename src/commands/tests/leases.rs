@@ -38,6 +38,19 @@ async fn a_command_is_refused_if_another_has_locked_a_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_expired_lease_locks_no_node() {
+    let nodes = Nodes::new(&NODES);
+    hvdctl(&nodes, "up").await.code(0);
+    NODES.iter().for_each(|name| nodes.edit(name, |state| state.sends = Some(9400)));
+    // what is left of a command whose machine was suspended
+    let lease = Lease::of_another(nodes.now() - 60);
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.lease = Some(lease.clone())));
+    hvdctl(&nodes, "bench --only network").await.code(0);
+    hvdctl(&nodes, "lock status").await.code(0).says(&["node1  –"]);
+    hvdctl(&nodes, "lock release -y").await.code(0).says(&["nothing to do: no node is locked"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_node_that_is_held_is_enough_and_the_other_is_given_back() {
     let nodes = Nodes::new(&NODES);
     hold(&nodes, &["node2"]);

@@ -18,12 +18,13 @@ use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
 use crate::runtime::{Image, RootArchive, Runtime};
 use crate::transport::node::{Dialogue, Exposed};
+use futures_util::future::join_all;
 use hyper::body::Bytes;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -37,6 +38,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// The longest time until a relay answers, and until a container of one runs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The most failures of a relay that are shown.
+const MOST_FAILURES: usize = 100;
 
 /// The longest time without a byte of an image that an engine exports.
 const EXPORT_SILENCE: Duration = Duration::from_secs(900);
@@ -101,7 +105,7 @@ pub struct Relay {
     repository: String,
     engine_port: u16,
     peers: SocketAddr,
-    dialogue: Arc<Mutex<Dialogue>>,
+    poll: Arc<Poll>,
     status: watch::Receiver<RelayStatus>,
     asking: JoinHandle<()>,
     /// What leads from the node to this process.
@@ -181,7 +185,7 @@ impl<'a> Deployment<'a> {
         let failed = |cause: String| NodeError::failed(&node, "start a relay", cause);
         self.prepare(engine, spec).await?;
         let process = engine.start_attached(&spec.name, "start a relay").await?;
-        let dialogue = Arc::new(Mutex::new(Dialogue::new(process)));
+        let dialogue = Mutex::new(Dialogue::new(process));
         let random = token().map_err(|error| failed(error.to_string()))?;
         let repository = temporary_repository(cluster, &random);
         let listen = Request::Listen {
@@ -201,10 +205,10 @@ impl<'a> Deployment<'a> {
                 let _ = self.url.set(url);
             }
         }
-        let (sender, status) = watch::channel(RelayStatus::default());
-        let asking = tokio::spawn(poll_status(Arc::clone(&dialogue), sender, node.clone(), self.events.clone()));
+        let (poll, status) = Poll::new(&node, dialogue, self.events);
+        let asking = tokio::spawn(poll_status(Arc::clone(&poll)));
         let engine = engine.clone();
-        Ok(Relay { node, engine, repository, engine_port, peers, dialogue, status, asking, operator: None })
+        Ok(Relay { node, engine, repository, engine_port, peers, poll, status, asking, operator: None })
     }
 
     fn spec(&self, member: &Member, mount: Option<Mount>) -> ContainerSpec {
@@ -277,7 +281,7 @@ impl<'a> Deployment<'a> {
     pub async fn export(&self, relay: &Relay, image: &Image, name: &str) -> Result<Source, NodeError> {
         let failed = |cause: String| NodeError::failed(&relay.node, &format!("export the image {name}"), cause);
         let request = Request::Export { socket: SOCKET.into(), image: name.to_owned() };
-        ask(&relay.dialogue, &request).await.map_err(failed)?;
+        ask(&relay.poll.dialogue, &request).await.map_err(failed)?;
         let mut transfer = TransferProgress::new(&relay.node, self.events);
         let mut status = relay.status.clone();
         loop {
@@ -301,9 +305,13 @@ impl<'a> Deployment<'a> {
 
     /// Tells relays their sources: each receives from those before it, and from what they begin with. That is `origin`, or this process
     /// where a port of the node may lead to it. Returns the failures of those that do not answer.
-    pub async fn link(&self, relays: &[Relay], origin: Option<&Relay>, contents: &RelayContents) -> Vec<NodeError> {
-        let mut failed = Vec::new();
-        for (position, relay) in relays.iter().enumerate() {
+    pub async fn link<'r>(
+        &self,
+        relays: &'r [Relay],
+        origin: Option<&Relay>,
+        contents: &RelayContents,
+    ) -> Vec<NodeError> {
+        let request = |(position, relay): (usize, &'r Relay)| {
             let peer = |other: &Relay| Upstream {
                 name: other.node.clone(),
                 address: other.peers,
@@ -318,11 +326,11 @@ impl<'a> Deployment<'a> {
             });
             let mut upstreams: Vec<Upstream> = predecessors(position).into_iter().map(|at| peer(&relays[at])).collect();
             upstreams.extend(origin.map(peer).or(operator));
-            if let Err(cause) = relay.serve(contents, upstreams, stall_limit(position)).await {
-                failed.push(NodeError::failed(&relay.node, "start a relay", cause));
-            }
-        }
-        failed
+            let RelayContents { manifest, config, layers, streams } = contents.clone();
+            let stall_s = stall_limit(position).as_secs();
+            (&*relay.poll, Request::Serve { manifest, config, layers, streams, upstreams, stall_s })
+        };
+        ask_all(relays.iter().enumerate().map(request)).await
     }
 
     /// Ends a relay and removes what it leaves on its node.
@@ -367,10 +375,8 @@ impl Relay {
         if self.status.borrow().lost.is_some() {
             return self.received();
         }
-        match ask(&self.dialogue, &Request::Status).await {
-            Ok(Answer::Status(report)) => report.received,
-            _ => self.received(),
-        }
+        self.poll.ask().await;
+        self.received()
     }
 
     /// Returns the bytes that this process has sent to it.
@@ -398,13 +404,7 @@ impl Relay {
     /// If no program on the node reads the pipe.
     pub async fn feed(&self, stream: &str, head: u64, pipe: &str) -> Result<(), String> {
         let request = Request::Feed { stream: stream.to_owned(), head, pipe: Path::new(SPOOL).join(pipe) };
-        ask(&self.dialogue, &request).await.map(drop)
-    }
-
-    async fn serve(&self, contents: &RelayContents, upstreams: Vec<Upstream>, stall: Duration) -> Result<(), String> {
-        let RelayContents { manifest, config, layers, streams } = contents.clone();
-        let request = Request::Serve { manifest, config, layers, streams, upstreams, stall_s: stall.as_secs() };
-        ask(&self.dialogue, &request).await.map(drop)
+        ask(&self.poll.dialogue, &request).await.map(drop)
     }
 }
 
@@ -424,27 +424,66 @@ async fn ask(dialogue: &Mutex<Dialogue>, request: &Request) -> Result<Answer, St
     }
 }
 
+/// Sends requests to relays, to all at once: those that do not answer take as long as one. Returns their failures.
+async fn ask_all<'r>(requests: impl Iterator<Item = (&'r Poll, Request)>) -> Vec<NodeError> {
+    let asked = requests.map(async |(poll, request)| {
+        let answered = ask(&poll.dialogue, &request).await;
+        answered.err().map(|cause| NodeError::failed(&poll.node, "start a relay", cause))
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// The conversation with a relay, and what is known of it.
+struct Poll {
+    node: String,
+    dialogue: Mutex<Dialogue>,
+    status: watch::Sender<RelayStatus>,
+    /// The failures that were shown.
+    reported: std::sync::Mutex<BTreeSet<String>>,
+    events: Events,
+}
+
+impl Poll {
+    fn new(node: &str, dialogue: Mutex<Dialogue>, events: &Events) -> (Arc<Poll>, watch::Receiver<RelayStatus>) {
+        let (status, receiver) = watch::channel(RelayStatus::default());
+        let (node, reported, events) = (node.to_owned(), std::sync::Mutex::default(), events.clone());
+        (Arc::new(Poll { node, dialogue, status, reported, events }), receiver)
+    }
+
+    /// Asks the relay how far it is. It hands out each failure and its image once, so that every answer is taken here. Returns whether it
+    /// goes on.
+    async fn ask(&self) -> bool {
+        let report = match ask(&self.dialogue, &Request::Status).await {
+            Ok(Answer::Status(report)) => report,
+            Ok(_) => return true,
+            Err(cause) => {
+                self.status.send_modify(|status| status.lost = Some(cause));
+                return false;
+            }
+        };
+        report.failures.iter().for_each(|failure| self.show(failure));
+        self.status.send_modify(|status| {
+            let image = report.image.clone().or(status.report.image.take());
+            status.report = Report { image, ..report };
+        });
+        true
+    }
+
+    fn show(&self, failure: &str) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() < MOST_FAILURES && reported.insert(failure.to_owned()) {
+            self.events.note(Message::of(&self.node, format!("relay: {failure}")));
+        }
+    }
+}
+
 /// Asks a relay how far it is, again and again: it ends if it hears nothing.
-async fn poll_status(dialogue: Arc<Mutex<Dialogue>>, status: watch::Sender<RelayStatus>, node: String, events: Events) {
-    let mut reported = BTreeSet::new();
+async fn poll_status(poll: Arc<Poll>) {
     const { assert!(PERIOD.as_secs() + ANSWER_LIMIT.as_secs() < MAX_SILENCE.as_secs()) };
     loop {
         sleep(PERIOD).await;
-        match ask(&dialogue, &Request::Status).await {
-            Ok(Answer::Status(report)) => {
-                for failure in report.failures.iter().filter(|failure| reported.insert((*failure).clone())) {
-                    events.note(Message::of(&node, format!("relay: {failure}")));
-                }
-                status.send_modify(|status| {
-                    let image = report.image.clone().or(status.report.image.take());
-                    status.report = Report { image, ..report };
-                });
-            }
-            Ok(_) => {}
-            Err(cause) => {
-                status.send_modify(|status| status.lost = Some(cause));
-                return;
-            }
+        if !poll.ask().await {
+            return;
         }
     }
 }
@@ -470,4 +509,61 @@ pub async fn remove(engine: &Runtime, cluster: &str) -> Result<(), NodeError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::inventory::Inventory;
+    use crate::transport::node::{RunAs, Transport, TransportKind};
+
+    /// The conversation with a shell script that stands in for a relay.
+    async fn conversation(node: &str, script: &str, events: &Events) -> (Arc<Poll>, watch::Receiver<RelayStatus>) {
+        let inventory = Inventory::local("here", "image");
+        let opening = Transport::open_as_login(&inventory.cluster, &inventory.nodes[0], TransportKind::Local);
+        let process = opening.await.unwrap().spawn(RunAs::Login, &["sh", "-c", script], "start a relay").await;
+        Poll::new(node, Mutex::new(Dialogue::new(process.unwrap())), events)
+    }
+
+    #[tokio::test]
+    async fn what_a_relay_reports_once_is_kept_whoever_asks() {
+        let (events, shown) = Events::channel();
+        let report = |failures: &str, image: &str| {
+            format!(
+                r#"read -r request; echo '{{"is":"status","received":7,"is_cut_off":false,"exported":0,"failures":[{failures}],"image":{image}}}'"#
+            )
+        };
+        let image = r#"{"is":"failed","cause":"no space"}"#;
+        let script = [report("\"node2: refused\"", image), report("\"node2: refused\"", "null")].join("\n");
+        let (poll, status) = conversation("node1", &script, &events).await;
+        assert!(poll.ask().await && poll.ask().await);
+        let report = status.borrow().report.clone();
+        assert_eq!(report.received, 7);
+        assert!(matches!(&report.image, Some(ExportResult::Failed { cause }) if cause == "no space"), "{report:?}");
+        assert!(!poll.ask().await, "it has ended");
+        assert!(status.borrow().lost.is_some());
+        let mut notes = Vec::new();
+        while let Ok(event) = shown.receive(Duration::ZERO) {
+            if let Event::Note(note) = event {
+                notes.push(note.to_string());
+            }
+        }
+        assert_eq!(notes, ["node1: relay: node2: refused"]);
+    }
+
+    #[tokio::test]
+    async fn relays_are_asked_at_once() {
+        let (events, _shown) = Events::channel();
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let fifo = fifo.display();
+        // the first one answers when the second one was asked
+        let first = format!("read -r request; read -r go <'{fifo}'; echo '{{\"is\":\"done\"}}'");
+        let second = format!("read -r request; echo go >'{fifo}'; echo '{{\"is\":\"failed\",\"cause\":\"full\"}}'");
+        let (first, second) = (conversation("a", &first, &events).await.0, conversation("b", &second, &events).await.0);
+        let failed = ask_all([&first, &second].map(|poll| (&**poll, Request::Status)).into_iter()).await;
+        assert_eq!(failed.iter().map(|error| (&*error.node, &*error.message)).collect::<Vec<_>>(), [("b", "full")]);
+    }
 }

@@ -8,6 +8,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_RANGE, HOST, RANGE};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -40,7 +41,7 @@ pub struct Sources {
     /// When each has failed last.
     failed: Mutex<Vec<Option<Instant>>>,
     received: AtomicU64,
-    /// Whether all have failed when a blob was asked for.
+    /// Whether all have failed when a blob was asked for, and none has sent anything since.
     are_closed: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
@@ -74,7 +75,7 @@ impl Sources {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Returns whether none of them has sent a blob that was asked for.
+    /// Returns whether none of them has sent a blob that was asked for, nor anything since.
     pub fn are_closed(&self) -> bool {
         self.are_closed.load(Ordering::Relaxed)
     }
@@ -107,34 +108,64 @@ impl Sources {
         }
     }
 
+    /// Receives a blob, from several sources if one breaks off. If their bytes together are wrong, it is not known whose were: from then on
+    /// each source has to send all of it.
     async fn receive(&self, blob: &Arc<Incoming>) -> io::Result<()> {
         let mut writer = blob.writer().await?;
-        let mut attempts = 0;
-        while !(writer.is_full() && writer.verify()?) {
-            if attempts >= ROUNDS * self.all.len() {
-                return Err(io::Error::other("no source has sent it"));
-            }
-            if attempts > 0 && attempts % self.all.len() == 0 {
+        if writer.is_full() && writer.verify()? {
+            return Ok(());
+        }
+        // which sources its bytes are from; what was there before may be of any
+        let mut senders: BTreeSet<Option<usize>> = (writer.offset() > 0).then_some(None).into_iter().collect();
+        let (mut attempts, mut restarts, mut is_alone) = (0, 0, false);
+        let most = ROUNDS * self.all.len();
+        // with two bad sources, each attempt has bytes
+        while attempts < most && restarts < most {
+            if attempts > 0 && attempts % self.all.len() == 0 || restarts > 0 && writer.offset() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
             let (position, before) = (self.choose(), writer.offset());
             let name = &self.all[position].name;
-            match self.take(position, blob, &mut writer).await {
+            let taken = self.take(position, blob, &mut writer, is_alone).await;
+            let has_bytes = writer.offset() > before;
+            senders.extend(has_bytes.then_some(Some(position)));
+            attempts = if has_bytes { 0 } else { attempts + 1 };
+            let is_full = writer.is_full();
+            if is_full && writer.verify()? {
+                return Ok(());
+            }
+            match taken {
+                _ if is_full && senders.len() < 2 => {
+                    self.fail(position, format!("{name} sent other bytes than {}", blob.digest()));
+                }
+                _ if is_full => {
+                    let name = |sender: &Option<usize>| sender.map_or("an earlier relay", |at| &self.all[at].name);
+                    let all: Vec<&str> = senders.iter().map(name).collect();
+                    self.report(format!("{}: one of them sent other bytes than {}", all.join(", "), blob.digest()));
+                    is_alone = true;
+                }
                 // a better one may send again
-                Ok(()) if !writer.is_full() => {}
-                Ok(()) if writer.verify()? => return Ok(()),
-                Ok(()) => self.fail(position, format!("{name} sent other bytes than {}", blob.digest())),
+                Ok(()) => {}
                 // no other source helps
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
-                Err(error) => self.fail(position, format!("{name}: {error}")),
+                Err(error) => {
+                    self.fail(position, format!("{name}: {error}"));
+                    if is_alone && has_bytes {
+                        writer.restart()?;
+                    }
+                }
             }
-            attempts = if writer.offset() > before { 0 } else { attempts + 1 };
+            if writer.offset() == 0 {
+                restarts += usize::from(!senders.is_empty());
+                senders.clear();
+            }
         }
-        Ok(())
+        Err(io::Error::other("no source has sent it"))
     }
 
-    /// Receives what is missing of a blob from one source: all of it, unless a better one is to be tried again.
-    async fn take(&self, position: usize, blob: &Incoming, writer: &mut Writer) -> io::Result<()> {
+    /// Receives what is missing of a blob from one source: all of it, unless a better one is to be tried again, which may only be if the
+    /// blob may be of several. `is_alone`: it may not.
+    async fn take(&self, position: usize, blob: &Incoming, writer: &mut Writer, is_alone: bool) -> io::Result<()> {
         let (source, began) = (&self.all[position], Instant::now());
         let late = |what: &str, limit: Duration| {
             io::Error::new(io::ErrorKind::TimedOut, format!("{what} within {} s", limit.as_secs()))
@@ -164,6 +195,8 @@ impl Sources {
                 }
             };
             self.received.fetch_add(part.as_ref().map_or(0, |part| part.len() as u64), Ordering::Relaxed);
+            // a source sends again
+            self.are_closed.fetch_and(part.is_none(), Ordering::Relaxed);
             batch.extend_from_slice(part.as_deref().unwrap_or_default());
             // others wait for it: no more is kept than comes at once
             if part.is_none() || batch.len() >= BATCH / 4 {
@@ -172,7 +205,7 @@ impl Sources {
             if part.is_none() {
                 break;
             }
-            if position > 0 && began.elapsed() >= self.stall * REST {
+            if position > 0 && !is_alone && began.elapsed() >= self.stall * REST {
                 writer.write(batch).await?;
                 connection.abort();
                 return Ok(());

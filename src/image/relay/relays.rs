@@ -82,7 +82,7 @@ impl<'a> Relays<'a> {
     /// Returns how many bytes this process sent to them, and how many they received.
     pub async fn sums(&self) -> (u64, u64) {
         let received = join_all(self.all.iter().map(Relay::count)).await;
-        (self.all.iter().map(Relay::from_operator).sum(), received.iter().sum())
+        (self.all.iter().map(Relay::from_operator).sum(), received.into_iter().fold(0, u64::saturating_add))
     }
 
     /// Ends a relay that is not one of them.

@@ -321,6 +321,104 @@ async fn a_relay_whose_only_source_dies_in_the_middle_says_so() {
     assert!(report.is_cut_off && report.received == 300_000, "{report:?}");
 }
 
+/// A source that sends these bytes from where it is asked, and closes; the head has the length of the whole.
+async fn closing(name: &str, sent: Vec<u8>, length: usize) -> Upstream {
+    let listener = TcpListener::bind((HERE, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 1024];
+            let count = stream.read(&mut request).await.unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..count]).to_lowercase();
+            let range = request.split("bytes=").nth(1).and_then(|range| range.split('-').next()?.parse().ok());
+            let first: usize = range.unwrap_or(0);
+            let head = match first {
+                0 => format!("200 OK\r\ncontent-length: {length}"),
+                _ => format!(
+                    "206 Partial Content\r\ncontent-length: {}\r\ncontent-range: bytes {first}-{}/{length}",
+                    length - first,
+                    length - 1
+                ),
+            };
+            let rest = sent.get(first..).unwrap_or_default();
+            let _ = stream.write_all(&[format!("HTTP/1.1 {head}\r\n\r\n").as_bytes(), rest].concat()).await;
+        }
+    });
+    source(name, address)
+}
+
+#[tokio::test]
+async fn a_source_is_not_blamed_for_bytes_of_another_one() {
+    let layer = layer(11, 600_000);
+    let (_registry, mut good) = operator(&[&layer]).await;
+    good.name = "good".to_owned();
+    let mut half = layer[..300_000].to_vec();
+    half[100] ^= 1;
+    let bad = closing("bad", half, layer.len()).await;
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![bad, good]).await;
+    let mut pulled = relay.pull(&layer).await;
+    for _ in 0..3 {
+        if pulled != layer {
+            // what was wrong is not completed; an engine asks again
+            pulled = relay.pull(&layer).await;
+        }
+    }
+    assert_eq!(pulled, layer);
+    let report = relay.report().await;
+    assert!(!report.is_cut_off, "{report:?}");
+    let both = format!("bad, good: one of them sent other bytes than {}", sha256(&layer));
+    assert!(report.failures.contains(&both), "{report:?}");
+    assert!(!report.failures.iter().any(|failure| failure.starts_with("good")), "{report:?}");
+}
+
+#[tokio::test]
+async fn two_bad_sources_are_given_up() {
+    let layer = layer(12, 200_000);
+    let mut wrong = layer.clone();
+    wrong[100] ^= 1;
+    let sources = vec![
+        closing("half", wrong[..100_000].to_vec(), layer.len()).await,
+        closing("wrong", wrong.clone(), layer.len()).await,
+    ];
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], sources).await;
+    let given_up = async {
+        while !relay.report().await.is_cut_off {
+            relay.pull(&layer).await;
+        }
+    };
+    timeout(LIMIT, given_up).await.expect("it goes on for ever");
+}
+
+#[tokio::test]
+async fn a_source_that_works_again_is_of_use_again() {
+    let layer = layer(13, 100_000);
+    let (_registry, good) = operator(&[&layer]).await;
+    let gate = TcpListener::bind((HERE, 0)).await.unwrap();
+    let gated = source("gated", gate.local_addr().unwrap());
+    let is_open = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&is_open);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = gate.accept().await {
+            if opened.load(Ordering::Relaxed) {
+                let mut origin = TcpStream::connect(good.address).await.unwrap();
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut origin).await });
+            }
+        }
+    });
+    let [dir] = spools();
+    let mut relay = Talk::start(dir.path()).await;
+    relay.serve(&[&layer], vec![gated]).await;
+    assert_ne!(relay.pull(&layer).await, layer);
+    assert!(relay.report().await.is_cut_off);
+    is_open.store(true, Ordering::Relaxed);
+    assert_eq!(relay.pull(&layer).await, layer);
+    assert!(!relay.report().await.is_cut_off);
+}
+
 #[tokio::test]
 async fn what_a_stopped_relay_has_received_is_not_sent_again() {
     let layer = layer(6, 2_000_000);
@@ -367,6 +465,20 @@ async fn others_get_nothing_from_a_relay() {
     assert_eq!(relay.report().await.received, 0, "nothing was fetched for them");
     let (_, body) = get(relay.peers, &blob(PEERS), &format!("authorization: {TOKEN}\r\n")).await;
     assert_eq!(body, layer);
+}
+
+#[tokio::test]
+async fn a_client_that_ends_its_own_direction_gets_the_rest() {
+    let layer = layer(14, 3_000_000);
+    let (_registry, good) = operator(&[&layer]).await;
+    let mut stream = TcpStream::connect(good.address).await.unwrap();
+    let path = format!("/v2/{PEERS}/blobs/{}", sha256(&layer));
+    let fields = format!("host: x\r\nauthorization: {TOKEN}\r\nconnection: close\r\n");
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.ends_with(&layer));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::{Cause, Runtime};
 use crate::error::{ErrorKind, NodeError};
-use crate::runtime::spec::ContainerSpec;
+use crate::runtime::spec::{ContainerSpec, LABEL_BUILT_FOR};
 use crate::text::failure;
 use bollard::errors::Error as DockerError;
 use bollard::models::ContainerConfig;
@@ -18,6 +18,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// The longest time that an engine may take to store files, or what a container has changed: tens of gigabytes on a slow disk.
 const COMMIT_LIMIT: Duration = Duration::from_secs(3600);
+
+/// The most bytes of a line of a build's output: a program may print one without end.
+const LONGEST_LINE: usize = 64 << 10;
 
 /// What a container starts if nothing else is asked for, and as whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,6 +115,9 @@ impl Runtime {
                 }
                 open = rest.to_owned();
             }
+            if open.len() > LONGEST_LINE {
+                take(&std::mem::take(&mut open));
+            }
         }
         id.ok_or_else(|| failed(io::Error::other("the engine ended the build without an image").into()))
     }
@@ -150,7 +156,8 @@ impl Runtime {
     pub async fn commit(&self, container: &ContainerSpec, image: &str, start: &ImageStart) -> Result<(), NodeError> {
         let (repository, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
         let labels = container.labels();
-        let changes = start.instructions(labels.keys().map(String::as_str)).join("\n");
+        let built_for = format!("LABEL {LABEL_BUILT_FOR}=\"{}\"", container.cluster);
+        let changes = [start.instructions(labels.keys().map(String::as_str)), vec![built_for]].concat().join("\n");
         let options = query::CommitContainerOptionsBuilder::new()
             .container(&container.name)
             .repo(repository)

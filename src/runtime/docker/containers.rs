@@ -13,6 +13,9 @@ use bollard::query_parameters as query;
 use futures_util::{StreamExt, TryStreamExt};
 use std::time::Duration;
 
+/// About the most bytes that are read of a container's last lines.
+const LONGEST_LOG: usize = 64 << 10;
+
 impl Runtime {
     /// Returns all containers of the node, running or not, except those in which hvdctl works as root.
     ///
@@ -118,8 +121,18 @@ impl Runtime {
     /// [`NodeError`] with the engine's message.
     pub async fn last_lines(&self, name: &str, lines: u32) -> Result<String, NodeError> {
         let options = query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&lines.to_string()).build();
-        let pieces = self.docker.logs(name, Some(options)).map_ok(LogOutput::into_bytes);
-        let log = self.call(&format!("read the log of {name}"), pieces.try_collect::<Vec<_>>()).await?.concat();
+        let mut pieces = std::pin::pin!(self.docker.logs(name, Some(options)).map_ok(LogOutput::into_bytes));
+        let read = async {
+            let mut log = Vec::new();
+            // a line may have no end
+            while log.len() < LONGEST_LOG
+                && let Some(piece) = pieces.try_next().await?
+            {
+                log.extend_from_slice(&piece);
+            }
+            Ok(log)
+        };
+        let log = self.call(&format!("read the log of {name}"), read).await?;
         Ok(String::from_utf8_lossy(&log).into_owned())
     }
 

@@ -6,6 +6,7 @@ use crate::event::Events;
 use crate::event::transfer::TransferProgress;
 use crate::runtime::credentials::{Credentials, Login};
 use crate::runtime::progress::PullProgress;
+use crate::runtime::spec::LABEL_BUILT_FOR;
 use crate::text::digest::hex;
 use crate::text::failure;
 use bollard::auth::DockerCredentials;
@@ -53,6 +54,8 @@ pub struct Image {
     pub platform: String,
     /// When it was built, in RFC 3339.
     pub created: Option<String>,
+    /// The cluster for which hvdctl has built it.
+    pub built_for: Option<String>,
 }
 
 /// An image in an engine's list.
@@ -74,14 +77,16 @@ impl From<ImageInspect> for Image {
     fn from(inspect: ImageInspect) -> Image {
         let id = inspect.id.unwrap_or_default();
         let layers = inspect.root_fs.and_then(|root| root.layers).unwrap_or_default();
-        let env = inspect.config.and_then(|config| config.env).unwrap_or_default();
+        let config = inspect.config.unwrap_or_default();
+        let built_for = config.labels.and_then(|mut labels| labels.remove(LABEL_BUILT_FOR));
+        let env = config.env.unwrap_or_default();
         let content = match layers.is_empty() {
             true => id.clone(),
             false => image_content(&layers, env),
         };
         let size = inspect.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
         let platform = platform(inspect.os, inspect.architecture);
-        Image { id, content: Some(content), layers, size, platform, created: inspect.created }
+        Image { id, content: Some(content), layers, size, platform, created: inspect.created, built_for }
     }
 }
 

@@ -2,8 +2,9 @@
 input and output. hvdctl runs it as the login: `python3 -I -c PROGRAM`.
 
 Standard output begins with the port, on 127.0.0.1, in a line. Behind it, and on standard input, are frames: the number of a connection,
-the count of its next bytes, and these. Without bytes, it has ended. Connection 0 does not exist: its frames say that hvdctl is there. The
-program ends with its standard input, or after SILENCE without a frame."""
+the count of its next bytes, and these. Without bytes, the sender has ended its direction; a second one says that it takes nothing more
+either. Connection 0 does not exist: its frames say that hvdctl is there. The program ends with its standard input, or after SILENCE
+without a frame."""
 import os
 import signal
 import socket
@@ -14,12 +15,36 @@ import time
 
 HEADER = struct.Struct(">IH")
 SILENCE = 60  # seconds
-STALL = 20  # seconds until a connection that takes nothing is ended: the others wait for it
+STALL = 20  # seconds until a connection that takes nothing is ended, as the others wait for it, or one that should end
 MOST_CONNECTIONS = 64
 MOST = 65535  # bytes of a frame
 
 connections = {}
 writing = threading.Lock()
+ending = threading.Lock()
+
+
+class Connection:
+    """A connection to the port: `open` has the directions that have not ended, `last` is when something came from it."""
+
+    def __init__(self, number, connected):
+        self.number = number
+        self.socket = connected
+        self.open = {"in", "out"}
+        self.last = time.monotonic()
+
+    def end(self, direction):
+        """Ends a direction. With the second one the connection is closed."""
+        with ending:
+            self.open.discard(direction)
+            if not self.open and connections.pop(self.number, None):
+                self.socket.close()
+
+    def shut(self, how):
+        try:
+            self.socket.shutdown(how)
+        except OSError:
+            pass
 
 
 def send(number, data):
@@ -29,25 +54,37 @@ def send(number, data):
         sys.stdout.buffer.flush()
 
 
-def follow(number, connection):
-    """Passes on what comes from a connection until it ends."""
+def follow(connection):
+    """Passes on what comes from a connection until that ends."""
     data = b"-"
     while data:
         try:
-            data = connection.recv(MOST)
+            data = connection.socket.recv(MOST)
         except OSError:
             data = b""
-        send(number, data)
-    connections.pop(number, None)
-    connection.close()
+        connection.last = time.monotonic()
+        send(connection.number, data)
+    connection.end("in")
 
 
-def end(connection):
-    """Ends a connection; its thread closes it."""
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
+def deliver(connection, data):
+    """Writes what hvdctl sends to a connection, or ends that direction; the other one goes on, unless nothing more is taken."""
+    if data and "out" not in connection.open:
+        return
+    if data:
+        try:
+            connection.socket.sendall(data)
+            return
+        except OSError:
+            send(connection.number, b"")
+    elif "out" in connection.open:
+        # what was sent arrives
+        connection.shut(socket.SHUT_WR)
+        connection.last = time.monotonic()
+        connection.end("out")
+        return
+    connection.shut(socket.SHUT_RDWR)
+    connection.end("out")
 
 
 def accept(listener):
@@ -55,17 +92,17 @@ def accept(listener):
     number = 0
     while True:
         try:
-            connection = listener.accept()[0]
+            connected = listener.accept()[0]
         except OSError:  # the node has no file or memory for it
             time.sleep(1)
             continue
         if len(connections) >= MOST_CONNECTIONS:
-            connection.close()
+            connected.close()
             continue
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
         number += 1
-        connections[number] = connection
-        threading.Thread(target=follow, args=(number, connection), daemon=True).start()
+        connection = connections[number] = Connection(number, connected)
+        threading.Thread(target=follow, args=(connection,), daemon=True).start()
 
 
 def main():
@@ -83,14 +120,11 @@ def main():
         number, count = HEADER.unpack(header)
         data = frames.read(count)
         connection = connections.get(number)
-        try:
-            if connection and data:
-                connection.sendall(data)
-            elif connection:
-                # what was sent arrives
-                end(connection)
-        except OSError:
-            end(connection)
+        if connection:
+            deliver(connection, data)
+        for other in list(connections.values()):
+            if "out" not in other.open and time.monotonic() - other.last > STALL:
+                other.shut(socket.SHUT_RDWR)
 
 
 main()

@@ -23,6 +23,9 @@ const START: &str = r#"for python in python3 /usr/libexec/platform-python; do
 done
 echo "there is no python3, which could forward it instead" >&2; exit 127"#;
 
+/// The most bytes of the line with the port.
+const LONGEST_LINE: u64 = 1024;
+
 /// The most bytes of a frame.
 const MOST: usize = 65_535;
 
@@ -50,8 +53,16 @@ impl Drop for Tunnel {
     }
 }
 
-/// Bytes of a connection, none at its end.
+/// Bytes of a connection; none when its sender has ended its direction, and once more when it takes nothing more either.
 type Frame = (u32, Vec<u8>);
+
+/// A connection to the port.
+struct Connection {
+    /// `None` when the node has ended its direction.
+    write: Option<OwnedWriteHalf>,
+    /// Passes the other direction on.
+    reading: AbortHandle,
+}
 
 impl Tunnel {
     /// Lets a free port of a node lead to a port of this machine, both on 127.0.0.1. What passes has a connection to the node of its own.
@@ -64,7 +75,7 @@ impl Tunnel {
         let errors = process.collect_stderr();
         let mut output = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
         let mut line = String::new();
-        transport.within(output.read_line(&mut line), operation, transport.limit()).await?;
+        transport.within((&mut output).take(LONGEST_LINE).read_line(&mut line), operation, transport.limit()).await?;
         let Ok(listening) = line.trim().parse() else {
             let printed = timeout(transport.limit(), errors).await.ok().and_then(Result::ok).unwrap_or_default();
             return Err(NodeError::failed(transport.node(), operation, printed.trim()));
@@ -100,31 +111,46 @@ async fn pass(mut input: impl AsyncWrite + Unpin, output: impl AsyncRead + Unpin
 /// Connects to the port for each connection on the node, and writes there what comes of it.
 async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<Frame>, port: u16) -> io::Result<()> {
     // `None` for one that has ended
-    let mut connections: HashMap<u32, Option<(OwnedWriteHalf, AbortHandle)>> = HashMap::new();
+    let mut connections: HashMap<u32, Option<Connection>> = HashMap::new();
     let mut following = JoinSet::new();
     loop {
         let (number, count) = (output.read_u32().await?, output.read_u16().await?);
         let mut bytes = vec![0; count.into()];
         output.read_exact(&mut bytes).await?;
+        while following.try_join_next().is_some() {}
         if let Entry::Vacant(new) = connections.entry(number) {
             let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok().map(|stream| {
                 let (read, write) = stream.into_split();
-                (write, following.spawn(follow(number, read, sender.clone())))
+                Connection { write: Some(write), reading: following.spawn(follow(number, read, sender.clone())) }
             });
             if new.insert(connected).is_none() {
-                let _ = sender.send((number, Vec::new())).await;
+                end(number, &sender).await;
             }
         }
-        let Some(Some((write, task))) = connections.get_mut(&number) else { continue };
-        // the other connections wait meanwhile
-        let is_written = matches!(timeout(STALL, write.write_all(&bytes)).await, Ok(Ok(())));
-        if bytes.is_empty() || !is_written {
-            task.abort();
+        let Some(Some(connection)) = connections.get_mut(&number) else { continue };
+        let is_over = match connection.write.take() {
+            // without it this direction ends, and the other one goes on
+            Some(_) if bytes.is_empty() => false,
+            Some(mut write) => {
+                // the other connections wait meanwhile
+                let is_written = matches!(timeout(STALL, write.write_all(&bytes)).await, Ok(Ok(())));
+                connection.write = Some(write);
+                !is_written
+            }
+            None => true,
+        };
+        if is_over {
+            connection.reading.abort();
             connections.insert(number, None);
+            end(number, &sender).await;
         }
-        if !is_written {
-            let _ = sender.send((number, Vec::new())).await;
-        }
+    }
+}
+
+/// Tells the node that nothing comes from a connection any more, and nothing is taken.
+async fn end(number: u32, sender: &mpsc::Sender<Frame>) {
+    for _ in 0..2 {
+        let _ = sender.send((number, Vec::new())).await;
     }
 }
 
@@ -149,8 +175,13 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
+    /// What a client sends that closes its direction before it reads.
+    const HALF: u8 = 50;
+
     /// A server that answers each connection's first byte, a count, with so many times 100,000 bytes of it, and closes it. It hears of the
     /// end of a connection that it does not close.
+    ///
+    /// It answers [`HALF`] only when the client has closed its direction.
     async fn serve(ended: mpsc::Sender<()>) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -163,7 +194,10 @@ mod tests {
                         assert_eq!(stream.read_u8().await.ok(), None);
                         ended.send(()).await.unwrap();
                     }
-                    stream.write_all(&vec![count; usize::from(count) * 100_000]).await.unwrap();
+                    if count == HALF {
+                        assert_eq!(stream.read_u8().await.ok(), None);
+                    }
+                    let _ = stream.write_all(&vec![count; usize::from(count) * 100_000]).await;
                 });
             }
         });
@@ -181,6 +215,9 @@ mod tests {
         let ask = async |count: u8| {
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, tunnel.port)).await.unwrap();
             stream.write_u8(count).await.unwrap();
+            if count == HALF {
+                stream.shutdown().await.unwrap();
+            }
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await.unwrap();
             assert!(
@@ -188,7 +225,14 @@ mod tests {
                 "{count}"
             );
         };
-        timeout(LIMIT, join_all((1..=20).map(ask))).await.unwrap();
+        timeout(LIMIT, join_all((1..=20).chain([HALF]).map(ask))).await.unwrap();
+
+        // one that goes away in the middle of an answer is not written to, and no other connection waits for it
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, tunnel.port)).await.unwrap();
+        stream.write_u8(200).await.unwrap();
+        stream.read_u8().await.unwrap();
+        drop(stream);
+        timeout(LIMIT, ask(3)).await.unwrap();
 
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, tunnel.port)).await.unwrap();
         stream.write_u8(0).await.unwrap();

@@ -15,12 +15,13 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 34] = scripts![
+const SCRIPTS: [(&str, &str); 35] = scripts![
     "access/access.sh",
     "node/directories.sh",
     "node/drain.sh",
     "node/facts.sh",
     "node/health.sh",
+    "node/shared.sh",
     "image/space.sh",
     "job/end.sh",
     "job/files.sh",
@@ -117,6 +118,7 @@ impl Node {
                 let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
                 format!("{}{diagnosis}", state.health)
             })),
+            "node/shared.sh" => Ok(self.edit(|state| state.mark(&variable(text, "step")))),
             "lease/read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease/release.sh" => {
                 let id = variable(text, "id");

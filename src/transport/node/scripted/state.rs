@@ -90,6 +90,8 @@ pub struct NodeState {
     pub names: String,
     /// What it sends in Mb/s by `bench_network.py`; `None` if its workers have no Python.
     pub sends: Option<u32>,
+    /// How many marks are in its directories.
+    pub marks: usize,
     /// The bandwidths that it keeps of earlier benchmarks.
     pub past: String,
     /// Its ledger.
@@ -201,6 +203,7 @@ impl NodeState {
             scripts: Vec::new(),
             names: String::new(),
             sends: None,
+            marks: 0,
             past: String::new(),
             ledger: String::new(),
             pool: None,
@@ -352,6 +355,16 @@ impl NodeState {
     /// What `image/space.sh` says of these directories.
     pub fn free_space(&self, directories: &str) -> String {
         directories.lines().map(|directory| format!("{} {directory}\n", self.free)).collect()
+    }
+
+    /// A step of `node/shared.sh`, which finds no directory that is another node's.
+    pub fn mark(&mut self, step: &str) -> String {
+        match step {
+            "mark" => self.marks += 1,
+            "clear" => self.marks = 0,
+            _ => {}
+        }
+        String::new()
     }
 
     /// What `node/facts.sh` says.
