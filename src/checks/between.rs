@@ -80,7 +80,8 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
 /// A version that could not be read, and so was not compared.
 fn unread(view: &NodeView<'_>, what: &str, why: &str) -> Finding {
     let message = format!("cannot read the {what}: {why}");
-    let hint = "try it there: `hvdctl exec -c`; a busy node may be slow, and so may the file system of the image";
+    let hint = "try it there: `hvdctl exec -c`; a busy node may be slow, and so may the file system of the image; \
+                cluster.command_timeout_s gives it more time";
     view.warning(Check::Versions, message).explain("it was not compared with that of the other nodes", hint)
 }
 

@@ -29,13 +29,13 @@ use crate::worker::logins;
 use crate::worker::ready::{self, Answer};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::time::Duration;
 
 const DOCTOR: &str = concat!(include_str!("../scripts/node/nvidia_smi.sh"), include_str!("../scripts/node/doctor.sh"));
 const INSIDE: &str = include_str!("../scripts/worker/inside.py");
 
-/// How long a worker may take to list its versions; more than the limits within `inside.py` and what the launchers append to it.
-const INSIDE_LIMIT: Duration = Duration::from_secs(240);
+/// How many times as long as another step a worker may take to list its versions: importing a framework on a busy node takes long. Then
+/// `inside.py` and what the launchers append to it say what they were reading, within the time of another step.
+const INSIDE_STEPS: u32 = 3;
 
 /// What was found.
 pub struct Examination {
@@ -197,11 +197,13 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let operation = "list the versions in the worker";
     let names: Vec<&str> = all.iter().map(|node| node.facts.hostname.as_str()).collect();
     let names = serde_json::to_string(&names).map_err(|e| NodeError::failed(node.name(), operation, e))?;
-    let program = format!("NAMES = {names}\n{INSIDE}{}", launch::INSIDE);
+    let step = inventory.cluster.command_timeout;
+    let limit = step * INSIDE_STEPS;
+    let program = format!("NAMES = {names}\nLIMIT = {}\n{INSIDE}{}", limit.as_secs(), launch::INSIDE);
     // a worker of an earlier version has no such shell; it is examined all the same, and another finding says that it is old
     let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");
     let argv = ["sh", "-c", run.as_str()];
-    let output = runtime.run_in(id, &argv, program.as_bytes(), operation, INSIDE_LIMIT).await?;
+    let output = runtime.run_in(id, &argv, program.as_bytes(), operation, limit + step).await?;
     let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
     let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
     Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))

@@ -1,12 +1,11 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
-use super::node_log::{NodeLog, PIECE};
+use super::node_log::{NodeLog, PIECE, Position};
 use crate::cluster::each_node::{each_node, for_each_node};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::record::frames::{Frame, FrameKind, Parser};
-use crate::text::units::human;
 use crate::transport::node::Process;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -49,8 +48,8 @@ enum Chunk {
 struct LostLog {
     i: usize,
     log: NodeLog,
-    /// Where it is to be followed again.
-    offset: u64,
+    /// How far it was read.
+    position: Position,
     /// The time before the first attempt.
     pause: Duration,
 }
@@ -63,7 +62,7 @@ struct Reconnected {
     process: Process,
     skew: f64,
     /// Where it begins.
-    offset: u64,
+    position: Position,
 }
 
 /// The log of one node.
@@ -72,6 +71,12 @@ struct FollowedLog {
     /// Seconds by which the node's clock is ahead of ours.
     skew: f64,
     parser: Parser,
+    /// The time of the newest frame.
+    time: f64,
+    /// Whether frames up to that time are passed over, because they were taken before the log was cut off.
+    skips: bool,
+    /// Whether it is not followed at the moment.
+    is_lost: bool,
     /// Whether any data has arrived.
     heard: bool,
     /// How often the connection was lost since data arrived.
@@ -91,6 +96,26 @@ pub struct Follow<'a> {
     attempts: FuturesUnordered<Pin<Box<dyn Future<Output = Reconnected> + Send>>>,
 }
 
+impl FollowedLog {
+    /// How far it was read.
+    fn position(&self) -> Position {
+        let (offset, mark) = (self.parser.offset(), self.parser.mark().to_vec());
+        Position { offset, mark, time: self.time, is_cut: self.skips }
+    }
+
+    /// Reads it on from a position.
+    fn read_on(&mut self, position: &Position) {
+        (self.parser, self.skips, self.is_lost) = (Parser::at(position.offset), position.is_cut, false);
+    }
+
+    /// Returns whether a frame was not taken before.
+    fn is_new(&mut self, frame: &Frame) -> bool {
+        self.skips &= frame.time <= self.time;
+        self.time = self.time.max(frame.time);
+        !self.skips
+    }
+}
+
 impl<'a> Follow<'a> {
     /// Follows each log from an offset on.
     ///
@@ -101,7 +126,8 @@ impl<'a> Follow<'a> {
             each_node(logs.into_iter().zip(offsets).collect(), events, async |(log, offset): (NodeLog, u64)| {
                 let parser = Parser::at(offset);
                 let (process, skew) = log.follow(parser.offset()).await?;
-                Ok((process, FollowedLog { log, skew, parser, heard: false, losses: 0 }))
+                let (time, skips, is_lost) = (f64::NEG_INFINITY, false, false);
+                Ok((process, FollowedLog { log, skew, parser, time, skips, is_lost, heard: false, losses: 0 }))
             })
             .await;
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -124,23 +150,23 @@ impl<'a> Follow<'a> {
             Chunk::Warning(warning) => self.warn(i, &warning),
             Chunk::Lost => {
                 self.warn(i, "lost the connection that follows its log; it is read on when the node answers again, or the job ends");
-                let FollowedLog { log, parser, losses, .. } = &mut self.logs[i];
-                let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(*losses));
-                *losses = losses.saturating_add(1);
-                let lost = LostLog { i, log: log.clone(), offset: parser.offset(), pause };
+                let followed = &mut self.logs[i];
+                let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(followed.losses));
+                (followed.losses, followed.is_lost) = (followed.losses.saturating_add(1), true);
+                let lost = LostLog { i, log: followed.log.clone(), position: followed.position(), pause };
                 self.attempts.push(Box::pin(reconnect(lost, self.sender.clone())));
             }
         }
         self.events.throttle().await;
     }
 
-    fn resume(&mut self, Reconnected { i, log, process, skew, offset }: Reconnected) {
+    fn resume(&mut self, Reconnected { i, log, process, skew, position }: Reconnected) {
         self.warn(i, "its log is followed again");
         let followed = &mut self.logs[i];
-        let gone = followed.parser.offset().saturating_sub(offset);
-        (followed.log, followed.skew, followed.parser) = (log, skew, Parser::at(offset));
-        if gone > 0 {
-            self.warn(i, &format!("the last {} of its log were not on its disk yet, and are gone there", human(gone)));
+        (followed.log, followed.skew) = (log, skew);
+        followed.read_on(&position);
+        if position.is_cut {
+            self.warn(i, "the last lines of its log were not on its disk yet, and are gone there");
         }
         self.tasks.spawn(forward(i, process, self.sender.clone()));
     }
@@ -150,13 +176,16 @@ impl<'a> Follow<'a> {
     }
 
     fn push(&mut self, i: usize, bytes: &[u8], take: &mut impl FnMut(&str, f64, Frame)) {
-        let FollowedLog { log, skew, parser, heard, losses } = &mut self.logs[i];
-        (*heard, *losses) = (true, 0);
-        for frame in parser.push(bytes) {
+        let followed = &mut self.logs[i];
+        (followed.heard, followed.losses) = (true, 0);
+        for frame in followed.parser.push(bytes) {
+            if !followed.is_new(&frame) {
+                continue;
+            }
             if frame.kind == FrameKind::Over {
                 self.exit_by = Some(Instant::now() + EXIT_GRACE);
             }
-            take(log.node(), *skew, frame);
+            take(followed.log.node(), followed.skew, frame);
         }
     }
 
@@ -181,16 +210,20 @@ impl<'a> Follow<'a> {
                 self.events.throttle().await;
             }
         }
-        let is_answering = |log: &&FollowedLog| silent.iter().all(|node| node != log.log.node());
-        let rests = self.logs.iter().filter(is_answering).map(|log| (log, log.parser.offset())).collect();
-        let take = RefCell::new(take);
-        let ends = for_each_node(rests, async |(followed, offset): (&FollowedLog, u64)| {
-            let FollowedLog { log, skew, .. } = followed;
-            let mut log = log.clone();
+        let is_answering = |log: &&mut FollowedLog| silent.iter().all(|node| node != log.log.node());
+        let rests = self.logs.iter_mut().filter(is_answering).collect();
+        let (take, events) = (RefCell::new(take), self.events);
+        let ends = for_each_node(rests, async |followed: &mut FollowedLog| {
+            let mut log = followed.log.clone();
             log.reconnect().await?;
-            let take_all = async |frames: Vec<Frame>| {
-                frames.into_iter().for_each(|frame| take.borrow_mut()(log.node(), *skew, frame));
-                self.events.throttle().await;
+            if followed.is_lost {
+                followed.read_on(&log.find(followed.position()).await?);
+            }
+            let offset = followed.parser.offset();
+            let take_all = async |mut frames: Vec<Frame>| {
+                frames.retain(|frame| followed.is_new(frame));
+                frames.into_iter().for_each(|frame| take.borrow_mut()(log.node(), followed.skew, frame));
+                events.throttle().await;
             };
             log.read(offset, take_all).await
         })
@@ -244,21 +277,20 @@ async fn forward(i: usize, mut process: Process, sender: Sender<Update>) {
     }
 }
 
-/// Follows a log again from an offset on, as soon as its node answers; from its end if a node that lost power has less of it. Sends why
-/// the node cannot be reached, as often as that changes.
+/// Follows a log again from its position on, as soon as its node answers. Sends why the node cannot be reached, as often as that changes.
 async fn reconnect(lost: LostLog, sender: Sender<Update>) -> Reconnected {
-    let LostLog { i, mut log, offset, mut pause } = lost;
+    let LostLog { i, mut log, position, mut pause } = lost;
     let mut reported = String::new();
     loop {
         sleep(pause).await;
         let connecting = async {
             log.reconnect().await?;
-            let offset = offset.min(log.extent(None).await?.size);
-            let (process, skew) = log.follow(Parser::at(offset).offset()).await?;
-            Ok::<_, NodeError>((process, skew, offset))
+            let position = log.find(position.clone()).await?;
+            let (process, skew) = log.follow(Parser::at(position.offset).offset()).await?;
+            Ok::<_, NodeError>((process, skew, position))
         };
         match connecting.await {
-            Ok((process, skew, offset)) => return Reconnected { i, log, process, skew, offset },
+            Ok((process, skew, position)) => return Reconnected { i, log, process, skew, position },
             Err(error) if error.message != reported => {
                 reported.clone_from(&error.message);
                 let _ =

@@ -16,10 +16,14 @@ use tokio::time::timeout;
 
 const FOLLOW: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/follow.sh"));
 const READ: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/read.sh"));
+const PIECE_OF: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/piece.sh"));
 const SIZE: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/size.sh"));
 
 /// The number of bytes that are read at once.
 pub const PIECE: usize = 64 * 1024;
+
+/// How many bytes before the end of a log that was cut off are searched first for what is new. If all in them is, eight times as many are.
+const WINDOW: u64 = 256 << 10;
 
 /// The time between two signs of life of a node's follower.
 const PULSE: Duration = Duration::from_secs(3);
@@ -41,6 +45,19 @@ pub struct Extent {
     pub size: u64,
     /// The offset of its first byte that was not given back to the disk (`--log-max`).
     pub start: u64,
+}
+
+/// How far a log was read, and where it is read on.
+#[derive(Clone, Default)]
+pub struct Position {
+    /// The offset.
+    pub offset: u64,
+    /// What is before the offset, as far as it is known.
+    pub mark: Vec<u8>,
+    /// The time of the newest frame so far.
+    pub time: f64,
+    /// Whether the log was cut off since: frames up to that time were taken before.
+    pub is_cut: bool,
 }
 
 /// Returns the logs of a job.
@@ -108,6 +125,43 @@ impl NodeLog {
         // a connection that broke looks like the end of the log, but for the exit code
         transport.ended(process, OPERATION).await?;
         Ok(parser.offset())
+    }
+
+    /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less of it, and ranks that
+    /// were started there since may have written more than is missing.
+    pub async fn find(&self, position: Position) -> Result<Position, NodeError> {
+        let size = self.extent(None).await?.size;
+        let (length, time) = (position.mark.len(), position.time);
+        if size >= position.offset {
+            let script =
+                self.script(PIECE_OF).with("offset", &position.offset.saturating_sub(length as u64).to_string());
+            let script = script.with("length", &length.to_string());
+            if length == 0 || self.member.transport.script(&script, OPERATION).await? == position.mark {
+                return Ok(position);
+            }
+        }
+        let mut window = WINDOW;
+        loop {
+            let offset = size.saturating_sub(window);
+            if offset == 0 || self.first_time(offset).await?.is_some_and(|first| first <= time) {
+                return Ok(Position { offset, mark: Vec::new(), time, is_cut: true });
+            }
+            window = window.saturating_mul(8);
+        }
+    }
+
+    /// Returns the time of the first frame from an offset on.
+    async fn first_time(&self, offset: u64) -> Result<Option<f64>, NodeError> {
+        let (transport, mut parser, mut buffer) = (&self.member.transport, Parser::at(offset), vec![0; PIECE]);
+        let script = self.script(READ).with("offset", &parser.offset().to_string());
+        let mut process = transport.follow(&script, OPERATION).await?;
+        loop {
+            let bytes = transport.within(process.stdout.read(&mut buffer), OPERATION, transport.limit()).await?;
+            let first = parser.push(&buffer[..bytes]).first().map(|frame| frame.time);
+            if first.is_some() || bytes == 0 {
+                return Ok(first);
+            }
+        }
     }
 
     /// Starts a process that writes the log from `offset` on as it grows. Also returns by how many seconds the node's

@@ -14,10 +14,11 @@ pub const AVAILABLE_HOSTS: &str = "available_hosts";
 pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 12] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
+    (0o644, "files.py", include_str!("../scripts/programs/files.py")),
     (0o644, "processes.py", include_str!("../scripts/programs/processes.py")),
     (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/programs/activity.py")),
@@ -29,10 +30,9 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 11] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 8] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 7] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/job_supervisor.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/job_state.py")),
-    (0o644, "files.py", include_str!("../scripts/programs/files.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/programs/membership.py")),
     (0o644, "in_place.py", include_str!("../scripts/programs/in_place.py")),

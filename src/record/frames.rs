@@ -73,6 +73,9 @@ pub struct Frame {
 /// the hole of a log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
 const LONGEST: usize = 144 << 10;
 
+/// How many bytes are kept of the end of a log that was read. They have the time of a line, to the microsecond.
+const MARK: usize = 256;
+
 /// Parses the bytes of a log, which come in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Parser {
@@ -82,6 +85,8 @@ pub struct Parser {
     read: u64,
     /// Whether the bytes up to the next line end are no frame.
     skips: bool,
+    /// The end of the last whole line.
+    mark: Vec<u8>,
 }
 
 impl Parser {
@@ -96,6 +101,11 @@ impl Parser {
         self.read.saturating_sub(self.rest.len() as u64)
     }
 
+    /// Returns the bytes before [`Parser::offset`], as far as they are known: a log in which others are there has been cut off.
+    pub fn mark(&self) -> &[u8] {
+        &self.mark
+    }
+
     /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: a full disk or a node that lost power
     /// cut it off.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
@@ -104,17 +114,23 @@ impl Parser {
         self.read = self.read.saturating_add(bytes.len() as u64);
         self.rest.extend_from_slice(bytes);
         let mut frames = Vec::new();
-        let mut start = 0;
+        let (mut start, mut last) = (0, 0..0);
         while let Some(end) = self.rest[searched..].iter().position(|b| *b == b'\n') {
             let line = &self.rest[start..searched + end];
             if !std::mem::take(&mut self.skips) && line.len() <= LONGEST {
                 frames.extend(parse(line));
             }
-            (start, searched) = (searched + end + 1, searched + end + 1);
+            let next = searched + end + 1;
+            last = start.max(next.saturating_sub(MARK))..next;
+            (start, searched) = (next, next);
+        }
+        if !last.is_empty() {
+            self.mark = self.rest[last].to_vec();
         }
         self.rest.drain(..start);
         if self.rest.len() > LONGEST {
             self.rest.clear();
+            self.mark.clear();
             self.skips = true;
         }
         frames
@@ -228,6 +244,24 @@ mod tests {
                 "{cut}: {after:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_was_read_last_is_before_the_offset() {
+        let long = format!("1.7 0 o {}", "x".repeat(1000));
+        let log = format!("1.5 0 s \n{long}\n1.8 0 o last\n1.9 0 o un");
+        for cut in 0..log.len() {
+            let mut parser = Parser::default();
+            parser.push(&log.as_bytes()[..cut]);
+            let (offset, mark) = (parser.offset() as usize, parser.mark());
+            assert!(log.as_bytes()[..offset].ends_with(mark) && mark.len() <= MARK, "{cut}");
+            assert_eq!(mark.is_empty(), offset == 0, "{cut}");
+        }
+        // there is no line before the offset of one that is too long
+        let mut parser = Parser::default();
+        parser.push(b"1.5 0 s \n");
+        parser.push(&[0; LONGEST + 1]);
+        assert_eq!(parser.mark(), b"");
     }
 
     #[test]

@@ -117,7 +117,7 @@ class Worlds(unittest.TestCase):
             self.driver.sending.join(60)
         self.assertEqual(self.sent, ["node2"] * 3)
         with open(os.path.join(JOB, in_place.WORLD)) as file:
-            self.assertEqual(json.load(file), {"ranks": [0], "waits": False, "size": 2, "attempt": 3})
+            self.assertEqual(json.load(file), {"ranks": [0], "waits": False, "size": 2, "attempt": 3, "number": 1})
 
     def test_ranks_wait_while_they_are_too_few_or_others_join(self):
         changes = []
@@ -138,6 +138,42 @@ class Worlds(unittest.TestCase):
         self.driver.send_worlds(ORDER[1:2], 2)
         self.driver.close()
         self.assertFalse(self.driver.sending.is_alive())
+
+
+class Assignments(unittest.TestCase):
+    """What in_place.py takes of the file that elastic_driver.py writes."""
+
+    VALUE = {"version": 3, "number": 1, "time": 1.5, "ranks": {"10.0.0.1": [0]}, "waits": False, "registered": True, "error": None}
+
+    def setUp(self):
+        self.driver, self.path = in_place.Driver(ORDER, "node1", mock.Mock()), os.path.join(JOB, in_place.ASSIGNMENT)
+        self.addCleanup(lambda: os.path.lexists(self.path) and os.unlink(self.path))
+
+    def read(self, text):
+        """What is known after the file had this text, always with the same time."""
+        with open(self.path, "w") as file:
+            file.write(text)
+        os.utime(self.path, (1, 1))
+        self.driver.read()
+        return self.driver.assignment
+
+    def test_only_a_whole_and_newer_one_is_taken(self):
+        for text in ("", "{", "[" * 100000, "null", json.dumps(dict(self.VALUE, ranks={"10.0.0.1": []})),
+                     json.dumps(dict(self.VALUE, ranks={"10.0.0.1": ["0"]})), json.dumps(dict(self.VALUE, time=float("nan"))),
+                     json.dumps(dict(self.VALUE, error=7)), json.dumps(dict(self.VALUE, number=1 << 31))):
+            self.assertIsNone(self.read(text), text[:80])
+        self.assertEqual(self.read(json.dumps(self.VALUE)), self.VALUE)
+        self.assertEqual(self.read(json.dumps(dict(self.VALUE, version=2, number=9))), self.VALUE, "it is older")
+        newer = dict(self.VALUE, version=4, registered=False)
+        self.assertEqual(self.read(json.dumps(newer)), newer, "written at the same time")
+
+    def test_a_pipe_or_a_link_in_its_place_is_not_waited_for(self):
+        os.mkfifo(self.path)
+        self.driver.read()
+        os.unlink(self.path)
+        os.symlink("/dev/zero", self.path)
+        self.driver.read()
+        self.assertIsNone(self.driver.assignment)
 
 
 class Interpreter(unittest.TestCase):
@@ -294,10 +330,75 @@ class Driver(unittest.TestCase):
         first = self.assignment()
         self.assertEqual((first["number"], first["ranks"], first["registered"]), (1, {"b": [0, 1], "a": [2]}, False))
         self.Driver().register_worker_server("a", 0, [], b"")
-        self.assertEqual(self.assignment(), dict(first, registered=True))
+        self.assertEqual(self.assignment(), dict(first, version=2, registered=True))
         server.init([Slot("a", 0, 0)])
         last = self.assignment()
         self.assertEqual((last["number"], last["ranks"], last["registered"], len(server.plan)), (2, {"a": [0]}, True, 1))
+
+    def test_threads_publish_only_whole_values(self):
+        server, driver, seen = self.Server(), self.Driver(), []
+
+        class Slow(Slot):
+            """While its rank is read, another thread publishes what it knows."""
+
+            @property
+            def rank(slot):
+                thread = threading.Thread(target=driver.register_worker_server, args=("a", 0, [], b""))
+                thread.start()
+                thread.join(60)
+                seen.append(self.assignment()["ranks"])
+                return 1
+
+            @rank.setter
+            def rank(self, _rank):
+                pass
+
+        server.init([Slot("a", 0, 0), Slot("b", 0, 1)])
+        server.init([Slot("b", 0, 0), Slow("a", 0, 1)])
+        self.assertEqual(seen, [{"a": [0], "b": [1]}])
+        last = self.assignment()
+        self.assertEqual((last["number"], last["ranks"], last["registered"], last["version"]), (2, {"b": [0], "a": [1]}, True, 3))
+
+    def test_the_last_thread_to_write_knows_what_has_happened_before(self):
+        assignment, arrivals = elastic_driver.Assignment(), mock.Mock(new={("a", 0): "1"})
+        with assignment.lock:
+            thread = threading.Thread(target=assignment.wait, args=(arrivals,))
+            thread.start()
+            arrivals.new = {}
+        thread.join(60)
+        self.assertEqual((assignment.known["waits"], assignment.known["version"]), (False, 0))
+
+    def test_a_host_that_is_blacklisted_meanwhile_is_not_forgotten(self):
+        driver, manager = self.Driver(), self.Manager()
+
+        class Meanwhile(dict):
+            def pop(self, host, default=None):
+                if host == "a":
+                    manager.blacklist("c")
+                return dict.pop(self, host, default)
+
+        driver._update_host_assignments(["a", "b", "c"])
+        driver.host_assignments = Meanwhile(driver.host_assignments)
+        manager.blacklist("a")
+        self.assertEqual({slot.hostname for slot in driver._update_host_assignments(["a", "b", "c"])}, {"a", "c"})
+
+    def test_a_change_that_is_taken_part_in_meanwhile_ends_no_thread(self):
+        class Meanwhile(elastic_driver.Corrections):
+            """Another thread resets the change after each time that it is read."""
+            known = None
+
+            @property
+            def change(self):
+                known, self.known = self.known, None
+                return known
+
+            @change.setter
+            def change(self, known):
+                self.known = known
+
+        corrections = Meanwhile(3)
+        corrections.change = 1
+        self.assertEqual(corrections.update(lambda _manager: 2, None), 3)
 
     def grows(self):
         """A driver that has started a process on host b while that on a goes on."""

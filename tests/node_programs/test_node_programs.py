@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from random import Random
@@ -33,10 +34,13 @@ sys.path.insert(0, JOB)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import bench_network  # noqa: E402
 import binding  # noqa: E402
+import files as job_files  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
+import job_state  # noqa: E402
 import job_supervisor  # noqa: E402
 import machines  # noqa: E402
+import membership  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
@@ -227,6 +231,18 @@ class Ports(unittest.TestCase):
         self.assertEqual(program.wait(60), 0)
 
 
+    def test_a_node_without_a_file_for_a_connection_goes_on(self):
+        program, connection = {}, mock.Mock()
+        exec(PORTS.rpartition("main()")[0], program)
+        listener = mock.Mock()
+        listener.accept.side_effect = [OSError("too many open files"), (connection, None), KeyboardInterrupt]
+        answered = threading.Event()
+        program["answer"] = lambda *_: answered.set()
+        with self.assertRaises(KeyboardInterrupt):
+            program["serve"](listener, b"token", 1)
+        self.assertTrue(answered.wait(60))
+
+
 class BenchNetwork(unittest.TestCase):
     TOKEN = "00112233445566778899aabbccddeeff"
 
@@ -310,6 +326,16 @@ class BenchNetwork(unittest.TestCase):
         self.assertIn("cannot listen at 192.0.2.1: ", answer["error"])
         self.assertEqual(other.wait(60), 0)
 
+    def test_what_another_node_makes_up_is_an_error_of_the_pair(self):
+        def fails():
+            raise TypeError("not a number")
+            yield
+
+        for measured in (lambda: iter([{"bytes_per_s": float("inf")}]), lambda: iter([{"median": float("nan")}]), fails):
+            with mock.patch.object(bench_network, "Pair", return_value=mock.Mock(measure=measured)):
+                found = list(bench_network.measure(mock.Mock(limit=1), {"from": 4, "to": 7}))
+            self.assertEqual([(one["from"], one["to"], "error" in one) for one in found], [(4, 7, True), (7, 4, True)])
+
     def test_it_ends_with_its_input_or_at_its_limit(self):
         (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
         self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"], "warm": 30,
@@ -344,7 +370,171 @@ class Outcome(unittest.TestCase):
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
 
 
+class Answers(unittest.TestCase):
+    """What a node answers that may be anything."""
+
+    END = {"started": 1, "exits": [{"time": 9.5, "rank": 1, "code": 7, "signal": None, "asked": False, "oom": False}], "lost": [],
+           "hung": [{"time": 9, "rank": 1, "seconds": 60, "idle": "blocked"}, {"time": 9, "rank": 1, "seconds": 60, "tensors": "a"}]}
+
+    def test_a_report_that_says_what_cannot_be_is_no_report(self):
+        self.assertEqual(job_files.parse(json.dumps(self.END).encode(), reap.REPORT), self.END)
+        exit, hung = self.END["exits"][0], self.END["hung"][0]
+        for wrong in ([], None, 1, {}, dict(self.END, started=-1), dict(self.END, started=1 << 31), dict(self.END, exits={}),
+                      dict(self.END, exits=[1]), dict(self.END, exits=[dict(exit, time=float("nan"))]),
+                      dict(self.END, exits=[dict(exit, time=float("inf"))]), dict(self.END, exits=[dict(exit, time="9")]),
+                      dict(self.END, exits=[dict(exit, rank=True)]), dict(self.END, exits=[dict(exit, code=10 ** 400)]),
+                      dict(self.END, exits=[dict(exit, signal="9")]), dict(self.END, exits=[dict(exit, asked=None)]),
+                      dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])])):
+            with self.assertRaises(ValueError):
+                job_files.parse(json.dumps(wrong).encode(), reap.REPORT)
+        for text in (b"", b"\xff", b"{", b"[" * (1 << 17)):
+            with self.assertRaises(ValueError):
+                job_files.parse(text, reap.REPORT)
+
+    def test_a_node_with_a_forged_report_did_not_answer(self):
+        report, ended, everywhere = workers.Report(), threading.Event(), threading.Event()
+        everywhere.set()
+        nodes = workers.Workers({"workers": [], "port": 1}, processes.Children())
+        script = "printf '%s\\n{\"started\": 1, \"exits\": [{\"time\": \"now\"}]}\\n'; " % reap.READY.decode()
+        script += "printf '%0999d\\n' 0 >&2"
+        nodes.ssh = lambda _worker, _options, _command, stdin, stdout: nodes.children.start(
+            ["sh", "-c", script], stdin=stdin, stdout=stdout, stderr=stdout, bufsize=0)
+        nodes.reap({"node": "b"}, 0, False, report, ended, everywhere)
+        self.assertEqual((report.ends, report.silent, ended.is_set()), ({}, {"b": "0" * workers.MOST_TEXT}, True))
+
+    def test_a_clock_is_a_number(self):
+        for text in (b"nan\n", b"inf\n", b"1e300\n", b"soon\n", b""):
+            child = mock.Mock()
+            child.stdout.readline.return_value = text
+            with self.assertRaises(ValueError):
+                workers.clock_offset(child)
+
+    def test_a_first_line_without_an_end_takes_no_memory(self):
+        child = mock.Mock()
+        pieces = iter([b"x" * workers.MOST] * 3 + [b"x\n", reap.READY + b"\n"])
+        child.stdout.readline = lambda most: next(pieces)
+        workers.await_ready(child)
+
+    def test_a_connection_that_is_closed_meanwhile_is_opened_again(self):
+        nodes = workers.Workers({"workers": [{"node": "b", "address": "b"}], "port": 1}, mock.Mock())
+
+        class Meanwhile(dict):
+            def __contains__(self, node):
+                return dict.__contains__(self, node) and dict.pop(self, node) is not None
+
+        nodes.connections = Meanwhile(b=mock.Mock(poll=lambda: None))
+        nodes.ssh = mock.Mock()
+        with mock.patch("os.makedirs"):
+            nodes.connect()
+        self.assertIsNotNone(nodes.connections.get("b"))
+
+    def test_exit_codes_of_failed_ranks_are_those_that_a_rank_can_have(self):
+        launcher = job_supervisor.Launcher.__new__(job_supervisor.Launcher)
+        launcher.failures = []
+        for text in (b"[1]<stdout>:%s7 on b", b"%s255", b"%s0", b"%s1234", b"%s" + b"9" * 9999, b"%s-1"):
+            launcher.see(text % reap.FAILED)
+        self.assertEqual(launcher.failures, [(7, "b"), (255, "")])
+
+    def test_nodes_that_are_added_have_the_form_of_nodes(self):
+        nodes = membership.Membership({"min_ranks": 1, "timeout": 1}, "a", None, [])
+        good = {"node": "b", "address": "b", "ranks": 1}
+        for value in ("{", "{}", "[1]", '[{"node": "b"}]', json.dumps([dict(good, ranks=-1)]), json.dumps([dict(good, node=[])])):
+            with open(os.path.join(JOB, membership.JOINING), "w") as file:
+                file.write(value)
+            self.assertEqual(nodes.added(), [], value)
+        with open(os.path.join(JOB, membership.JOINING), "w") as file:
+            json.dump([good], file)
+        self.assertEqual((nodes.added(), nodes.added()), ([good], []))
+
+    def test_an_earlier_query_says_nothing_of_a_node_that_was_not_cleaned(self):
+        nodes = mock.Mock()
+        query = membership.Membership({"min_ranks": 1, "timeout": 1}, "a", nodes, [{"node": "b"}])
+        asked, answers = threading.Event(), threading.Event()
+        nodes.ready = lambda _place: asked.set() or answers.wait(60) and 0
+        query.change([])
+        asked.wait(60)
+        nodes.answering = lambda _workers: threading.Timer(0.1, answers.set).start() or set()
+        self.assertEqual(query.present(), set())
+        query.thread.join(60)
+        self.assertEqual(query.misses, {"b": membership.MISSES})
+
+    def test_a_rank_takes_only_whole_and_newer_numbers(self):
+        world, path = rank_supervisor.World(1), os.path.join(JOB, "world.json")
+        self.addCleanup(os.unlink, path)
+
+        def read(**fields):
+            value = dict({"attempt": 0, "number": 1, "ranks": [4, 5], "size": 6, "waits": False}, **fields)
+            with open(path, "w") as file:
+                json.dump(value, file)
+            os.utime(path, (1, 1))
+            return world.read(), world.rank
+
+        with mock.patch.dict(os.environ, {"HVDCTL_RESTART": "0"}):
+            for wrong in ({"ranks": None}, {"ranks": ["5"]}, {"attempt": 1}, {"size": None}, {"waits": 0}, {"number": -1}):
+                self.assertEqual(read(**wrong), (False, None), wrong)
+            self.assertEqual(read(), (True, 5))
+            self.assertEqual(read(number=3, ranks=[2, 3]), (True, 3), "written at the same time")
+            self.assertEqual(read(number=2), (False, 3), "it is older")
+            self.assertEqual(read(number=4, ranks=[]), (True, None))
+
+    def test_a_launcher_may_be_lost_again_after_a_while(self):
+        supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
+        launcher = mock.Mock(code=1, failures=[])
+        supervisor.attempt = mock.Mock(outcome={}, failed=[], launcher=launcher)
+        supervisor.attempts, supervisor.used, supervisor.signals, supervisor.launch = [], [], [], {"restart_pause": 1}
+        supervisor.losses, supervisor.note = [], mock.Mock()
+        kept = []
+        for now in (0, 100, 200, 300, 3650, 90000, 180000, 270000):
+            with mock.patch("time.monotonic", return_value=now):
+                kept.append(supervisor.observe_end().kept)
+                supervisor.record_loss(1)
+        self.assertEqual(kept, [True] * 3 + [False] * 2 + [True] * 3)
+
+
+class EngineStop(unittest.TestCase):
+    """The engine stops the job supervisor between two attempts, and kills it after a while."""
+
+    def setUp(self):
+        self.supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
+        self.supervisor.signals, self.supervisor.launch, self.supervisor.membership = [], {"node": "a"}, None
+        self.supervisor.limits = job_state.Limits(1, 1, 1, None)
+
+    def test_the_result_is_recorded_before_what_may_take_long(self):
+        for sent, expected in ((job_state.BY_ENGINE, ["record", "clean", "finish"]), (signal.SIGTERM, ["clean", "finish"])):
+            self.supervisor.state = job_state.Starting(1, {"launcher": 7, "exits": []})
+            self.supervisor.signals, order = [sent], []
+            for name in ("write_names", "start"):
+                setattr(self.supervisor, name, mock.Mock())
+            for name in ("record", "clean", "finish"):
+                setattr(self.supervisor, name, lambda *_, name=name: order.append(name))
+            self.supervisor.run()
+            self.assertEqual(order, expected)
+
+    def test_nodes_that_do_not_answer_are_not_waited_for(self):
+        asked, answered = threading.Event(), threading.Event()
+        self.addCleanup(answered.set)
+        present = mock.Mock(side_effect=lambda: asked.set() or answered.wait() and set())
+        self.supervisor.membership = mock.Mock(present=present, added=list)
+        self.supervisor.state, self.supervisor.places = job_state.Regrouping(0, {}, 0, False), []
+        self.supervisor.launch["workers"] = []
+        threading.Thread(target=lambda: asked.wait() and self.supervisor.signals.append(job_state.BY_ENGINE)).start()
+        self.assertEqual(self.supervisor.observe_nodes(), job_state.Request([job_state.BY_ENGINE]))
+
+
 class States(unittest.TestCase):
+    def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(self):
+        path = os.path.join(JOB, "states")
+        os.mkfifo(path)
+        self.addCleanup(os.unlink, path)
+        self.assertEqual(reap.states(), reap.parse_states([]))
+
+    def test_what_cannot_be_is_skipped(self):
+        lines = ["nan 0 x 1", "1e400 0 x 1", "1.0 -1 x 1", "1.0 4294967296 x 1", "1.0 0 x 99999999999", "1.0 0 w -5",
+                 "1.0 0 i 90 dreaming", "1.0 0 h 1 -60 ", "1.0 0 h 1 60 " + "a" * 5000]
+        states = reap.parse_states(lines)
+        self.assertEqual((states["exits"], states["lost"]), ([], []))
+        self.assertEqual([len(hung["tensors"]) for hung in states["hung"]], [reap.MOST_TENSORS])
+
     def test_frames_of_ranks_are_read(self):
         lines = ["1.0 0 s ", "2.0 0 i 90 blocked", "3.0 0 h 1 60 grad, bias", "4.0 0 h 0 9 ", "5.0 0 w 12", "6.0 0 x 137 signal asked oom"]
         states = reap.parse_states(lines)
@@ -736,7 +926,7 @@ class Image(unittest.TestCase):
                 with open(program, "w") as file:
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
-            program = "NAMES = ['localhost', 'no-such-host.invalid']\n"
+            program = "NAMES = ['localhost', 'no-such-host.invalid']\nLIMIT = 180\n"
             for part in (os.path.join(SCRIPTS, "worker", part) for part in ("inside.py", "launchers.py")):
                 with open(part) as file:
                     program += file.read()
@@ -764,7 +954,7 @@ class Image(unittest.TestCase):
             for name, text in [("horovod/__init__.py", ""), ("torch/__init__.py", ""), ("horovod/torch/__init__.py", extension)]:
                 with open(os.path.join(path, name), "w") as file:
                     file.write(text)
-            program = "NAMES = []\n"
+            program = "NAMES = []\nLIMIT = 180\n"
             for part in (os.path.join(SCRIPTS, "worker", part) for part in ("inside.py", "horovodrun.py")):
                 with open(part) as file:
                     program += file.read().replace("IMPORT_LIMIT = 120", "IMPORT_LIMIT = %d" % limit)
@@ -780,6 +970,40 @@ class Image(unittest.TestCase):
                          ["unread:build the import of horovod.torch was ended by signal 9"])
         self.assertEqual(self.build("import time; time.sleep(60)", limit=2),
                          ["unread:build the import of horovod.torch does not end in time"])
+
+    def inside(self, path, limit):
+        """What is said of an image with these files in so many seconds."""
+        program = "NAMES = []\nLIMIT = %d\n" % limit
+        for part in ("inside.py", "launchers.py", "horovodrun.py"):
+            with open(os.path.join(SCRIPTS, "worker", part)) as file:
+                program += file.read()
+        said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True, timeout=100,
+                              env={"PATH": path + os.pathsep + os.environ["PATH"], "PYTHONPATH": path}).stdout.decode()
+        return dict(line.split(" ", 1) for line in said.splitlines())
+
+    def test_what_hangs_is_named_at_the_deadline_and_what_was_read_is_kept(self):
+        with tempfile.TemporaryDirectory() as path:
+            os.makedirs(os.path.join(path, "torch"))
+            with open(os.path.join(path, "torch", "__init__.py"), "w"):
+                pass
+            # as a file of a file system that does not answer
+            os.mkfifo(os.path.join(path, "torch", "version.py"))
+            said = self.inside(path, 1)
+            self.assertIn("python", said)
+            for key in ("torch", "nccl", "launchers", "build"):
+                self.assertEqual(said["unread:" + key], "reading torch has not ended within 1 s")
+            self.assertNotIn("unread:python", said)
+
+    def test_a_program_that_hangs_leaves_time_for_the_others(self):
+        with tempfile.TemporaryDirectory() as path:
+            mpirun = os.path.join(path, "mpirun")
+            with open(mpirun, "w") as file:
+                file.write("#!/bin/sh\nexec sleep 600\n")
+            os.chmod(mpirun, 0o755)
+            said = self.inside(path, 4)
+            self.assertRegex(said["unread:launchers"], r"^mpirun --version does not end within \d s$")
+            self.assertIn("version unknown", said["launchers"])
+            self.assertNotIn("unread:build", said)
 
 
 class Processes(unittest.TestCase):
@@ -826,6 +1050,34 @@ class Processes(unittest.TestCase):
         self.assertEqual((processes.condition(child.pid), processes.name(child.pid), processes.start_time(child.pid)), (b"X", b"", None))
         self.assertTrue(processes.ignores(child.pid, signal.SIGTERM))
         processes.send(signal.SIGTERM, [child.pid])
+
+
+class RoundTrips(unittest.TestCase):
+    def measure(self, targets, seconds=2):
+        """What is printed of targets, where the name `slow` is resolved by nobody."""
+        program = "import socket, time\nlookup = socket.getaddrinfo\nsocket.getaddrinfo = lambda host, *arguments, **options: (" \
+                  "time.sleep(600) if host == 'slow' else lookup(host, *arguments, **options))\n"
+        with open(os.path.join(SCRIPTS, "pool", "round_trips.py")) as file:
+            program += file.read()
+        lines = "".join("%d %s %d\n" % (number, host, port) for number, (host, port) in enumerate(targets))
+        said = subprocess.run([sys.executable, "-I", "-c", program, str(seconds)], input=lines.encode(), stdout=subprocess.PIPE, check=True,
+                              timeout=100).stdout.decode()
+        return [line.split()[1] for line in said.splitlines()]
+
+    def test_names_that_are_not_resolved_leave_time_for_the_others(self):
+        with socket.socket() as listener, socket.socket() as closed:
+            for one in (listener, closed):
+                one.bind(("127.0.0.1", 0))
+            listener.listen(16)
+            here, nowhere = (("127.0.0.1", one.getsockname()[1]) for one in (listener, closed))
+            slow = [("slow", 22)]
+            found = self.measure(slow * 20 + [here, nowhere, ("127.0.0.1", 99999)])
+            self.assertEqual(found[:20] + found[21:], ["?"] * 20 + ["-", "-"])
+            self.assertTrue(found[20].isdigit(), found)
+            # more than are resolved at once
+            self.assertEqual(self.measure(slow * 50 + [here]), ["?"] * 51)
+            self.assertEqual(self.measure([]), [])
+            self.assertEqual(self.measure([here], 0), ["?"], "there is no time")
 
 
 class Tunnel(unittest.TestCase):

@@ -272,6 +272,25 @@ class Job(unittest.TestCase):
             self.assertIsInstance(self.after(attempt(code=0), reaped(code=0, **outcome), restarts=1)[0], job.Pausing)
         self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None), "it may not be restarted")
 
+    def test_a_launcher_that_ends_with_0_together_with_its_ranks_was_ended_by_what_was_requested(self):
+        for signals, expected in ((ENGINE, (False, 1, job.ENGINE_FAULT)), (ENGINE + TERMINATED, (False, 1, job.ENGINE_FAULT)),
+                                  (TERMINATED, (True, None, None))):
+            # before it was observed, or while the attempt ended
+            for limits in ({}, {"elastic": True}):
+                ends = attempt(signals, code=0), reaped(100, signals, code=0, exits=[], silent=["b"])
+                self.assertEqual(self.end(*ends, **limits), expected)
+            self.assertEqual(self.end(attempt(code=0), reaped(100, signals, code=0, exits=[])), expected)
+            self.assertEqual(self.end(attempt(signals, code=0), reaped(100, signals, code=0)), (False, 0, None), "all have ended with it")
+
+    def test_only_a_success_ends_the_supervisor_with_0(self):
+        for launcher, exits, stopped, code in ((0, 2, False, 0), (0, 1, False, 1), (None, 0, True, 143), (None, 0, False, 1),
+                                               (7, 2, False, 7)):
+            self.assertEqual(job.exit_code({"launcher": launcher, "exits": [{}] * exits}, stopped, 2), code)
+
+    def test_a_job_that_its_launcher_has_ended_was_not_stopped(self):
+        ends = attempt(changed=True), reaped(code=1, fault="the limit of 3 resets")
+        self.assertEqual(self.end(*ends, elastic=True), (False, 1, "the limit of 3 resets"))
+
     def test_a_job_that_was_asked_to_end_is_not_restarted(self):
         for limits in ({"restarts": 3}, {"elastic": True}):
             for ends in (attempt(TERMINATED), attempt(TERMINATED, failed=[7]), attempt(TERMINATED, changed=True)):

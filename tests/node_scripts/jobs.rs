@@ -137,6 +137,8 @@ fn jobs_that_are_lent_are_listed_like_the_others() {
     assert!(open(&machine));
     let read = || machine.prints(&["job/directory.sh", "job/read.sh"], "id=j1 offset=0");
     assert_eq!(read(), "line\n");
+    let piece = |variables| machine.prints(&["job/directory.sh", "job/piece.sh"], &format!("id=j1 {variables}"));
+    assert_eq!(["offset=1 length=2", "offset=3 length=9", "offset=5 length=1"].map(piece), ["in", "e\n", ""]);
     machine.ends("j1");
     assert_eq!(lists(&machine), &before[1..]);
     assert!(!open(&machine));
@@ -186,6 +188,18 @@ fn what_the_worker_has_put_next_to_the_directory_is_no_job() {
 }
 
 #[test]
+fn a_log_that_was_cut_off_is_not_followed_from_its_beginning() {
+    let machine = lent();
+    let follow = |offset: usize| {
+        let output = machine.run(&["job/directory.sh", "job/follow.sh"], &format!("id=j1 offset={offset} pulse=1"));
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    };
+    // its standard input has ended
+    assert!(!follow("line\n".len()).contains("line"));
+    assert_eq!(follow("line\n".len() + 1), "the log of the job is shorter than it was\n");
+}
+
+#[test]
 fn links_in_the_directory_of_a_job_are_neither_read_nor_written_through() {
     let machine = lent();
     let (directory, secret) = (machine.path("jobs/j1"), machine.path("secret"));
@@ -200,6 +214,7 @@ fn links_in_the_directory_of_a_job_are_neither_read_nor_written_through() {
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
     };
     assert_eq!(of_job("job/read.sh", "offset=0"), "");
+    assert_eq!(of_job("job/piece.sh", "offset=0 length=9"), "");
     assert_eq!(of_job("job/size.sh", ""), "0 0 1\n");
     assert_eq!(of_job("job/follow.sh", "offset=0 pulse=1"), "the log of the job is gone\n");
     assert_eq!(of_job("job/result.sh", "result='{}'"), "{}\n");

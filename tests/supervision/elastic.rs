@@ -184,6 +184,23 @@ fn an_elastic_job_that_waits_for_nodes_can_be_stopped() {
     });
 }
 
+#[test]
+fn an_elastic_job_that_the_engine_stops_while_it_waits_for_nodes_has_failed() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let mut job = cluster.start(&elastic(method, 2, "echo begun; exec sleep 300"));
+        (0..2).for_each(|rank| job.until(rank, "begun"));
+        cluster.worker.signal(Signal::KILL);
+        job.until_holds("the job waits", || job.file(0, "members.json").is_some_and(|text| text.contains("waits")));
+        job.signal(Signal::USR1);
+        assert_eq!(job.wait(), 1);
+        let ending = job.ending();
+        assert_eq!((ending.state(), ending.launcher), (JobState::Failed, Some(1)), "{ending:?}");
+        let fault = ending.fault.unwrap_or_default();
+        assert!(fault.starts_with("its launcher's container was stopped"), "{fault}");
+    });
+}
+
 /// A rank that counts, and ends with 0 when the file `goes-on` is in the directory of its job.
 const COUNTS: &str = "i=0; while :; do i=$((i + 1)); echo $i; [ ! -e goes-on ] || exit 0; sleep 0.1; done";
 

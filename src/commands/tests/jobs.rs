@@ -163,19 +163,23 @@ async fn a_follower_that_is_lost_loses_no_output() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
-    let play = Play::default()
-        .frame(0, "node1", "0 s ")
-        .frame(0, "node2", "1 s ")
-        .frame(1000, "node2", "1 o before")
-        .frame(60_000, "node2", "1 o between")
-        .frame(500_000, "node2", "1 o later")
-        .frame(600_000, "node1", "0 o last")
-        .frame(600_000, "node1", "0 x 0")
-        .frame(600_000, "node2", "1 x 0")
-        .ends(600_000, 0);
+    let play = |back: &str| {
+        Play::default()
+            .frame(0, "node1", "0 s ")
+            .frame(0, "node2", "1 s ")
+            .frame(1000, "node2", "1 o before")
+            .frame(60_000, "node2", "1 o between")
+            // a rank that is started again, before its log is followed again
+            .frame(250_000, "node2", &format!("1 o {back}"))
+            .frame(500_000, "node2", "1 o later")
+            .frame(600_000, "node1", "0 o last")
+            .frame(600_000, "node1", "0 x 0")
+            .frame(600_000, "node2", "1 x 0")
+            .ends(600_000, 0)
+    };
     // the disk of a node that loses power may have less than was shown
-    for loses_output in [false, true] {
-        let nodes = up_with(play.clone()).await;
+    for (loses_output, back) in [(false, "back"), (true, "back"), (true, "back with more than is missing")] {
+        let nodes = up_with(play(back)).await;
         let cutting = async {
             sleep(Duration::from_secs(30)).await;
             nodes.fault("node2", CONNECT, Fault::Fails("No route to host".into()));
@@ -192,7 +196,8 @@ async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
         assert_eq!(done.err.matches("No route to host").count(), 1, "{done}");
         assert_eq!(done.err.contains("of its log were not on its disk yet"), loses_output, "{done}");
         let between = if loses_output { "" } else { "1 between\n" };
-        assert_eq!(done.ranks, format!("1 before\n{between}1 later\n0 last\n"), "each line once and in time: {done}");
+        let expected = format!("1 before\n{between}1 {back}\n1 later\n0 last\n");
+        assert_eq!(done.ranks, expected, "each line once and in time: {done}");
         assert!(!done.err.contains("containers"), "it is cleaned up over the new connection: {done}");
         assert_over(&nodes, "after the node was lost");
     }

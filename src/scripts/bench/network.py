@@ -30,6 +30,7 @@ TICK = 0.002  # between bursts of probes
 BURST = 10
 REPEATED = 5  # the probes of one size
 ECHO = b"x" * 63 + b"\n"
+WRONG = (OSError, ValueError, KeyError, TypeError, RecursionError)  # what happens if the other node sends anything else
 
 # Linux's numbers, which Python's socket module lacks
 MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
@@ -388,7 +389,12 @@ class Server:
     def serve(self):
         while True:
             self.free.acquire()
-            connection, peer = self.listener.accept()
+            try:
+                connection, peer = self.listener.accept()
+            except OSError:  # the node has no file or memory for it
+                self.free.release()
+                time.sleep(0.1)
+                continue
             threading.Thread(target=self.answer, args=(connection, peer), daemon=True).start()
 
     def answer(self, connection, peer):
@@ -410,7 +416,7 @@ class Server:
                 return
             with connection:
                 self.control(Lines(connection), peer[0])
-        except (OSError, ValueError, KeyError, queue.Empty):
+        except (*WRONG, queue.Empty):
             connection.close()
         finally:
             self.free.release()
@@ -487,9 +493,11 @@ def measure(server, request):
     missing = [(request["from"], request["to"]), (request["to"], request["from"])]
     try:
         for result in Pair(server, request).measure():
+            # fails for what the other node has made infinite
+            json.dumps(result, allow_nan=False)
             missing.pop(0)
             yield result
-    except (OSError, ValueError, KeyError) as error:
+    except WRONG as error:
         for start, end in missing:
             yield {"from": start, "to": end, "error": reason(error, server.limit)}
 

@@ -2,6 +2,8 @@
 # offset, pulse (seconds). The first line is the node's clock; a dot on standard error every few seconds shows that the node is alive.
 # Exits when standard input closes, which happens when hvdctl exits.
 { enter "$id" && regular log; } 2>/dev/null || { echo "the log of the job is gone" >&2; exit 1; }
+# tail would begin anew with a file that became shorter
+[ "$(stat -c %s log)" -ge "$offset" ] || { echo "the log of the job is shorter than it was" >&2; exit 1; }
 exec 3<&0
 date +%s.%N
 # exits when tail does, whose messages would count as a sign of life

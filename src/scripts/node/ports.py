@@ -5,17 +5,20 @@ import json
 import socket
 import sys
 import threading
+import time
+
+CONNECTIONS = 256  # at once, with those of strangers
 
 
 def listen(address, port):
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
-    listener.listen(256)
+    listener.listen(CONNECTIONS)
     return listener
 
 
-def answer(connection, token, limit):
+def answer(connection, token, limit, free):
     try:
         connection.settimeout(limit)
         received = connection.recv(len(token), socket.MSG_WAITALL)
@@ -24,12 +27,20 @@ def answer(connection, token, limit):
         pass
     finally:
         connection.close()
+        free.release()
 
 
 def serve(listener, token, limit):
+    free = threading.Semaphore(CONNECTIONS)
     while True:
-        connection, _ = listener.accept()
-        threading.Thread(target=answer, args=(connection, token, limit), daemon=True).start()
+        free.acquire()
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # the node has no file or memory for it
+            free.release()
+            time.sleep(0.1)
+            continue
+        threading.Thread(target=answer, args=(connection, token, limit, free), daemon=True).start()
 
 
 def connect(target, port, token, limit):

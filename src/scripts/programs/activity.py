@@ -104,7 +104,7 @@ class Activity:
         late, passed = now - self.sampled_at > self.every + MAX_DELAY, now - self.sampled_at
         before, self.last, self.sampled_at = self.last, None, now
         # a process that has just ended cannot be read
-        with contextlib.suppress(OSError, StopIteration):
+        with contextlib.suppress(OSError, StopIteration, IndexError, ValueError):
             self.last = Sample(pid)
         does = None
         # a program that starts and ends processes makes progress

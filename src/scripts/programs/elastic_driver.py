@@ -46,36 +46,44 @@ class Assignment:
     why Horovod ends the job."""
 
     def __init__(self):
-        self.number, self.ranks, self.time, self.registered, self.error = 0, {}, 0, False, None
-        self.waits, self.is_written, self.lock = False, True, threading.Lock()
+        self.lock, self.is_written = threading.Lock(), True
+        # `version` grows with every change, `number` with every assignment
+        self.known = {"version": 0, "number": 0, "time": 0, "ranks": {}, "waits": False, "registered": False, "error": None}
 
     def assign(self, slots):
-        self.number, self.ranks, self.time = self.number + 1, {}, time.time()
+        ranks = {}
         for slot in sorted(slots, key=lambda slot: slot.local_rank):
-            self.ranks.setdefault(slot.hostname, []).append(slot.rank)
-        self.write()
+            ranks.setdefault(slot.hostname, []).append(slot.rank)
+        self.change(lambda known: {"number": known["number"] + 1, "time": time.time(), "ranks": ranks})
 
-    def wait(self, waits):
-        if self.waits != waits:
-            self.waits = waits
-            self.write()
+    def wait(self, arrivals):
+        self.change(lambda _known: {"waits": bool(arrivals.new)})
 
     def register(self):
-        if not self.registered:
-            self.registered = True
-            self.write()
+        self.change(lambda _known: {"registered": True})
 
     def end(self, error):
-        if error:
-            self.error = error
-            self.write()
+        self.change(lambda known: {"error": error or known["error"]})
+
+    def change(self, fields):
+        """Changes the value, which is never changed in place, and writes it: Horovod calls this from several threads, and the last one to
+        write must know what all others have changed. So `fields(known)` looks at what has happened only under the lock."""
+        with self.lock:
+            new = dict(self.known, **fields(self.known))
+            if new != self.known:
+                self.known = dict(new, version=new["version"] + 1)
+                self.write()
+
+    def repeat(self):
+        """Writes what could not be written."""
+        with self.lock:
+            if not self.is_written:
+                self.write()
 
     def write(self):
-        known = {"number": self.number, "time": self.time, "ranks": self.ranks, "waits": self.waits, "registered": self.registered,
-                 "error": self.error}
         try:
-            with self.lock, open(os.open(ASSIGNMENT + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(known, file)
+            with open(os.open(ASSIGNMENT + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(self.known, file)
                 file.flush()
                 os.rename(ASSIGNMENT + ".new", ASSIGNMENT)
             self.is_written = True
@@ -173,29 +181,30 @@ class Corrections:
     def assign(self, old, driver, hosts):
         """Processes of a blacklisted host have ended. Horovod waits forever for them if it takes the host back before the other ranks could
         continue without it (elastic/driver.py)."""
-        for host in self.ended:
-            driver.host_assignments.pop(host, None)
-        self.ended.clear()
+        while self.ended:
+            # one by one: another thread may add one meanwhile
+            driver.host_assignments.pop(self.ended.pop(), None)
         started = old(driver, hosts)
         self.limit = driver._timeout
         assigned = {(slot.hostname, slot.local_rank) for slots in driver.host_assignments.values() for slot in slots}
         self.arrivals.begin(assigned, started)
-        self.assignment.wait(bool(self.arrivals.new))
+        self.assignment.wait(self.arrivals)
         return started
 
     def update(self, old, manager):
         """The ranks are notified of a change until they have taken part in it; Horovod itself compares whether anything is left to change.
         It notifies rank 0 once, who may just be joining the other ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`;
         common/elastic.py, `on_reset`). Without the news that hosts were added, ranks do not synchronize with the new ones."""
-        if not self.assignment.is_written:
-            self.assignment.write()
+        self.assignment.repeat()
         change = old(manager)
+        # once: another thread may take part in the change and reset it meanwhile
+        before = self.change
         if change:
-            self.change = change if self.change is None else self.change | change
+            self.change = before = change if before is None else before | change
         elif time.monotonic() < self.notified + AGAIN:
             return change
         self.notified = time.monotonic()
-        return self.mixed if self.change is None else self.change
+        return self.mixed if before is None else before
 
     def notify(self, old, *arguments):
         """Does not wait for the answer of a rank: its node may be gone, and hosts could not change before TCP times out."""
@@ -228,7 +237,7 @@ class Corrections:
         old(handler, scope, key, value)
         if scope == SCOPE:
             self.arrivals.store(key)
-            self.assignment.wait(bool(self.arrivals.new))
+            self.assignment.wait(self.arrivals)
 
     def get(self, old, handler, scope, key):
         found = old(handler, scope, key)

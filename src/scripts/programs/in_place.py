@@ -15,10 +15,18 @@ import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
+SHAPE = {"version": files.is_count, "number": files.is_count, "time": files.is_number, "waits": files.is_flag,
+         "registered": files.is_flag, "error": files.optional(files.is_text), "ranks": lambda ranks: isinstance(ranks, dict) and
+         files.fits(list(ranks.values()), [[files.is_count]]) and all(ranks.values())}  # of ASSIGNMENT
 # so many failures of the same node within so many seconds: then it is not used for so long
-MAX_FAILURES, FAILURE_PERIOD = 3, 3600
+MAX_FAILURES, FAILURE_PERIOD = 3, 3600  # also those of the driver itself within that time, after which the job ends
 LOST, DRAINED = "its connection was lost", "drained"
 SEND_LIMIT, SEND_AGAIN = 15, 2  # seconds to send a file to a node, and until it is sent once more
+
+
+def are_too_many(failures, now):
+    """Whether there were too many failures lately, given when they were. A job that runs for weeks may have many."""
+    return sum(now - time < FAILURE_PERIOD for time in failures) >= MAX_FAILURES
 
 
 class Hosts:
@@ -48,7 +56,7 @@ class Hosts:
 
     def is_unfit(self, node, now):
         """Whether ranks of a node have failed too often lately to use it."""
-        return sum(now - time < FAILURE_PERIOD for time in self.failures.get(node, [])) >= MAX_FAILURES
+        return are_too_many(self.failures.get(node, []), now)
 
     def enter(self, place, order):
         self.listed = [other for other in order if other in self.listed or other == place]
@@ -98,7 +106,7 @@ class Driver:
 
     def __init__(self, places, home, nodes):
         self.hosts, self.nodes, self.home = Hosts(places, home), nodes, home
-        self.assignment, self.stamp, self.written = None, None, None
+        self.assignment, self.written = None, None
         self.number = None  # of the assignment that was followed last
         self.placed, self.assigned = None, 0  # where that has ranks, and when it was made
         self.lock, self.sending, self.sent = threading.Lock(), None, 0
@@ -139,14 +147,11 @@ class Driver:
                 self.written = text
 
     def read(self):
-        """Reads the assignment if it has changed."""
-        path = os.path.join(HERE, ASSIGNMENT)
+        """Reads the assignment. Its version shows whether it is newer: two that are written at once may have the same time."""
         with contextlib.suppress(OSError, ValueError):
-            stamp = os.stat(path).st_mtime_ns
-            if stamp != self.stamp:
-                with open(path) as file:
-                    self.assignment = json.load(file)
-                self.stamp = stamp
+            assignment = files.read_json(ASSIGNMENT, SHAPE)
+            if self.assignment is None or assignment["version"] > self.assignment["version"]:
+                self.assignment = assignment
 
     def follow(self, membership, launcher, order, grace):
         """Lets Horovod use the nodes that can take part, and follows its assignment. `launcher`: its processes; `order`: returns all
@@ -213,9 +218,9 @@ class Driver:
         """Sends each node which rank its processes have now in this attempt, and whether they wait for more of them. Does not wait; sends
         it again to a node that did not get it, until there is something newer to send."""
         ranks = self.assignment["ranks"]
-        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": self.waits, "size": sum(map(len, ranks.values())),
-                           "attempt": attempt}) for place in places]
         self.sent += 1
+        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": self.waits, "size": sum(map(len, ranks.values())),
+                           "attempt": attempt, "number": self.sent}) for place in places]
         number, before = self.sent, self.sending
 
         def send_all():

@@ -79,6 +79,13 @@ def succeeded(result, ranks):
     return result["launcher"] == 0 and len(result["exits"]) == ranks > 0
 
 
+def exit_code(result, stopped, ranks):
+    """The exit code of the job supervisor: 0 only for a job that has succeeded."""
+    if stopped:
+        return 128 + signal.SIGTERM
+    return 0 if succeeded(result, ranks) else result["launcher"] or 1
+
+
 def shortage(limits):
     return "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
 
@@ -115,11 +122,17 @@ def follow(state, observed, limits):
 
 def conclude(state, observed, limits):
     """Decides what follows an attempt."""
-    stopped = state.why in (REQUESTED, CHANGED)
     code = observed.failed[0] if observed.failed else observed.code
-    result = dict(observed.outcome, launcher=None if stopped else 1 if state.fault else code)
-    if state.fault:
-        result["fault"] = state.fault
+    result = dict(observed.outcome, launcher=code)
+    stopped, fault = state.why == REQUESTED, state.fault or result.get("fault")
+    if observed.signals and code == 0 and not state.may_restart and not fault and not succeeded(result, observed.ranks):
+        # its ranks were ended together with it: 0 is no exit code of theirs
+        fault = engine_fault(observed.signals)
+        stopped = not fault
+    if stopped or state.why == CHANGED:
+        result["launcher"] = None
+    if fault and not stopped:
+        result.update(launcher=1, fault=fault)
     if not state.may_restart:
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):

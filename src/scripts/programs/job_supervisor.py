@@ -39,7 +39,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
-MAX_LOSSES = 3  # of a launcher that was to keep the ranks, after which the job has failed
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -165,7 +164,8 @@ class Launcher:
 
     def see(self, line):
         """Reads the exit code of a failed rank, and its node's address, as soon as its launcher shim reports it."""
-        found = re.search(reap.FAILED + rb"(\d+)(?: on (\S+))?", line)
+        # other programs may write there: 0 is no failure, and a longer number no exit code
+        found = re.search(reap.FAILED + rb"([1-9]\d{0,2})(?!\d)(?: on (\S+))?", line)
         if found:
             self.failures.append((int(found.group(1)), (found.group(2) or b"").decode(errors="replace")))
         return found
@@ -311,7 +311,8 @@ class JobSupervisor:
         self.attempt = None  # the current one
         self.starts = 0  # how often the launcher was started
         self.attempts = []  # the results of those that failed
-        self.losses = 0  # how often a launcher that kept the ranks has ended by itself
+        self.losses = []  # when a launcher that kept the ranks has ended by itself
+        self.is_recorded = False
         elastic = launch["elastic"]
         self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
         limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
@@ -340,21 +341,30 @@ class JobSupervisor:
                    job_state.RECORD_CHANGE: self.record_change, job_state.RECORD_LOSS: self.record_loss}
         while not isinstance(self.state, job_state.Ended):
             self.state, actions = job_state.decide(self.state, observe[type(self.state)](), self.limits)
+            if isinstance(self.state, job_state.Ended) and job_state.engine_fault(self.signals):
+                # what is left to do may take longer than the engine waits before it kills this container
+                self.record(*self.state)
             for action, *arguments in actions:
                 perform[action](*arguments)
         return self.finish(*self.state)
 
+    def record(self, result, stopped):
+        """Records the result, once: room on the disk was reserved for one."""
+        if not self.is_recorded:
+            launcher = None if stopped else result["launcher"]
+            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used))
+            files.write_json("result.json", dict(format=self.launch["format"], **ended))
+        self.is_recorded = True
+
     def finish(self, result, stopped):
-        """Records the result. Returns the exit code of this process."""
+        """Ends what is left, and records the result. Returns the exit code of this process."""
         if self.launch["own_workers"]:
             self.nodes.end_all()
-        launcher = None if stopped else result["launcher"]
-        ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used))
-        files.write_json("result.json", dict(format=self.launch["format"], **ended))
+        self.record(result, stopped)
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
-        return 143 if stopped else launcher
+        return job_state.exit_code(result, stopped, ranks(self.used))
 
     def start(self):
         """Starts the launcher."""
@@ -471,7 +481,8 @@ class JobSupervisor:
         if not attempt.keeps_ranks():
             self.follow_failures()
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
-        kept = attempt.keeps_ranks() and self.losses < MAX_LOSSES and "fault" not in attempt.outcome
+        is_frequent = in_place.are_too_many(self.losses, time.monotonic())
+        kept = attempt.keeps_ranks() and not is_frequent and "fault" not in attempt.outcome
         return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
                                 ranks(self.used), pause, kept)
 
@@ -491,7 +502,14 @@ class JobSupervisor:
         if self.signals:
             return self.observe_requests()
         self.add_nodes()
-        present = self.membership.present() | {self.launch["node"]}
+        present = {self.launch["node"]}
+        query = threading.Thread(target=lambda: present.update(self.membership.present()), daemon=True)
+        query.start()
+        # a node that does not answer takes long: an engine that stops this container does not wait for that
+        while query.is_alive():
+            query.join(0.05)
+            if self.signals:
+                return self.observe_requests()
         self.used = [place for place in self.places if place["node"] in present]
         silent = [place["node"] for place in self.places if place not in self.used]
         silent = [node for node in silent if node not in self.membership.drained]
@@ -564,7 +582,7 @@ class JobSupervisor:
 
     def record_loss(self, code):
         """Logs that a launcher that was to keep the ranks has ended by itself."""
-        self.losses += 1
+        self.losses.append(time.monotonic())
         self.note({"lost_driver": code})
 
     def record_change(self, reasons, waits, kept=False):

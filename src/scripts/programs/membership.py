@@ -1,17 +1,18 @@
 """The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins, as does one that `hvdctl up`
 has added to the job. Unless the ranks are kept (in_place.py), each change ends the current attempt, and the next one begins on the nodes
 that are there: its program continues from what it saved last."""
-import json
 import os
 import threading
 import time
 
+import files
 import reap
 import workers
 
 PERIOD = 2  # seconds between two queries to a node
 HERE = os.path.dirname(os.path.abspath(__file__))
-JOINING = os.path.join(HERE, "joining.json")  # nodes that are added to the job, as launch.json has them (start/join.rs)
+JOINING = "joining.json"  # nodes that are added to the job, as launch.json has them (start/join.rs)
+PLACES = [{"node": files.is_text, "address": files.is_text, "ranks": files.is_count}]  # the shape of JOINING
 MISSES = 3  # consecutive unanswered queries after which a node has left: a busy one may miss one
 
 
@@ -30,9 +31,8 @@ class Membership:
         ready. The writer of the file waits until it has been renamed: only then does the node belong to the job."""
         taken = JOINING + ".taken"
         try:
-            os.rename(JOINING, taken)
-            with open(taken) as file:
-                places = json.load(file)
+            os.rename(os.path.join(HERE, JOINING), os.path.join(HERE, taken))
+            places = files.read_json(taken, PLACES)
         except (OSError, ValueError):
             return []
         places = [place for place in places if place["node"] not in self.misses]
@@ -71,6 +71,9 @@ class Membership:
     def present(self):
         """The nodes besides the launcher's that can take part. Ends what is left of the previous attempt there."""
         answering = self.nodes.answering(self.workers)
+        if self.thread:
+            # an answer to an earlier query would count for a node that has not been cleaned
+            self.thread.join()
         # the others are asked again before they join
         self.misses = {place["node"]: MISSES for place in self.workers}
         workers.for_each([place for place in self.workers if place["node"] in answering], self.ask)

@@ -25,6 +25,7 @@ import traceback
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import activity  # noqa: E402
 import binding  # noqa: E402
+import files  # noqa: E402
 import frames  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
@@ -35,6 +36,7 @@ import waiting  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
 SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
+WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count, "waits": files.is_flag}
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
 
 
@@ -111,21 +113,16 @@ class World:
     """What the job supervisor says about this rank while its launcher keeps it although nodes leave and join (in_place.py)."""
 
     def __init__(self, local_rank):
-        self.local_rank, self.stamp = local_rank, None
+        self.local_rank, self.number = local_rank, 0
         self.is_known, self.rank, self.size, self.waits = False, None, None, False
 
     def read(self):
         """Reads it again if there is something new. Returns whether there was."""
-        path = os.path.join(HERE, "world.json")
         with contextlib.suppress(OSError, ValueError):
-            stamp = os.stat(path).st_mtime_ns
-            if stamp == self.stamp:
+            world = files.read_json("world.json", WORLD)
+            if str(world["attempt"]) != os.environ.get("HVDCTL_RESTART") or world["number"] <= self.number:
                 return False
-            world = load("world.json")
-            self.stamp = stamp
-            if str(world["attempt"]) != os.environ.get("HVDCTL_RESTART"):
-                return False
-            self.is_known, self.size, self.waits = True, world["size"], world["waits"]
+            self.number, self.is_known, self.size, self.waits = world["number"], True, world["size"], world["waits"]
             self.rank = world["ranks"][self.local_rank] if self.local_rank < len(world["ranks"]) else None
             return True
         return False

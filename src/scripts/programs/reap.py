@@ -19,6 +19,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import files  # noqa: E402
 from processes import environment, is_killed, name, send  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,6 +31,17 @@ FAILED = b"hvdctl: a rank has failed with "  # its exit code, and its node's add
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 DRAINED = 3  # exit code of `ready` on a drained node
+MOST_TENSORS = 1000  # characters of their names
+IDLE = (None, "blocked", "kernel", "waiting")  # what a rank without progress does (activity.py)
+# what is reported at the end, in numbers that the result's readers can read
+REPORT = {
+    "started": files.is_count,
+    "exits": [{"time": files.is_number, "rank": files.is_count, "code": files.is_code, "signal": files.optional(files.is_code),
+               "asked": files.is_flag, "oom": files.is_flag}],
+    "hung": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "tensors": files.optional(files.is_text),
+              "idle": lambda idle: idle in IDLE}],
+    "lost": [{"time": files.is_number, "rank": files.is_count, "lines": files.is_count}],
+}
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
 
@@ -107,33 +119,37 @@ def forget(again):
 
 def parse_states(lines):
     """How many ranks started, how they ended, which of them hang or were reported to, and how much of their output a full disk lost,
-    by the lines of `states`, which are frames of the log."""
-    started, exits, hung, lost = 0, [], [], []
+    by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or impossible."""
+    found = {"started": 0, "exits": [], "hung": [], "lost": []}
+
+    def add(name, **fields):
+        if files.fits([fields], REPORT[name]):
+            found[name].append(fields)
+
     for line in lines:
         words = line.split(" ", 5)
         try:
             kind, rank, at = words[2], int(words[1]), float(words[0])
             if kind == "s":
-                started += 1
+                found["started"] += 1
             elif kind == "x":
                 code, marks = int(words[3]), " ".join(words[4:]).split()
-                exits.append({"time": at, "rank": rank, "code": code, "signal": code - 128 if "signal" in marks else None,
-                              "asked": "asked" in marks, "oom": "oom" in marks})
+                add("exits", time=at, rank=rank, code=code, signal=code - 128 if "signal" in marks else None, asked="asked" in marks,
+                    oom="oom" in marks)
             elif kind == "w":
-                lost.append({"time": at, "rank": rank, "lines": int(words[3])})
+                add("lost", time=at, rank=rank, lines=int(words[3]))
             elif kind == "h":
-                hung.append({"time": at, "rank": int(words[3]), "seconds": int(words[4]), "tensors": words[5] or None})
+                add("hung", time=at, rank=int(words[3]), seconds=int(words[4]), tensors=words[5][:MOST_TENSORS] or None)
             elif kind == "i":
-                hung.append({"time": at, "rank": rank, "seconds": int(words[3]), "idle": words[4]})
+                add("hung", time=at, rank=rank, seconds=int(words[3]), idle=words[4])
         except (IndexError, ValueError):
-            pass  # cut off by a full disk
-    return {"started": started, "exits": exits, "hung": hung, "lost": lost}
+            pass
+    return found
 
 
 def states():
     try:
-        with open(os.path.join(HERE, "states"), errors="replace") as file:
-            return parse_states(file.read().splitlines())
+        return parse_states(files.read("states").decode(errors="replace").splitlines())
     except OSError:
         return parse_states([])
 
@@ -153,8 +169,7 @@ def started():
 def ready():
     """The exit code of `ready`."""
     try:
-        with open(os.path.join(HERE, "job.json")) as file:
-            record = json.load(file)
+        record = files.read_json("job.json", {"cwd": files.is_text})
         # node/drain.sh
         if os.path.exists(os.path.join(HERE, "drained")):
             return DRAINED

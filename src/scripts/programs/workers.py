@@ -1,6 +1,5 @@
 """The other nodes of a job, as the job supervisor reaches them: over the sshd of their workers."""
 import contextlib
-import json
 import os
 import select
 import shlex
@@ -10,6 +9,7 @@ import subprocess
 import threading
 import time
 
+import files
 import reap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,6 +17,8 @@ SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # programs/ssh.sh looks there
 SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
+MOST = 4096  # bytes of a short answer
+MOST_TEXT = 300  # characters of an error
 
 
 def for_each(workers, work):
@@ -40,7 +42,8 @@ def await_ready(child):
     """Reads what a reap.py prints up to its first line: the image's start-up files may have printed something."""
     line = None
     while line != reap.READY:
-        line = child.stdout.readline()
+        # in pieces: a line may have no end
+        line = child.stdout.readline(MOST)
         if not line:
             raise OSError("no answer")
         line = line.strip()
@@ -53,8 +56,10 @@ def clock_offset(child):
     for _ in range(5):
         asked = time.time()
         child.stdin.write(b"\n")
-        theirs = float(child.stdout.readline())
+        theirs = float(child.stdout.readline(MOST))
         answered = time.time()
+        if not files.is_number(theirs):
+            raise ValueError("no time")
         rounds.append((answered - asked, theirs - (asked + answered) / 2))
     return min(rounds)[1]
 
@@ -90,7 +95,9 @@ class Workers:
             os.makedirs(SOCKETS, 0o700, exist_ok=True)
             for worker in self.list:
                 node = worker["node"]
-                if node not in self.connections or self.connections[node].poll() is not None:
+                # once: a thread that got no answer may close it meanwhile
+                child = self.connections.get(node)
+                if child is None or child.poll() is not None:
                     options = SHARED + ["-N", "-o", "ControlMaster=auto", "-o", "ControlPersist=no"]
                     self.connections[node] = self.ssh(worker, options, [], subprocess.DEVNULL, subprocess.DEVNULL)
         except OSError:
@@ -136,11 +143,11 @@ class Workers:
         with child:
             try:
                 self.read_end(child, node, report)
-            except (OSError, ValueError, TypeError):
+            except (OSError, ValueError):
                 # a connection that broke during the comparison of clocks does not invalidate the report
                 if node not in report.ends and child.wait() != -signal.SIGKILL:
-                    last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
-                    report.silent[node] = "".join(last) or "no answer"
+                    last = (child.stderr.read(1 << 16) or b"").decode(errors="replace").strip().splitlines()[-1:]
+                    report.silent[node] = "".join(last)[:MOST_TEXT] or "no answer"
             late.cancel()
             ended.set()
             everywhere.wait()
@@ -153,7 +160,7 @@ class Workers:
     @staticmethod
     def read_end(child, node, report):
         await_ready(child)
-        report.ends[node] = dict(json.loads(child.stdout.readline().decode()), ahead=0.0)
+        report.ends[node] = dict(files.parse(child.stdout.readline(files.MOST), reap.REPORT), ahead=0.0)
         report.silent.pop(node, None)
         report.ends[node]["ahead"] = clock_offset(child)
 
@@ -176,7 +183,7 @@ class Workers:
         try:
             with child:
                 await_ready(child)
-                return int(child.stdout.readline())
+                return int(child.stdout.readline(MOST))
         except (OSError, ValueError):
             return None
         finally:

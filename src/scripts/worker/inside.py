@@ -1,6 +1,6 @@
 """Prints what is in the image, as the ranks find it, as "KEY VALUE" lines for checks/details.rs. Runs in the worker and changes
-nothing. hvdctl puts a line before it that sets NAMES, the nodes' host names; the launchers append programs of their own
-(src/launch). Frameworks are not imported if their files suffice, because that takes seconds."""
+nothing. hvdctl puts lines before it that set NAMES, the nodes' host names, and LIMIT, for how many seconds it may run; the launchers append
+programs of their own (src/launch). Frameworks are not imported if their files suffice, because that takes seconds."""
 import ctypes
 import glob
 import importlib.util
@@ -17,9 +17,14 @@ except ImportError:
     version = None
 
 NAMES_LIMIT = 15  # seconds for the addresses of all names
+DEADLINE = time.monotonic() + globals()["LIMIT"]
+# what is to be read, in this order
+left = ["python", "torch", "tensorflow", "mxnet", "jax", "mpi4py", "cuda", "nccl", "launchers", "horovod", "build"]
 
 
 def say(key, value):
+    if key in left:
+        left.remove(key)
     if value:
         print(key, " ".join(str(value).split()), flush=True)
 
@@ -27,6 +32,18 @@ def say(key, value):
 def unread(key, why):
     """Says that a value is unknown, which is not the same as nothing."""
     say("unread:" + key, why)
+
+
+def seconds(limit):
+    """A limit in seconds, shortened so that all ends before the deadline."""
+    return max(0.5, min(limit, DEADLINE - time.monotonic() - 1))
+
+
+def give_up():
+    """Ends this program at its deadline, and says what it was reading: the file system of the image may not answer."""
+    for key in left[:]:
+        unread(key, "reading %s has not ended within %d s" % (left[0], globals()["LIMIT"]))
+    os._exit(0)
 
 
 def installed(*names):
@@ -100,6 +117,9 @@ def addresses(name):
     return list(dict.fromkeys(address[0] for *_, address in found))
 
 
+watchdog = threading.Timer(globals()["LIMIT"], give_up)
+watchdog.daemon = True
+watchdog.start()
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
@@ -113,7 +133,7 @@ found = {}
 lookups = [threading.Thread(target=lambda host=host: found.update({host: addresses(host)}), daemon=True) for host in globals()["NAMES"]]
 for lookup in lookups:
     lookup.start()
-limit = time.monotonic() + NAMES_LIMIT
+limit = time.monotonic() + seconds(NAMES_LIMIT)
 for lookup in lookups:
     lookup.join(max(0, limit - time.monotonic()))
 for host, resolved in sorted(found.items()):

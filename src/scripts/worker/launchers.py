@@ -6,12 +6,13 @@ MPIRUN_LIMIT = 60  # seconds
 
 
 def mpirun():
+    limit = seconds(MPIRUN_LIMIT)
     try:
-        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=MPIRUN_LIMIT).stdout
+        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit).stdout
         found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", output)
         return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
     except subprocess.TimeoutExpired:
-        unread("launchers", "mpirun --version does not end within %d s" % MPIRUN_LIMIT)
+        unread("launchers", "mpirun --version does not end within %d s" % limit)
         return "version unknown"
     except Exception:
         return None

@@ -201,7 +201,8 @@ def elastic(options, program):
             file = os.path.join(os.path.dirname(program[1]), "assignment.json")
             with open(file + ".new", "w") as new:
                 registered = "STAND_IN_UNREGISTERED" not in os.environ
-                json.dump({"number": number, "time": time.time(), "ranks": ranks, "registered": registered, "error": None}, new)
+                json.dump({"version": number, "number": number, "time": time.time(), "ranks": ranks, "waits": False,
+                           "registered": registered, "error": None}, new)
             os.rename(file + ".new", file)
             for address in order:
                 for local, rank in enumerate(ranks[address]):

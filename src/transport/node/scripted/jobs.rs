@@ -269,6 +269,12 @@ impl NodeState {
         self.log_from(&variable(script, "id"), variable(script, "offset").parse().expect("a number"))
     }
 
+    /// `job/piece.sh`
+    pub(super) fn piece_of_log(&self, script: &str) -> String {
+        let length: usize = variable(script, "length").parse().expect("a number");
+        self.read_log(script).chars().take(length).collect()
+    }
+
     /// `job/size.sh`
     pub(super) fn log_size(&self, script: &str) -> String {
         let size = self.log_from(&variable(script, "id"), 0).len();

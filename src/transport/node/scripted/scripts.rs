@@ -26,6 +26,7 @@ const SCRIPTS: [(&str, &str); 35] = scripts![
     "job/end.sh",
     "job/files.sh",
     "job/follow.sh",
+    "job/piece.sh",
     "job/read.sh",
     "job/result.sh",
     "job/size.sh",
@@ -183,6 +184,7 @@ impl Node {
     fn effect_on_jobs(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         match name {
             "job/files.sh" => self.edit(|state| state.job_files(text)),
+            "job/piece.sh" => Ok(self.edit(|state| state.piece_of_log(text))),
             "job/read.sh" => Ok(self.edit(|state| state.read_log(text))),
             "job/size.sh" => Ok(self.edit(|state| state.log_size(text))),
             "job/start.sh" => self.edit(|state| state.start_job(text)),
