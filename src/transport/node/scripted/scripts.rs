@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 35] = scripts![
+const SCRIPTS: [(&str, &str); 36] = scripts![
     "access/access.sh",
     "node/directories.sh",
     "node/drain.sh",
