@@ -18,10 +18,13 @@ container_of() { # PID
 # ports in use, PORT…, and the programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 sockets=$(ss -Hltnp) || exit
 ports=' '
-while read -r _ _ _ local _ users; do
-  # without sockets the only line is empty
+report_socket() { # STATE RECEIVED SENT ADDRESS PEER USER…
+  [ $# -ge 5 ] || return 0
+  local=$4
+  shift 5
+  users=$*
   case $ports in *" ${local##*:} "*) ;; *) ports="$ports${local##*:} " ;; esac
-  [ "${local##*:}" = "$port" ] || continue
+  [ "${local##*:}" = "$port" ] || return 0
   pid=- user=- container=- program=-
   case $users in
   *pid=*)
@@ -34,9 +37,8 @@ while read -r _ _ _ local _ users; do
     ;;
   esac
   say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
-done <<SOCKETS
-$sockets
-SOCKETS
+}
+each_line report_socket "$sockets"
 say ports "${ports# }"
 
 # prints a directory that only root may enter, and others may
@@ -85,16 +87,25 @@ for directory in "$ssh_dir" "$jobs_dir" "$projects_dir" "$data_dir"; do
   set -- "$@" "$directory"
 done
 systems=$(stat -f -c '%a %S %T' -- "$@") || exit
-set -- ssh "$1" jobs "$2" projects "$3" data "$4"
-while read -r blocks of type; do
-  # a type that is not known has a space
-  case $type in '') type=- ;; *' '*) type=$(printf '%s' "$type" | tr -d ' ') ;; esac
-  say directory "$1" "$type" "$2"
-  case $1 in jobs | projects) say disk "$1" "$((blocks * of / 1024))" "$2" ;; esac
+ssh=$1 jobs=$2 projects=$3 data=$4 what=
+report_system() { # BLOCKS SIZE TYPE…
+  # the systems are in the order of the directories
+  case $what in
+  '') what=ssh directory=$ssh ;;
+  ssh) what=jobs directory=$jobs ;;
+  jobs) what=projects directory=$projects ;;
+  *) what=data directory=$data ;;
+  esac
+  space=$(($1 * $2 / 1024))
   shift 2
-done <<SYSTEMS
-$systems
-SYSTEMS
+  # a type that is not known has a space
+  IFS=
+  type=$*
+  unset IFS
+  say directory "$what" "${type:--}" "$directory"
+  case $what in jobs | projects) say disk "$what" "$space" "$directory" ;; esac
+}
+each_line report_system "$systems"
 
 # pushed data: NAME HASH INODE of each; no hash (`-`) where a push is incomplete, no inode before its files are in place
 if [ -d "$data_dir" ]; then

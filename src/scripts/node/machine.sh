@@ -1,5 +1,21 @@
 # Prints basic facts about a machine as "KEY VALUE" lines. Prepended to node/facts.sh and node/probe.sh. Changes nothing.
 say() { printf '%s\n' "$*"; }
+newline='
+'
+# calls a function with the fields of each line. Not by `read`: a pipe would need two processes, and a here-document room in /tmp
+each_line() { # FUNCTION LINES
+  called=$1
+  IFS=$newline
+  set -f
+  # shellcheck disable=SC2086 # each line is an argument
+  set -- $2
+  unset IFS
+  for line; do
+    # shellcheck disable=SC2086 # so is each field
+    "$called" $line
+  done
+  set +f
+}
 # logins that are not root's may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -17,13 +33,16 @@ address=${HVDCTL_ADDRESS:-${address##* }}
 [ -z "$address" ] || say ssh "$address"
 # without addresses, keys would be accepted from anywhere
 addresses=$(ip -o addr show up) || exit
-while read -r _ name family address rest; do
+report_address() { # NUMBER NAME FAMILY ADDRESS WORD…
+  [ $# -ge 4 ] || return 0
+  name=$2 family=$3 address=$4
+  shift 4
   # an IPv4 address has a label, the last word before the backslash
+  rest=$*
   rest=${rest%%\\*}
   case $family in
   inet) say addr "$name $address ${rest##* }" ;;
   inet6) say addr "$name $address" ;;
   esac
-done <<ADDRESSES
-$addresses
-ADDRESSES
+}
+each_line report_address "$addresses"

@@ -112,18 +112,17 @@ report_exposed() { # FUNCTION
   states=$(stat -c '%A %a %u %g %n/' -- $paths) || for path in $paths; do
     [ ! -e "$path" ] || stat -- "$path" >/dev/null || exit
   done
-  unset IFS
-  set +f
   also=$1
-  while IFS= read -r state; do
+  for state in $states; do
+    unset IFS
     path=/${state#*/}
     path=${path%/}
     # shellcheck disable=SC2086 # these are letters and numbers
     set -- ${state%%/*} "$path"
     judge "$@" && "$also" "$@" || exit
-  done <<STATES
-$states
-STATES
+  done
+  unset IFS
+  set +f
 }
 # ends a script that is about to write to a directory, although nobody may have looked at the facts of the node, if others can change it
 refuse_exposed() { # WHAT DIRECTORY
