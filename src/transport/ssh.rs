@@ -20,7 +20,7 @@ use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
 pub use forward::Forward;
-use kept::{Directory, Kept};
+use kept::{Directory, Kept, check_private};
 use masters::MasterDirectory;
 use openssh::Session;
 use settings::Settings;
@@ -54,8 +54,8 @@ const HERE_LIMIT: Duration = Duration::from_secs(10);
 /// control sockets. Their directory is removed on drop.
 #[derive(Debug)]
 pub struct Control {
-    /// The directory of this process's sockets, once there are any.
-    dir: Mutex<Option<MasterDirectory>>,
+    /// The directories of this process's sockets, of which the last one is used: there are several if others have removed one.
+    dirs: Mutex<Vec<MasterDirectory>>,
     /// Where the masters were made that other commands may use by now.
     handed_over: Mutex<Vec<String>>,
     keeping: Option<Keeping>,
@@ -239,7 +239,7 @@ impl Control {
             }
         };
         Ok(Control {
-            dir: Mutex::new(dir),
+            dirs: Mutex::new(dir.into_iter().collect()),
             handed_over: Mutex::default(),
             keeping,
             text,
@@ -262,7 +262,8 @@ impl Control {
         let Some(keeping) = &self.keeping else { return self.login(node, limit, None).await };
         let resolved = if keeping.settings.is_unsteady { Some(self.resolve(node).await?) } else { None };
         let key = keeping.settings.key(node, self.keep_alive.as_secs(), resolved.as_deref());
-        match keeping.directory.resume(&key).await {
+        let resumed = if keeping.directory.is_ours() { keeping.directory.resume(&key).await } else { None };
+        match resumed {
             Some(kept) => Ok(Connection::kept(kept, true)),
             None => self.login(node, limit, Some((keeping, &key))).await,
         }
@@ -285,7 +286,8 @@ impl Control {
     ) -> Result<Connection, NodeError> {
         let resolved = HostConfig::parse(&self.resolve(node).await?);
         let (proxy, jumps) = (resolved.first("proxycommand"), resolved.first("proxyjump").is_some());
-        let keep = keep.filter(|(keeping, _)| keeping.settings.lead_to_one_machine(proxy, jumps));
+        let keep = keep
+            .filter(|(keeping, _)| keeping.settings.lead_to_one_machine(proxy, jumps) && keeping.directory.is_ours());
         let known_hosts = resolved.known_hosts(&self.own_known_hosts).map(|file| self.expand(&file));
         {
             let KnownHostKeys { lines, nodes } = &mut *self.known();
@@ -360,19 +362,25 @@ impl Control {
 
     /// Returns the directory of this process's sockets, another one if it is gone. It is in the file system of those that are kept.
     fn directory(&self) -> io::Result<PathBuf> {
-        let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dir) = dir.as_ref().filter(|dir| dir.path().exists()) {
-            return Ok(dir.path().to_owned());
+        let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.keeping.as_ref().map(|keeping| &keeping.directory).filter(|kept| kept.is_ours());
+        let parent = kept.map_or(Path::new(TMP), Directory::path);
+        let is_ours = |dir: &Path| dir.parent() == Some(parent) && check_private(dir).is_ok();
+        if let Some(dir) = dirs.last().map(MasterDirectory::path).filter(|dir| is_ours(dir)) {
+            return Ok(dir.to_owned());
         }
-        let kept = self.keeping.as_ref().map(|keeping| keeping.directory.path()).filter(|path| path.exists());
-        Ok(dir.insert(MasterDirectory::create(kept.unwrap_or(Path::new(TMP)))?).path().to_owned())
+        let dir = MasterDirectory::create(parent)?;
+        let path = dir.path().to_owned();
+        dirs.push(dir);
+        Ok(path)
     }
 
     /// Returns the file of the configuration. It is written again if it is gone: a job is followed for days, while others clean up what
     /// seems to be unused. If it cannot be written, ssh reports that it is missing.
     fn config(&self) -> PathBuf {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        if !config.exists() {
+        // whoever made another directory of that name could let ssh run any program
+        if !config.exists() || config.parent().is_none_or(|parent| check_private(parent).is_err()) {
             let name = config_name(&self.text);
             let kept = self.keeping.as_ref().and_then(|keeping| Directory::at(keeping.directory.path()).ok());
             let written = match kept {
@@ -425,7 +433,8 @@ impl Control {
     /// Returns a file that knows this one key, for whatever name the user's configuration gives the host.
     fn known_hosts(&self, key: &str) -> io::Result<PathBuf> {
         let (name, text) = (format!("known_hosts.{}", settings::text_key(key)), format!("* {key}\n"));
-        if let Some(Ok(file)) = self.keeping.as_ref().map(|keeping| keeping.directory.shared(&name, &text)) {
+        let kept = self.keeping.as_ref().map(|keeping| &keeping.directory).filter(|kept| kept.is_ours());
+        if let Some(Ok(file)) = kept.map(|kept| kept.shared(&name, &text)) {
             return Ok(file);
         }
         let directory = self.directory()?;
@@ -636,8 +645,9 @@ pub fn is_refused(message: &str) -> bool {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if let Some(dir) = self.dir.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            masters::remove(dir.path(), self.handed_over.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let handed_over = self.handed_over.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for dir in self.dirs.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            masters::remove(dir.path(), handed_over);
         }
     }
 }
@@ -688,10 +698,11 @@ pub(super) fn causes(error: &openssh::Error) -> String {
 mod tests {
     use super::*;
     use crate::inventory::Inventory;
+    use std::os::unix::fs::PermissionsExt;
 
     fn control(named: Option<&Path>) -> Control {
         Control {
-            dir: Mutex::default(),
+            dirs: Mutex::default(),
             handed_over: Mutex::default(),
             keeping: None,
             text: "Host *\n".into(),
@@ -720,10 +731,15 @@ mod tests {
         fs::remove_dir_all(&path).unwrap();
         assert_eq!(control.config(), first);
         assert!(is_readable(&first));
+        // somebody else's
+        fs::remove_dir_all(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(&first, "Host *\n  ProxyCommand evil\n").unwrap();
+        let other = control.config();
+        assert!(!other.starts_with(&path) && is_readable(&other), "{other:?}");
         // with its parent
         fs::remove_dir_all(run.path()).unwrap();
-        let other = control.config();
-        assert!(other != first && is_readable(&other), "{other:?}");
         assert_eq!(control.config(), other);
     }
 

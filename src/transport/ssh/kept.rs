@@ -91,7 +91,8 @@ impl Directory {
     /// Its path, and why it is not used.
     pub(super) fn open() -> Result<Directory, String> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        Directory::at(&place(runtime.as_deref(), rustix::process::geteuid().as_raw()))
+        let (first, second) = places(runtime.as_deref(), rustix::process::geteuid().as_raw());
+        Directory::at(&first).or_else(|why| second.and_then(|second| Directory::at(&second).ok()).ok_or(why))
     }
 
     /// Opens a directory, which is made if it is missing.
@@ -104,18 +105,13 @@ impl Directory {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(refused(error.to_string())),
             _ => {}
         }
-        let meta = fs::symlink_metadata(path).map_err(|error| refused(error.to_string()))?;
-        let mode = meta.mode() & 0o7777;
-        let why = if !meta.is_dir() {
-            "it is not a directory".to_owned()
-        } else if meta.uid() != rustix::process::geteuid().as_raw() {
-            format!("it belongs to another user (uid {})", meta.uid())
-        } else if mode != 0o700 {
-            format!("its mode is {mode:o}, not 700")
-        } else {
-            return Ok(Directory { path: path.to_owned() });
-        };
-        Err(refused(why))
+        check_private(path).map_err(refused)?;
+        Ok(Directory { path: path.to_owned() })
+    }
+
+    /// Returns whether it is still the user's alone: somebody else may have made another one after it was cleaned up.
+    pub(super) fn is_ours(&self) -> bool {
+        check_private(&self.path).is_ok()
     }
 
     /// Returns its path.
@@ -344,14 +340,33 @@ pub(super) async fn hold(socket: &Path) -> Option<UnixStream> {
     timeout(MASTER_LIMIT, answer).await.ok()?.ok()
 }
 
-/// Returns the directory for a user: in `$XDG_RUNTIME_DIR`, if that is the user's, else in /tmp. Those of logind are not used: they go when
-/// the user's last session ends, which a command under nohup, tmux or screen outlives.
-fn place(runtime: Option<&Path>, uid: u32) -> PathBuf {
+/// Returns the directory for a user, and another one if that is not usable: in `$XDG_RUNTIME_DIR`, if that is the user's, and in /tmp. Those
+/// of logind come second: they go when the user's last session ends, which a command under nohup, tmux or screen outlives.
+fn places(runtime: Option<&Path>, uid: u32) -> (PathBuf, Option<PathBuf>) {
     let is_ours = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid);
-    let lasts = |path: &Path| !LOGIND.iter().any(|sessions| path.starts_with(sessions));
-    let runtime = runtime.filter(|path| path.is_absolute() && lasts(path) && is_ours(path));
-    let runtime = runtime.map(|path| path.join("hvdctl")).filter(|path| path.as_os_str().len() <= LONGEST);
-    runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/hvdctl-{uid}")))
+    let runtime = runtime.filter(|path| path.is_absolute() && is_ours(path)).map(|path| path.join("hvdctl"));
+    let shared = PathBuf::from(format!("/tmp/hvdctl-{uid}"));
+    match runtime.filter(|path| path.as_os_str().len() <= LONGEST) {
+        Some(runtime) if LOGIND.iter().any(|sessions| runtime.starts_with(sessions)) => (shared, Some(runtime)),
+        Some(runtime) => (runtime, None),
+        None => (shared, None),
+    }
+}
+
+/// Checks that only the user can enter and change a directory.
+///
+/// # Errors
+/// Why it is not so.
+pub(super) fn check_private(path: &Path) -> Result<(), String> {
+    let meta = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    match meta.mode() & 0o7777 {
+        _ if !meta.is_dir() => Err("it is not a directory".to_owned()),
+        _ if meta.uid() != rustix::process::geteuid().as_raw() => {
+            Err(format!("it belongs to another user (uid {})", meta.uid()))
+        }
+        0o700 => Ok(()),
+        mode => Err(format!("its mode is {mode:o}, not 700")),
+    }
 }
 
 fn is_key(name: &str) -> bool {

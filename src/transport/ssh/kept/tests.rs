@@ -88,15 +88,19 @@ fn only_a_private_directory_of_ours_is_used() {
 fn the_place_depends_on_the_runtime_directory() {
     let dir = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     let uid = rustix::process::geteuid().as_raw();
-    assert_eq!(place(Some(dir.path()), uid), dir.path().join("hvdctl"));
+    assert_eq!(places(Some(dir.path()), uid), (dir.path().join("hvdctl"), None));
     let shared = PathBuf::from("/tmp/hvdctl-7");
-    assert_eq!(place(Some(dir.path()), 7), shared, "of the user who has called sudo");
+    assert_eq!(places(Some(dir.path()), 7), (shared, None), "of the user who has called sudo");
+    let shared = PathBuf::from(format!("/tmp/hvdctl-{uid}"));
     let long = dir.path().join("a".repeat(LONGEST));
     fs::create_dir(&long).unwrap();
-    // at logout, logind removes what is in the last one
-    let unusable = [Path::new("run"), Path::new("/missing"), Path::new("/run/user/../.."), long.as_path()].map(Some);
-    for unusable in unusable.into_iter().chain([None]) {
-        assert_eq!(place(unusable, uid), PathBuf::from(format!("/tmp/hvdctl-{uid}")), "{unusable:?}");
+    for unusable in [Some(long.as_path()), Some(Path::new("run")), Some(Path::new("/missing")), None] {
+        assert_eq!(places(unusable, uid), (shared.clone(), None), "{unusable:?}");
+    }
+    // at logout, logind removes what is there
+    let session = Path::new("/run/user/../..");
+    if fs::metadata(session).is_ok_and(|meta| meta.uid() == uid) {
+        assert_eq!(places(Some(session), uid), (shared, Some(session.join("hvdctl"))));
     }
 }
 
