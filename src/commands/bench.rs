@@ -16,6 +16,7 @@ use crate::checks::evidence::{NodeEvents, joined, of_network};
 use crate::cli::{self, Part};
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, Verdict};
+use crate::event::Events;
 use crate::launch::launcher;
 use crate::render::plot;
 use crate::start::capacity::{check_unallocated, placed};
@@ -28,6 +29,17 @@ use files::Files;
 use ranks::Ranks;
 use text::{Best, last_line, names, text};
 
+/// What was measured between the nodes.
+#[derive(Default)]
+pub(super) struct Network {
+    measured: Measurements,
+    verdict: Blame,
+    /// What is to be recorded of the nodes.
+    found: NodeEvents,
+    /// The warnings about jobs of other clusters.
+    warned: Vec<String>,
+}
+
 /// `bench`.
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
     check_arguments(options, context)?;
@@ -36,14 +48,15 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
         true => Some(ranks::options(options, context)?),
         false => None,
     };
-    let (measured, verdict, found) = match options.measures(Part::Network) {
+    let network = match options.measures(Part::Network) {
         true => measure_network(options, job.as_ref(), context).await?,
-        false => Default::default(),
+        false => Network::default(),
     };
     let ranks = match job {
-        Some(job) => Some(measure_ranks(options, job, &measured, context).await?),
+        Some(job) => Some(measure_ranks(options, job, &network, context).await?),
         None => None,
     };
+    let Network { measured, verdict, found, .. } = network;
     let collectives = ranks.as_ref().map(|ranks| &ranks.answers.collectives);
     record(context, joined(found, ranks.as_ref().map(Ranks::evidence).unwrap_or_default())).await;
     let compared = Compared::new(&files, &measured, collectives, context.target.inventory.bench.min_busbw);
@@ -79,15 +92,12 @@ fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error>
     Ok(())
 }
 
-/// Measures the network, and returns what is to be recorded of the nodes. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
-async fn measure_network(
-    options: &cli::Bench,
-    job: Option<&JobOptions>,
-    context: &Context,
-) -> Result<(Measurements, Blame, NodeEvents), Error> {
+/// Measures the network. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
+async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context: &Context) -> Result<Network, Error> {
     let Context { target, events, session, .. } = context;
     let nodes = context.unused().await?;
-    nodes.iter().filter_map(other_jobs).for_each(|warning| events.warn(warning));
+    let mut warned = Vec::new();
+    warn_of_others(&nodes, &mut warned, events);
     if let Some(job) = job {
         ranks::check_placement(&placed(target, &nodes, job.resources)?)?;
         let modules = launcher(job.launcher, job.controller).verify_with;
@@ -103,20 +113,12 @@ async fn measure_network(
         Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))
     };
     let (measured, past) = session.cancellation.run(measuring).await?;
-    // what a job has disturbed is neither judged nor kept
-    let after = context.observe_all(target, false, events).await?;
-    check_unallocated(&after).inspect_err(|_| {
-        events.note(
-            "a job has started during the measurement: what was measured is neither judged nor kept for later benchmarks",
-        );
-    })?;
-    let is_disturbed = nodes.iter().any(|node| other_jobs(node).is_some());
-    let began: Vec<String> = if is_disturbed { Vec::new() } else { after.iter().filter_map(other_jobs).collect() };
-    began.iter().for_each(|warning| events.warn(warning));
+    let after = observe_after(context).await?;
+    warn_of_others(after.as_deref().unwrap_or_default(), &mut warned, events);
     let verdict = blame::verdict(&measured);
     let mut found = NodeEvents::new();
-    // what a job of another cluster has disturbed is no measure for later
-    if !is_disturbed && began.is_empty() {
+    // what a job of another cluster has disturbed, or may have, is no measure for later
+    if after.is_some() && warned.is_empty() {
         let latest = trusted(&measured, &verdict);
         found = of_network(&measured, &verdict);
         let keeping = async {
@@ -125,17 +127,41 @@ async fn measure_network(
         };
         session.cancellation.run(keeping).await?;
     }
-    Ok((measured, verdict, found))
+    Ok(Network { measured, verdict, found, warned })
+}
+
+/// Observes the nodes after the measurement; `None`: they do not all answer. What a job has disturbed is neither judged nor kept.
+async fn observe_after(context: &Context) -> Result<Option<Vec<ObservedNode>>, Error> {
+    let events = &context.events;
+    match context.observe_all(&context.target, false, events).await {
+        Ok(after) => {
+            check_unallocated(&after).inspect_err(|_| {
+                events.note(
+                    "a job has started during the measurement: what was measured is neither judged nor kept for later benchmarks",
+                );
+            })?;
+            Ok(Some(after))
+        }
+        // what was measured is shown nevertheless
+        Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) => {
+            failed.into_iter().for_each(|error| events.warn(error));
+            events.warn(
+                "cannot tell whether a job has started during the measurement: it is not kept for later benchmarks",
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Lets the ranks of a job measure. A job that cannot be started is a finding if the network has been measured before.
 async fn measure_ranks(
     options: &cli::Bench,
     job: JobOptions,
-    measured: &Measurements,
+    network: &Network,
     context: &Context,
 ) -> Result<Ranks, Error> {
-    let network = Some(measured).filter(|measured| !measured.nodes.is_empty());
+    let network = Some(network).filter(|network| !network.measured.nodes.is_empty());
     match ranks::run(options, job, network, context).await {
         Ok(ranks) => {
             ranks.answers.notes.iter().for_each(|note| context.events.note(note));
@@ -150,6 +176,22 @@ async fn measure_ranks(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Warns of the jobs of other clusters, except for what was `warned` of before. Returns whether there are any.
+fn warn_of_others<'a>(
+    nodes: impl IntoIterator<Item = &'a ObservedNode>,
+    warned: &mut Vec<String>,
+    events: &Events,
+) -> bool {
+    let warnings: Vec<String> = nodes.into_iter().filter_map(other_jobs).collect();
+    for warning in &warnings {
+        if !warned.contains(warning) {
+            events.warn(warning);
+            warned.push(warning.clone());
+        }
+    }
+    !warnings.is_empty()
 }
 
 /// The warning about a node where jobs of other clusters run.

@@ -1,6 +1,6 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
-use super::node_log::{NodeLog, PIECE, Position};
+use super::node_log::{NodeLog, PIECE, Position, gone};
 use crate::cluster::each_node::{each_node, for_each_node};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
@@ -31,6 +31,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest time between two such attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Seconds by which a rank that starts is earlier than a frame before it only if the node's clock was set back. Frames of several ranks are
+/// not quite in order.
+const SET_BACK: f64 = 1.0;
 
 /// What comes from the log with this index.
 type Update = (usize, Chunk);
@@ -73,8 +77,10 @@ struct FollowedLog {
     parser: Parser,
     /// The time of the newest frame.
     time: f64,
-    /// Whether frames up to that time are passed over, because they were taken before the log was cut off.
-    skips: bool,
+    /// The offset up to which frames up to that time are passed over, because they were taken before the log was cut off.
+    taken: Option<u64>,
+    /// The time of the newest one of these.
+    passed: f64,
     /// Whether it is not followed at the moment.
     is_lost: bool,
     /// Whether any data has arrived.
@@ -97,22 +103,52 @@ pub struct Follow<'a> {
 }
 
 impl FollowedLog {
+    fn new(log: NodeLog, skew: f64, parser: Parser) -> FollowedLog {
+        let (time, passed) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        FollowedLog { log, skew, parser, time, taken: None, passed, is_lost: false, heard: false, losses: 0 }
+    }
+
     /// How far it was read.
     fn position(&self) -> Position {
         let (offset, mark) = (self.parser.offset(), self.parser.mark().to_vec());
-        Position { offset, mark, time: self.time, is_cut: self.skips }
+        Position { offset, mark, time: self.time, taken: self.taken }
     }
 
-    /// Reads it on from a position.
-    fn read_on(&mut self, position: &Position) {
-        (self.parser, self.skips, self.is_lost) = (Parser::at(position.offset), position.is_cut, false);
+    /// Reads it on from a position, and warns of what is gone.
+    fn read_on(&mut self, position: &Position, events: &Events) {
+        let warn = |warning: &str| events.warn(Message::of(self.log.node(), warning));
+        if position.taken != self.taken {
+            warn("the last lines of its log were not on its disk yet, and are gone there");
+        } else if position.offset > self.parser.offset() {
+            warn(&gone(position.offset));
+        }
+        (self.parser, self.taken, self.is_lost) = (Parser::at(position.offset), position.taken, false);
+        self.passed = f64::NEG_INFINITY;
+    }
+
+    /// Takes the bytes that follow, and returns the frames in them that were not taken before.
+    fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
+        let known = self.taken.map_or(0, |end| end.saturating_sub(self.parser.end()));
+        let (before, after) = bytes.split_at(bytes.len().min(usize::try_from(known).unwrap_or(usize::MAX)));
+        let mut frames = self.parser.push(before);
+        frames.retain(|frame| self.is_new(frame));
+        if !after.is_empty() {
+            self.taken = None;
+            let more = self.parser.push(after);
+            frames.extend(more.into_iter().filter(|frame| self.is_new(frame)));
+        }
+        frames
     }
 
     /// Returns whether a frame was not taken before.
     fn is_new(&mut self, frame: &Frame) -> bool {
-        self.skips &= frame.time <= self.time;
+        let has_restarted = frame.kind == FrameKind::Started && frame.time < self.passed - SET_BACK;
+        if frame.time > self.time || has_restarted {
+            self.taken = None;
+        }
+        self.passed = self.passed.max(frame.time);
         self.time = self.time.max(frame.time);
-        !self.skips
+        self.taken.is_none()
     }
 }
 
@@ -126,8 +162,7 @@ impl<'a> Follow<'a> {
             each_node(logs.into_iter().zip(offsets).collect(), events, async |(log, offset): (NodeLog, u64)| {
                 let parser = Parser::at(offset);
                 let (process, skew) = log.follow(parser.offset()).await?;
-                let (time, skips, is_lost) = (f64::NEG_INFINITY, false, false);
-                Ok((process, FollowedLog { log, skew, parser, time, skips, is_lost, heard: false, losses: 0 }))
+                Ok((process, FollowedLog::new(log, skew, parser)))
             })
             .await;
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -164,10 +199,7 @@ impl<'a> Follow<'a> {
         self.warn(i, "its log is followed again");
         let followed = &mut self.logs[i];
         (followed.log, followed.skew) = (log, skew);
-        followed.read_on(&position);
-        if position.is_cut {
-            self.warn(i, "the last lines of its log were not on its disk yet, and are gone there");
-        }
+        followed.read_on(&position, self.events);
         self.tasks.spawn(forward(i, process, self.sender.clone()));
     }
 
@@ -178,10 +210,7 @@ impl<'a> Follow<'a> {
     fn push(&mut self, i: usize, bytes: &[u8], take: &mut impl FnMut(&str, f64, Frame)) {
         let followed = &mut self.logs[i];
         (followed.heard, followed.losses) = (true, 0);
-        for frame in followed.parser.push(bytes) {
-            if !followed.is_new(&frame) {
-                continue;
-            }
+        for frame in followed.push(bytes) {
             if frame.kind == FrameKind::Over {
                 self.exit_by = Some(Instant::now() + EXIT_GRACE);
             }
@@ -217,7 +246,7 @@ impl<'a> Follow<'a> {
             let mut log = followed.log.clone();
             log.reconnect().await?;
             if followed.is_lost {
-                followed.read_on(&log.find(followed.position()).await?);
+                followed.read_on(&log.find(followed.position()).await?, events);
             }
             let offset = followed.parser.offset();
             let take_all = async |mut frames: Vec<Frame>| {

@@ -70,11 +70,11 @@ pub async fn logs(
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<Monitor, Error> {
     let nodes = list.nodes_of(job)?;
-    let logs = node_log::logs(&nodes);
+    let logs = node_log::logs(&nodes, job.log_max);
     let (mut monitor, mut view) =
         (Monitor::default(), LogView { job: (!job.is_over()).then_some(&job.id), events, waits: Waits::default() });
     let offsets = tokio::select! {
-        offsets = history(&logs, job.log_max, wanted, &mut monitor, &mut view) => offsets?,
+        offsets = history(&logs, wanted, &mut monitor, &mut view) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     if let Some(lost) = lost_output(&job.lost) {
@@ -106,13 +106,12 @@ pub async fn logs(
 /// what the terminal has not taken yet is held in memory.
 async fn history(
     logs: &[NodeLog],
-    log_max: Option<u64>,
     wanted: &LogRequest,
     monitor: &mut Monitor,
     view: &mut LogView<'_>,
 ) -> Result<Vec<u64>, Error> {
     let events = view.events;
-    let extents = extents(logs, log_max, events).await?;
+    let extents = extents(logs, events).await?;
     if wanted.tail.is_none() {
         warn_of_gone(logs, &extents, events);
     }

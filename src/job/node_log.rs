@@ -36,6 +36,8 @@ pub struct NodeLog {
     member: Member,
     jobs_dir: String,
     id: String,
+    /// How many bytes it may take (`--log-max`).
+    log_max: Option<u64>,
 }
 
 /// How much of a log is there.
@@ -56,14 +58,15 @@ pub struct Position {
     pub mark: Vec<u8>,
     /// The time of the newest frame so far.
     pub time: f64,
-    /// Whether the log was cut off since: frames up to that time were taken before.
-    pub is_cut: bool,
+    /// If the log was cut off since, its size then: frames before that, up to that time, were taken before.
+    pub taken: Option<u64>,
 }
 
-/// Returns the logs of a job.
-pub fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
+/// Returns the logs of a job. `log_max`: how many bytes each may take.
+pub fn logs(job: &JobNodes<'_>, log_max: Option<u64>) -> Vec<NodeLog> {
     let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
-    let log = |member: &Member| NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id: id.to_owned() };
+    let log =
+        |member: &Member| NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id: id.to_owned(), log_max };
     job.members().map(log).collect()
 }
 
@@ -71,16 +74,20 @@ pub fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
 ///
 /// # Errors
 /// When a node does not answer.
-pub async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Events) -> Result<Vec<Extent>, Error> {
-    each_node(logs.iter().collect(), events, async |log: &NodeLog| log.extent(log_max).await).await.all()
+pub async fn extents(logs: &[NodeLog], events: &Events) -> Result<Vec<Extent>, Error> {
+    each_node(logs.iter().collect(), events, async |log: &NodeLog| log.extent().await).await.all()
 }
 
 /// Warns of each log whose beginning is gone.
 pub fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
     for (log, extent) in logs.iter().zip(extents).filter(|(_, extent)| extent.start > 0) {
-        let gone = human(extent.start);
-        events.warn(Message::of(log.node(), format!("the first {gone} of its log were discarded (--log-max)")));
+        events.warn(Message::of(log.node(), gone(extent.start)));
     }
+}
+
+/// The warning that a log begins at an offset.
+pub fn gone(start: u64) -> String {
+    format!("the first {} of its log were discarded (--log-max)", human(start))
 }
 
 impl NodeLog {
@@ -102,7 +109,7 @@ impl NodeLog {
     }
 
     /// Returns how much of it is there.
-    pub async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
+    async fn extent(&self) -> Result<Extent, NodeError> {
         let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -110,7 +117,7 @@ impl NodeLog {
             return Err(NodeError::failed(self.node(), OPERATION, &output));
         };
         // not every file system can give back a part of a file
-        let limit = log_max.filter(|_| size > blocks.saturating_mul(block_size));
+        let limit = self.log_max.filter(|_| size > blocks.saturating_mul(block_size));
         Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)) })
     }
 
@@ -128,23 +135,29 @@ impl NodeLog {
     }
 
     /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less of it, and ranks that
-    /// were started there since may have written more than is missing.
+    /// were started there since may have written more than is missing. What follows the position may have been discarded, too.
     pub async fn find(&self, position: Position) -> Result<Position, NodeError> {
-        let size = self.extent(None).await?.size;
+        let Extent { size, start } = self.extent().await?;
         let (length, time) = (position.mark.len(), position.time);
         if size >= position.offset {
-            let script =
-                self.script(PIECE_OF).with("offset", &position.offset.saturating_sub(length as u64).to_string());
+            let marked = position.offset.saturating_sub(length as u64);
+            let script = self.script(PIECE_OF).with("offset", &marked.to_string());
             let script = script.with("length", &length.to_string());
-            if length == 0 || self.member.transport.script(&script, OPERATION).await? == position.mark {
+            let piece = if length == 0 { Vec::new() } else { self.member.transport.script(&script, OPERATION).await? };
+            if length > 0 && piece == position.mark {
                 return Ok(position);
+            }
+            // what was discarded reads as NULs
+            let is_discarded = |(now, then): (&u8, &u8)| now == then || *now == 0 && marked < start;
+            if piece.len() == length && piece.iter().zip(&position.mark).all(is_discarded) {
+                return Ok(Position { offset: position.offset.max(start), ..position });
             }
         }
         let mut window = WINDOW;
         loop {
-            let offset = size.saturating_sub(window);
-            if offset == 0 || self.first_time(offset).await?.is_some_and(|first| first <= time) {
-                return Ok(Position { offset, mark: Vec::new(), time, is_cut: true });
+            let offset = size.saturating_sub(window).max(start);
+            if offset == start || self.first_time(offset).await?.is_some_and(|first| first <= time) {
+                return Ok(Position { offset, mark: Vec::new(), time, taken: Some(size) });
             }
             window = window.saturating_mul(8);
         }

@@ -40,8 +40,8 @@ pub async fn attach(
     let nodes = list.nodes_of(job)?;
     let (engine, container) = nodes.launcher_container().await?;
     let following = async {
-        let logs = logs(&nodes);
-        let extents = extents(&logs, job.log_max, events).await?;
+        let logs = logs(&nodes, job.log_max);
+        let extents = extents(&logs, events).await?;
         warn_of_gone(&logs, &extents, events);
         Follow::start(logs, extents.iter().map(|extent| extent.start).collect(), events).await
     };

@@ -41,7 +41,7 @@ pub async fn from_node(
     let line = |Endpoint { number, host, port }: &Endpoint| format!("{number} {host} {port}");
     let lines = targets.iter().map(line).collect::<Vec<_>>().join("\n");
     // the rest is for what has begun by then, and for the login
-    let seconds = (transport.limit() * 2 / 3).as_secs().to_string();
+    let seconds = (transport.limit() * 2 / 3).as_secs_f64().to_string();
     let script = Script::new(SCRIPT).with("program", PROGRAM).with("targets", &lines).with("seconds", &seconds);
     let operation = "measure round trips";
     let answer = transport.script_as_login(&script, operation).await?;

@@ -101,6 +101,11 @@ impl Parser {
         self.read.saturating_sub(self.rest.len() as u64)
     }
 
+    /// Returns the offset of the bytes that it is fed next.
+    pub fn end(&self) -> u64 {
+        self.read
+    }
+
     /// Returns the bytes before [`Parser::offset`], as far as they are known: a log in which others are there has been cut off.
     pub fn mark(&self) -> &[u8] {
         &self.mark

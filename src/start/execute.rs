@@ -66,7 +66,8 @@ pub async fn start(
 /// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
 async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
     let workspaces = prepare(plan, events).await?;
-    let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.all().count()], events).await?;
+    let logs = logs(&plan.nodes(), plan.options.log_max);
+    let follow = Follow::start(logs, vec![0; plan.hosts.all().count()], events).await?;
     let ranks = plan.placement.ranks();
     events.phase(Phase::StartingRanks { ranks });
     check_workspaces(plan, &workspaces, events).await?;

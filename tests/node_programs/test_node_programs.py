@@ -1,5 +1,6 @@
 """Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
 interpreter that it finds."""
+import fcntl
 import ipaddress
 import json
 import os
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -509,6 +511,11 @@ class EngineStop(unittest.TestCase):
                 setattr(self.supervisor, name, lambda *_, name=name: order.append(name))
             self.supervisor.run()
             self.assertEqual(order, expected)
+            # a full disk does not keep what is left from being cleaned up
+            self.supervisor.state, order[:] = job_state.Starting(1, {"launcher": 7, "exits": []}), []
+            self.supervisor.record = mock.Mock(side_effect=OSError)
+            self.supervisor.run()
+            self.assertEqual(order, ["clean", "finish"])
 
     def test_nodes_that_do_not_answer_are_not_waited_for(self):
         asked, answered = threading.Event(), threading.Event()
@@ -519,6 +526,16 @@ class EngineStop(unittest.TestCase):
         self.supervisor.launch["workers"] = []
         threading.Thread(target=lambda: asked.wait() and self.supervisor.signals.append(job_state.BY_ENGINE)).start()
         self.assertEqual(self.supervisor.observe_nodes(), job_state.Request([job_state.BY_ENGINE]))
+
+    def test_a_query_that_fails_here_is_repeated(self):
+        present = mock.Mock(side_effect=[RuntimeError("no thread"), {"b"}])
+        self.supervisor.membership = mock.Mock(present=present, added=list)
+        self.supervisor.state = job_state.Regrouping(0, {}, time.monotonic() + 1000, False)
+        self.supervisor.places = [{"node": node, "ranks": 1} for node in "ab"]
+        self.supervisor.launch["workers"] = []
+        with mock.patch("threading.excepthook", create=True), mock.patch("time.sleep"):
+            observed = self.supervisor.observe_nodes()
+        self.assertEqual((observed.ranks, observed.silent), (2, []))
 
 
 class States(unittest.TestCase):
@@ -1158,6 +1175,28 @@ class Tunnel(unittest.TestCase):
         self.assertIn((2, b"b"), frames)
         self.assertIn((1, b""), frames)
         self.assertTrue(other)
+
+    def test_a_connection_that_fails_does_not_keep_it_from_reading(self):
+        busy, client = self.connect(b"a"), self.connect(b"b")
+        self.assertEqual({self.frame(), self.frame()}, {(1, b"a"), (2, b"b")})
+        # hvdctl reads nothing until all that it sends has been taken
+        threading.Thread(target=lambda: busy.sendall(bytes(200000)), daemon=True).start()
+        waiting = [-1, 0]
+        while waiting[-1] < 30000 or waiting[-1] != waiting[-2]:
+            time.sleep(0.05)
+            waiting.append(struct.unpack("i", fcntl.ioctl(self.process.stdout, termios.FIONREAD, bytes(4)))[0])
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        sending = threading.Thread(target=lambda: [self.send(2, bytes(65535)) for _ in range(10)], daemon=True)
+        sending.start()
+        sending.join(20)
+        is_taken = not sending.is_alive()
+        frames, ended = 0, 0
+        while frames < 200000 or ended < 2:
+            number, data = self.frame()
+            frames, ended = frames + len(data), ended + (number == 2)
+        sending.join()
+        self.assertTrue(is_taken)
 
     def test_a_client_that_does_not_close_is_closed(self):
         self.connect(b"a")

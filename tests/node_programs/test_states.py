@@ -180,7 +180,8 @@ class Rank(unittest.TestCase):
         self.assertEqual(max(progress.quiet), 2)
 
 
-OUTCOME = {"started": 2, "exits": [{}, {}], "hung": [], "lost": [], "silent": [], "silence": {}}
+EXIT = {"code": 0, "asked": False}
+OUTCOME = {"started": 2, "exits": [EXIT, EXIT], "hung": [], "lost": [], "silent": [], "silence": {}}
 TERMINATED, ENGINE = [signal.SIGTERM], [job.BY_ENGINE]
 
 
@@ -267,8 +268,9 @@ class Job(unittest.TestCase):
         ends = job.Tick(102), job.Tick(102), attempt(code=0), reaped(code=0)
         self.assertEqual(self.end(attempt(missing="on b"), reaped(), *ends, restarts=1), (False, 0, None))
 
-    def test_a_launcher_that_ends_with_0_has_not_succeeded_if_a_rank_has_no_exit(self):
-        for outcome in ({"exits": [{}]}, {"exits": []}):
+    def test_a_launcher_that_ends_with_0_has_not_succeeded_if_a_rank_has_no_exit_or_failed(self):
+        failed = [dict(EXIT, code=7), {"code": 143, "asked": True}]
+        for outcome in ({"exits": [EXIT]}, {"exits": []}, {"exits": failed}):
             self.assertIsInstance(self.after(attempt(code=0), reaped(code=0, **outcome), restarts=1)[0], job.Pausing)
         self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None), "it may not be restarted")
 
@@ -279,13 +281,15 @@ class Job(unittest.TestCase):
             for limits in ({}, {"elastic": True}):
                 ends = attempt(signals, code=0), reaped(100, signals, code=0, exits=[], silent=["b"])
                 self.assertEqual(self.end(*ends, **limits), expected)
-            self.assertEqual(self.end(attempt(code=0), reaped(100, signals, code=0, exits=[])), expected)
+            for exits in ([], [{"code": 143, "asked": True}] * 2):
+                self.assertEqual(self.end(attempt(code=0), reaped(100, signals, code=0, exits=exits)), expected)
             self.assertEqual(self.end(attempt(signals, code=0), reaped(100, signals, code=0)), (False, 0, None), "all have ended with it")
 
     def test_only_a_success_ends_the_supervisor_with_0(self):
-        for launcher, exits, stopped, code in ((0, 2, False, 0), (0, 1, False, 1), (None, 0, True, 143), (None, 0, False, 1),
-                                               (7, 2, False, 7)):
-            self.assertEqual(job.exit_code({"launcher": launcher, "exits": [{}] * exits}, stopped, 2), code)
+        for launcher, exits, stopped, code in ((0, [0, 0], False, 0), (0, [0], False, 1), (0, [7, 143], False, 1), (None, [], True, 143),
+                                               (None, [], False, 1), (7, [0, 0], False, 7)):
+            result = {"launcher": launcher, "exits": [dict(EXIT, code=one) for one in exits]}
+            self.assertEqual(job.exit_code(result, stopped, 2), code)
 
     def test_a_job_that_its_launcher_has_ended_was_not_stopped(self):
         ends = attempt(changed=True), reaped(code=1, fault="the limit of 3 resets")

@@ -3,7 +3,7 @@
 use super::super::Context;
 use super::super::job_start::{self, Allocating};
 use super::super::rank_output::RankOutput;
-use super::other_jobs;
+use super::{Network, warn_of_others};
 use crate::bench::collectives::RankRequest;
 use crate::checks::bench::answers::{Answers, slowest_link};
 use crate::checks::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
@@ -80,7 +80,7 @@ fn too_few(ranks: u32) -> Error {
 pub async fn run(
     options: &cli::Bench,
     job: JobOptions,
-    network: Option<&Measurements>,
+    network: Option<&Network>,
     context: &Context,
 ) -> Result<Ranks, Error> {
     let events = &context.events;
@@ -90,10 +90,10 @@ pub async fn run(
     let program = request.program(job.launcher, job.controller);
     let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
     check_placement(&plan.placement)?;
-    let warnings: Vec<String> = plan.hosts.observed().filter_map(other_jobs).collect();
-    let is_disturbed = !warnings.is_empty();
+    let mut warned = network.map(|network| network.warned.clone()).unwrap_or_default();
+    let is_disturbed = warn_of_others(plan.hosts.observed(), &mut warned, events);
+    let network = network.map(|network| &network.measured);
     if network.is_none() {
-        warnings.iter().for_each(|warning| events.warn(warning));
         let observed: Vec<_> = plan.hosts.observed().collect();
         let checking = check_modules(&observed, context.target.cluster(), modules, events);
         context.session.cancellation.run(checking).await?;
@@ -149,6 +149,12 @@ impl Ranks {
     /// Returns everything that is wrong, as sentences, with the node that each is about.
     pub fn findings(&self) -> Vec<(Option<String>, String)> {
         let failure = self.failure.iter().map(|cause| (None, format!("the collectives were not measured: {cause}")));
+        let slow = self.stragglers.iter().filter(|straggler| !straggler.is_doubtful);
+        let slow = slow.map(|straggler| (Some(straggler.node.clone()), straggler.text.clone()));
+        failure.chain(self.wrong_results()).chain(slow).collect()
+    }
+
+    fn wrong_results(&self) -> Vec<(Option<String>, String)> {
         let mut of_ranks: BTreeMap<u32, Vec<&WrongResult>> = BTreeMap::new();
         for wrong in &self.answers.collectives.wrong {
             of_ranks.entry(wrong.rank).or_default().push(wrong);
@@ -162,20 +168,17 @@ impl Ranks {
             let size = format_size(*bytes);
             (Some(node.clone()), format!("rank {rank} on {node} is wrong: {collective} of {dtype}, {size}{more}"))
         };
-        let slow = self.stragglers.iter().filter(|straggler| !straggler.is_doubtful);
-        let slow = slow.map(|straggler| (Some(straggler.node.clone()), straggler.text.clone()));
-        failure.chain(of_ranks.into_iter().map(sentence)).chain(slow).collect()
+        of_ranks.into_iter().map(sentence).collect()
     }
 
-    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their end, and nothing that
-    /// other jobs have disturbed.
+    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their end, and no speeds
+    /// that other jobs have disturbed.
     pub fn evidence(&self) -> NodeEvents {
-        let speeds = of_speeds(&self.answers.collectives.speeds);
-        match self.failure {
-            _ if self.is_disturbed => NodeEvents::new(),
-            Some(_) => speeds,
-            None => joined(of_ranks(&self.nodes, &self.findings()), speeds),
-        }
+        let (found, speeds) = match self.is_disturbed {
+            true => (self.wrong_results(), NodeEvents::new()),
+            false => (self.findings(), of_speeds(&self.answers.collectives.speeds)),
+        };
+        if self.failure.is_some() { speeds } else { joined(of_ranks(&self.nodes, &found), speeds) }
     }
 
     /// Returns what is said if nothing is wrong.
@@ -327,10 +330,19 @@ pub(in super::super) mod tests {
     }
 
     #[test]
-    fn nothing_is_recorded_of_what_other_jobs_disturb() {
-        let ranks = ranks(2, &[]);
-        assert!(!ranks.evidence().is_empty());
-        assert!(Ranks { is_disturbed: true, ..ranks }.evidence().is_empty());
+    fn other_jobs_explain_slow_ranks_and_no_wrong_results() {
+        let mut ranks = ranks(2, &[1]);
+        let text = "rank 0 is slow".to_owned();
+        ranks.stragglers = vec![Straggler { node: "node1".into(), text, is_doubtful: false }];
+        ranks.answers.collectives.speeds.iter_mut().for_each(|speed| speed.device = "cuda:0".into());
+        let recorded = |ranks: &Ranks| format!("{:?}", ranks.evidence());
+        let both =
+            ["rank 0 is slow", "rank 1 on node2 is wrong", "Product"].map(|text| recorded(&ranks).contains(text));
+        assert_eq!(both, [true; 3], "{}", recorded(&ranks));
+        ranks.is_disturbed = true;
+        let wrong =
+            ["rank 0 is slow", "rank 1 on node2 is wrong", "Product"].map(|text| recorded(&ranks).contains(text));
+        assert_eq!(wrong, [false, true, false], "{}", recorded(&ranks));
     }
 
     fn shown(ranks: &Ranks) -> String {

@@ -197,6 +197,26 @@ async fn what_a_job_disturbs_that_begins_meanwhile_is_neither_judged_nor_kept() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_measured_is_shown_if_a_node_does_not_answer_afterwards() {
+    let nodes = two_that_send([9400, 9300]).await;
+    let before = NODES.map(|node| nodes.state(node).ledger);
+    let other = nodes.clone();
+    nodes.watch(move |moment| {
+        if moment.call == "bench_network.py" {
+            other.fault("node2", "node/facts.sh", Fault::Fails("Input/output error".into()));
+        }
+    });
+    let done = hvdctl(&nodes, "bench --only network").await;
+    done.code(0).says(&["ok: "]).complains(&[
+        "warning: node2: cannot ",
+        "Input/output error",
+        "cannot tell whether a job has started during the measurement: it is not kept for later benchmarks",
+    ]);
+    assert_eq!([past(&nodes, "node1"), past(&nodes, "node2")], [""; 2]);
+    assert_eq!(NODES.map(|node| nodes.state(node).ledger), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
     let nodes = two_that_send([9400, 9300]).await;
     let newer = r#"{"format":2}"#;

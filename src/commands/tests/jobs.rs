@@ -203,6 +203,83 @@ async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
     }
 }
 
+/// Runs a job that loses node2 after 30 s, and changes its log there before the node answers again `back` seconds later. `later`: what
+/// is added to that log when it is followed again.
+async fn with_another_log(line: &str, play: Play, back: u64, change: fn(&mut String), later: &str) -> (Nodes, Done) {
+    let nodes = up_with(play).await;
+    let edit = |change: &dyn Fn(&mut String)| {
+        nodes.edit("node2", |state| state.directories.values_mut().for_each(|directory| change(&mut directory.log)));
+    };
+    let cutting = async {
+        sleep(Duration::from_secs(30)).await;
+        nodes.fault("node2", CONNECT, Fault::Fails("No route to host".into()));
+        nodes.cut("node2");
+        sleep(Duration::from_secs(back)).await;
+        edit(&change);
+        nodes.repair();
+        sleep(Duration::from_secs(300)).await;
+        edit(&|log| log.push_str(later));
+    };
+    let (done, ()) = tokio::join!(hvdctl(&nodes, line), cutting);
+    (nodes, done)
+}
+
+/// A job of two ranks. The second one writes these lines while hvdctl does not follow its log.
+fn written_unseen(lines: &[String]) -> Play {
+    let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ").frame(1000, "node2", "1 o before");
+    let play = lines.iter().fold(play, |play, line| play.frame(60_000, "node2", &format!("1 o {line}")));
+    play.frame(600_000, "node1", "0 x 0")
+        .frame(600_000, "node2", "1 o last")
+        .frame(600_000, "node2", "1 x 0")
+        .ends(600_000, 0)
+}
+
+/// Takes away what was written after the first line, which hvdctl has read.
+fn lose_power(log: &mut String) {
+    log.truncate(log.find('\n').unwrap() + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_discarded_while_a_node_was_lost_is_no_loss_of_power() {
+    const LIMIT: usize = 2 << 20;
+    let hole = |log: &mut String| {
+        let length = log.len() - LIMIT;
+        log.replace_range(..length, &"\0".repeat(length));
+    };
+    let lines = vec!["x".repeat(LIMIT / 32); 40];
+    let line = RUN.replace("run ", "run --log-max 2m ");
+    let (_, done) = with_another_log(&line, written_unseen(&lines), 200, hole, "").await;
+    assert!(done.err.contains("of its log were discarded (--log-max)"), "{}", done.err);
+    assert!(!done.err.contains("not on its disk"), "{}", done.err);
+    let shown: Vec<&str> = done.ranks.lines().map(|line| line.trim_end_matches('x')).collect();
+    let expected = [vec!["1 before"], vec!["1 "; 31], vec!["1 last"]].concat();
+    assert_eq!((done.code, shown), (0, expected), "{}", done.err);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_after_a_loss_of_power_is_new_whatever_the_clock() {
+    // a rank is started again before the node answers, or writes later
+    let restarts = |log: &mut String| {
+        lose_power(log);
+        log.push_str("1.0 1 s \n1.1 1 o early\n");
+    };
+    for (change, later) in [(restarts as fn(&mut String), ""), (lose_power, "1.1 1 o early\n")] {
+        let (_, done) = with_another_log(RUN, written_unseen(&[]), 200, change, later).await;
+        done.code(0).complains(&["node2: the last lines of its log were not on its disk yet, and are gone there"]);
+        assert_eq!(done.ranks, "1 before\n1 early\n1 last\n", "{done}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_job_says_too_which_lines_are_gone() {
+    // the node answers between two attempts to follow the log again
+    let (nodes, done) = with_another_log(RUN, written_unseen(&[]), 565, lose_power, "").await;
+    done.code(0).complains(&["node2: the last lines of its log were not on its disk yet, and are gone there"]);
+    assert!(!done.err.contains("its log is followed again"), "{done}");
+    assert_eq!(done.ranks, "1 before\n1 last\n", "{done}");
+    assert_over(&nodes, "after the node was lost");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_fails_on_the_second_node_starts_no_job_and_leaves_none() {
     for (call, words) in [

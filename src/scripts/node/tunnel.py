@@ -76,7 +76,8 @@ def deliver(connection, data):
             connection.socket.sendall(data)
             return
         except OSError:
-            send(connection.number, b"")
+            # hvdctl may read nothing before this thread takes what it sends
+            threading.Thread(target=send, args=(connection.number, b""), daemon=True).start()
     elif "out" in connection.open:
         # what was sent arrives
         connection.shut(socket.SHUT_WR)

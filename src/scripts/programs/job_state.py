@@ -74,9 +74,9 @@ def grace_period(signals, changed, limits):
 
 
 def succeeded(result, ranks):
-    """Whether an attempt needs no other one. A launcher's exit code alone does not say so: mpirun of Open MPI 5 ends with 0 when it has
-    lost a node, and a horovodrun that is ended because a rank has failed may, too."""
-    return result["launcher"] == 0 and len(result["exits"]) == ranks > 0
+    """Whether an attempt needs no other one, as record/result.rs decides it. A launcher's exit code alone does not say so: mpirun of Open
+    MPI 5 ends with 0 when it has lost a node, and a horovodrun that is ended because a rank has failed may, too."""
+    return result["launcher"] == 0 and len(result["exits"]) == ranks > 0 and all(one["code"] == 0 for one in result["exits"])
 
 
 def exit_code(result, stopped, ranks):

@@ -343,7 +343,10 @@ class JobSupervisor:
             self.state, actions = job_state.decide(self.state, observe[type(self.state)](), self.limits)
             if isinstance(self.state, job_state.Ended) and job_state.engine_fault(self.signals):
                 # what is left to do may take longer than the engine waits before it kills this container
-                self.record(*self.state)
+                try:
+                    self.record(*self.state)
+                except OSError:
+                    pass  # the disk may be full: what is left is cleaned up first, which makes room
             for action, *arguments in actions:
                 perform[action](*arguments)
         return self.finish(*self.state)
@@ -503,17 +506,26 @@ class JobSupervisor:
             return self.observe_requests()
         self.add_nodes()
         present = {self.launch["node"]}
-        query = threading.Thread(target=lambda: present.update(self.membership.present()), daemon=True)
-        query.start()
-        # a node that does not answer takes long: an engine that stops this container does not wait for that
-        while query.is_alive():
-            query.join(0.05)
-            if self.signals:
-                return self.observe_requests()
+        # a query that failed on this node, as it has no memory for one, says nothing of the others
+        while not self.query_nodes(present) and time.monotonic() <= self.state.until:
+            time.sleep(0.5)
+        if self.signals:
+            return self.observe_requests()
         self.used = [place for place in self.places if place["node"] in present]
         silent = [place["node"] for place in self.places if place not in self.used]
         silent = [node for node in silent if node not in self.membership.drained]
         return job_state.Present(time.monotonic(), self.signals[:], ranks(self.used), silent)
+
+    def query_nodes(self, present):
+        """Adds the nodes that can take part. Returns whether it could query them, or is to end."""
+        answers = []
+        query = threading.Thread(target=lambda: answers.append(self.membership.present()), daemon=True)
+        query.start()
+        # a node that does not answer takes long: an engine that stops this container does not wait for that
+        while query.is_alive() and not self.signals:
+            query.join(0.05)
+        present.update(*answers)
+        return bool(answers or self.signals)
 
     def reap_everywhere(self, report, again):
         """Ends the ranks of all nodes at once."""

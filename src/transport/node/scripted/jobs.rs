@@ -275,10 +275,11 @@ impl NodeState {
         self.read_log(script).chars().take(length).collect()
     }
 
-    /// `job/size.sh`
+    /// `job/size.sh`: NULs are a hole.
     pub(super) fn log_size(&self, script: &str) -> String {
-        let size = self.log_from(&variable(script, "id"), 0).len();
-        format!("{size} {} 512\n", size.div_ceil(512))
+        let log = self.log_from(&variable(script, "id"), 0);
+        let allocated = log.bytes().filter(|byte| *byte != 0).count();
+        format!("{} {} 512\n", log.len(), allocated.div_ceil(512))
     }
 }
 
