@@ -24,7 +24,7 @@ pub struct DataPush {
     /// Directory to push
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
-    /// Name on the nodes; replaces data of that name [default: that of the directory]
+    /// Name on the nodes; asks before it replaces other data [default: that of the directory]
     #[arg(long = "as", value_name = "NAME")]
     pub name: Option<String>,
     /// Skip unreachable nodes [default: change nothing if there are any]
@@ -37,7 +37,7 @@ pub struct DataPush {
 
 const PUSH: &str = "\
 Only files that a node lacks or has with other contents are sent, once where nodes can pass them on; what was deleted here is deleted \
-there. Each node proves by hash that it has the same files. An interrupted push continues where it ended. Ignore files do not apply. While jobs run, new data can be added, \
+there. Each node proves by hash that it has the same files. An interrupted push continues where it ended. Ignore files do not apply. Asks, unless -y is given, before it replaces data of another directory. While jobs run, new data can be added, \
 but no data changed.
 
 Examples:

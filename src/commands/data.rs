@@ -17,7 +17,7 @@ use crate::inventory::NAME;
 use crate::paths::DATA;
 use crate::render::table::table;
 use crate::start::capacity::check_unallocated;
-use crate::sync::data::{self, ChangeSet, Data, DataOnNode, NodeData};
+use crate::sync::data::{self, Data, DataOnNode, NodeData};
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
 use crate::text::nodeset::{self, printable};
@@ -72,9 +72,10 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
         project::find_directory(&options.directory, "data", "name the directory, e.g. hvdctl data push ./imagenet")?;
     let name = &name_of(options.name.as_deref(), &root)?;
     check_mounts(target)?;
+    let reading = tokio::spawn(read(root, options.name.is_some()));
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     events.phase(Phase::Reading);
-    let data = &cancellation.run(read(root, options.name.is_some())).await?;
+    let data = &cancellation.run(async { reading.await.context("cannot read the data")? }).await?;
     data.notes(name).into_iter().for_each(|note| events.note(note));
     let nodes = observe(nodes, context).await?;
     check_separate(&nodes.ok)?;
@@ -82,15 +83,15 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     let compare = async |observed: ObservedNode| {
         let member = on_node(&observed);
         let comparing = NodeData { cluster, transport: &member.transport, name }.compare(data);
-        let state = events.step(observed.name(), Step::read("comparing the data"), comparing).await?;
-        let change = ChangeSet::new(&data.files.manifest, &state);
+        let (state, change) = events.step(observed.name(), Step::read("comparing the data"), comparing).await?;
         Ok(Recipient { observed, state, change })
     };
     let comparing = async { Ok(nodes.then(events, compare).await) };
-    let compared: NodeResults<Recipient<'_>> = cancellation.run(comparing).await?;
-    let is_replaced = |recipient: &&Recipient<'_>| recipient.state.is_present && !recipient.state.is_same;
+    let compared: NodeResults<Recipient> = cancellation.run(comparing).await?;
+    let is_replaced = |recipient: &&Recipient| recipient.state.is_present && !recipient.state.is_same;
     let replaced = compared.ok.iter().filter(is_replaced).map(|recipient| recipient.observed.clone());
     check_unused(&replaced.collect::<Vec<_>>(), name, "push them under another name with --as NAME, or wait")?;
+    check_origins(&compared.ok, name, context).await?;
     if compared
         .ok
         .iter()
@@ -100,6 +101,30 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     }
     let nodes = DataDelivery { name, data, context }.run(compared).await?;
     Ok(pushed(name, nodes, &offline))
+}
+
+/// Asks before the data of another directory are replaced.
+///
+/// # Errors
+/// If the answer is no.
+async fn check_origins(recipients: &[Recipient], name: &str, context: &Context) -> Result<(), Error> {
+    let other = |recipient: &Recipient| recipient.state.replaces.clone().filter(|_| !recipient.state.is_same);
+    let others: Vec<(String, &str)> =
+        recipients.iter().filter_map(|recipient| Some((other(recipient)?, recipient.name()))).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let nodes: Vec<&str> = others.iter().map(|(_, node)| *node).collect();
+    let origins: BTreeSet<String> = others.iter().map(|(origin, _)| printable(origin)).collect();
+    let origins = origins.into_iter().collect::<Vec<_>>().join(", ");
+    let what = format!("the data {name} on {}, pushed from {origins}", nodeset::fold(&nodes));
+    if context.accepts(&format!("replace {what}?")).await? {
+        return Ok(());
+    }
+    Err(Error::check(
+        format!("these would replace {what}"),
+        "choose another name with --as NAME, or pass -y to replace them",
+    ))
 }
 
 /// Locks and observes nodes. Those whose directories other users can change have failed.

@@ -66,13 +66,13 @@ pub(super) struct DataDelivery<'a> {
 }
 
 /// A node, what it has of the data, and what it is sent.
-pub(super) struct Recipient<'a> {
+pub(super) struct Recipient {
     pub observed: ObservedNode,
     pub state: DataState,
-    pub change: ChangeSet<'a>,
+    pub change: ChangeSet,
 }
 
-impl Recipient<'_> {
+impl Recipient {
     pub fn name(&self) -> &str {
         self.observed.name()
     }
@@ -101,10 +101,7 @@ impl DataDelivery<'_> {
     ///
     /// # Errors
     /// If the command is cancelled.
-    pub async fn run(
-        &self,
-        compared: NodeResults<Recipient<'_>>,
-    ) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
+    pub async fn run(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
         let session = &self.context.session;
         let is_lacking = |recipient: &&Recipient| !recipient.state.is_same;
         let members = compared.ok.iter().filter(is_lacking).map(|recipient| recipient.observed.member.clone());
@@ -136,10 +133,7 @@ impl DataDelivery<'_> {
         }
     }
 
-    async fn deliver(
-        &self,
-        compared: NodeResults<Recipient<'_>>,
-    ) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
+    async fn deliver(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
         let Context { target, session, .. } = self.context;
         let cluster = &target.cluster().name;
         let order: Vec<String> = compared.ok.iter().map(|recipient| recipient.name().to_owned()).collect();
@@ -171,7 +165,7 @@ impl DataDelivery<'_> {
     }
 
     /// Gives nodes the data, all at once.
-    async fn give_group(&self, recipients: Vec<Recipient<'_>>, group: Group) -> NodeResults<NodeEntry<DataPushNode>> {
+    async fn give_group(&self, recipients: Vec<Recipient>, group: Group) -> NodeResults<NodeEntry<DataPushNode>> {
         let Context { events, session, .. } = self.context;
         let relays = self.start_relays(&recipients, &group).boxed().await;
         let give = async |recipient: Recipient| {
@@ -197,7 +191,7 @@ impl DataDelivery<'_> {
     }
 
     /// Starts relays if they save bytes, and links them.
-    async fn start_relays(&self, recipients: &[Recipient<'_>], group: &Group) -> Option<DataRelays<'_>> {
+    async fn start_relays(&self, recipients: &[Recipient], group: &Group) -> Option<DataRelays<'_>> {
         let Context { target, events, .. } = self.context;
         let unusable = |cause: String| events.note(format!("each node receives the data from this machine: {cause}"));
         let receivers = recipients.len() as u64;
@@ -255,7 +249,7 @@ impl DataDelivery<'_> {
     /// the group are sent by relays.
     async fn give_one(
         &self,
-        recipient: &Recipient<'_>,
+        recipient: &Recipient,
         sent: &Selection,
         relays: Option<&DataRelays<'_>>,
     ) -> Result<NodeEntry<DataPushNode>, NodeError> {
@@ -272,16 +266,18 @@ impl DataDelivery<'_> {
             if let Some(cause) = relays.source.failed().now_or_never() {
                 return Err(self.on(member).broken(&cause));
             }
-            if error.kind == ErrorKind::NoSpace || !member.transport.is_connected().await {
+            if !member.transport.is_connected().await {
+                return Err(error);
+            }
+            // with it ends what the node's script still receives, and nothing more is sent to a node whose disk is full
+            let _ = timeout(REMOVE_LIMIT, deployment::remove(&runtime.engine, cluster)).await;
+            if error.kind == ErrorKind::NoSpace {
                 return Err(error);
             }
             let error = NodeError { hints: Vec::new(), ..error };
             events.note(format!("{error}\n  {node} receives the data from this machine"));
-            // what its script still receives ends with it
-            let _ = timeout(REMOVE_LIMIT, deployment::remove(&runtime.engine, cluster)).await;
             let comparing = self.on(member).compare(self.data);
-            let state = events.step(node, Step::read("comparing the data"), comparing).await?;
-            let rest = ChangeSet::new(manifest, &state);
+            let (state, rest) = events.step(node, Step::read("comparing the data"), comparing).await?;
             let sent = if state.is_same { 0 } else { self.on(member).push(self.data, &rest, events).await? };
             return Ok(entry(node, Some(rest.summary), relay.from_operator() + sent));
         }
@@ -298,7 +294,7 @@ impl DataDelivery<'_> {
         relays: &DataRelays<'_>,
         relay: &Relay,
         member: &Member,
-        change: &ChangeSet<'_>,
+        change: &ChangeSet,
     ) -> Result<(), NodeError> {
         let (events, on_node) = (&self.context.events, self.on(member));
         let _step = on_node.step(change, events);

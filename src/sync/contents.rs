@@ -6,6 +6,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes that are read from a file at once.
@@ -14,8 +15,8 @@ pub(super) const BLOCK: usize = 64 * 1024;
 /// For how long after a change another one may leave the same times: some file systems store seconds.
 const COARSE: Duration = Duration::from_secs(3);
 
-/// The contents of a file that was hashed.
-#[derive(Debug)]
+/// The contents of a file that was hashed. A directory may have a million of them, so they are small; copies share them.
+#[derive(Debug, Clone)]
 pub(super) struct Contents {
     source: Source,
     /// When the file was changed last, in seconds since 1970.
@@ -23,14 +24,14 @@ pub(super) struct Contents {
 }
 
 /// Where contents come from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Source {
     /// The bytes that were hashed.
-    Memory(Vec<u8>),
+    Memory(Arc<[u8]>),
     /// A private copy, whose bytes were hashed.
-    Copy(File),
+    Copy(Arc<File>),
     /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without another state.
-    Place(Option<Stamp>),
+    Place(Option<Box<Stamp>>),
 }
 
 /// The state of a file that changes with its contents.
@@ -52,7 +53,7 @@ impl Contents {
 
     /// Returns contents that are kept in memory.
     pub(super) fn in_memory(bytes: Vec<u8>, meta: &Metadata) -> Contents {
-        Contents::new(Source::Memory(bytes), meta)
+        Contents::new(Source::Memory(bytes.into()), meta)
     }
 
     /// Returns the contents of a file that was hashed after `before`, to be read again when they are sent.
@@ -62,7 +63,7 @@ impl Contents {
         let age = SystemTime::now().duration_since(changed);
         let stamp = Stamp::of(&after);
         let is_settled = stamp == Stamp::of(before) && age.is_ok_and(|age| age > COARSE);
-        Ok(Contents::new(Source::Place(is_settled.then_some(stamp)), &after))
+        Ok(Contents::new(Source::Place(is_settled.then(|| Box::new(stamp))), &after))
     }
 
     /// Hashes a file as long as it is now. Returns hash, size and permission bits.
@@ -78,7 +79,7 @@ impl Contents {
         let (file, meta) = open(path)?;
         let mut both = HashedCopy { copy: tempfile::tempfile()?, hasher: hasher() };
         let size = copy(&file, meta.len(), &mut both)?;
-        Ok((finish(&both.hasher), size, mode(&meta), Contents::new(Source::Copy(both.copy), &meta)))
+        Ok((finish(&both.hasher), size, mode(&meta), Contents::new(Source::Copy(Arc::new(both.copy)), &meta)))
     }
 
     /// Passes `size` bytes to `write`. Returns whether they are those of the hash, as far as this machine can know; the node finds out.
@@ -106,7 +107,7 @@ impl Contents {
 
     /// Returns whether the contents can still be had. A file that has only grown still begins with them.
     pub(super) fn is_intact(&self, path: &Path, hash: &Hash, size: u64) -> io::Result<bool> {
-        match self.source {
+        match &self.source {
             Source::Memory(_) | Source::Copy(_) => Ok(true),
             Source::Place(_) => self.is_as_hashed(&open(path)?.0, hash, size),
         }
@@ -119,7 +120,7 @@ impl Contents {
     }
 
     fn is_as_hashed(&self, mut file: &File, hash: &Hash, size: u64) -> io::Result<bool> {
-        if matches!(self.source, Source::Place(Some(stamp)) if stamp == Stamp::of(&file.metadata()?)) {
+        if matches!(&self.source, Source::Place(Some(stamp)) if **stamp == Stamp::of(&file.metadata()?)) {
             return Ok(true);
         }
         let mut hasher = hasher();

@@ -9,16 +9,17 @@ use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::paths::DATA;
+use crate::sync::difference::{self, HAS, MANY, STAGED};
 use crate::sync::files::{NAMED, ProjectFiles};
-use crate::sync::manifest::{Manifest, ManifestEntry, Selection, UploadedRecords};
+use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
 use crate::sync::{limit, run};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
 use crate::transport::node::{Output, Process, Transport};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
@@ -27,9 +28,12 @@ const COMPARE: &str = concat!(
     include_str!("../scripts/data/lock.sh"),
     include_str!("../scripts/data/compare.sh")
 );
+const MANIFEST: &str =
+    concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/upload/manifest.sh"));
 const STAGE: &str = concat!(
     include_str!("../scripts/upload/common.sh"),
     include_str!("../scripts/data/lock.sh"),
+    include_str!("../scripts/upload/prepare.sh"),
     include_str!("../scripts/data/stage.sh")
 );
 const APPLY: &str = concat!(
@@ -68,9 +72,6 @@ const BLOCK: u64 = 4096;
 /// The pipe in the directory of a relay, to which it writes the files.
 pub const RELAY_PIPE: &str = "pipe";
 
-/// As many bytes as a list or removal of data may take time for; see [`limit`].
-const MANY: u64 = 64 << 30;
-
 /// Data on one node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeData<'a> {
@@ -89,7 +90,7 @@ pub struct Data {
     pub files: ProjectFiles,
     /// Where they are, see [`origin`](super::project::origin).
     pub origin: String,
-    /// Whether they replace data of the same name from another place.
+    /// Whether they may replace data of the same name from another place.
     pub replaces: bool,
 }
 
@@ -100,10 +101,12 @@ pub struct DataState {
     pub is_same: bool,
     /// Whether it has data of this name, which a job may read.
     pub is_present: bool,
-    /// What is in place.
-    present: UploadedRecords,
-    /// The files that an interrupted push has left.
-    staged: UploadedRecords,
+    /// Where the data of this name came from that these would replace, if that is another place.
+    pub replaces: Option<String>,
+    /// The hash of the manifest of what is in place.
+    has: Option<String>,
+    /// The hash of that of the files that an interrupted push has left.
+    staged: Option<String>,
     /// Whether a push was interrupted.
     is_staging: bool,
     /// The free bytes.
@@ -112,11 +115,13 @@ pub struct DataState {
 
 /// What is sent to a node, and what is there of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangeSet<'a> {
+pub struct ChangeSet {
+    /// What the node lacks. Nodes that lack the same share it.
+    difference: Arc<Difference>,
     /// The entries that are sent.
     sent: Selection,
     /// The files that arrived in an interrupted push.
-    kept: Vec<&'a str>,
+    kept: Selection,
     /// Whether a push was interrupted.
     is_staging: bool,
     /// What is done.
@@ -189,14 +194,20 @@ impl Data {
     }
 }
 
-impl<'a> ChangeSet<'a> {
-    /// Decides what is sent to a node in this state.
-    pub fn new(manifest: &'a Manifest, state: &DataState) -> ChangeSet<'a> {
-        let missing = manifest.missing(&state.present);
-        let (sent, kept) = manifest.without_staged(&missing, &state.staged);
-        let removed = state.present.keys().filter(|name| !manifest.0.contains_key(*name)).count();
-        let summary = PushSummary { resumed: kept.len(), removed, ..PushSummary::of(manifest, &sent) };
-        ChangeSet { sent, kept, is_staging: state.is_staging, summary }
+impl ChangeSet {
+    /// Decides what is sent to a node. `staged`: what an interrupted push has left there.
+    fn new(
+        manifest: &Manifest,
+        difference: Arc<Difference>,
+        staged: Option<&Selection>,
+        is_staging: bool,
+    ) -> ChangeSet {
+        let missing = &difference.missing;
+        let kept = manifest.kept(missing, staged.unwrap_or(&missing.without(missing)));
+        let sent = if kept.is_empty() { missing.clone() } else { missing.without(&kept) };
+        let removed = difference.removed;
+        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(manifest, &sent) };
+        ChangeSet { difference, sent, kept, is_staging, summary }
     }
 
     /// Returns the entries that are sent.
@@ -206,21 +217,20 @@ impl<'a> ChangeSet<'a> {
 
     /// Returns what is done if more is sent: all entries of a group of nodes to which this one belongs.
     #[must_use]
-    pub fn in_group(&self, manifest: &'a Manifest, sent: &Selection) -> ChangeSet<'a> {
+    pub fn in_group(&self, manifest: &Manifest, sent: &Selection) -> ChangeSet {
         if self.sent == *sent {
             return self.clone();
         }
-        let all: BTreeSet<&str> = manifest.select(sent).map(|(name, _)| name.as_str()).collect();
-        let kept: Vec<&str> = self.kept.iter().copied().filter(|name| !all.contains(name)).collect();
+        let kept = self.kept.without(sent);
         let removed = self.summary.removed;
-        let summary = PushSummary { resumed: kept.len(), removed, ..PushSummary::of(manifest, sent) };
-        ChangeSet { sent: sent.clone(), kept, is_staging: self.is_staging, summary }
+        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(manifest, sent) };
+        ChangeSet { sent: sent.clone(), kept, summary, ..self.clone() }
     }
 
     /// Returns the bytes that the node needs for it, with an allowance for its manifest.
     fn needed(&self, manifest: &Manifest) -> u64 {
         let entries = manifest.select(&self.sent).map(|(_, entry)| entry.size().div_ceil(BLOCK).max(1) * BLOCK);
-        entries.sum::<u64>() + 4 * manifest.text().len() as u64
+        entries.sum::<u64>() + 4 * manifest.length(&manifest.all())
     }
 }
 
@@ -234,11 +244,11 @@ impl NodeData<'_> {
         format!("{}/{}", self.cluster.data_dir, self.name)
     }
 
-    /// Compares data with what the node has of them, and with its free space.
+    /// Compares data with what the node has of them, and with its free space. Returns that, and what the node is sent.
     ///
     /// # Errors
     /// If the comparison fails, the name is that of other data, hvdctl did not create the directory, or there is too little space.
-    pub async fn compare(self, data: &Data) -> Result<DataState, NodeError> {
+    pub async fn compare(self, data: &Data) -> Result<(DataState, ChangeSet), NodeError> {
         let (node, manifest) = (self.transport.node(), &data.files.manifest);
         let operation = format!("compare the data with {}", self.directory());
         let replaces = if data.replaces { "shared" } else { "" };
@@ -258,25 +268,49 @@ impl NodeData<'_> {
             };
             NodeError::failed(node, &operation, refusal).hint(hint)
         })?;
-        let needed = ChangeSet::new(manifest, &state).needed(manifest);
-        if !state.is_same && needed > state.free {
-            let cause = format!(
-                "they take {}, and {} has {} free: {} are missing",
-                human(needed),
-                self.cluster.data_dir,
-                human(state.free),
-                human(needed - state.free)
-            );
-            return Err(self.no_space(self.failed(cause)));
+        let change = self.change(data, &state).await?;
+        if !state.is_same {
+            let needed = change.needed(manifest);
+            self.check_space(needed, state.free)?;
         }
-        Ok(state)
+        Ok((state, change))
+    }
+
+    /// Returns what a node in this state is sent.
+    async fn change(&self, data: &Data, state: &DataState) -> Result<ChangeSet, NodeError> {
+        let (manifest, differences) = (&data.files.manifest, &data.files.differences);
+        let of = |list| self.argv(MANIFEST, &[list]);
+        let difference = match &state.has {
+            _ if state.is_same => differences.none(manifest),
+            Some(hash) => differences.get(manifest, hash, (self.transport, &of(HAS))).await?,
+            None => differences.all(manifest),
+        };
+        let staged = match &state.staged {
+            Some(hash) => Some(difference::had(manifest, hash, (self.transport, &of(STAGED))).await?),
+            None => None,
+        };
+        Ok(ChangeSet::new(manifest, difference, staged.as_ref(), state.is_staging))
+    }
+
+    fn check_space(&self, needed: u64, free: u64) -> Result<(), NodeError> {
+        if needed <= free {
+            return Ok(());
+        }
+        let cause = format!(
+            "they take {}, and {} has {} free: {} are missing",
+            human(needed),
+            self.cluster.data_dir,
+            human(free),
+            human(needed - free)
+        );
+        Err(self.no_space(self.failed(cause)))
     }
 
     /// Sends a change set from this machine. Returns the bytes of its stream.
     ///
     /// # Errors
     /// If the node cannot store the files or ends up with others. What has arrived stays for the next push.
-    pub async fn push(self, data: &Data, change: &ChangeSet<'_>, events: &Events) -> Result<u64, NodeError> {
+    pub async fn push(self, data: &Data, change: &ChangeSet, events: &Events) -> Result<u64, NodeError> {
         let transport = self.transport;
         let _step = self.step(change, events);
         let process = self.start(data, change, "").await?;
@@ -293,7 +327,7 @@ impl NodeData<'_> {
     }
 
     /// Begins the step in which a change set is sent.
-    pub fn step(&self, change: &ChangeSet<'_>, events: &Events) -> impl Drop + use<> {
+    pub fn step(&self, change: &ChangeSet, events: &Events) -> impl Drop + use<> {
         let PushSummary { sent, bytes, .. } = change.summary;
         let text = format!("pushing {}, {}", count(sent, "file"), human(bytes));
         events.begin(self.transport.node(), Step::transfer(text))
@@ -304,16 +338,28 @@ impl NodeData<'_> {
     ///
     /// # Errors
     /// If it cannot be started, or the node cannot remove what is left of an earlier push.
-    pub async fn start(&self, data: &Data, change: &ChangeSet<'_>, pipe: &str) -> Result<Process, NodeError> {
+    pub async fn start(&self, data: &Data, change: &ChangeSet, pipe: &str) -> Result<Process, NodeError> {
         let (transport, ProjectFiles { manifest, hash, .. }) = (self.transport, &data.files);
         let operation = self.operation();
-        if change.is_staging {
-            let names: String = change.kept.iter().map(|name| format!("{name}\0")).collect();
-            run(transport, &self.argv(STAGE, &[]), names.as_bytes(), &operation, MANY).await?;
+        if change.is_staging || !change.difference.gone.is_empty() {
+            self.prepare(data, change).await?;
         }
         let (arrived, placed) = (manifest.arrived(&change.sent), manifest.placed(false));
         let argv = self.argv(APPLY, &[hash, &arrived, &placed, &data.origin, pipe]);
         transport.spawn_receiver(&argv, &operation).await
+    }
+
+    /// Tells the node what it keeps of an interrupted push, and what it removes.
+    async fn prepare(&self, data: &Data, change: &ChangeSet) -> Result<(), NodeError> {
+        let (transport, operation) = (self.transport, self.operation());
+        let pieces = data.files.prepare(&change.difference, change.kept.clone());
+        let process = transport.spawn_receiver(&self.argv(STAGE, &[]), &operation).await?;
+        let output = process.feed(pieces, (transport.limit(), limit(transport, MANY)), |_| ()).await;
+        let output = output.map_err(|e| transport.broken(&operation, &e));
+        output
+            .and_then(|output| transport.succeeded(output, &operation))
+            .map(drop)
+            .map_err(|error| self.with_hint(error))
     }
 
     /// Checks how that program has ended: with its proof.
@@ -360,7 +406,7 @@ impl NodeData<'_> {
         &self,
         data: &Data,
         state: &DataState,
-        change: &ChangeSet<'_>,
+        change: &ChangeSet,
         length: u64,
     ) -> Result<String, NodeError> {
         let (node, operation) = (self.transport.node(), "start a relay");
@@ -385,7 +431,7 @@ impl NodeData<'_> {
     /// If that takes too long, or the node does not answer.
     pub async fn stop(self) -> Result<(), NodeError> {
         let operation = format!("stop the push of the data {}", self.name);
-        run(self.transport, &self.argv(STOP, &[]), &[], &operation, 0).await.map(drop)
+        run(self.transport, &self.argv(STOP, &[]), &[], &operation, MANY).await.map(drop)
     }
 
     /// Removes data that were pushed by this cluster.
@@ -466,7 +512,6 @@ impl DataState {
     /// Reads the records of `data/compare.sh`.
     fn parse(output: &[u8]) -> Result<DataState, Refusal> {
         let mut state = DataState::default();
-        let (mut modes, mut staged_modes) = (BTreeMap::new(), BTreeMap::new());
         let text = String::from_utf8_lossy(output);
         for record in text.split('\0') {
             let (key, value) = record.split_once(' ').unwrap_or((record, ""));
@@ -475,17 +520,9 @@ impl DataState {
                 "present" => state.is_present = true,
                 "staging" => state.is_staging = true,
                 "free" => state.free = value.parse().unwrap_or(0),
-                "had" | "changed" => {
-                    let fields: Vec<&str> = value.splitn(4, ' ').collect();
-                    if let [kind, mode, hash, name] = fields[..] {
-                        let known = if key == "had" { format!("{kind} {mode} {hash}") } else { String::new() };
-                        state.present.insert(name.into(), known);
-                    }
-                }
-                "mode" => modes.extend(mode(value)),
-                "staged-mode" => staged_modes.extend(mode(value)),
-                "hash" => state.present.extend(hashed(value, &modes)),
-                "staged-hash" => state.staged.extend(hashed(value, &staged_modes)),
+                "has" => state.has = Some(value.into()),
+                "staged" => state.staged = Some(value.into()),
+                "replaces" => state.replaces = Some(value.into()),
                 "origin" => return Err(Refusal::Origin(value.into())),
                 "cluster" => return Err(Refusal::Cluster(value.into())),
                 "foreign" => return Err(Refusal::Foreign),
@@ -494,18 +531,6 @@ impl DataState {
         }
         Ok(state)
     }
-}
-
-/// Reads `MODE ./NAME`, the mode as `stat --format %f` prints it.
-fn mode(value: &str) -> Option<(&str, u32)> {
-    let (mode, name) = value.split_once(" ./")?;
-    Some((name, u32::from_str_radix(mode, 16).ok()? & 0o7777))
-}
-
-/// Reads `HASH  ./NAME` as the record of a file.
-fn hashed(value: &str, modes: &BTreeMap<&str, u32>) -> Option<(String, String)> {
-    let (hash, name) = value.split_once("  ./")?;
-    Some((name.to_owned(), format!("f {:o} {hash}", modes.get(name)?)))
 }
 
 #[cfg(test)]

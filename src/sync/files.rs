@@ -2,15 +2,16 @@
 
 use crate::error::Error;
 use crate::sync::contents::{BLOCK, Contents, is_gone};
+use crate::sync::difference::Differences;
 use crate::sync::ignored::IgnoreRules;
-use crate::sync::manifest::{Manifest, ManifestEntry, Selection};
+use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
 use crate::sync::tree::{Found, FoundState, pattern, read_tree, unreadable};
-use crate::text::digest::{Hash, finish, hasher, in_hex};
+use crate::text::digest::{Hash, finish, hasher};
 use crate::text::nodeset::printable;
 use crate::text::units::count;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::thread;
@@ -44,14 +45,16 @@ pub struct ProjectFiles {
     pub(super) root: PathBuf,
     /// What belongs to the project.
     pub manifest: Arc<Manifest>,
-    /// Hash of [`Manifest::text`].
+    /// Hash of the manifest, [`Manifest::hash`].
     pub hash: String,
     /// What the operator may not expect of it.
     pub notes: Vec<String>,
     /// The notes that were sent; `refresh` keeps them.
     pub(super) noted: Arc<Noted>,
-    /// The contents of each file of the manifest.
+    /// The contents of each file of the manifest, by the positions of all entries.
     contents: Arc<FileContents>,
+    /// What was compared with this manifest.
+    pub(super) differences: Arc<Differences>,
 }
 
 /// Notes of which an upload to several nodes sends one.
@@ -63,7 +66,7 @@ pub(super) struct Noted {
     pub(super) size: Once,
 }
 
-type FileContents = BTreeMap<String, Arc<Contents>>;
+type FileContents = Vec<Option<Contents>>;
 
 impl ProjectFiles {
     /// Reads and hashes a project on as many threads as there are processors. `.git` and directories that outputs were fetched into
@@ -95,18 +98,20 @@ impl ProjectFiles {
 
     fn read_by(root: &Path, rules: Option<IgnoreRules>) -> Result<ProjectFiles, Error> {
         let rules = rules.map(Arc::new);
-        let found = read_tree(root, rules.clone())?;
-        let mut vanished = Vec::new();
-        let (mut entries, mut contents) = (BTreeMap::new(), FileContents::new());
-        for Found { name, entry, state, .. } in found {
-            match state {
-                FoundState::Vanished => vanished.push(name),
-                FoundState::Read(of_file) => {
-                    contents.extend(of_file.map(|of_file| (name.clone(), Arc::new(of_file))));
-                    entries.insert(name, entry);
-                }
+        let mut found = read_tree(root, rules.clone())?;
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let (mut vanished, mut contents) = (Vec::new(), FileContents::with_capacity(found.len()));
+        let read = found.into_iter().filter_map(|Found { name, entry, state }| match state {
+            FoundState::Vanished => {
+                vanished.push(name);
+                None
             }
-        }
+            FoundState::Read(of_file) => {
+                contents.push(of_file);
+                Some((name, entry))
+            }
+        });
+        let entries = read.collect();
         let notes = rules.and_then(|rules| rules.note()).into_iter().chain(note_of_vanished(&mut vanished)).collect();
         let noted = Arc::new(Noted { project: Once::new(), size: Once::new() });
         Ok(ProjectFiles::new(root.to_owned(), Manifest(entries), contents, notes, noted))
@@ -119,8 +124,9 @@ impl ProjectFiles {
         notes: Vec<String>,
         noted: Arc<Noted>,
     ) -> ProjectFiles {
-        let hash = in_hex(manifest.text().as_bytes());
-        ProjectFiles { root, manifest: Arc::new(manifest), hash, notes, noted, contents: Arc::new(contents) }
+        let (hash, differences) = (manifest.hash(), Arc::default());
+        let (manifest, contents) = (Arc::new(manifest), Arc::new(contents));
+        ProjectFiles { root, manifest, hash, notes, noted, contents, differences }
     }
 
     /// Reads what has changed since, and cannot be sent as it was read. Copies these files, so that the next upload can send them; its
@@ -129,37 +135,21 @@ impl ProjectFiles {
     /// # Errors
     /// If a file cannot be read or copied.
     pub fn refresh(&self) -> Result<ProjectFiles, Error> {
-        let (mut entries, mut contents) = (self.manifest.0.clone(), (*self.contents).clone());
+        let (mut entries, mut contents) = (BTreeMap::new(), FileContents::new());
         let mut vanished = Vec::new();
-        for (name, earlier) in &*self.contents {
-            let (path, Some(ManifestEntry::File { hash, mode, size })) = (self.root.join(name), entries.get_mut(name))
-            else {
-                continue;
-            };
-            let copied = match earlier.is_intact(&path, hash, *size) {
-                Ok(true) => continue,
-                Ok(false) => Contents::hash_copy(&path),
-                Err(e) => Err(e),
-            };
-            match copied {
-                Ok((new_hash, new_size, new_mode, copy)) => {
-                    (*hash, *size, *mode) = (new_hash, new_size, new_mode);
-                    contents.insert(name.clone(), Arc::new(copy));
+        for ((name, entry), earlier) in self.manifest.0.iter().zip(&*self.contents) {
+            match (entry, earlier) {
+                (ManifestEntry::File { hash, size, .. }, Some(earlier)) => {
+                    let Some((entry, copy)) = self.read_again(name, (hash, *size), earlier)? else {
+                        vanished.push(name.clone());
+                        continue;
+                    };
+                    entries.insert(name.clone(), entry.unwrap_or_else(|| self.manifest.0[name].clone()));
+                    contents.push(Some(copy));
                 }
-                Err(e) if is_gone(&e) => {
-                    entries.remove(name);
-                    contents.remove(name);
-                    vanished.push(name.clone());
-                }
-                Err(e) => {
-                    let (path, copies) = (path.display(), std::env::temp_dir());
-                    let message =
-                        format!("cannot copy {path} to {}, as it changes while it is uploaded: {e}", copies.display());
-                    let hint = format!(
-                        "set TMPDIR to a directory with more space, or exclude it with this line in .hvdctlignore: {}",
-                        pattern(Path::new(name))
-                    );
-                    return Err(Error::usage(message, hint));
+                _ => {
+                    entries.insert(name.clone(), entry.clone());
+                    contents.push(earlier.clone());
                 }
             }
         }
@@ -167,10 +157,43 @@ impl ProjectFiles {
         Ok(ProjectFiles::new(self.root.clone(), Manifest(entries), contents, notes, Arc::clone(&self.noted)))
     }
 
+    /// Returns the contents of a file, copied if those that were hashed are lost, with its new entry in that case; `None` if it has
+    /// vanished.
+    fn read_again(
+        &self,
+        name: &str,
+        (hash, size): (&Hash, u64),
+        earlier: &Contents,
+    ) -> Result<Option<(Option<ManifestEntry>, Contents)>, Error> {
+        let path = self.root.join(name);
+        let copied = match earlier.is_intact(&path, hash, size) {
+            Ok(true) => return Ok(Some((None, earlier.clone()))),
+            Ok(false) => Contents::hash_copy(&path),
+            Err(e) => Err(e),
+        };
+        match copied {
+            Ok((hash, size, mode, copy)) => Ok(Some((Some(ManifestEntry::File { hash, mode, size }), copy))),
+            Err(e) if is_gone(&e) => Ok(None),
+            Err(e) => {
+                let (path, copies) = (path.display(), std::env::temp_dir());
+                let message =
+                    format!("cannot copy {path} to {}, as it changes while it is uploaded: {e}", copies.display());
+                let hint = format!(
+                    "set TMPDIR to a directory with more space, or exclude it with this line in .hvdctlignore: {}",
+                    pattern(Path::new(name))
+                );
+                Err(Error::usage(message, hint))
+            }
+        }
+    }
+
     /// Returns the same project with these of its entries only.
     pub(super) fn with(&self, manifest: Manifest) -> ProjectFiles {
-        let hash = in_hex(manifest.text().as_bytes());
-        ProjectFiles { manifest: Arc::new(manifest), hash, ..self.clone() }
+        let hash = manifest.hash();
+        let all = self.manifest.0.keys().zip(&*self.contents);
+        let contents = all.filter(|(name, _)| manifest.0.contains_key(*name)).map(|(_, contents)| contents.clone());
+        let (contents, differences) = (Arc::new(contents.collect()), Arc::default());
+        ProjectFiles { manifest: Arc::new(manifest), hash, contents, differences, ..self.clone() }
     }
 
     /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with an error if the
@@ -179,11 +202,28 @@ impl ProjectFiles {
         self.send(move |files, pieces| files.write_tar(&selection, pieces))
     }
 
+    /// Sends what `upload/prepare.sh` reads in the same way: what the node removes, and the files that it keeps of an interrupted push.
+    pub(super) fn prepare(&self, difference: &Arc<Difference>, kept: Selection) -> Receiver<io::Result<Vec<u8>>> {
+        let difference = Arc::clone(difference);
+        self.send(move |files, pieces| {
+            for name in difference.gone.split_terminator('\0') {
+                write!(pieces, "gone {name}\0")?;
+            }
+            for record in BufReader::new(files.manifest.records(&kept)).split(0) {
+                pieces.write_all(b"kept ")?;
+                pieces.write_all(&record?)?;
+                pieces.write_all(&[0])?;
+            }
+            Ok(())
+        })
+    }
+
     /// Sends all entries, and nothing else, in the same way.
     pub fn archive(&self) -> Receiver<io::Result<Vec<u8>>> {
         self.send(|files, pieces| {
             let mut tar = tar::Builder::new(pieces);
-            files.manifest.0.iter().try_for_each(|(name, entry)| files.append(&mut tar, name, entry, name))?;
+            let mut entries = files.manifest.0.iter().enumerate();
+            entries.try_for_each(|(at, (name, entry))| files.append(&mut tar, at, name, entry, name))?;
             tar.finish()
         })
     }
@@ -206,28 +246,34 @@ impl ProjectFiles {
 
     fn write_tar(&self, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
         let size = |entry: &ManifestEntry| matches!(entry, ManifestEntry::File { .. }).then(|| entry.size());
-        let entries = self.manifest.select(selection).map(|(name, entry)| (name.as_str(), size(entry), entry));
-        write_stream(out, &self.manifest.text(), entries, |tar, name, entry, in_tar| {
-            self.append(tar, name, entry, in_tar)
-        })
+        let entries = self.manifest.select_at(selection);
+        let entries = entries.map(|(at, name, entry)| (name.as_str(), size(entry), (at, entry)));
+        let records = (self.manifest.length(selection), self.manifest.records(selection));
+        write_stream(out, records, entries, |tar, name, (at, entry), in_tar| self.append(tar, at, name, entry, in_tar))
     }
 
-    /// Returns when a file was changed last, in seconds since 1970.
-    pub(super) fn mtime(&self, name: &str) -> u64 {
-        self.contents.get(name).map_or(0, |contents| contents.mtime)
+    /// Returns the contents of the entry at a position, if it is a file.
+    fn contents(&self, at: usize) -> Option<&Contents> {
+        self.contents.get(at)?.as_ref()
+    }
+
+    /// Returns when the file at a position was changed last, in seconds since 1970.
+    pub(super) fn mtime(&self, at: usize) -> u64 {
+        self.contents(at).map_or(0, |contents| contents.mtime)
     }
 
     fn append(
         &self,
         tar: &mut tar::Builder<impl Write>,
+        at: usize,
         name: &str,
         entry: &ManifestEntry,
         in_tar: &str,
     ) -> io::Result<()> {
         let appended = match entry {
             ManifestEntry::File { mode, size, .. } => {
-                let mut header = file_header(*mode, *size, self.mtime(name));
-                return self.send_file(name, entry, |reader| tar.append_data(&mut header, in_tar, reader));
+                let mut header = file_header(*mode, *size, self.mtime(at));
+                return self.send_file((at, name, entry), |reader| tar.append_data(&mut header, in_tar, reader));
             }
             ManifestEntry::Directory { mode } => append_directory(tar, in_tar, *mode),
             ManifestEntry::Link { target } => append_link(tar, in_tar, target),
@@ -235,18 +281,17 @@ impl ProjectFiles {
         appended.map_err(|e| self.at(name, &e))
     }
 
-    /// Passes the contents of a file to `write`.
+    /// Passes the contents of a file to `write`. It is named by its position, its name and its entry.
     ///
     /// # Errors
     /// Those of `write`, and if the contents cannot be had any more as they were hashed.
     pub(super) fn send_file(
         &self,
-        name: &str,
-        entry: &ManifestEntry,
+        (at, name, entry): (usize, &str, &ManifestEntry),
         write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<()> {
         let changed = || Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED));
-        let read = match (entry, self.contents.get(name)) {
+        let read = match (entry, self.contents(at)) {
             (ManifestEntry::File { hash, size, .. }, Some(contents)) => {
                 contents.send(&self.root.join(name), (hash, *size), write)
             }
@@ -261,19 +306,21 @@ impl ProjectFiles {
     }
 }
 
-/// Writes the tar stream that `upload/receive.sh` expects. `entries`: names, the sizes of files, and what `append` takes of each.
+/// Writes the tar stream that `upload/receive.sh` expects. `records`: those of all entries, behind their length; `entries`: names, the
+/// sizes of files, and what `append` takes of each.
 pub(super) fn write_stream<'a, W: Write, T>(
     out: W,
-    manifest: &str,
+    (length, records): (u64, impl Read),
     entries: impl Iterator<Item = (&'a str, Option<u64>, T)>,
     mut append: impl FnMut(&mut tar::Builder<W>, &str, T, &str) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut tar = tar::Builder::new(out);
-    append_text(&mut tar, MANIFEST, manifest)?;
+    append_text(&mut tar, MANIFEST, length, records)?;
     let (mut names, mut bytes, mut lists) = (String::new(), 0, 0);
     let mut end_list = |tar: &mut tar::Builder<_>, names: &mut String| {
         lists += 1;
-        append_text(tar, &format!("{LIST}{lists}"), &std::mem::take(names))
+        let names = std::mem::take(names);
+        append_text(tar, &format!("{LIST}{lists}"), names.len() as u64, names.as_bytes())
     };
     for (name, size, entry) in entries {
         append(&mut tar, name, entry, &format!("{ENTRIES}/{name}"))?;
@@ -307,8 +354,8 @@ fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     header
 }
 
-fn append_text(tar: &mut tar::Builder<impl Write>, name: &str, text: &str) -> io::Result<()> {
-    tar.append_data(&mut header(tar::EntryType::Regular, 0o600, text.len() as u64), name, text.as_bytes())
+fn append_text(tar: &mut tar::Builder<impl Write>, name: &str, length: u64, text: impl Read) -> io::Result<()> {
+    tar.append_data(&mut header(tar::EntryType::Regular, 0o600, length), name, BufReader::with_capacity(BLOCK, text))
 }
 
 /// Appends a directory.
@@ -367,7 +414,6 @@ pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::manifest::UploadedRecords;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::PermissionsExt;
 
@@ -433,7 +479,7 @@ mod tests {
 
     /// Reads the whole stream, with the error that it ends with.
     fn end(files: &ProjectFiles) -> Result<Vec<u8>, String> {
-        let mut pieces = files.stream(files.manifest.missing(&UploadedRecords::default()));
+        let mut pieces = files.stream(files.manifest.all());
         let mut stream = Vec::new();
         while let Some(piece) = pieces.blocking_recv() {
             stream.extend(piece.map_err(|e| e.to_string())?);
@@ -499,7 +545,7 @@ mod tests {
         thread::sleep(std::time::Duration::from_millis(4100));
         let files = ProjectFiles::read(dir.path()).unwrap();
         let before = fs::metadata(&file).unwrap();
-        assert!(files.contents["data"].is_settled() && end(&files).is_ok());
+        assert!(files.contents(0).is_some_and(Contents::is_settled) && end(&files).is_ok());
         let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
         fs::write(&file, [8; 100_000]).unwrap();
         File::options().write(true).open(&file).unwrap().set_times(times).unwrap();

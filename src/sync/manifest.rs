@@ -1,8 +1,12 @@
 //! A project's manifest: names, modes and content hashes as text that the operator's machine and the nodes can compare.
 
-use crate::text::digest::{Hash, hex, in_hex};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::text::digest::{Hash, Hasher, finish, hasher, hex, in_hex};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::iter::Peekable;
+use std::sync::Arc;
 
 /// An entry of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,13 +48,15 @@ impl ManifestEntry {
         }
     }
 
-    /// Returns its record without the name: kind, mode, and the hash of a file's contents or a link's target.
-    fn record(&self) -> String {
-        match self {
-            ManifestEntry::File { hash, mode, .. } => format!("f {mode:o} {}", hex(hash)),
-            ManifestEntry::Directory { mode } => format!("d {mode:o} -"),
-            ManifestEntry::Link { target } => format!("l - {}", in_hex(target.as_bytes())),
-        }
+    /// Writes its record without the name: kind, mode, and the hash of a file's contents or a link's target.
+    fn write_record(&self, to: &mut String) {
+        let written = match self {
+            ManifestEntry::File { hash, mode, .. } => write!(to, "f {mode:o} {}", hex(hash)),
+            ManifestEntry::Directory { mode } => write!(to, "d {mode:o} -"),
+            ManifestEntry::Link { target } => write!(to, "l - {}", in_hex(target.as_bytes())),
+        };
+        // a String takes everything
+        debug_assert!(written.is_ok());
     }
 }
 
@@ -59,61 +65,217 @@ impl ManifestEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest(pub BTreeMap<String, ManifestEntry>);
 
-/// Some entries of a manifest: for each, in order, whether it is selected.
+/// Some entries of a manifest: for each, in order, whether it is selected. Copies share their memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection(Vec<bool>);
+pub struct Selection {
+    /// 64 entries in each.
+    words: Arc<Vec<u64>>,
+    len: usize,
+}
 
 impl Selection {
+    /// Selects none of so many entries.
+    pub fn none(len: usize) -> Selection {
+        Selection { words: Arc::new(vec![0; len.div_ceil(64)]), len }
+    }
+
+    fn contains(&self, at: usize) -> bool {
+        self.words[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    fn set(&mut self, at: usize, is_selected: bool) {
+        let word = &mut Arc::make_mut(&mut self.words)[at / 64];
+        *word = *word & !(1 << (at % 64)) | u64::from(is_selected) << (at % 64);
+    }
+
     /// Returns whether each entry is selected, in order.
-    pub fn flags(&self) -> impl Iterator<Item = bool> {
-        self.0.iter().copied()
+    pub fn flags(&self) -> impl Iterator<Item = bool> + Clone {
+        (0..self.len).map(|at| self.contains(at))
     }
 
     /// Selects what either of two selections of the same manifest does.
     #[must_use]
     pub fn or(&self, other: &Selection) -> Selection {
-        Selection(self.0.iter().zip(&other.0).map(|(one, other)| *one || *other).collect())
+        let words = self.words.iter().zip(&*other.words).map(|(one, other)| one | other);
+        Selection { words: Arc::new(words.collect()), len: self.len }
+    }
+
+    /// Selects what only the first of two selections of the same manifest does.
+    #[must_use]
+    pub fn without(&self, other: &Selection) -> Selection {
+        let words = self.words.iter().zip(&*other.words).map(|(one, other)| one & !other);
+        Selection { words: Arc::new(words.collect()), len: self.len }
+    }
+
+    /// Returns whether nothing is selected.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Returns how many entries are selected.
+    pub fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 }
 
-/// The records of the last upload to a node, without the names, by name. That of a file which has changed since is empty.
-pub type UploadedRecords = BTreeMap<String, String>;
+/// How what a node has differs from a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The entries that the node lacks or has with other contents, and the directories they are in.
+    pub missing: Selection,
+    /// The names, each ended by NUL, that the node has to remove: those that the manifest lacks, or has as something else.
+    pub gone: String,
+    /// The number of entries that the manifest lacks.
+    pub removed: usize,
+}
 
-impl Manifest {
-    /// Returns the records `KIND MODE HASH NAME`, each ended by NUL, as nodes store them.
-    pub fn text(&self) -> String {
-        self.0.iter().map(|(name, entry)| format!("{} {name}\0", entry.record())).collect()
+/// The most bytes of the names in [`Difference::gone`].
+const MOST_GONE: usize = 512 << 20;
+
+/// Compares a manifest with that of a node, record by record, so that the latter is never held in memory.
+pub struct Comparer<'a> {
+    manifest: &'a Manifest,
+    entries: Peekable<std::iter::Enumerate<btree_map::Iter<'a, String, ManifestEntry>>>,
+    has: Selection,
+    gone: String,
+    removed: usize,
+    last: String,
+    record: String,
+}
+
+impl<'a> Comparer<'a> {
+    /// Begins a comparison.
+    pub fn new(manifest: &'a Manifest) -> Comparer<'a> {
+        let entries = manifest.0.iter().enumerate().peekable();
+        let has = Selection::none(manifest.0.len());
+        Comparer { manifest, entries, has, gone: String::new(), removed: 0, last: String::new(), record: String::new() }
     }
 
-    /// Selects the entries that a node lacks or has with other contents, and the directories they are in.
-    pub fn missing(&self, uploaded: &UploadedRecords) -> Selection {
-        let is_missing = |(name, entry): (&String, &ManifestEntry)| {
-            uploaded.get(name).is_none_or(|record| *record != entry.record())
-        };
-        let mut missing = Selection(self.0.iter().map(is_missing).collect());
-        let directories: BTreeSet<&str> = self.select(&missing).flat_map(|(name, _)| parents(name)).collect();
-        for (name, is_missing) in self.0.keys().zip(&mut missing.0) {
-            *is_missing |= directories.contains(name.as_str());
+    /// Takes the next record `KIND MODE HASH NAME` of the node. A mode `-` stands for another one than that of any entry.
+    ///
+    /// # Errors
+    /// If it is no record, or not the next one by name.
+    pub fn take(&mut self, record: &[u8]) -> io::Result<()> {
+        let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the node's manifest {why}"));
+        let record = str::from_utf8(record).map_err(|_| wrong("is not UTF-8"))?;
+        let (at, _) = record.match_indices(' ').nth(2).ok_or_else(|| wrong("has a record without a name"))?;
+        let (record, name) = (&record[..at], &record[at + 1..]);
+        if name <= self.last.as_str() && !self.last.is_empty() {
+            return Err(wrong("is not in the order of the names"));
         }
-        missing
+        name.clone_into(&mut self.last);
+        while self.entries.next_if(|(_, (next, _))| next.as_str() < name).is_some() {}
+        let is_same_kind = match self.entries.peek() {
+            Some((at, (next, entry))) if next.as_str().cmp(name) == Ordering::Equal => {
+                self.record.clear();
+                entry.write_record(&mut self.record);
+                self.has.set(*at, record == self.record);
+                record.as_bytes().first() == self.record.as_bytes().first()
+            }
+            _ => {
+                self.removed += 1;
+                false
+            }
+        };
+        if !is_same_kind {
+            if self.gone.len() + name.len() >= MOST_GONE {
+                return Err(wrong("names too many files that are to be removed: remove them first"));
+            }
+            self.gone.extend([name, "\0"]);
+        }
+        Ok(())
     }
 
-    /// Returns the selection without the files that a node has staged already, and the names of these.
-    pub fn without_staged<'a>(&'a self, selection: &Selection, staged: &UploadedRecords) -> (Selection, Vec<&'a str>) {
-        let (mut rest, mut kept) = (selection.clone(), Vec::new());
-        for ((name, entry), is_selected) in self.0.iter().zip(&mut rest.0) {
-            let is_file = matches!(entry, ManifestEntry::File { .. });
-            if *is_selected && is_file && staged.get(name).is_some_and(|record| *record == entry.record()) {
-                *is_selected = false;
-                kept.push(name.as_str());
+    /// Returns the entries that the node has.
+    pub fn had(self) -> Selection {
+        self.has
+    }
+
+    /// Returns the difference.
+    pub fn difference(self) -> Difference {
+        let Comparer { manifest, has, gone, removed, .. } = self;
+        let mut missing = manifest.all().without(&has);
+        if !has.is_empty() {
+            let directories: BTreeSet<&str> = manifest.select(&missing).flat_map(|(name, _)| parents(name)).collect();
+            for (at, name) in manifest.0.keys().enumerate() {
+                if directories.contains(name.as_str()) {
+                    missing.set(at, true);
+                }
             }
         }
-        (rest, kept)
+        Difference { missing, gone, removed }
+    }
+}
+
+/// Reads the text of selected records, which is never in memory as a whole.
+struct Records<I> {
+    entries: I,
+    record: String,
+    read: usize,
+}
+
+impl<'a, I: Iterator<Item = (&'a String, &'a ManifestEntry)>> Read for Records<I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            if self.read == self.record.len() {
+                let Some((name, entry)) = self.entries.next() else { break };
+                self.read = 0;
+                self.record.clear();
+                entry.write_record(&mut self.record);
+                self.record.extend([" ", name.as_str(), "\0"]);
+            }
+            let part = &self.record.as_bytes()[self.read..];
+            let len = part.len().min(buffer.len() - filled);
+            buffer[filled..filled + len].copy_from_slice(&part[..len]);
+            (self.read, filled) = (self.read + len, filled + len);
+        }
+        Ok(filled)
+    }
+}
+
+impl Manifest {
+    /// Returns the records `KIND MODE HASH NAME` of the selected entries, each ended by NUL, as nodes store them.
+    pub fn records(&self, selection: &Selection) -> impl Read {
+        Records { entries: self.select(selection), record: String::new(), read: 0 }
+    }
+
+    /// Returns the bytes of these records.
+    pub fn length(&self, selection: &Selection) -> u64 {
+        io::copy(&mut self.records(selection), &mut io::sink()).unwrap_or_default()
+    }
+
+    /// Returns the hash of all records.
+    pub fn hash(&self) -> String {
+        hashed(|hasher| io::copy(&mut self.records(&self.all()), hasher).map(drop))
+    }
+
+    /// Selects all entries.
+    pub fn all(&self) -> Selection {
+        let mut all = Selection::none(self.0.len());
+        (0..self.0.len()).for_each(|at| all.set(at, true));
+        all
+    }
+
+    /// Returns the selected files that are among the staged ones.
+    pub fn kept(&self, selection: &Selection, staged: &Selection) -> Selection {
+        let mut kept = Selection::none(self.0.len());
+        let is_file = |entry: &ManifestEntry| matches!(entry, ManifestEntry::File { .. });
+        for (at, entry) in self.0.values().enumerate() {
+            kept.set(at, selection.contains(at) && staged.contains(at) && is_file(entry));
+        }
+        kept
     }
 
     /// Returns the selected entries, in order.
     pub fn select(&self, selection: &Selection) -> impl Iterator<Item = (&String, &ManifestEntry)> + Clone {
-        self.0.iter().zip(&selection.0).filter_map(|(entry, is_selected)| is_selected.then_some(entry))
+        self.0.iter().zip(selection.flags()).filter_map(|(entry, is_selected)| is_selected.then_some(entry))
+    }
+
+    /// Returns the selected entries with their positions among all, in order.
+    pub fn select_at(&self, selection: &Selection) -> impl Iterator<Item = (usize, &String, &ManifestEntry)> {
+        let flagged = self.0.iter().zip(selection.flags()).enumerate();
+        flagged.filter_map(|(at, ((name, entry), is_selected))| is_selected.then_some((at, name, entry)))
     }
 
     /// Returns the bytes of all files.
@@ -174,32 +336,66 @@ impl Manifest {
 
     /// Returns the hash that a node computes over the selected entries when they have arrived.
     pub fn arrived(&self, selection: &Selection) -> String {
-        in_hex(contents(self.select(selection)).as_bytes())
+        hashed(|hasher| write_contents(self.select(selection), hasher))
     }
 
     /// Returns the hash that a node computes over all types and modes in their final place, with the contents if `with_contents`.
     pub fn placed(&self, with_contents: bool) -> String {
-        let modes = self.0.iter().map(|(name, entry)| format!("{:x} ./{name}\0", entry.raw_mode()));
-        in_hex(modes.chain(with_contents.then(|| contents(self.0.iter()))).collect::<String>().as_bytes())
+        hashed(|hasher| {
+            self.0.iter().try_for_each(|(name, entry)| write!(hasher, "{:x} ./{name}\0", entry.raw_mode()))?;
+            if with_contents { write_contents(self.0.iter(), hasher) } else { Ok(()) }
+        })
     }
 }
 
-/// Returns the files' hashes in the order of their names, then the links' targets.
-fn contents<'a>(entries: impl Iterator<Item = (&'a String, &'a ManifestEntry)> + Clone) -> String {
-    let hashes = entries.clone().filter_map(|(_, entry)| match entry {
-        ManifestEntry::File { hash, .. } => Some(hex(hash)),
-        _ => None,
-    });
-    let targets = entries.filter_map(|(_, entry)| match entry {
-        ManifestEntry::Link { target } => Some(format!("{target}\0")),
-        _ => None,
-    });
-    hashes.chain(targets).collect()
+/// Returns the hash of what is written.
+fn hashed(write: impl FnOnce(&mut Hasher) -> io::Result<()>) -> String {
+    let mut hasher = hasher();
+    // a hasher takes everything
+    let written = write(&mut hasher);
+    debug_assert!(written.is_ok());
+    hex(&finish(&hasher))
+}
+
+/// Writes the files' hashes in the order of their names, then the links' targets.
+fn write_contents<'a>(
+    entries: impl Iterator<Item = (&'a String, &'a ManifestEntry)> + Clone,
+    to: &mut impl io::Write,
+) -> io::Result<()> {
+    for (_, entry) in entries.clone() {
+        if let ManifestEntry::File { hash, .. } = entry {
+            to.write_all(hex(hash).as_bytes())?;
+        }
+    }
+    for (_, entry) in entries {
+        if let ManifestEntry::Link { target } = entry {
+            to.write_all(target.as_bytes())?;
+            to.write_all(b"\0")?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the directories that a relative path is in, the outermost first.
 pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+#[cfg(test)]
+impl Manifest {
+    /// All records.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        self.records(&self.all()).read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// What a node with these records, by name, lacks.
+    pub(super) fn missing(&self, had: &BTreeMap<String, String>) -> Selection {
+        let mut comparer = Comparer::new(self);
+        had.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());
+        comparer.difference().missing
+    }
 }
 
 #[cfg(test)]
@@ -230,8 +426,49 @@ mod tests {
         })
     }
 
-    fn uploaded(tree: &Manifest) -> UploadedRecords {
-        tree.0.iter().map(|(name, entry)| (name.clone(), entry.record())).collect()
+    fn record(entry: &ManifestEntry) -> String {
+        let mut record = String::new();
+        entry.write_record(&mut record);
+        record
+    }
+
+    fn uploaded(tree: &Manifest) -> BTreeMap<String, String> {
+        tree.0.iter().map(|(name, entry)| (name.clone(), record(entry))).collect()
+    }
+
+    #[test]
+    fn a_manifest_that_is_none_is_refused() {
+        let manifest = Manifest([("b".to_owned(), ManifestEntry::Directory { mode: 0o755 })].into());
+        let take = |records: &[&[u8]]| {
+            let mut comparer = Comparer::new(&manifest);
+            records.iter().try_for_each(|record| comparer.take(record)).map_err(|error| error.to_string())
+        };
+        assert_eq!(take(&[b"d 755 - a", b"d 755 - b", b"f 755 - c d"]), Ok(()));
+        for records in [
+            &[&b"d 755 - b"[..], b"d 755 - a"][..],
+            &[b"d 755 - b", b"d 755 - b"],
+            &[b"d 755 -"],
+            &[b""],
+            &[b"d 755 - \xff"],
+        ] {
+            assert!(take(records).is_err_and(|error| error.starts_with("the node's manifest ")), "{records:?}");
+        }
+    }
+
+    #[test]
+    fn a_selection_of_many_entries() {
+        let directory = |at: usize| (format!("{at:03}"), ManifestEntry::Directory { mode: 0o755 });
+        let manifest = Manifest((0..130).map(directory).collect());
+        let had: BTreeMap<_, _> = (0..130).filter(|at| at % 3 > 0).map(directory).collect();
+        let missing = manifest.missing(&uploaded(&Manifest(had)));
+        assert_eq!(manifest.select(&missing).count(), 44);
+        assert_eq!(
+            (missing.count(), missing.or(&missing).count(), missing.without(&missing).is_empty()),
+            (44, 44, true)
+        );
+        assert!(missing.flags().enumerate().all(|(at, is_missing)| is_missing == (at % 3 == 0)));
+        assert_eq!(manifest.all().without(&missing).count(), 86);
+        assert_eq!(manifest.length(&missing), 44 * "d 755 - 000\0".len() as u64);
     }
 
     /// Hashes and targets alone: by the number of the files it is known which is which.
@@ -285,29 +522,37 @@ mod tests {
             after.0.retain(|name, _| new.0.contains_key(name));
             after.0.extend(missing.iter().map(|(name, entry)| ((*name).clone(), (*entry).clone())));
             prop_assert_eq!(after.text(), new.text());
+            // and what is to be removed is what it lacks, or has as something else
+            let mut comparer = Comparer::new(&new);
+            had.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());
+            let kind = |tree: &Manifest, name: &str| tree.0.get(name).map(|entry| record(entry).as_bytes()[0]);
+            let gone: String =
+                old.0.keys().filter(|name| kind(&old, name) != kind(&new, name)).map(|name| format!("{name}\0")).collect();
+            let difference = comparer.difference();
+            prop_assert_eq!(difference.gone, gone);
+            prop_assert_eq!(difference.removed, old.0.keys().filter(|name| !new.0.contains_key(*name)).count());
             // nothing else is sent, but the directories that it is in
             for name in missing.into_keys() {
                 let inside = new.select(&new.missing(&had)).any(|(other, _)| other.starts_with(&format!("{name}/")));
-                prop_assert!(inside || old.0.get(name).map(ManifestEntry::record) != Some(new.0[name].record()));
+                prop_assert!(inside || old.0.get(name).map(record) != Some(record(&new.0[name])));
             }
             prop_assert!(old.select(&old.missing(&had)).next().is_none());
 
             if !old.0.is_empty() {
                 let name = old.0.keys().nth(touched.index(old.0.len())).unwrap();
                 let mut changed = had.clone();
-                changed.insert(name.clone(), String::new());
+                changed.insert(name.clone(), "f - -".into());
                 prop_assert!(old.select(&old.missing(&changed)).any(|(missing, _)| missing == name));
             }
         }
 
         #[test]
         fn hashes_tell_trees_apart(a in tree(), b in tree()) {
-            let all = |tree: &Manifest| tree.missing(&UploadedRecords::default());
             let same = a.0.len() == b.0.len()
-                && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.record() == f.record());
+                && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && record(e) == record(f));
             prop_assert_eq!(a.text() == b.text(), same);
             let same_contents = contents_of(&a) == contents_of(&b);
-            prop_assert_eq!(a.arrived(&all(&a)) == b.arrived(&all(&b)), same_contents);
+            prop_assert_eq!(a.arrived(&a.all()) == b.arrived(&b.all()), same_contents);
             prop_assert_eq!(a.placed(true) == b.placed(true), same);
         }
     }

@@ -1,7 +1,7 @@
 //! Transfer of projects and outputs.
 //!
 //! Upload: [`files`] reads the project here, without what `ignored` leaves out, and `contents` keeps what was hashed until it is sent;
-//! [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks the node's proof. `build_context` selects
+//! [`manifest`] compares it with what a node has, which `difference` does once for nodes that have the same, [`upload`] sends the difference and checks the node's proof. `build_context` selects
 //! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
 //! in its place.
 //! [`data`] pushes directories of data by the same manifest and proof. [`project`] has the project's directory here, its name and command.
@@ -9,6 +9,7 @@
 mod build_context;
 mod contents;
 pub mod data;
+mod difference;
 pub mod download;
 pub mod files;
 pub mod groups;

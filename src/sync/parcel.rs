@@ -2,8 +2,8 @@
 //! the tar stream for its node of it: with many small files, the headers and the padding of tar would be a large part of what crosses
 //! the operator's link.
 //!
-//! The head is a line with two lengths, the manifest's text, and a table with a record (NUL) for each of its entries: `-` if it is not
-//! sent, `SIZE MTIME` of a file, `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other.
+//! The head is a line with two lengths, the manifest's records of the entries that are sent, and a table with a record (NUL) for each of
+//! these: `SIZE MTIME` of a file, `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other.
 
 use crate::sync::contents::KEPT_MODE;
 use crate::sync::files::{ProjectFiles, append_directory, append_link, file_header, write_stream};
@@ -27,19 +27,20 @@ pub struct Parcel {
 impl Parcel {
     /// A parcel of these entries.
     pub fn new(files: &ProjectFiles, sent: &Selection) -> Parcel {
-        let (manifest, mut table) = (files.manifest.text(), String::new());
-        for ((name, entry), is_sent) in files.manifest.0.iter().zip(sent.flags()) {
+        let (mut records, mut table) = (String::new(), String::new());
+        // the records are UTF-8
+        let _ = files.manifest.records(sent).read_to_string(&mut records);
+        for (at, _, entry) in files.manifest.select_at(sent) {
             match entry {
-                _ if !is_sent => table.push('-'),
                 ManifestEntry::File { size, .. } => {
-                    table.extend([size.to_string(), " ".into(), files.mtime(name).to_string()])
+                    table.extend([size.to_string(), " ".into(), files.mtime(at).to_string()])
                 }
                 ManifestEntry::Directory { .. } => table.push('.'),
                 ManifestEntry::Link { target } => table.extend([">", target]),
             }
             table.push('\0');
         }
-        let head = format!("{} {}\n{manifest}{table}", manifest.len(), table.len()).into_bytes();
+        let head = format!("{} {}\n{records}{table}", records.len(), table.len()).into_bytes();
         let contents: u64 = files.manifest.select(sent).map(|(_, entry)| entry.size()).sum();
         let length = head.len() as u64 + contents;
         Parcel { files: files.clone(), sent: sent.clone(), head: head.into(), length }
@@ -61,14 +62,14 @@ impl Parcel {
         self.files.send(move |files, pieces| {
             let mut out = Skip { left: offset, inner: pieces };
             out.write_all(&head)?;
-            for (name, entry) in files.manifest.select(&sent) {
+            for (at, name, entry) in files.manifest.select_at(&sent) {
                 if entry.size() <= out.left {
                     out.left -= entry.size();
                     continue;
                 }
                 let copy =
                     |reader: &mut dyn Read| io::copy(&mut BufReader::with_capacity(BLOCK, reader), &mut out).map(drop);
-                files.send_file(name, entry, copy)?;
+                files.send_file((at, name, entry), copy)?;
             }
             Ok(())
         })
@@ -102,25 +103,29 @@ pub fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> io::
     let wrong = || io::Error::other("what other machines sent is no parcel of data");
     let mut input = BufReader::with_capacity(BLOCK, contents);
     let (line, texts) = str::from_utf8(head).ok().and_then(|head| head.split_once('\n')).ok_or_else(wrong)?;
-    let length = line.split_once(' ').and_then(|(manifest, _)| manifest.parse().ok());
-    let (manifest, table) = length.and_then(|length| texts.split_at_checked(length)).ok_or_else(wrong)?;
-    let entries = manifest.split_terminator('\0').zip(table.split_terminator('\0'));
-    let entries: Option<Vec<_>> =
-        entries.filter(|(_, sent)| *sent != "-").map(|(record, sent)| item(record, sent)).collect();
+    let length = line.split_once(' ').and_then(|(records, _)| records.parse().ok());
+    let (records, table) = length.and_then(|length| texts.split_at_checked(length)).ok_or_else(wrong)?;
+    let entries = records.split_terminator('\0').zip(table.split_terminator('\0'));
+    let entries: Option<Vec<_>> = entries.map(|(record, sent)| item(record, sent)).collect();
     let entries = entries.ok_or_else(wrong)?;
     let with_size = entries.into_iter().map(|(name, item)| {
         let size = if let Item::File { size, .. } = item { Some(size) } else { None };
         (name, size, item)
     });
-    write_stream(&mut *out, manifest, with_size, |tar, _, item, in_tar| match item {
-        Item::File { mode, size, mtime } => {
-            let mut contents = (&mut input).take(size);
-            tar.append_data(&mut file_header(mode, size, mtime), in_tar, &mut contents)?;
-            if contents.limit() == 0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-        }
-        Item::Directory { mode } => append_directory(tar, in_tar, mode),
-        Item::Link { target } => append_link(tar, in_tar, target),
-    })?;
+    write_stream(
+        &mut *out,
+        (records.len() as u64, records.as_bytes()),
+        with_size,
+        |tar, _, item, in_tar| match item {
+            Item::File { mode, size, mtime } => {
+                let mut contents = (&mut input).take(size);
+                tar.append_data(&mut file_header(mode, size, mtime), in_tar, &mut contents)?;
+                if contents.limit() == 0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            }
+            Item::Directory { mode } => append_directory(tar, in_tar, mode),
+            Item::Link { target } => append_link(tar, in_tar, target),
+        },
+    )?;
     out.flush()
 }
 
@@ -173,7 +178,7 @@ mod tests {
         symlink("..//x", dir.path().join("link")).unwrap();
         symlink(format!("t/{long}"), dir.path().join("long link")).unwrap();
         let files = ProjectFiles::read_data(dir.path()).unwrap();
-        let all_of_it = files.manifest.missing(&[].into());
+        let all_of_it = files.manifest.all();
         let text = files.manifest.text();
         let records = text.split_terminator('\0').map(|record| {
             let (at, _) = record.match_indices(' ').nth(2).unwrap();
@@ -208,7 +213,7 @@ mod tests {
         assert_eq!(modes, [0o600, 0o755, 0o755, 0o600]);
 
         fs::write(dir.path().join(&long), "changed").unwrap();
-        let parcel = Parcel::new(&files, &files.manifest.missing(&[].into()));
+        let parcel = Parcel::new(&files, &files.manifest.all());
         let error = all(parcel.stream(0)).unwrap_err();
         assert!(error.to_string().ends_with("the file changes while it is uploaded"), "{error}");
     }

@@ -12,9 +12,9 @@ use std::fs;
 use std::io::{self, Read};
 use std::iter;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -52,7 +52,7 @@ pub(super) fn read_tree(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<
     if let Some(error) = unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(error);
     }
-    read_small_files(&mut found)?;
+    read_small_files(root, &mut found)?;
     Ok(found)
 }
 
@@ -93,7 +93,6 @@ fn own_output() -> Vec<(u64, u64)> {
 
 /// What the walk has found.
 pub(super) struct Found {
-    path: PathBuf,
     /// Its path in the directory.
     pub(super) name: String,
     /// What it is.
@@ -145,7 +144,7 @@ fn read_found(
         Err(e) if is_gone(&e) => (nothing, FoundState::Vanished),
         Err(e) => return Err(unreadable(&path, &e)),
     };
-    Ok(Some(Found { path, name, entry, state }))
+    Ok(Some(Found { name, entry, state }))
 }
 
 /// Reads what is at a path. [`io::ErrorKind::InvalidData`] if it is a link whose target is not UTF-8.
@@ -176,7 +175,7 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Reads and hashes the files below [`LARGE`] bytes, several of them side by side on each thread.
-fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
+fn read_small_files(root: &Path, found: &mut [Found]) -> Result<(), Error> {
     let is_small = |found: &&mut Found| {
         matches!(found.entry, ManifestEntry::File { .. }) && matches!(found.state, FoundState::Read(None))
     };
@@ -186,7 +185,7 @@ fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
     let (groups, failed, kept) = (Mutex::new(small.chunks_mut(GROUP)), AtomicBool::new(false), AtomicU64::new(0));
     let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next().filter(|_| !failed.load(Relaxed));
     let work = || {
-        let worked = iter::from_fn(next).try_for_each(|group| read_group(group, &kept));
+        let worked = iter::from_fn(next).try_for_each(|group| read_group(root, group, &kept));
         worked.inspect_err(|_| failed.store(true, Relaxed))
     };
     thread::scope(|scope| {
@@ -198,18 +197,17 @@ fn read_small_files(found: &mut [Found]) -> Result<(), Error> {
 
 /// Reads and hashes some small files. Of one that has grown since the walk, the first [`LARGE`] bytes are read. `kept` is the number of
 /// bytes that are in memory.
-fn read_group(group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
+fn read_group(root: &Path, group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
     let mut contents = Vec::with_capacity(group.len());
     for found in &mut *group {
-        let read = open(&found.path).and_then(|(file, meta)| {
-            let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(LARGE)).unwrap_or_default());
-            (&file).take(LARGE).read_to_end(&mut bytes)?;
+        let read = open(&root.join(&found.name)).and_then(|(file, meta)| {
+            let bytes = read_small(&file, meta.len().min(LARGE))?;
             Ok((file, meta, bytes))
         });
         match read {
             Ok(read) => contents.push(read),
             Err(e) if is_gone(&e) => found.state = FoundState::Vanished,
-            Err(e) => return Err(unreadable(&found.path, &e)),
+            Err(e) => return Err(unreadable(&root.join(&found.name), &e)),
         }
     }
     let hashes = hash_each(&contents.iter().map(|(.., bytes)| &bytes[..]).collect::<Vec<_>>());
@@ -221,9 +219,22 @@ fn read_group(group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
         }
         let is_kept = kept.fetch_add(len, Relaxed) + len <= KEPT;
         let contents = if is_kept { Ok(Contents::in_memory(bytes, &meta)) } else { Contents::in_place(&file, &meta) };
-        found.state = FoundState::Read(Some(contents.map_err(|e| unreadable(&found.path, &e))?));
+        found.state = FoundState::Read(Some(contents.map_err(|e| unreadable(&root.join(&found.name), &e))?));
     }
     Ok(())
+}
+
+/// Reads the first [`LARGE`] bytes of a file. `len`: the bytes that it had; where there are no more, one call finds out both.
+fn read_small(file: &fs::File, len: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default() + 1];
+    let filled = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(filled);
+    if filled as u64 != len {
+        // it has grown or shrunk, or the file system reads in parts
+        bytes.clear();
+        file.take(LARGE).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// Returns a line for an ignore file that matches this path; `*` stands for what is not UTF-8.

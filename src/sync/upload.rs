@@ -7,14 +7,16 @@ use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::paths::WORKSPACE;
 use crate::sync::NodeProject;
+use crate::sync::difference::{HAS, MANY};
 use crate::sync::files::{NAMED, ProjectFiles};
-use crate::sync::manifest::{Manifest, ManifestEntry, UploadedRecords};
+use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
 use crate::sync::tree::pattern;
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
@@ -28,6 +30,10 @@ const APPLY: &str = concat!(
     include_str!("../scripts/upload/receive.sh"),
     include_str!("../scripts/upload/apply.sh")
 );
+const MANIFEST: &str =
+    concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/upload/manifest.sh"));
+const PREPARE: &str =
+    concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/upload/prepare.sh"));
 const MERGE: &str = concat!(
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/upload/common.sh"),
@@ -73,7 +79,8 @@ pub struct Workspace {
 pub struct Comparison {
     /// Where the job will find the project.
     pub workspace: Workspace,
-    uploaded: UploadedRecords,
+    /// The hash of the manifest of what it has.
+    has: Option<String>,
     /// Whether the node has exactly the project's files.
     is_same: bool,
 }
@@ -132,21 +139,27 @@ impl NodeProject<'_> {
         events: &Events,
     ) -> Result<Uploaded, NodeError> {
         let NodeProject { cluster, transport, job, .. } = self;
-        let Comparison { workspace, uploaded, is_same } = comparison;
+        let Comparison { workspace, has, is_same } = comparison;
         if is_same {
             return Ok(Uploaded::default());
         }
-        project.note(uploaded.is_empty(), events);
-        let ProjectFiles { manifest, hash, .. } = &project.files;
-        let missing = manifest.missing(&uploaded);
+        project.note(has.is_none(), events);
+        let ProjectFiles { manifest, hash, differences, .. } = &project.files;
+        let difference = match &has {
+            Some(has) => differences.get(manifest, has, (transport, &self.argv(MANIFEST, &[HAS]))).await?,
+            None => differences.all(manifest),
+        };
+        let (missing, removed) = (difference.missing.clone(), difference.removed);
         let sent =
             manifest.select(&missing).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. })).count();
         let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
-        let removed = uploaded.keys().filter(|name| !manifest.0.contains_key(*name)).count();
         let operation = format!("upload the project to {}", workspace.directory);
         let _step = events
             .begin(transport.node(), Step::transfer(format!("uploading {}, {}", count(sent, "file"), human(bytes))));
 
+        if !difference.gone.is_empty() {
+            self.prepare(project, &difference, &operation).await?;
+        }
         let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
         let (job, copying) = if workspace.is_separate { (*job, COPY_LIMIT) } else { ("", Duration::ZERO) };
         let argv = self.argv(APPLY, &[hash, &arrived, &placed, job]);
@@ -164,6 +177,20 @@ impl NodeProject<'_> {
             return Err(NodeError::failed(transport.node(), &operation, cause));
         }
         Ok(Uploaded { sent, bytes, removed })
+    }
+
+    /// Tells the node what it removes.
+    async fn prepare(&self, project: &Project, difference: &Arc<Difference>, operation: &str) -> Result<(), NodeError> {
+        let NodeProject { cluster, transport, .. } = self;
+        let none = Selection::none(project.files.manifest.0.len());
+        let process = transport.spawn_receiver(&self.argv(PREPARE, &[]), operation).await?;
+        let pieces = project.files.prepare(difference, none);
+        let output = process.feed(pieces, (transport.limit(), self.limit(MANY)), |_| ()).await;
+        let output = output.map_err(|e| transport.broken(operation, &e));
+        output
+            .and_then(|output| transport.succeeded(output, operation))
+            .map(drop)
+            .map_err(|error| with_hint(cluster, error))
     }
 
     /// Merges the separate directory of the job, which has ended, into the project's.
@@ -241,15 +268,14 @@ impl Comparison {
     /// Reads the records of `upload/compare.sh`.
     fn parse(output: &[u8]) -> Result<Comparison, Refusal> {
         let mut comparison = Comparison::default();
-        let Comparison { workspace, uploaded, is_same } = &mut comparison;
+        let Comparison { workspace, has, is_same } = &mut comparison;
         for record in String::from_utf8_lossy(output).split('\0') {
             let fields: Vec<&str> = record.splitn(5, ' ').collect();
             match fields[..] {
                 ["same"] => *is_same = true,
                 ["new"] => workspace.is_new = true,
                 ["busy"] => workspace.is_separate = true,
-                ["had", kind, mode, hash, name] => drop(uploaded.insert(name.into(), format!("{kind} {mode} {hash}"))),
-                ["changed", _, _, _, name] => drop(uploaded.insert(name.into(), String::new())),
+                ["has", hash] => *has = Some(hash.into()),
                 ["origin", .., origin] => return Err(Refusal::Origin(origin.into())),
                 ["foreign"] => return Err(Refusal::Foreign),
                 _ => {}

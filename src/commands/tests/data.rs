@@ -71,6 +71,42 @@ async fn every_node_gets_the_directory_and_workers_mount_it_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn data_of_another_directory_are_replaced_only_where_that_is_confirmed() {
+    let (nodes, (_dir, path), (_other, other)) = (two_up().await, directory("set"), directory("other"));
+    push(&nodes, "", &path).await.code(0);
+    for node in NODES {
+        nodes.edit(node, |state| state.data_origin = Some("bob@desk:/set\u{1b}[1m".into()));
+    }
+    let other = format!("{other} --as set");
+    push(&nodes, "", &other).await.code(0).says(&["unchanged"]);
+    fs::write(Path::new(&path).join("a"), "B").unwrap();
+    let replacing = format!("{path} --as set");
+    // without a question
+    push(&nodes, "--json", &replacing).await.code(1).complains(&[
+        "these would replace the data set on node[1-2], pushed from bob@desk:/set\\u{1b}[1m",
+        "hint: choose another name with --as NAME, or pass -y to replace them",
+    ]);
+    assert_eq!(nodes.count("data/apply.sh"), [1, 1]);
+    assert_given_back(&nodes, "after a refusal");
+    push(&nodes, "-y", &replacing).await.code(0).says(&["node[1-2] (2): pushed 2 files"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_have_the_same_list_it_once() {
+    let (nodes, (_dir, path)) = (two_up().await, directory("set"));
+    push(&nodes, "", &path).await.code(0);
+    assert_eq!(nodes.count("upload/manifest.sh"), [0, 0]);
+    fs::write(Path::new(&path).join("a"), "B").unwrap();
+    push(&nodes, "", &path).await.code(0).says(&["node[1-2] (2): pushed 2 files"]);
+    assert_eq!(nodes.count("upload/manifest.sh").iter().sum::<usize>(), 1);
+    // what one node cannot list, another one can
+    fs::write(Path::new(&path).join("a"), "C").unwrap();
+    nodes.fault("node1", "upload/manifest.sh", Fault::Fails("cat: x: Input/output error".into()));
+    let done = push(&nodes, "", &path).await;
+    done.says(&["node2: pushed 2 files"]).complains(&["node1: cannot list the files of the last push"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn data_that_a_job_may_read_stay_as_they_are() {
     let (nodes, (_dir, path)) = (during_a_job().await, directory("set"));
     let record = |node: &str| nodes.edit(node, |state| state.facts.push_str("open run-1 {\"id\":\"run-1\"}\n"));

@@ -23,10 +23,10 @@ place_new() {
 }
 place_changes() {
   # both manifests name what is hvdctl's until the new one is proven
-  { sort -zu "$known/shipped" "$stage/m" >"$stage/both" && mv -f "$stage/both" "$known/shipped"; } || fail ""
+  { sort -zu "$known/shipped" "$stage/sent" >"$stage/both" && mv -f "$stage/both" "$known/shipped"; } || fail ""
+  # shellcheck disable=SC2034 # upload/receive.sh reads it
   work=$name
-  { remove_old && place; } || fail ""
-  stats "$stage/m" "$work" >"$stage/stat"
+  { remove_gone && place && states >"$stage/stat"; } || fail ""
   prove
   mv -f "$stage/m" "$known/shipped" || fail ""
 }
@@ -49,17 +49,17 @@ main() {
   echo $$ >"$stage/pid" || fail ""
   { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
   [ -z "$pipe" ] || take_pipe
-  receive || fail ""
+  { receive && make_manifest; } || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
   lock
   check_mark
-  rm -f "$known/tree" "$known/stat" || fail ""
+  rm -f "$known/tree" || fail ""
+  forget_states || fail ""
   if [ -d "$name" ]; then place_changes; else place_new; fi
-  sort -z -o "$stage/stat" "$stage/stat" || fail ""
   { mv -f "$stage/stat" "$known/stat" && printf '%s\n' "$tree" >"$stage/tree" && mv -f "$stage/tree" "$known/tree"; } || fail ""
   b2sum -l 256 <"$known/shipped"
-  rm -rf "$stage" "$known/push" "$known/relay" || :
+  rm -rf "$stage" "$compared" "$known/push" "$known/relay" || :
 }
 
 main

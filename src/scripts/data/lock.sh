@@ -3,11 +3,11 @@
 # locks are files there, which no other user could ever open.
 
 # waits until no other script puts these data into place or removes them, and keeps others waiting until the end
-lock() {
+lock() { # [SECONDS]
   # an earlier hvdctl left it open
   chmod 700 "$known" || exit
   exec 9>>"$known/lock" || exit
-  flock -w 30 9 && return
+  flock -w "${1:-30}" 9 && return
   [ $? = 1 ] && echo "another command still changes these data on the node" >&2
   exit 1
 }

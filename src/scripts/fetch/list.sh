@@ -10,7 +10,7 @@ if [ -f "$list" ]; then
   sed -z 's/^/had /' "$list" || exit
   if [ "$list" = "$known/shipped" ] && [ -f "$known/stat" ]; then
     # a file that is missing here counts as changed, and is fetched
-    stats "$list" "$work" | comm -z -12 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|same - - - |'
+    { cat "$known/stat" && stats "$list" "$work"; } | sort -z | uniq -zd | cut -z -d' ' -f6- | sed -z 's|^\./|same - - - |'
   fi
 fi
 # without the bytecode that Python writes next to the program

@@ -22,7 +22,7 @@ main() {
   # the staging directories of uploads that lost their connection; a tar may still be writing to them
   rm -rf "$known"/stage* 2>/dev/null
   mkdir "$stage" "$stage/t" || fail ""
-  receive || fail ""
+  { receive && make_manifest; } || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
   staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
 
@@ -34,24 +34,21 @@ main() {
     errors=$(copy 2>&1 | grep -v 'No such file or directory$' | head -n 3)
     [ -z "$errors" ] || fail "$errors"
   else
-    # from here on the state of the files is unknown until it is proven again
-    rm -f "$known/stat" || fail ""
+    forget_states || fail ""
   fi
-  if [ -f "$known/shipped" ]; then remove_old || fail ""; fi
-  place || fail ""
-  stats "$stage/m" "$work" >"$stage/stat"
+  { remove_gone && place; } || fail ""
+  if [ -n "$id" ]; then stats "$stage/m" "$work"; else states; fi >"$stage/stat" || fail ""
   placed | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv -T "$work" "$name+$id"; } || fail ""
     b2sum -l 256 <"$known/shipped+$id"
   else
-    sort -z -o "$stage/stat" "$stage/stat" || fail ""
     { mv -f "$stage/m" "$known/shipped" && mv -f "$stage/stat" "$known/stat"; } || fail ""
     b2sum -l 256 <"$known/shipped"
   fi
   # the upload is proven, and the next one removes what may be left of this one
-  rm -rf "$stage" || :
+  rm -rf "$stage" "$compared" || :
 }
 
 main

@@ -3,7 +3,8 @@
 # scripts are passed as an argument to sh.
 #
 # The state of a project NAME is next to it, in .NAME@CLUSTER (no name contains an `@` or a `+`): `shipped` is the manifest of
-# the uploaded files ("KIND MODE HASH NAME", NUL), `stat` their state when the upload was proven, `origin` where they came from.
+# the uploaded files ("KIND MODE HASH NAME", NUL, by name), `stat` their states when the upload was proven, `origin` where they came
+# from, `compared` what a comparison has found and the push that follows needs.
 # NAME+ID is the separate directory of a job that was started while another one used NAME; its manifest is shipped+ID.
 #
 # Files keep the modes that they have on the operator's machine, where a directory above them may protect them. That is done here by
@@ -12,7 +13,7 @@ LC_ALL=C
 export LC_ALL
 umask 077
 projects=$1 name=$2 cluster=$3
-known=.$name@$cluster
+known=.$name@$cluster compared=$known/compared
 (umask 022 && mkdir -p "$projects") && cd "$projects" || exit 1
 
 # prints a record
@@ -24,11 +25,37 @@ names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 # ends the script from within a pipeline, which would otherwise continue with part of its input; the failed tool has printed the reason
 abort() { kill "$$"; }
 
-# prints the state of all entries of a manifest; a write to a file changes its ctime. Of a directory (its mode begins with a 4) it
-# prints only the mode, because the rest changes with what jobs put there. An entry without a state counts as changed
+# prints the state of all entries of a manifest, in its order; a write to a file changes its ctime. Of a directory (its mode begins with
+# a 4) it prints only the mode, because the rest changes with what jobs put there. An entry without a state counts as changed
 stats() { # MANIFEST DIRECTORY
   names <"$1" | (cd "$2" && xargs -0 -r stat --printf='%f %i %s %.9Y %.9Z %n\0' 2>/dev/null) |
     sed -z 's|^\(4...\) [^ ]* [^ ]* [^ ]* [^ ]* |\1 - - - - |'
+}
+# tests whether all files are in the state in which they were proven
+is_intact() { [ -f "$known/stat" ] && stats "$known/shipped" "$name" | cmp -s - "$known/stat"; }
+
+# sorts records or states by the name, which is the last field, with this number. Of several with one name the first stays
+by_name() { # NUMBER
+  sort -z -s -u -t ' ' -k "$1"
+}
+
+# finds out which files may have changed since they were proven, and makes in `compared`: `changed`, the
+# names of these (./NAME); `present`, the manifest, without mode and hash of these
+survey() {
+  mkdir -p "$compared" && stats "$known/shipped" "$name" >"$compared/now" || exit
+  if [ -f "$known/stat" ]; then
+    # an earlier hvdctl has sorted the states
+    { sort -z "$known/stat" >"$compared/stat" && sort -z "$compared/now" >"$compared/sorted"; } || exit
+    comm -z -23 "$compared/stat" "$compared/sorted" >"$compared/odd" || exit
+    cut -z -d' ' -f6- "$compared/odd" >"$compared/changed" || exit
+    # the record of a changed file follows its name
+    { { sed -z 's|^\./|- - - |' "$compared/changed" && cat "$known/shipped"; } || abort; } | sort -z -s -t ' ' -k 4 |
+      sed -z '/^- - - /{N;s/^[^\x00]*\x00\(.\) [^ ]* [^ ]* /\1 - - /;}' >"$compared/present" || exit
+  else
+    # the last push was not proven, and any file may have changed
+    names <"$known/shipped" | sort -zu >"$compared/changed" || exit
+    sed -z 's/^\(.\) [^ ]* [^ ]* /\1 - - /' "$known/shipped" | by_name 4 >"$compared/present" || exit
+  fi
 }
 
 # tests whether processes of a job have this directory as their workspace; ends the script if that cannot be known

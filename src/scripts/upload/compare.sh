@@ -50,19 +50,18 @@ for directory in "$name" "$name"+*; do
 done
 merge has_ended
 
-if [ -f "$known/shipped" ] && [ -f "$known/stat" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] &&
-  stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
-  record same
-  exit 0
+rm -rf "$compared" || exit
+if [ -f "$known/shipped" ] && is_intact; then
+  hash=$(b2sum -l 256 <"$known/shipped") || exit
+  if [ "$hash" = "$tree  -" ]; then
+    record same
+    exit 0
+  fi
+  record "has ${hash%% *}"
+elif [ -f "$known/shipped" ]; then
+  survey
+  hash=$(b2sum -l 256 <"$compared/present") || exit
+  record "has ${hash%% *}"
 fi
 # another job uses the directory, so this one gets a separate one
 if in_use; then record busy; fi
-if [ -f "$known/shipped" ]; then
-  sed -z 's/^/had /' "$known/shipped" || exit
-  # without `stat`, the last upload was not proven, and any file may have changed
-  if [ -f "$known/stat" ]; then
-    stats "$known/shipped" "$name" | sort -z | { comm -z -23 "$known/stat" - || abort; } | cut -z -d' ' -f6-
-  else
-    names <"$known/shipped"
-  fi | sed -z 's|^\./|changed - - - |'
-fi

@@ -1,6 +1,6 @@
-# Follows upload/common.sh in scripts that receive files. Standard input is a tar stream: the new manifest `m`, below `t` what this node
-# lacks, and in between `f1`, `f2` and so on, the names of the files since the list before. The variable `stage` is the staging directory,
-# `work` the directory of the files on the node.
+# Follows upload/common.sh in scripts that receive files. Standard input is a tar stream: `m`, the records of what this node lacks, in the
+# new manifest, below `t` these files, and in between `f1`, `f2` and so on, the names of the files since the list before. The variable
+# `stage` is the staging directory, `work` the directory of the files on the node.
 
 has_hash() { # HASH of standard input
   [ "$(b2sum -l 256)" = "$1  -" ]
@@ -55,17 +55,33 @@ hash_list() {
 }
 # prints what has arrived: the hashes of the files, the targets of the links
 staged() {
-  cat "$stage/sums" && cd "$stage/t" && find . -type l -print0 | sort -z | targets
+  cat "$stage/sums" && cd "$stage/t" && sed -zn '/^l /p' "$stage/sent" | names | targets
 }
-# writes kinds and names of a manifest to a file
-kinds() { # MANIFEST FILE
-  sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" >"$2" && sort -zu -o "$2" "$2"
+# makes the new manifest `m` of what was sent, what had arrived before, and what is there; `sent` are the records of the first two.
+# `upload/prepare.sh` has made lists if there are any
+make_manifest() {
+  : >"$stage/gone" && mv -f "$stage/m" "$stage/sent" || return
+  if [ -f "$compared/gone" ]; then cat "$compared/gone" >"$stage/gone" && cat "$compared/kept" >>"$stage/sent" || return; fi
+  base=$known/shipped proven=$known/stat
+  if [ -f "$compared/present" ]; then base=$compared/present proven=; fi
+  if [ ! -f "$base" ] || [ ! -d "$name" ]; then base=/dev/null proven=; fi
+  # all that was sent is all there is
+  [ "$base" != /dev/null ] || [ -s "$compared/kept" ] || { ln "$stage/sent" "$stage/m" && return; }
+  { { cat "$stage/sent" && sed -z 's/^/- - - /' "$stage/gone" && cat "$base"; } || abort; } | by_name 4 | without_gone >"$stage/m"
 }
+without_gone() { sed -z '/^- /d'; }
 # removes what the new manifest no longer names, or names as something else
-remove_old() {
-  kinds "$known/shipped" "$stage/old" && kinds "$stage/m" "$stage/new" || return
-  comm -z -23 "$stage/old" "$stage/new" >"$stage/gone" && cut -z -c3- "$stage/gone" >"$stage/names" || return
-  sort -zr -o "$stage/names" "$stage/names" && remove "$work" <"$stage/names"
+remove_gone() { sort -zr -o "$stage/gone" "$stage/gone" && remove "$work" <"$stage/gone"; }
+# prints the states of all files: those of the last push, which was proven and is intact, and of what was sent those of now
+states() {
+  [ -n "$proven" ] || { stats "$stage/m" "$work" && return; }
+  { { stats "$stage/sent" "$work" && sed -z 's|^|- - - - - ./|' "$stage/gone" && cat "$proven"; } || abort; } | by_name 6 |
+    without_gone
+}
+# the state of the files is unknown until it is proven again
+forget_states() {
+  if [ -f "$known/stat" ]; then mv -f "$known/stat" "$stage/was" || return; fi
+  proven=${proven:+$stage/was}
 }
 # puts what is staged into its place: first directories that are completely new, then the rest; cp -l replaces a file in one step, and
 # reports what mv could not move

@@ -1,6 +1,7 @@
 //! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
+use crate::sync::manifest::Comparer;
 use crate::sync::tests::{Process, accessible, stranger, with_open_modes};
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -67,8 +68,34 @@ impl Bench {
         DataState::parse(&self.runs(COMPARE, &[&files.hash, "desk:/set", "", ""], b"")).unwrap()
     }
 
+    /// Compares, and decides what is sent.
+    fn change(&self, files: &ProjectFiles) -> ChangeSet {
+        let state = self.compare(files);
+        let list = |list: &str, hash: &Option<String>| {
+            let mut comparer = Comparer::new(&files.manifest);
+            if hash.is_some() {
+                let records = self.runs(MANIFEST, &[list], b"");
+                assert_eq!(*hash, Some(crate::text::digest::in_hex(&records)));
+                let records = records.split_inclusive(|byte| *byte == 0);
+                records.for_each(|record| comparer.take(&record[..record.len() - 1]).unwrap());
+            }
+            comparer
+        };
+        let difference = Arc::new(list(HAS, &state.has).difference());
+        ChangeSet::new(&files.manifest, difference, Some(&list(STAGED, &state.staged).had()), state.is_staging)
+    }
+
+    /// Lets the node prepare itself for this change set.
+    fn prepare(&self, files: &ProjectFiles, change: &ChangeSet) {
+        if change.is_staging || !change.difference.gone.is_empty() {
+            let mut pieces = files.prepare(&change.difference, change.kept.clone());
+            let input = std::iter::from_fn(|| pieces.blocking_recv()).flat_map(Result::unwrap).collect::<Vec<u8>>();
+            self.runs(STAGE, &[], &input);
+        }
+    }
+
     /// The tar stream of what a node in this state lacks, and the arguments of the script that takes it.
-    fn stream(files: &ProjectFiles, change: &ChangeSet<'_>) -> (Vec<u8>, [String; 4]) {
+    fn stream(files: &ProjectFiles, change: &ChangeSet) -> (Vec<u8>, [String; 4]) {
         let (mut pieces, mut stream) = (files.stream(change.sent.clone()), Vec::new());
         while let Some(piece) = pieces.blocking_recv() {
             stream.extend_from_slice(&piece.unwrap());
@@ -86,12 +113,8 @@ impl Bench {
     /// Compares, and sends the first `bytes` of the stream. Returns what was to be sent, with the number of files that were there.
     fn send(&self, bytes: usize) -> (Vec<String>, usize, Output) {
         let files = self.files();
-        let state = self.compare(&files);
-        let change = ChangeSet::new(&files.manifest, &state);
-        if state.is_staging {
-            let names: String = change.kept.iter().map(|name| format!("{name}\0")).collect();
-            self.runs(STAGE, &[], names.as_bytes());
-        }
+        let change = self.change(&files);
+        self.prepare(&files, &change);
         let (mut stream, arguments) = Bench::stream(&files, &change);
         stream.truncate(bytes);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain([""]).collect();
@@ -179,6 +202,67 @@ fn everything_arrives_unchanged_and_only_changes_are_sent() {
 }
 
 #[test]
+fn the_answer_of_a_comparison_is_short_however_many_files_there_are() {
+    let bench = Bench::new(&[]);
+    for i in 0..300 {
+        bench.write(&format!("{}/{i}", i % 7), &i.to_string());
+    }
+    bench.push();
+    bench.write("3/3", "changed");
+    let short = |files: &ProjectFiles| {
+        let answer = bench.runs(COMPARE, &[&files.hash, "desk:/set", "", ""], b"");
+        assert!(answer.len() < 300, "{}", String::from_utf8_lossy(&answer));
+    };
+    short(&bench.files());
+    fs::write(bench.there("set/4/4"), "other").unwrap();
+    short(&bench.files());
+    // and without a proof, as after a push that was interrupted
+    fs::remove_file(bench.there(".set@lab/stat")).unwrap();
+    short(&bench.files());
+    let sent = bench.push();
+    assert_eq!(sent.iter().filter(|name| name.contains('/')).collect::<Vec<_>>(), ["3/3", "4/4"]);
+    // only what is sent is named by what is sent
+    bench.write("5/5", "changed");
+    let files = bench.files();
+    let (stream, _) = Bench::stream(&files, &bench.change(&files));
+    assert!(stream.len() < 10_000, "{}", stream.len());
+}
+
+#[test]
+fn the_states_of_an_earlier_hvdctl_are_understood() {
+    let bench = Bench::new(&[("b", "1"), ("a", "2"), ("d/c", "3")]);
+    bench.push();
+    let stat = bench.there(".set@lab/stat");
+    let states = fs::read(&stat).unwrap();
+    assert!(Command::new("sort").arg("-zo").args([&stat, &stat]).status().unwrap().success());
+    assert_ne!(fs::read(&stat).unwrap(), states);
+    assert_eq!(bench.listed()[0].0, "complete");
+    fs::write(bench.there("set/b"), "other").unwrap();
+    assert_eq!(bench.push(), ["b"]);
+}
+
+#[test]
+fn what_replaces_other_data_is_reported() {
+    let bench = Bench::new(&[("a", "x")]);
+    bench.push();
+    let files = bench.files();
+    let compared = |origin: &str| {
+        DataState::parse(&bench.runs(COMPARE, &[&files.hash, origin, &earlier_origin(origin), "shared"], b"")).unwrap()
+    };
+    assert_eq!(compared("desk:/other").replaces.as_deref(), Some("desk:/set"));
+    assert_eq!(compared("desk:/set").replaces, None);
+    assert_eq!(compared("ana@desk#1f0c:/set").replaces, None, "an earlier version wrote less");
+}
+
+#[test]
+fn a_push_that_puts_files_into_place_is_waited_for() {
+    let bench = Bench::new(&[("a", "x")]);
+    bench.push();
+    bench.break_tool("flock", "'-w 30 9'", "the time is over");
+    bench.runs(STOP, &[], b"");
+}
+
+#[test]
 fn an_interrupted_push_continues_with_the_files_that_are_missing() {
     let bench = Bench::new(&[("z/link", "")]);
     for i in 0..20 {
@@ -215,8 +299,7 @@ fn a_failure_at_any_step_of_the_change_is_made_good_without_sending_files_again(
         bench.write("e/c", "new");
         fs::remove_file(bench.here("gone")).unwrap();
     };
-    for (tool, arguments) in
-        [("rm", "'-df '*"), ("cp", "*"), ("rm", "*stage/t"), ("sort", "*stage/stat"), ("mv", "*tree*")]
+    for (tool, arguments) in [("rm", "'-df '*"), ("cp", "*"), ("rm", "*stage/t"), ("sort", "*'-k 6'"), ("mv", "*tree*")]
     {
         let bench = Bench::new(&[("a", "old"), ("d/b", "old"), ("gone", "old")]);
         bench.push();
@@ -246,7 +329,7 @@ fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
     bench.push();
     bench.write("a", "second");
     let files = bench.files();
-    let change = ChangeSet::new(&files.manifest, &bench.compare(&files));
+    let change = bench.change(&files);
     let (stream, arguments) = Bench::stream(&files, &change);
     let mut earlier = bench.apply(&arguments, "");
     // all of it, but not the end of the stream
@@ -291,7 +374,7 @@ fn a_push_that_was_stopped_puts_nothing_into_place() {
     assert!(bench.runs(STOP, &[], b"").is_empty() && !bench.there("").exists(), "it creates nothing");
     for is_new in [true, false] {
         let files = bench.files();
-        let (stream, arguments) = Bench::stream(&files, &ChangeSet::new(&files.manifest, &bench.compare(&files)));
+        let (stream, arguments) = Bench::stream(&files, &bench.change(&files));
         let mut push = bench.apply(&arguments, "");
         push.stdin.as_mut().unwrap().write_all(&stream).unwrap();
         while !bench.there(".set@lab/push").exists() {
@@ -314,7 +397,8 @@ fn files_come_through_the_pipe_of_a_relay() {
     let pipe = || bench.there(".set@lab/relay/pipe");
     let push = |bytes: usize, first: &[u8]| {
         let files = bench.files();
-        let change = ChangeSet::new(&files.manifest, &bench.compare(&files));
+        let change = bench.change(&files);
+        bench.prepare(&files, &change);
         bench.runs(RELAY, &[], b"");
         let (stream, arguments) = Bench::stream(&files, &change);
         let push = bench.apply(&arguments, pipe().to_str().unwrap());
@@ -340,7 +424,7 @@ fn files_come_through_the_pipe_of_a_relay() {
     bench.write("a", "second");
     bench.break_tool("timeout", "60*", "it was waited for");
     let files = bench.files();
-    let (_, arguments) = Bench::stream(&files, &ChangeSet::new(&files.manifest, &bench.compare(&files)));
+    let (_, arguments) = Bench::stream(&files, &bench.change(&files));
     bench.runs(RELAY, &[], b"");
     let ended = bench.apply(&arguments, pipe().to_str().unwrap()).wait_with_output().unwrap();
     assert!(String::from_utf8_lossy(&ended.stderr).contains("the relay of the node sends nothing"), "{ended:?}");
@@ -370,8 +454,9 @@ fn nobody_else_can_use_data_even_if_a_relay_sends_other_modes() {
         append("t/d/z", 0o2666, b"y");
         append("t/zz", 0o644, &fs::read(bench.here("zz")).unwrap());
         append("f1", 0o666, b"./d/z\0./tool\0./zz\0");
-        bench.compare(files);
-        let all = ChangeSet::new(&files.manifest, &DataState::default());
+        let change = bench.change(files);
+        bench.prepare(files, &change);
+        let all = ChangeSet::new(&files.manifest, files.differences.all(&files.manifest), None, false);
         (tar.into_inner().unwrap(), Bench::stream(files, &all).1)
     };
     let push = |is_other: bool| {
@@ -434,7 +519,7 @@ fn another_user_cannot_keep_data_from_changing() {
 fn a_full_disk_ends_a_push_at_once() {
     let bench = Bench::new(&[("a", "x")]);
     let files = bench.files();
-    let (_, arguments) = Bench::stream(&files, &ChangeSet::new(&files.manifest, &bench.compare(&files)));
+    let (_, arguments) = Bench::stream(&files, &bench.change(&files));
     // from GNU tar on a full file system
     for message in ["t/a: Cannot write: No space left on device", "t/a: Wrote only 512 of 262144 bytes"] {
         // tar goes on reading
@@ -477,14 +562,17 @@ fn data_of_others_are_refused() {
 fn what_is_needed_counts_blocks_of_what_is_sent_alone() {
     let file = |size| ManifestEntry::File { hash: [1; 32], mode: 0o644, size };
     let manifest = Manifest([("a".to_owned(), file(1)), ("b".to_owned(), file(4097))].into());
-    let all = ChangeSet::new(&manifest, &DataState::default());
+    let of = |records: &[(&str, String)]| {
+        let mut comparer = Comparer::new(&manifest);
+        records.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());
+        ChangeSet::new(&manifest, Arc::new(comparer.difference()), None, false)
+    };
+    let all = of(&[]);
     let text = 4 * manifest.text().len() as u64;
     assert_eq!((all.needed(&manifest), all.summary.bytes), (3 * 4096 + text, 4098));
-    let record = format!("mode 81a4 ./b\0hash {}  ./b\0", "01".repeat(32));
-    let state = DataState::parse(record.as_bytes()).unwrap();
-    let rest = ChangeSet::new(&manifest, &state);
+    let record = format!("f 644 {}", "01".repeat(32));
+    let rest = of(&[("b", record.clone())]);
     assert_eq!((rest.needed(&manifest), rest.summary.sent), (4096 + text, 1));
     // another mode is another file
-    let state = DataState::parse(record.replace("81a4", "81ed").as_bytes()).unwrap();
-    assert_eq!(ChangeSet::new(&manifest, &state).summary.sent, 2);
+    assert_eq!(of(&[("b", record.replace("644", "755"))]).summary.sent, 2);
 }

@@ -3,7 +3,7 @@
 mod bench;
 
 use super::*;
-use crate::sync::manifest::Selection;
+use crate::sync::manifest::{Comparer, Selection};
 use crate::sync::tests::{Process, accessible, with_open_modes};
 use bench::Bench;
 use proptest::prelude::*;
@@ -88,7 +88,7 @@ fn targets_of_links_arrive_byte_for_byte() {
 fn upload_while_it_changes(bench: &Bench) -> (ProjectFiles, usize) {
     let mut files = bench.tree();
     for number in 1..=5 {
-        let missing = files.manifest.missing(&bench.compare(&files).uploaded);
+        let missing = bench.missing(&files, &bench.compare(&files));
         let mut pieces = files.stream(missing.clone());
         let (mut stream, mut is_whole) = (Vec::new(), true);
         while let Some(piece) = pieces.blocking_recv() {
@@ -217,7 +217,7 @@ fn a_stream_that_breaks_off_or_was_altered_leaves_the_earlier_files_intact() {
     }
     fs::remove_file(bench.here("f7")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     let stream = Bench::stream(&tree, &missing);
     // the last two blocks say that it is the end; tar does without them
     for end in (0..stream.len() - 1024).step_by(512).chain([1, 700, stream.len() / 2 + 1]) {
@@ -254,7 +254,7 @@ fn files_are_hashed_while_more_arrive() {
         bench.write(name, &name.repeat(20 << 20));
     }
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     let (arrived, placed) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
     let stream = Bench::stream(&tree, &missing);
     let mut child = bench.start(APPLY, &[&tree.hash, &arrived, &placed, ""]);
@@ -275,7 +275,7 @@ fn an_upload_that_has_lost_its_connection_does_not_disturb_the_next_one() {
     bench.write("a", &"old".repeat(100_000));
     bench.write("b", &"old".repeat(100_000));
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     let start = |tree: &ProjectFiles| {
         let (arrived, placed) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
         let mut child = bench.start(APPLY, &[&tree.hash, &arrived, &placed, ""]);
@@ -309,7 +309,7 @@ fn a_node_without_free_inodes_or_space_fails_the_upload_wherever_it_notices() {
         bench.write(name, &name.repeat(20_000));
     }
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&UploadedRecords::default());
+    let missing = tree.manifest.all();
     let (arrived, placed) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
     let stream = Bench::stream(&tree, &missing);
     let in_limits = |limits: &str| {
@@ -345,7 +345,7 @@ fn an_upload_with_another_hash_than_expected_fails() {
     bench.write("train.py", "");
     bench.write("a b", "text");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&UploadedRecords::default());
+    let missing = tree.manifest.all();
     let (arrived, whole) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
     let upload = |arrived: &str, whole: &str| {
         let _ = fs::remove_dir_all(bench.dir.path().join("there"));
@@ -366,7 +366,7 @@ fn a_job_output_in_the_place_of_a_project_file_fails_the_upload_and_is_kept() {
     fs::write(bench.there("out/checkpoint"), "mine").unwrap();
     bench.write("out", "a file");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     let done = bench.apply(&tree, &missing, &Bench::stream(&tree, &missing));
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
@@ -389,7 +389,7 @@ fn what_a_job_wrote_in_a_separate_directory_is_merged() {
     bench.write("data2", "new");
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     let done = bench.apply_for("j1", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
@@ -485,7 +485,7 @@ fn nobody_else_can_use_a_project_whatever_its_modes_are_here() {
     }
     let there = bench.dir.path().join("there");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     assert_eq!(accessible(&there), [""; 0], "it has just been created");
     let stream = Bench::stream(&tree, &missing);
     let mut upload =
@@ -510,7 +510,7 @@ fn nobody_else_can_use_a_project_whatever_its_modes_are_here() {
     fs::create_dir(there.join("p+j1")).unwrap();
     bench.write("train.py", "new");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare_as(&tree, ("desk:/p", "", "j1")).unwrap().uploaded);
+    let missing = bench.missing(&tree, &bench.compare_as(&tree, ("desk:/p", "", "j1")).unwrap());
     assert_eq!(accessible(&there), [""; 0]);
     assert!(bench.apply_for("j2", &tree, &missing, &Bench::stream(&tree, &missing)).status.success());
     assert!(bench.apply(&tree, &missing, &Bench::stream(&tree, &missing)).status.success());
@@ -571,7 +571,7 @@ fn who_uses_a_directory_has_to_be_known() {
 
     // nor is a separate directory merged then
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let missing = bench.missing(&tree, &bench.compare(&tree));
     assert!(bench.apply_for("j1", &tree, &missing, &Bench::stream(&tree, &missing)).status.success());
     bench.break_tool("stat", "*/root/workspace*", &format!("{workspace}: Input/output error"));
     assert!(!bench.script(MERGE, &["j1"], b"").status.success());
@@ -588,11 +588,13 @@ fn what_cannot_be_removed_fails_the_upload_and_keeps_what_a_job_wrote() {
     fs::remove_file(bench.here("gone")).unwrap();
     fs::remove_dir_all(bench.here("d")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
-    let apply = |id: &str| bench.apply_for(id, &tree, &missing, &Bench::stream(&tree, &missing));
+    let apply = |id: &str| {
+        let missing = bench.missing(&tree, &bench.compare(&tree));
+        bench.apply_for(id, &tree, &missing, &Bench::stream(&tree, &missing))
+    };
     for (tool, arguments, message) in [
         ("rm", "-df*", "cannot remove './gone': Operation not permitted"),
-        ("comm", "*/old*", "old: Input/output error"),
+        ("sort", "'-zr -o '*", "gone: Input/output error"),
     ] {
         bench.break_tool(tool, arguments, message);
         let done = apply("");

@@ -238,6 +238,27 @@ impl Process {
         self.end(Vec::new(), stderr).await
     }
 
+    /// Hands on what is written to standard output in records that are ended by NUL, one by one, without the NUL. Returns how the program
+    /// ended, without these.
+    ///
+    /// # Errors
+    /// As [`Process::finish`], if a record is longer than any name and its hash, and those of `take`.
+    pub async fn records(mut self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Output> {
+        drop(self.take_stdin());
+        let records = async {
+            let mut reader = BufReader::with_capacity(MAX_LINE as usize, &mut self.stdout);
+            let mut record = Vec::new();
+            while (&mut reader).take(MAX_LINE).read_until(0, &mut record).await? > 0 {
+                let whole = record.strip_suffix(&[0]).ok_or_else(|| io::Error::other("a record has no end"))?;
+                take(whole)?;
+                record.clear();
+            }
+            Ok(())
+        };
+        let ((), (stderr, _)) = tokio::try_join!(records, beginning(&mut self.stderr, MAX_ERRORS))?;
+        self.end(Vec::new(), stderr).await
+    }
+
     /// Takes its standard input, which ends when it is dropped.
     pub fn take_stdin(&mut self) -> Pin<Box<dyn AsyncWrite + Send>> {
         std::mem::replace(&mut self.stdin, Box::pin(tokio::io::sink()))

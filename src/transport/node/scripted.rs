@@ -81,12 +81,13 @@ const WITH_PASSWORD: &str = include_str!(concat!("../../scripts/", "access/root_
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload/compare.sh"));
 const APPLY: &str = include_str!(concat!("../../scripts/", "upload/apply.sh"));
 /// The scripts of `data`.
-const DATA: [(&str, &str); 7] = [
+const DATA: [(&str, &str); 8] = [
     ("data/compare.sh", include_str!(concat!("../../scripts/", "data/compare.sh"))),
     ("data/stage.sh", include_str!(concat!("../../scripts/", "data/stage.sh"))),
     ("data/apply.sh", include_str!(concat!("../../scripts/", "data/apply.sh"))),
     ("data/relay.sh", include_str!(concat!("../../scripts/", "data/relay.sh"))),
     ("data/stop.sh", include_str!(concat!("../../scripts/", "data/stop.sh"))),
+    ("upload/manifest.sh", include_str!(concat!("../../scripts/", "upload/manifest.sh"))),
     ("data/list.sh", include_str!(concat!("../../scripts/", "data/list.sh"))),
     ("data/remove.sh", include_str!(concat!("../../scripts/", "data/remove.sh"))),
 ];

@@ -93,6 +93,27 @@ impl Bench {
         Comparison::parse(&output.stdout)
     }
 
+    /// What the node lacks after this comparison; it is told what it removes.
+    pub(super) fn missing(&self, tree: &ProjectFiles, comparison: &Comparison) -> Selection {
+        if comparison.has.is_none() {
+            return tree.manifest.all();
+        }
+        let listed = self.script(MANIFEST, &[HAS], b"");
+        assert!(listed.status.success() && listed.stderr.is_empty(), "{listed:?}");
+        assert_eq!(comparison.has, Some(crate::text::digest::in_hex(&listed.stdout)));
+        let mut comparer = Comparer::new(&tree.manifest);
+        let records = listed.stdout.split_inclusive(|byte| *byte == 0);
+        records.for_each(|record| comparer.take(&record[..record.len() - 1]).unwrap());
+        let difference = comparer.difference();
+        let mut pieces = tree.prepare(&Arc::new(difference.clone()), Selection::none(tree.manifest.0.len()));
+        let gone = std::iter::from_fn(|| pieces.blocking_recv()).flat_map(Result::unwrap).collect::<Vec<u8>>();
+        if !gone.is_empty() {
+            let done = self.script(PREPARE, &[], &gone);
+            assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        }
+        difference.missing
+    }
+
     /// The tar stream with the missing entries.
     pub(super) fn stream(tree: &ProjectFiles, missing: &Selection) -> Vec<u8> {
         let mut pieces = tree.stream(missing.clone());
@@ -120,7 +141,7 @@ impl Bench {
         if comparison.is_same {
             return Vec::new();
         }
-        let missing = tree.manifest.missing(&comparison.uploaded);
+        let missing = self.missing(&tree, &comparison);
         let stream = Self::stream(&tree, &missing);
         let done = self.apply(&tree, &missing, &stream);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -68,6 +68,8 @@ pub struct NodeState {
     pub projects: BTreeMap<String, String>,
     /// The hash of each of the cluster's data; `None` before the first push.
     pub data: Option<BTreeMap<String, String>>,
+    /// Where the data came from, if that is another directory than that of the next push.
+    pub data_origin: Option<String>,
     /// How often everything was lost that follows logs here.
     pub lost_followers: usize,
     /// Whether another job has whatever id a new one gets.
@@ -192,6 +194,7 @@ impl NodeState {
             directories: BTreeMap::new(),
             projects: BTreeMap::new(),
             data: None,
+            data_origin: None,
             lost_followers: 0,
             ids_are_taken: false,
             gpus_are_lost: false,
@@ -335,7 +338,13 @@ impl NodeState {
         let has = self.data.as_ref().and_then(|data| data.get(name));
         match call {
             "data/compare.sh" if has.is_some_and(|has| has == tree) => "present\0same\0".into(),
-            "data/compare.sh" => format!("{}free {}\0", if has.is_some() { "present\0" } else { "" }, self.free),
+            "data/compare.sh" => {
+                let origin = self.data_origin.iter().filter(|_| has.is_some());
+                let replaces: String = origin.map(|origin| format!("replaces {origin}\0")).collect();
+                // the files are none of those that are pushed, and there is no other
+                let present = has.map(|_| format!("present\0has {}\0", digest::in_hex(b""))).unwrap_or_default();
+                format!("{replaces}{present}free {}\0", self.free)
+            }
             "data/apply.sh" => {
                 self.data.get_or_insert_default().insert(name.to_owned(), tree.to_owned());
                 format!("{tree}  -\n")
