@@ -544,6 +544,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         fault: None,
         lost: Vec::new(),
         launcher: Vec::new(),
+        broken: None,
     };
     let well = ran(JobState::Succeeded, 0, None);
     let ended = |job: JobOutcome, fetched| job_end::with_verdict(Verdict::Program(job.code), job, fetched).document;

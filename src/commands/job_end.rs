@@ -7,6 +7,7 @@ use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
 use crate::job::watch::tail;
 use crate::launch::Launcher;
+use crate::launch::hints::FailedProgram;
 use crate::record::outcome::JobOutcome;
 use crate::record::{JobState, RootCause};
 use crate::text::nodeset;
@@ -27,7 +28,7 @@ pub struct JobEnd {
     pub fetched: Option<Option<Document<FetchDocument>>>,
 }
 
-/// Returns the outcome of a job that has ended under this launcher.
+/// Returns the outcome of a job that has ended under this launcher. `program`: what is known of its program, for hints.
 ///
 /// # Errors
 /// When the job failed although no rank did: then the program is not the cause.
@@ -36,6 +37,7 @@ pub fn outcome(
     fetched: Option<Option<Document<FetchDocument>>>,
     launcher: &Launcher,
     events: &Events,
+    program: &FailedProgram<'_>,
 ) -> Result<Outcome, Error> {
     match ended.state {
         JobState::Succeeded => {}
@@ -58,14 +60,19 @@ pub fn with_verdict(
 }
 
 /// Warns of the root cause, or returns the error of a job without one.
-fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Result<(), Error> {
+fn report_failure(
+    job: &JobOutcome,
+    launcher: &Launcher,
+    program: &FailedProgram<'_>,
+    events: &Events,
+) -> Result<(), Error> {
     if !job.silent.is_empty() {
         let nodes = nodeset::fold(&job.silent);
         let message = format!("no answer from {nodes} at the end of the job: ranks may still run there");
         events.warn(Message::from(message).hint("hvdctl doctor --fix"));
     }
     if let Some(root_cause) = &job.root_cause {
-        events.warn(root_cause_message(job, root_cause, launcher));
+        events.warn(root_cause_message(job, root_cause, launcher, program));
         return Ok(());
     }
     let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
@@ -96,7 +103,12 @@ fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Res
 }
 
 /// Formats the root cause with the last lines of that rank, unless these were just shown.
-fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launcher) -> Message {
+fn root_cause_message(
+    job: &JobOutcome,
+    root_cause: &RootCause,
+    launcher: &Launcher,
+    program: &FailedProgram<'_>,
+) -> Message {
     let mut text = format!("{root_cause}; job {} failed", job.id);
     if !job.just_shown && !job.last_lines.is_empty() {
         let lines = if job.last_lines.len() == 1 { "line" } else { "lines" };
@@ -105,7 +117,9 @@ fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launc
         text.extend(job.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
     }
     let message = Message::from(text);
-    match root_cause.hint(launcher).or_else(|| launcher.hint_on_output(&job.last_lines)) {
+    let on_start = || job.broken.as_ref().and_then(|reason| program.hint_on_start(reason));
+    let on_output = || launcher.hint_on_output(&job.last_lines, program);
+    match root_cause.hint(launcher).or_else(on_start).or_else(on_output) {
         Some(hint) => message.hint(hint),
         None => message,
     }

@@ -66,6 +66,9 @@ pub struct Record {
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    /// Whether that is the default of a project, `python train.py`: the ranks run `python3` if the image has no `python`.
+    #[serde(default)]
+    pub default_command: bool,
     pub bind: Option<Bind>,
     /// The working directory, as a path in the container.
     pub cwd: String,

@@ -25,6 +25,9 @@ pub struct JobOutcome {
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
     /// Whether these are also the last lines that were shown.
+    /// Why it could not start its program, if it could not.
+    #[serde(skip)]
+    pub broken: Option<String>,
     #[serde(skip)]
     pub just_shown: bool,
     /// Whether every rank has started its program.
@@ -63,6 +66,7 @@ impl JobOutcome {
             root_cause,
             all_started: result.started >= result.ranks,
             silent: Vec::new(),
+            broken: of.and_then(|(node, rank)| monitor.broken(node, rank)).cloned(),
             fault: result.fault,
             lost: result.lost,
             launcher: monitor.launcher.iter().cloned().collect(),

@@ -1,5 +1,6 @@
 """Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
 interpreter that it finds."""
+import errno
 import ipaddress
 import json
 import os
@@ -46,6 +47,7 @@ import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
 import waiting  # noqa: E402
+import starting  # noqa: E402
 import workers  # noqa: E402
 
 
@@ -742,13 +744,51 @@ class Rank(unittest.TestCase):
         self.assertEqual(rank_supervisor.first_number(["A"], {}), 0)
 
     def test_why_a_program_cannot_be_started(self):
-        for argv, cwd, message in [(["no-such"], "/", "cannot start no-such: No such file or directory"),
-                                ([b"no-\xc3\xa4"], "/", "cannot start no-\u00e4: No such file or directory"),
-                                (["true"], "/no/such", "cannot start true: /no/such: No such file or directory"),
-                                (["/"], "/", "cannot start /: Permission denied")]:
+        here = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, here)
+        with open(sys.executable, "rb") as file:
+            elf = bytearray(file.read(4096))
+        elf[18:20] = b"\x08\x00" if sys.byteorder == "little" else b"\x00\x08"  # e_machine: MIPS
+        for name, mode, text in [("crlf", 0o755, b"#!/bin/bash\r\n"), ("zsh", 0o755, b"#! /no/zsh -f\n"),
+                                 ("nox", 0o644, b"#!/bin/sh\n"), ("bare", 0o755, b"echo hi\n"), ("bom", 0o755, b"\xef\xbb\xbf#!/bin/sh\n"),
+                                 ("exe", 0o755, b"MZ\x90\0"), ("mac", 0o755, b"\xcf\xfa\xed\xfe"), ("mips", 0o755, bytes(elf)),
+                                 ("python3", 0o755, b"#!/bin/sh\n")]:
+            with open(os.path.join(here, name), "wb") as file:
+                file.write(text)
+            os.chmod(os.path.join(here, name), mode)
+        gone, denied, wrong = ": No such file or directory", ": Permission denied", ": Exec format error"
+        for argv, cwd, message in [(["no-such"], "/", "no-such" + gone),
+                                ([b"no-\xc3\xa4"], "/", "no-\u00e4" + gone),
+                                (["true"], "/no/such", "true: /no/such" + gone),
+                                (["/"], "/", "/" + denied),
+                                (["./crlf"], here, "./crlf" + gone + ": its first line names /bin/bash\\r (Windows line ends)"),
+                                (["./zsh"], here, "./zsh" + gone + ": the image has no /no/zsh, which its first line names"),
+                                (["crlf"], here, "crlf" + gone + ": ./crlf is in " + here),
+                                (["./nox"], here, "./nox" + denied + ": it is not executable"),
+                                (["./bare"], here, "./bare" + wrong + ": it has no first line #!, which names its interpreter"),
+                                (["./bom"], here, "./bom" + wrong + ": it begins with a byte order mark"),
+                                (["./exe"], here, "./exe" + wrong + ": it is a program for Windows"),
+                                (["./mac"], here, "./mac" + wrong + ": it is a program for macOS"),
+                                (["./mips"], here, "./mips" + wrong + ": it is for another processor")]:
             with self.assertRaises(OSError) as failed:
                 subprocess.call(argv, cwd=cwd)
-            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception), message)
+            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception, cwd, os.environ["PATH"]), "cannot start " + message)
+        gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "python")
+        self.assertEqual(rank_supervisor.start_failure("python", gone, "/", here),
+                         "cannot start python: No such file or directory: the image has python3")
+        self.assertEqual(rank_supervisor.start_failure("python", gone, "/", "/no/such"), "cannot start python: No such file or directory")
+
+    def test_the_python_that_the_image_has_runs_a_default_command(self):
+        both, new, none = tempfile.mkdtemp(), tempfile.mkdtemp(), tempfile.mkdtemp()
+        for directory in both, new, none:
+            self.addCleanup(shutil.rmtree, directory)
+        for file in both + "/python", both + "/python3", new + "/python3":
+            os.symlink(sys.executable, file)
+        default = ["python", "train.py"]
+        for argv, is_default, path, runs in [(default, True, both, default), (default, True, new, ["python3", "train.py"]),
+                                             (default, True, none, default), (default, False, new, default),
+                                             (default, None, new, default), ([b"python", "x"], False, new, [b"python", "x"])]:
+            self.assertEqual(starting.available(argv, is_default, path), runs)
 
     def test_whose_environment_goes_first(self):
         launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}
