@@ -9,6 +9,7 @@ use crate::job::watch::tail;
 use crate::launch::Launcher;
 use crate::launch::hints::FailedProgram;
 use crate::record::outcome::JobOutcome;
+use crate::record::outside::{self, outside};
 use crate::record::{JobState, RootCause};
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -36,13 +37,16 @@ pub fn outcome(
     ended: JobOutcome,
     fetched: Option<Option<Document<FetchDocument>>>,
     launcher: &Launcher,
-    events: &Events,
     program: &FailedProgram<'_>,
+    events: &Events,
 ) -> Result<Outcome, Error> {
     match ended.state {
         JobState::Succeeded => {}
         JobState::Stopped => events.warn(format!("job {} was stopped", ended.id)),
-        _ => report_failure(&ended, launcher, events)?,
+        _ => report_failure(&ended, launcher, program, events)?,
+    }
+    if let Some(outside) = outside(&ended.outside) {
+        events.warn(Message::from(outside).hint(outside::HINT));
     }
     let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
     // a job whose outputs are incomplete has not succeeded

@@ -125,6 +125,26 @@ async fn a_module_of_the_project_that_is_not_found_is_not_to_be_installed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn files_outside_the_mounts_are_reported_at_the_end_and_later() {
+    let files = serde_json::json!([{ "node": "node1", "files": 1, "bytes": 50_000_000, "whole": true,
+        "largest": [{ "path": "/root/ckpt/last.pt", "bytes": 50_000_000 }] }]);
+    let nodes = up_with(ends_with([0, 0]).outside(files.clone())).await;
+    let (_dir, path) = project(&[("train.py", 0o644, "")]);
+    let found = "outside the mounts of its containers, which go with these: /root/ckpt/last.pt (47.7 MiB) on node1";
+    let warned = ["warning: the job wrote files", found, "hint: let the program write to /workspace"];
+    let done = hvdctl(&nodes, &format!("train {path} -np 2 --map-by node")).await;
+    done.code(0).complains(&warned);
+    hvdctl(&nodes, "attach").await.code(0).complains(&warned);
+    hvdctl(&nodes, "jobs").await.code(0).says(&["succeeded", "47.7 MiB outside the mounts"]);
+    let job = hvdctl(&nodes, "jobs --json").await.document()["jobs"][0].clone();
+    assert_eq!(job["outside"], files);
+    // the reason of a failure is more important, and the files are not
+    nodes.play(ends_with([143, 7]).outside(files));
+    hvdctl(&nodes, RUN).await.code(7).complains(&warned);
+    hvdctl(&nodes, "jobs").await.says(&["rank 1 on node2 ended with exit code 7"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_python_that_runs_in_place_of_the_default_one_is_noted_once() {
     let play = Play::default().frame(0, "node1", "0 p python3").frame(0, "node1", "0 s ").frame(0, "node2", "1 s ");
     let play = play.frame(500, "node1", "0 p python3").frame(1000, "node1", "0 x 0").frame(1000, "node2", "1 x 0");
