@@ -42,7 +42,7 @@ pub struct Running {
     /// Set a variable for the ranks: NAME=VALUE, or NAME to pass its local value
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
     pub env: Vec<(String, String)>,
-    /// Set the variables of this file for the ranks, one NAME=VALUE per line
+    /// Set the variables of this file for the ranks, as in a .env file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub env_file: Option<PathBuf>,
     /// Place ranks slot by slot, or node by node
