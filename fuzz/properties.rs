@@ -5,7 +5,7 @@
 //! from the code under test.
 
 use hvdctl::cluster::target::Target;
-use hvdctl::inventory::{Inventory, Node, names};
+use hvdctl::inventory::{Inventory, Node, env_lines as read_env, names};
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
 use hvdctl::node::health::MachineHealth;
@@ -25,9 +25,10 @@ use std::path::Path;
 pub type Property = fn(&[u8]);
 
 /// Every property under the name of its target and of its directory of kept inputs.
-pub const TARGETS: [(&str, Property); 12] = [
+pub const TARGETS: [(&str, Property); 13] = [
     ("access", access),
     ("authorized_keys", authorized_keys),
+    ("env_lines", env_lines),
     ("facts", facts),
     ("frames", frames),
     ("health", health),
@@ -50,6 +51,32 @@ const TAG: &str = "hvdctl:lab";
 pub fn inventory(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     judged(&text);
+}
+
+/// The text of an env file. What is read is the same from a file with each value in single quotes, or a fault names a line and is safe on
+/// any terminal.
+pub fn env_lines(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match read_env(&text) {
+        Ok(variables) => {
+            let quoted = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
+            let line =
+                |(name, value): (&String, &hvdctl::secret::Secret)| format!("{name}='{}'\n", quoted(value.expose()));
+            let again: String = variables.iter().map(line).collect();
+            // quotes and escapes may make it longer than a file may be, and a line end of Windows in it becomes one of Linux
+            if again.len() <= 64 << 10 && !again.contains("\r\n") {
+                assert_eq!(read_env(&again), Ok(variables), "{again:?}");
+            }
+        }
+        Err(faults) => {
+            let lines = text.split('\n').count();
+            for fault in faults {
+                let line = fault.strip_prefix("line ").and_then(|rest| rest.split(':').next()?.parse().ok());
+                assert!(line.is_some_and(|line| (1..=lines).contains(&line)) || text.len() > 64 << 10, "{fault}");
+                assert!(fault.len() < 2000 && !fault.contains(char::is_control), "{fault:?}");
+            }
+        }
+    }
 }
 
 /// One value in one field: the first line is the field, the rest the value. An accepted value is kept as it was written,

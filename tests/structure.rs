@@ -34,7 +34,7 @@ const ROWS: [&[&str]; 19] = [
 const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 38] = [
+const PURE: [&str; 40] = [
     "text/",
     "model/",
     "inventory/",
@@ -53,12 +53,14 @@ const PURE: [&str; 38] = [
     "worker/plan/",
     "launch/mod.rs",
     "launch/description.rs",
+    "launch/hints.rs",
     "launch/horovodrun/mod.rs",
     "launch/placement.rs",
     "launch/programs.rs",
     "sync/groups.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
+    "sync/program.rs",
     "image/archive.rs",
     "image/dockerfile.rs",
     "image/manifest.rs",

@@ -42,6 +42,7 @@ impl RankRequest<'_> {
             title: None,
             name: "bench".into(),
             command: command.map(Into::into).collect(),
+            is_default_command: false,
             project: None,
             files: vec![("collectives.py", COLLECTIVES), ("backends.py", BACKENDS)],
         }

@@ -42,7 +42,7 @@ pub struct Running {
     /// Set a variable for the ranks: NAME=VALUE, or NAME to pass its local value
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
     pub env: Vec<(String, String)>,
-    /// Set the variables of this file for the ranks, one NAME=VALUE per line
+    /// Set the variables of this file for the ranks, as in a .env file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub env_file: Option<PathBuf>,
     /// Place ranks slot by slot, or node by node
@@ -224,7 +224,7 @@ pub struct Train {
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
-    /// Fetch what the job wrote into this directory at the end, also if it failed
+    /// Fetch what the job wrote to /workspace into this directory at the end, also if it failed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["detach", "dry_run"])]
     pub fetch: Option<PathBuf>,
     /// Use the cluster's image as it is, and not that of `setup` and `build` in hvdctl.toml

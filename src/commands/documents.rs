@@ -48,6 +48,7 @@ use crate::pool::verification::{FileState, PoolFile};
 use crate::record::ledger::{Entry, Event as Recorded, Ledger};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
+use crate::record::outside::{OutsideFile, OutsideFiles};
 use crate::record::restart::{Change, Departure, Membership, Ranks, Restart};
 use crate::record::{Attempt, FailureKind, JobState, LostOutput, RankExit, RootCause};
 use crate::render::json::Line;
@@ -480,6 +481,11 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("verify/unreached", document));
 }
 
+fn outside_files() -> Vec<OutsideFiles> {
+    let largest = vec![OutsideFile { path: "/root/ckpt/last.pt".into(), bytes: 50_000_000 }];
+    vec![OutsideFiles { node: "node1".into(), files: 1, bytes: 50_000_000, largest, whole: true }]
+}
+
 #[expect(clippy::too_many_lines, reason = "one example of each document of a job, with all fields")]
 fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
@@ -538,11 +544,13 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         }),
         last_lines: first_failure.iter().map(|_| "loading the data".to_owned()).collect(),
         just_shown: false,
+        broken: None,
         first_failure,
         all_started: true,
         silent: if code == 0 { Vec::new() } else { names(&["node2"]) },
         fault: None,
         lost: Vec::new(),
+        outside: outside_files(),
         launcher: Vec::new(),
     };
     let well = ran(JobState::Succeeded, 0, None);
@@ -630,6 +638,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         reason: None,
         fault: None,
         lost: Vec::new(),
+        outside: Vec::new(),
         is_check: false,
         log_max: None,
         container: None,
@@ -662,12 +671,14 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
         fault: Some("the job supervisor exited without recording a result".into()),
         lost: vec![LostOutput { rank: 1, node: "node1".into(), lines: 66_131 }],
+        outside: outside_files(),
         ..running.clone()
     };
     let failed = Job {
         id: "20261121-100000-9c1d".into(),
         name: "python".into(),
         lost: Vec::new(),
+        outside: Vec::new(),
         project: None,
         state: Some(JobState::Failed),
         code: Some(7),

@@ -5,9 +5,11 @@ use super::output::{Document, NoDetails, entries};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::error::{Error, Verdict};
+use crate::event::Message;
 use crate::job::fetch::{FetchReport, default_directory, fetch};
 use crate::job::manage;
 use crate::record::list::Newest;
+use crate::record::outside::{self, outside};
 use crate::sync::outputs::{Download, Output};
 use crate::text::units::human;
 use schemars::JsonSchema;
@@ -47,6 +49,9 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
     let Context { target, fleet, events, .. } = context;
     let jobs = manage::list(target, fleet, events).await?;
     let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
+    if let Some(outside) = outside(&job.outside) {
+        events.note(Message::from(outside).hint(outside::HINT));
+    }
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))
 }

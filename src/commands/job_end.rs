@@ -7,7 +7,9 @@ use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
 use crate::job::watch::tail;
 use crate::launch::Launcher;
+use crate::launch::hints::FailedProgram;
 use crate::record::outcome::JobOutcome;
+use crate::record::outside::{self, outside};
 use crate::record::{JobState, RootCause};
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -27,7 +29,7 @@ pub struct JobEnd {
     pub fetched: Option<Option<Document<FetchDocument>>>,
 }
 
-/// Returns the outcome of a job that has ended under this launcher.
+/// Returns the outcome of a job that has ended under this launcher. `program`: what is known of its program, for hints.
 ///
 /// # Errors
 /// When the job failed although no rank did: then the program is not the cause.
@@ -35,12 +37,16 @@ pub fn outcome(
     ended: JobOutcome,
     fetched: Option<Option<Document<FetchDocument>>>,
     launcher: &Launcher,
+    program: &FailedProgram<'_>,
     events: &Events,
 ) -> Result<Outcome, Error> {
     match ended.state {
         JobState::Succeeded => {}
         JobState::Stopped => events.warn(format!("job {} was stopped", ended.id)),
-        _ => report_failure(&ended, launcher, events)?,
+        _ => report_failure(&ended, launcher, program, events)?,
+    }
+    if let Some(outside) = outside(&ended.outside) {
+        events.warn(Message::from(outside).hint(outside::HINT));
     }
     let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
     // a job whose outputs are incomplete has not succeeded
@@ -58,14 +64,19 @@ pub fn with_verdict(
 }
 
 /// Warns of the root cause, or returns the error of a job without one.
-fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Result<(), Error> {
+fn report_failure(
+    job: &JobOutcome,
+    launcher: &Launcher,
+    program: &FailedProgram<'_>,
+    events: &Events,
+) -> Result<(), Error> {
     if !job.silent.is_empty() {
         let nodes = nodeset::fold(&job.silent);
         let message = format!("no answer from {nodes} at the end of the job: ranks may still run there");
         events.warn(Message::from(message).hint("hvdctl doctor --fix"));
     }
     if let Some(root_cause) = &job.root_cause {
-        events.warn(root_cause_message(job, root_cause, launcher));
+        events.warn(root_cause_message(job, root_cause, launcher, program));
         return Ok(());
     }
     let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
@@ -96,7 +107,12 @@ fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Res
 }
 
 /// Formats the root cause with the last lines of that rank, unless these were just shown.
-fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launcher) -> Message {
+fn root_cause_message(
+    job: &JobOutcome,
+    root_cause: &RootCause,
+    launcher: &Launcher,
+    program: &FailedProgram<'_>,
+) -> Message {
     let mut text = format!("{root_cause}; job {} failed", job.id);
     if !job.just_shown && !job.last_lines.is_empty() {
         let lines = if job.last_lines.len() == 1 { "line" } else { "lines" };
@@ -105,7 +121,9 @@ fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launc
         text.extend(job.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
     }
     let message = Message::from(text);
-    match root_cause.hint(launcher).or_else(|| launcher.hint_on_output(&job.last_lines)) {
+    let on_start = || job.broken.as_ref().and_then(|reason| program.hint_on_start(reason));
+    let on_output = || launcher.hint_on_output(&job.last_lines, program);
+    match root_cause.hint(launcher).or_else(on_start).or_else(on_output) {
         Some(hint) => message.hint(hint),
         None => message,
     }

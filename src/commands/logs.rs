@@ -9,6 +9,7 @@ use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
+use crate::launch::hints::FailedProgram;
 use crate::record::JobState;
 use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
@@ -32,6 +33,7 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
     let launcher = job.launch();
+    let program = FailedProgram { command: &job.command, directory_of: None };
     if !job.is_over() {
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
@@ -39,7 +41,7 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
         if !job.is_check {
             record_job(context, &ended, job.started).await;
         }
-        return job_end::outcome(ended, None, launcher, events);
+        return job_end::outcome(ended, None, launcher, &program, events);
     }
     let monitor = read(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;
     let Some(result) = job.result.clone() else {
@@ -49,7 +51,8 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
         };
         return Err(Error::check(message, format!("hvdctl stop {} ends what remains of it", job.id)));
     };
-    job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), None, launcher, events)
+    let ended = JobOutcome::new(&job.id, &job.placement, result, &monitor);
+    job_end::outcome(ended, None, launcher, &program, events)
 }
 
 /// `logs`.

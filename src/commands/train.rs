@@ -15,6 +15,7 @@ use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch;
 use crate::job::supervision::WatchOptions;
+use crate::launch::hints::FailedProgram;
 use crate::launch::placement::{Placement, RankCount, Share};
 use crate::launch::{self, NodeCommand, env_file};
 use crate::model::launcher::LauncherName;
@@ -25,8 +26,9 @@ use crate::start::in_worker::{NodeCores, cores};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, Program, ResourceRequest, check_ranks};
 use crate::sync::files::ProjectFiles;
-use crate::sync::project;
+use crate::sync::project::ProjectCommand;
 use crate::sync::upload::Project;
+use crate::sync::{program, project};
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
 use anyhow::Context as _;
@@ -77,7 +79,8 @@ fn best_request(running: &cli::Running) -> Option<BestRequest> {
 async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let root = project::find(&options.project)?;
-    let (command, launcher) = project::command(&root, options.command)?;
+    let ProjectCommand { argv: command, is_default: is_default_command, launcher } =
+        project::command(&root, options.command)?;
     let launcher = options.running.launching.launcher(launcher, context.target.cluster().launcher)?;
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
@@ -92,10 +95,16 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let mounts = mounts.into_iter().collect();
     let program = async move {
         let origin = project::origin(&root);
-        let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root)).await;
-        let files = files.context("cannot read the project")??;
+        let argv = command.clone();
+        let read = move || {
+            let mut files = ProjectFiles::read(&root)?;
+            let note = program::check(&argv, |name| files.head(name, program::HEAD))?;
+            files.notes.extend(note);
+            Ok::<_, Error>(files)
+        };
+        let files = tokio::task::spawn_blocking(read).await.context("cannot read the project")??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
-        Ok(Program { title, name, command, project, files: Vec::new() })
+        Ok(Program { title, name, command, is_default_command, project, files: Vec::new() })
     };
     let (np, fetch) = (options.np, options.fetch.as_deref());
     launch(program, Start { launcher, np, best, fetch, running: &options.running }, context).await
@@ -114,7 +123,7 @@ async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> R
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let (title, command) = (options.running.name.clone(), options.command);
     let name = project::directory_name(&file_name(Path::new(&command[0].to_string())));
-    let program = Program { title, name, command, project: None, files: Vec::new() };
+    let program = Program { title, name, command, is_default_command: false, project: None, files: Vec::new() };
     let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
     let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await
@@ -201,7 +210,10 @@ async fn launch(
         Some(directory) => Some(fetch_outputs(&plan, directory, context).await),
         None => None,
     };
-    job_end::outcome(ended, fetched, launcher, events)
+    let manifest = plan.program.project.as_ref().map(|project| &project.files.manifest);
+    let find = |name: &str| manifest.and_then(|manifest| manifest.directory_of_module(name));
+    let program = FailedProgram { command: &plan.program.command, directory_of: Some(&find) };
+    job_end::outcome(ended, fetched, launcher, &program, events)
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.

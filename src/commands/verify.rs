@@ -173,7 +173,8 @@ fn program(job: &JobOptions, is_full: bool, has_minimum: bool) -> Program {
     let command = ["python3", "verify.py"].into_iter().chain(options).chain(backends.iter().copied());
     let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS), ("place.py", PLACE)];
     files.extend((is_full || has_minimum).then_some(("collectives.py", COLLECTIVES)));
-    Program { title: None, name: "verify".into(), command: command.map(Into::into).collect(), project: None, files }
+    let command = command.map(Into::into).collect();
+    Program { title: None, name: "verify".into(), command, is_default_command: false, project: None, files }
 }
 
 /// A line of a rank.

@@ -1,17 +1,10 @@
-//! Settings of a node's containers in addition to the image: mounts, devices, limits; and the environment of the ranks
-//! in them.
+//! Settings of a node's containers in addition to the image: mounts, devices, limits.
 
-use super::check::{Checked, DEVICE, MOUNT, VARIABLE, absolute, refuse_if};
-use super::fault::without_mark;
+use super::check::{Checked, DEVICE, MOUNT, absolute, refuse_if};
 use crate::paths::{CONTAINER_SSH, WORKSPACE};
-use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
-
-/// The largest `env_file`, in bytes; a larger one is the wrong file.
-const LARGEST_ENV: usize = 64 << 10;
 
 /// A directory or file of the node in the container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -86,52 +79,4 @@ pub(super) fn ulimit(value: &Value) -> Checked<Ulimit> {
     let is_good = soft >= -1 && (hard == -1 || (0..=hard).contains(&soft));
     refuse_if(!is_good, "numbers start at -1, and `soft` is at most `hard`")?;
     Ok(limit)
-}
-
-/// Reads the text of an `env_file`: `NAME=VALUE` lines as Docker reads them, the value being all behind the first `=`;
-/// empty lines and those that begin with `#` are ignored. The last value of a name counts.
-///
-/// # Errors
-/// What is wrong, a sentence with its line each; never a value, which may be secret.
-pub fn env_lines(text: &str) -> Result<BTreeMap<String, Secret>, Vec<String>> {
-    let text = without_mark(text);
-    if text.len() > LARGEST_ENV {
-        return Err(vec![format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, text.len() >> 10)]);
-    }
-    let (mut variables, mut faults) = (BTreeMap::new(), Vec::new());
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim_start();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let read = match line.split_once('=') {
-            None => Err("expected NAME=VALUE".to_owned()),
-            Some((_, value)) if value.contains('\0') => Err("the value contains a NUL".to_owned()),
-            Some((name, value)) => VARIABLE.read(name).map(|name| variables.insert(name, Secret::plain(value))),
-        };
-        faults.extend(read.err().map(|why| format!("line {}: {why}", index + 1)));
-    }
-    if faults.is_empty() { Ok(variables) } else { Err(faults) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::env_lines;
-
-    #[test]
-    fn lines_of_an_env_file() {
-        let read = |text: &str| {
-            env_lines(text).map(|all| all.into_iter().map(|(n, v)| format!("{n}={}", v.expose())).collect::<Vec<_>>())
-        };
-        assert_eq!(
-            read("# a\n\nA=1\r\n  B_2=x = \"y\" \nC=\nA=2\n"),
-            Ok(vec!["A=2".into(), "B_2=x = \"y\" ".into(), "C=".into()])
-        );
-        assert_eq!(read(""), Ok(vec![]));
-        let faults = read("secret\n1A=secret\nexport A=secret\nHOROVOD_RANK=secret\nA=sec\0ret").unwrap_err();
-        assert_eq!(faults.len(), 5, "{faults:?}");
-        assert!(faults.iter().all(|fault| !fault.contains("secret")), "{faults:?}");
-        assert!(faults[3].starts_with("line 4: ") && faults[3].contains("sets it for every rank"), "{faults:?}");
-        assert!(read(&"A=1\n".repeat(20_000)).unwrap_err()[0].contains("64 KiB"));
-    }
 }

@@ -198,7 +198,7 @@ tables! {
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
         /// Variables of every rank, in addition to the image's; not for secrets.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
-        /// File on this machine with further NAME=VALUE lines; its values may be secret. Relative to the inventory.
+        /// File on this machine with further NAME=VALUE lines, as a .env file of Compose; its values may be secret. Relative to the inventory.
         env_file: Option<PathBuf> = None, Text(&check::FILE);
     }
 }

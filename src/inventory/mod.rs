@@ -11,6 +11,7 @@
 mod assemble;
 mod check;
 mod container;
+mod env_file;
 pub mod export;
 mod fault;
 mod fields;
@@ -27,7 +28,8 @@ mod sets;
 
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
-pub use container::{Device, Mount, Ulimit, env_lines};
+pub use container::{Device, Mount, Ulimit};
+pub use env_file::env_lines;
 pub use fault::{Fault, Faults};
 pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};
 pub use kind::LONGEST_LIST;

@@ -13,6 +13,7 @@ use crate::record::lost_output;
 use crate::record::monitor::Monitor;
 use crate::record::restart;
 use crate::record::waits::Waits;
+use crate::text::nodeset::printable;
 use futures_util::future::join_all;
 use regex::bytes::Regex;
 use std::collections::VecDeque;
@@ -52,7 +53,7 @@ impl LogRequest {
             }
             FrameKind::Waits { .. } | FrameKind::Resumed(_) => is_recent && is_of_rank,
             // it concerns all ranks
-            FrameKind::Restart(_) | FrameKind::Renumbered { .. } => is_recent,
+            FrameKind::Restart(_) | FrameKind::Renumbered { .. } | FrameKind::Substituted(_) => is_recent,
             _ => false,
         }
     }
@@ -71,8 +72,10 @@ pub async fn logs(
 ) -> Result<Monitor, Error> {
     let nodes = list.nodes_of(job)?;
     let logs = node_log::logs(&nodes, job.log_max);
-    let (mut monitor, mut view) =
-        (Monitor::default(), LogView { job: (!job.is_over()).then_some(&job.id), events, waits: Waits::default() });
+    let (mut monitor, mut view) = (
+        Monitor::default(),
+        LogView { job: (!job.is_over()).then_some(&job.id), events, waits: Waits::default(), is_substituted: false },
+    );
     let offsets = tokio::select! {
         offsets = history(&logs, wanted, &mut monitor, &mut view) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
@@ -194,6 +197,14 @@ struct LogView<'a> {
     events: &'a Events,
     /// The ranks without progress that are to be reported.
     waits: Waits,
+    /// Whether it was reported that another program runs in place of that of the command.
+    is_substituted: bool,
+}
+
+/// Formats that the ranks run this program in place of `python`.
+pub(super) fn substituted(program: &str) -> String {
+    let program: String = program.chars().take(100).collect();
+    format!("the image has no `python`: the ranks run `{}`", printable(&program))
 }
 
 impl LogView<'_> {
@@ -207,6 +218,11 @@ impl LogView<'_> {
             FrameKind::Restart(logged) => {
                 let (time, restart) = (Some(frame.time), restart::read(&logged));
                 self.events.send(Event::Restart { time, restart });
+            }
+            FrameKind::Substituted(program) => {
+                if !std::mem::replace(&mut self.is_substituted, true) {
+                    self.events.note(substituted(&program));
+                }
             }
             _ => report_output(node, frame, self.events),
         }
@@ -273,7 +289,7 @@ mod tests {
     #[test]
     fn ranks_that_waited_together_are_one_line_where_they_waited() {
         let (events, receiver) = Events::channel();
-        let mut view = LogView { job: None, events: &events, waits: Waits::default() };
+        let mut view = LogView { job: None, events: &events, waits: Waits::default(), is_substituted: false };
         let waits = |rank, time| Frame { time, rank, kind: FrameKind::Waits { seconds: 100, does: "sleeping".into() } };
         let frames = [waits(1, 100.0), line(2, 101.0, "a"), waits(0, 101.5), line(2, 103.0, "b")];
         frames.into_iter().for_each(|frame| view.show("node1", frame));

@@ -3,7 +3,7 @@
 
 use super::cleanup::{JobNodes, stop_limit, unrecorded};
 use super::follow::{Follow, at, instant};
-use super::logs::{PRUNE, report_output};
+use super::logs::{PRUNE, report_output, substituted};
 use super::manage::JobList;
 use super::node_log::{extents, logs, warn_of_gone};
 use super::supervision::{Action, End, Input, Supervision, WatchOptions};
@@ -159,6 +159,9 @@ impl Watch<'_> {
             }
             FrameKind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
                 self.events.warn(self.launcher.isolation_warning(seconds));
+            }
+            FrameKind::Substituted(program) if self.monitor.is_newly_substituted() => {
+                self.events.note(substituted(&program));
             }
             FrameKind::Launcher(line) if self.options.launcher_output => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();

@@ -24,6 +24,9 @@ pub fn read(path: &Path) -> Result<BTreeMap<String, Secret>, Error> {
             None => refused(fault.to_string()),
         }
     })?;
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(with_hint("the file is UTF-16 (PowerShell writes that)".to_owned(), "save it as UTF-8"));
+    }
     let text = std::str::from_utf8(&bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
     env_lines(text).map_err(|faults| refused(faults.join("\n    ")))
 }
@@ -62,6 +65,16 @@ mod tests {
         let error = read(&path).unwrap_err().to_string();
         let words = [": other users can read it (mode 644)", "hint: chmod 600 ", "a Windows drive in WSL"];
         assert!(words.iter().all(|words| error.contains(words)) && !error.contains("hidden"), "{error}");
+    }
+
+    #[test]
+    fn an_env_file_in_utf_16_is_named_as_such() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("env");
+        std::fs::write(&path, b"\xff\xfeA\0=\0\x31\0").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("the file is UTF-16") && error.ends_with("hint: save it as UTF-8"), "{error}");
     }
 
     #[test]

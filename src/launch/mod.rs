@@ -7,8 +7,8 @@
 pub mod description;
 mod env;
 pub mod env_file;
+pub mod hints;
 pub mod horovodrun;
-mod mistaken;
 mod mpirun;
 mod open_mpi;
 pub mod placement;

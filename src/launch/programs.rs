@@ -14,7 +14,7 @@ pub const AVAILABLE_HOSTS: &str = "available_hosts";
 pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 12] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
@@ -23,8 +23,10 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 12] = [
     (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/programs/activity.py")),
     (0o644, "peers.py", include_str!("../scripts/programs/peers.py")),
+    (0o644, "starting.py", include_str!("../scripts/programs/starting.py")),
     (0o644, "waiting.py", include_str!("../scripts/programs/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),
+    (0o644, "outside.py", include_str!("../scripts/programs/outside.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),
     (0o755, "ssh", include_str!("../scripts/programs/ssh.sh")),
 ];

@@ -12,3 +12,4 @@ pub mod launcher;
 pub mod lease;
 pub mod restart;
 pub mod root_cause;
+pub mod start_fault;

@@ -1,5 +1,6 @@
 //! The jobs of a cluster, by the records on its nodes. No state is kept anywhere else, so that every operator sees the same.
 
+use super::outside::{OutsideFiles, outside_in_short};
 use super::restart::Membership;
 use super::{
     Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord, lost_output,
@@ -106,6 +107,9 @@ pub struct Job {
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
+    /// Files that it wrote outside the mounts of its containers, where they go with these, by node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<OutsideFiles>,
     /// Whether it is a check of hvdctl's own.
     #[serde(skip)]
     pub is_check: bool,
@@ -285,7 +289,10 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
     idle.retain(|_| state == Some(JobState::Running));
     idle.sort_by_key(|idle| idle.rank);
     let reason = match &result {
-        Some(result) => result.reason(&placement).or_else(|| lost_output(&result.lost)),
+        Some(result) => {
+            let reason = result.reason(&placement).or_else(|| lost_output(&result.lost));
+            reason.or_else(|| outside_in_short(&result.outside))
+        }
         None if state == Some(JobState::Lost) => {
             Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
         }
@@ -316,6 +323,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         reason,
         fault: result.as_ref().and_then(|result| result.fault.clone()),
         lost: result.as_ref().map(|result| result.lost.clone()).unwrap_or_default(),
+        outside: result.as_ref().map(|result| result.outside.clone()).unwrap_or_default(),
         log_max: record.log_max,
         placement,
         result,

@@ -8,6 +8,7 @@ pub mod ledger;
 pub mod list;
 pub mod monitor;
 pub mod outcome;
+pub mod outside;
 pub mod restart;
 mod result;
 pub mod stored;
@@ -65,6 +66,9 @@ pub struct Record {
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// Whether that is the default of a project, `python train.py`: the ranks run `python3` if the image has no `python`.
+    #[serde(default)]
+    pub default_command: bool,
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
     pub bind: Option<Bind>,
     /// The working directory, as a path in the container.

@@ -21,8 +21,12 @@ pub struct Monitor {
     pub hung: Vec<HungRank>,
     /// The ranks that had no connection to another one, and whether that was reported for all of them.
     isolated: (BTreeSet<u32>, bool),
+    /// Whether it was reported that another program runs in place of that of the command.
+    substituted: bool,
     /// The ranks that make no progress.
     pub waits: Waits,
+    /// Why the ranks that could not start their program did not.
+    broken: BTreeMap<(String, u32), String>,
     /// The launcher's last lines.
     pub launcher: VecDeque<String>,
     /// The last lines of each rank on each node, numbered among those of all ranks.
@@ -42,6 +46,7 @@ impl Monitor {
                 self.hung.retain(|hung| hung.rank != rank);
                 self.isolated.0.remove(&rank);
                 self.output.remove(&(node.to_owned(), rank));
+                self.broken.remove(&(node.to_owned(), rank));
                 self.started = self.started.saturating_add(1);
             }
             FrameKind::Renumbered { rank: new, .. } => {
@@ -68,7 +73,10 @@ impl Monitor {
             }
             FrameKind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
             FrameKind::Waits { .. } | FrameKind::Resumed(_) => {}
-            FrameKind::Broken(_) | FrameKind::Restart(_) | FrameKind::Lost(_) | FrameKind::Over => {}
+            FrameKind::Broken(reason) => {
+                self.broken.insert((node.to_owned(), rank), text(reason.as_bytes()));
+            }
+            FrameKind::Substituted(_) | FrameKind::Restart(_) | FrameKind::Lost(_) | FrameKind::Over => {}
         }
     }
 
@@ -78,9 +86,19 @@ impl Monitor {
         isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
     }
 
+    /// Returns true once: for the first report that another program runs in place of that of the command.
+    pub fn is_newly_substituted(&mut self) -> bool {
+        !std::mem::replace(&mut self.substituted, true)
+    }
+
     /// Returns the last lines of a rank on a node.
     pub fn last_lines(&self, node: &str, rank: u32) -> Vec<String> {
         self.output.get(&(node.to_owned(), rank)).into_iter().flatten().map(|(_, line)| line.clone()).collect()
+    }
+
+    /// Returns why a rank on a node could not start its program, if it could not.
+    pub fn broken(&self, node: &str, rank: u32) -> Option<&String> {
+        self.broken.get(&(node.to_owned(), rank))
     }
 
     /// Returns whether these are the last lines of all ranks, in a row: if output is shown, they are what was shown last.
@@ -121,6 +139,19 @@ mod tests {
         assert!(!after(1, FrameKind::Started) && !after(2, FrameKind::Isolated(60)));
         assert!(after(1, FrameKind::Isolated(60)));
         assert!(!after(1, FrameKind::Started) && !after(1, FrameKind::Isolated(60)), "it may be on purpose");
+    }
+
+    #[test]
+    fn why_a_rank_could_not_start_is_kept_until_it_starts() {
+        let mut monitor = Monitor::default();
+        let mut after = |kind: FrameKind| {
+            monitor.record("a", &Frame { time: 1.0, rank: 1, kind }, 0.0);
+            monitor.broken("a", 1).cloned()
+        };
+        assert_eq!(after(FrameKind::Broken("cannot start x".into())), Some("cannot start x".into()));
+        assert_eq!(after(FrameKind::Started), None);
+        assert_eq!(after(FrameKind::Broken("é".repeat(BYTES))).map(|reason| reason.chars().count()), Some(BYTES / 2));
+        assert_eq!(monitor.broken("b", 1), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The outcome of a watched job.
 
 use super::monitor::Monitor;
+use super::outside::OutsideFiles;
 use super::{HungRank, JobResult, JobState, LostOutput, RankExit, RootCause};
 use crate::launch::placement::Placement;
 use schemars::JsonSchema;
@@ -24,6 +25,9 @@ pub struct JobOutcome {
     pub root_cause: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
+    /// Why it could not start its program, if it could not.
+    #[serde(skip)]
+    pub broken: Option<String>,
     /// Whether these are also the last lines that were shown.
     #[serde(skip)]
     pub just_shown: bool,
@@ -36,6 +40,9 @@ pub struct JobOutcome {
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
+    /// Files that it wrote outside the mounts of its containers, where they go with these, by node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<OutsideFiles>,
     /// The launcher's last lines.
     #[serde(skip)]
     pub launcher: Vec<String>,
@@ -59,12 +66,14 @@ impl JobOutcome {
             code: result.code().unwrap_or(1),
             first_failure: result.first_failure().cloned(),
             last_lines: of.map(|(node, rank)| monitor.last_lines(node, rank)).unwrap_or_default(),
+            broken: of.and_then(|(node, rank)| monitor.broken(node, rank)).cloned(),
             just_shown: of.is_some_and(|(node, rank)| monitor.are_last(node, rank)),
             root_cause,
             all_started: result.started >= result.ranks,
             silent: Vec::new(),
             fault: result.fault,
             lost: result.lost,
+            outside: result.outside,
             launcher: monitor.launcher.iter().cloned().collect(),
         }
     }

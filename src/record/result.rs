@@ -1,5 +1,6 @@
 //! How a job ended, and the root cause if it failed.
 
+use super::outside::OutsideFiles;
 use super::{JobState, stored};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
@@ -56,6 +57,8 @@ pub struct JobResult {
     pub hung: Vec<HungRank>,
     /// Output that a full disk lost.
     pub lost: Vec<LostOutput>,
+    /// Files that were written outside the mounts of the containers, by node.
+    pub outside: Vec<OutsideFiles>,
     /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this in place of the
     /// job supervisor: why that recorded nothing.
     pub fault: Option<String>,

@@ -86,6 +86,7 @@ impl JobPlan {
             controller: options.launcher.has_controller().then_some(options.controller),
             placement: self.placement.clone(),
             command: program.command.clone(),
+            default_command: program.is_default_command,
             bind: options.bind,
             cwd,
             port: self.workers.port(cluster),

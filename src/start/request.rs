@@ -23,6 +23,8 @@ pub struct Program {
     pub name: String,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// Whether that is the default of a project.
+    pub is_default_command: bool,
     /// The project that is uploaded and mounted first; the program starts in it.
     pub project: Option<Project>,
     /// Further files for the job's directory, name and text. A program that has some starts there.

@@ -257,6 +257,17 @@ impl ProjectFiles {
         self.contents.get(at)?.as_ref()
     }
 
+    /// Returns the permission bits and the first `most` bytes of a file, or of that to which a link leads, if it is in the manifest and
+    /// can be read.
+    pub fn head(&self, name: &str, most: u64) -> Option<(u32, Vec<u8>)> {
+        let path = fs::canonicalize(self.root.join(name)).ok()?;
+        let inside = path.strip_prefix(&self.root).ok()?.to_str()?;
+        let Some(ManifestEntry::File { mode, .. }) = self.manifest.0.get(inside) else { return None };
+        let mut head = Vec::new();
+        File::open(&path).ok()?.take(most).read_to_end(&mut head).ok()?;
+        Some((*mode, head))
+    }
+
     /// Returns when the file at a position was changed last, in seconds since 1970.
     pub(super) fn mtime(&self, at: usize) -> u64 {
         self.contents(at).map_or(0, |contents| contents.mtime)

@@ -334,6 +334,22 @@ impl Manifest {
         largest
     }
 
+    /// Returns the directory with this Python module (`a.b` or `a`): "" for the project itself, else the only one at most two levels below
+    /// it. A directory is a module if it has a file of Python's, however far below.
+    pub fn directory_of_module(&self, name: &str) -> Option<String> {
+        let path = name.replace('.', "/");
+        let directory = |module: &str| match module.strip_suffix(&path)? {
+            "" => Some(String::new()),
+            before => before.strip_suffix('/').map(str::to_owned),
+        };
+        let files = self.0.iter().filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. }));
+        let files = files.filter_map(|(file, _)| file.strip_suffix(".py"));
+        let found = files.flat_map(|file| parents(file).chain([file]).filter_map(directory));
+        let mut found: BTreeSet<String> = found.filter(|directory| directory.matches('/').count() < 2).collect();
+        let first = found.pop_first()?;
+        (first.is_empty() || found.is_empty()).then_some(first)
+    }
+
     /// Returns the hash that a node computes over the selected entries when they have arrived.
     pub fn arrived(&self, selection: &Selection) -> String {
         hashed(|hasher| write_contents(self.select(selection), hasher))
@@ -493,6 +509,41 @@ mod tests {
             [("d/g", "../x"), ("h", "d/../x"), ("i", "."), ("j", "/workspace"), ("k", "/workspace/x"), ("l", "..x")];
         let manifest = Manifest(out.iter().chain(&inside).map(link).collect());
         assert_eq!(manifest.links_out("/workspace"), out);
+    }
+
+    #[test]
+    fn python_modules_are_found_in_the_project() {
+        let files = [
+            "src/net.py",
+            "src/deep/x.txt",
+            "utils.py",
+            "lib/pkg/__init__.py",
+            "a/dup.py",
+            "b/dup.py",
+            "a/b/c/far.py",
+            "my_lib/z.py",
+            "libs/sub/w/__init__.py",
+        ];
+        let file = |name: &str| (name.to_owned(), ManifestEntry::File { hash: hash(b""), mode: 0o644, size: 1 });
+        let mut entries: BTreeMap<_, _> = files.iter().map(|name| file(name)).collect();
+        entries.insert("data".into(), ManifestEntry::Directory { mode: 0o755 });
+        let manifest = Manifest(entries);
+        for (name, directory) in [
+            ("src", Some("")),
+            ("src.net", Some("")),
+            ("src.other", None),
+            ("net", Some("src")),
+            ("utils", Some("")),
+            ("pkg", Some("lib")),
+            ("w", Some("libs/sub")),
+            ("dup", None),
+            ("far", None),
+            ("data", None),
+            ("deep", None),
+            ("ib", None),
+        ] {
+            assert_eq!(manifest.directory_of_module(name).as_deref(), directory, "{name}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
 //! in its place.
 //! [`data`] pushes directories of data by the same manifest and proof. [`project`] has the project's directory here, its name and command.
+//! [`program`] finds what would keep its command from starting.
 
 mod build_context;
 mod contents;
@@ -17,6 +18,7 @@ mod ignored;
 pub mod manifest;
 pub mod outputs;
 pub mod parcel;
+pub mod program;
 pub mod project;
 mod receive;
 pub mod target;

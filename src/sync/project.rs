@@ -100,15 +100,22 @@ impl ProjectFile {
     }
 }
 
-/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script. Returns also the launcher that
-/// `hvdctl.toml` names.
+/// The command of a project.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ProjectCommand {
+    /// The program and its arguments.
+    pub argv: Vec<ProgramArgument>,
+    /// Whether neither the user nor `hvdctl.toml` has named it.
+    pub is_default: bool,
+    /// The launcher that `hvdctl.toml` names.
+    pub launcher: Option<LauncherName>,
+}
+
+/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script.
 ///
 /// # Errors
 /// If there is no command, or more than one; if `hvdctl.toml` cannot be read.
-pub fn command(
-    root: &Path,
-    given: Vec<ProgramArgument>,
-) -> Result<(Vec<ProgramArgument>, Option<LauncherName>), Error> {
+pub fn command(root: &Path, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
     let unclear = |why: &str| {
         Error::usage(
             format!("the project {} has no clear entry point: {why}", root.display()),
@@ -121,6 +128,7 @@ pub fn command(
         return Err(unclear(why));
     }
     let has = |name: &str| root.join(name).is_file();
+    let is_default = given.is_empty() && command.is_none();
     let argv = match (command, has("train.py"), has("main.py")) {
         _ if !given.is_empty() => given,
         (Some(argv), ..) => argv.into_iter().map(ProgramArgument::Text).collect(),
@@ -129,7 +137,7 @@ pub fn command(
         (None, true, true) => return Err(unclear("both train.py and main.py are in it")),
         (None, false, false) => return Err(unclear("there is no hvdctl.toml, train.py or main.py in it")),
     };
-    Ok((argv, launcher))
+    Ok(ProjectCommand { argv, is_default, launcher })
 }
 
 /// Returns the name of a project's directory on the nodes: `name` if it is plain; otherwise its plain letters and a hash, so that two
@@ -163,17 +171,19 @@ mod tests {
             }
             let given = given.iter().map(|argument| ProgramArgument::from(*argument)).collect();
             let command = command(root, given).map_err(|error| error.to_string());
-            command
-                .map(|(argv, launcher)| (argv.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), launcher))
+            command.map(|ProjectCommand { argv, is_default, launcher }| {
+                let argv = argv.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                (if is_default { format!("{argv} by default") } else { argv }, launcher)
+            })
         };
         let both = ["train.py", "main.py"];
         let ok = |command: &str| Ok((command.to_owned(), None));
         assert_eq!(read(&["x"], Some("command = ['y']"), &both), ok("x"));
         assert_eq!(read(&[], Some("command = ['python', 'a b.py']"), &both), ok("python a b.py"));
-        assert_eq!(read(&[], None, &both[..1]), ok("python train.py"));
-        assert_eq!(read(&[], None, &both[1..]), ok("python main.py"));
+        assert_eq!(read(&[], None, &both[..1]), ok("python train.py by default"));
+        assert_eq!(read(&[], None, &both[1..]), ok("python main.py by default"));
         let with_launcher = read(&[], Some("launcher = 'torchrun'"), &both[..1]);
-        assert_eq!(with_launcher, Ok(("python train.py".to_owned(), Some(LauncherName::Torchrun))));
+        assert_eq!(with_launcher, Ok(("python train.py by default".to_owned(), Some(LauncherName::Torchrun))));
         for (given, file, scripts, words) in [
             (&["x"][..], Some("junk"), &both[..], "hvdctl.toml: "),
             (&[], Some("launcher = 'slurm'"), &both[..1], "slurm"),

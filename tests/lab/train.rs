@@ -290,7 +290,9 @@ mod full {
         // the codes are those of shells and `docker run`
         for (program, code, words) in [
             ("no-such-program", 127, "cannot start no-such-program: No such file"),
-            ("./main.py", 126, "cannot start ./main.py: Permission denied"),
+            ("/etc/hostname", 126, "cannot start /etc/hostname: Permission denied: it is not executable"),
+            // its file is here
+            ("./main.py", 2, "./main.py is not executable"),
         ] {
             let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", program]).code(code);
             done.complains(&[words]);

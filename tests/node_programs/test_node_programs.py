@@ -1,5 +1,6 @@
 """Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
 interpreter that it finds."""
+import errno
 import fcntl
 import ipaddress
 import json
@@ -43,10 +44,12 @@ import job_state  # noqa: E402
 import job_supervisor  # noqa: E402
 import machines  # noqa: E402
 import membership  # noqa: E402
+import outside  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
+import starting  # noqa: E402
 import waiting  # noqa: E402
 import workers  # noqa: E402
 
@@ -378,15 +381,22 @@ class Answers(unittest.TestCase):
     END = {"started": 1, "exits": [{"time": 9.5, "rank": 1, "code": 7, "signal": None, "asked": False, "oom": False}], "lost": [],
            "hung": [{"time": 9, "rank": 1, "seconds": 60, "idle": "blocked"}, {"time": 9, "rank": 1, "seconds": 60, "tensors": "a"}]}
 
+    OUTSIDE = {"files": 1, "bytes": 7, "largest": [{"path": "/a", "bytes": 7}], "whole": True}
+
     def test_a_report_that_says_what_cannot_be_is_no_report(self):
-        self.assertEqual(job_files.parse(json.dumps(self.END).encode(), reap.REPORT), self.END)
+        for end in self.END, dict(self.END, outside=self.OUTSIDE), dict(self.END, outside=None):
+            self.assertEqual(job_files.parse(json.dumps(end).encode(), reap.REPORT), end)
         exit, hung = self.END["exits"][0], self.END["hung"][0]
         for wrong in ([], None, 1, {}, dict(self.END, started=-1), dict(self.END, started=1 << 31), dict(self.END, exits={}),
                       dict(self.END, exits=[1]), dict(self.END, exits=[dict(exit, time=float("nan"))]),
                       dict(self.END, exits=[dict(exit, time=float("inf"))]), dict(self.END, exits=[dict(exit, time="9")]),
                       dict(self.END, exits=[dict(exit, rank=True)]), dict(self.END, exits=[dict(exit, code=10 ** 400)]),
                       dict(self.END, exits=[dict(exit, signal="9")]), dict(self.END, exits=[dict(exit, asked=None)]),
-                      dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])])):
+                      dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])]),
+                      dict(self.END, hung=[dict(hung, tensors="\ud800")]), dict(self.END, outside=[]),
+                      *(dict(self.END, outside=dict(self.OUTSIDE, **wrong)) for wrong in (
+                          {"files": -1}, {"bytes": -1}, {"bytes": 1 << 63}, {"whole": 1}, {"largest": [1]},
+                          {"largest": [{"path": "\udcff", "bytes": 1}]}, {"largest": [{"path": "a", "bytes": float("nan")}]}))):
             with self.assertRaises(ValueError):
                 job_files.parse(json.dumps(wrong).encode(), reap.REPORT)
         for text in (b"", b"\xff", b"{", b"[" * (1 << 17)):
@@ -491,6 +501,100 @@ class Answers(unittest.TestCase):
                 kept.append(supervisor.observe_end().kept)
                 supervisor.record_loss(1)
         self.assertEqual(kept, [True] * 3 + [False] * 2 + [True] * 3)
+
+
+class Outside(unittest.TestCase):
+    """Files that a job has written outside the mounts."""
+
+    def setUp(self):
+        self.top = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.top)
+
+    def write(self, path, size=5, old=False):
+        file = self.top + path
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(file, "wb") as opened:
+            opened.truncate(size)
+        return file
+
+    def found(self, since=0.0, others=(), **more):
+        found, is_whole = outside.find(since, others, top=self.top, **more)
+        return [path for _, _, path in found], is_whole
+
+    def test_what_may_be_a_result(self):
+        results = {"/root/ckpt/last.pt": 50, "/var/tmp/x.pt": 1 << 20, "/tmp/out/a.bin": 2 << 20, "/usr/src/app/log": 6, "/a b\n\xe4": 7,
+                   "/VOLUME/x": 8, "/opt/node1/y": 9}
+        for path, size in results.items():
+            self.write(path, size)
+        for path in ("/empty",):
+            self.write(path, 0)
+        for path in ("/root/.cache/hub/x", "/root/.hidden", "/usr/lib/x", "/etc/x", "/var/log/x", "/proc/x", "/tmp/small", "/var/tmp/small",
+                     "/opt/site-packages/x.py", "/app/__pycache__/x.pyc", "/mnt/data/x", "/opt/hvdctl-1/x"):
+            self.write(path)
+        for path in ("/tmp/tmpab3_xy9z/x", "/tmp/torchinductor_root/x", "/tmp/ompi.node1.0/x", "/tmp/ray/x", "/var/tmp/pymp-1/x"):
+            self.write(path, 2 << 20)
+        os.symlink(self.top + "/root/ckpt/last.pt", self.top + "/link")
+        os.mkfifo(self.top + "/pipe")
+        by_size = sorted(results, key=lambda path: -results[path])
+        self.assertEqual(self.found(others={"/mnt/data"}), (by_size, True))
+
+    def test_a_file_counts_if_it_was_changed_since_the_start(self):
+        self.write("/old")
+        since = os.stat(self.top + "/old").st_ctime + 1000
+        self.assertEqual(self.found(since), ([], True))
+        # an unpacked file has an old time of modification
+        os.utime(self.top + "/old", (0, 0))
+        self.assertEqual(self.found(os.stat(self.top + "/old").st_ctime), (["/old"], True))
+
+    def test_it_takes_no_longer_than_its_limit(self):
+        self.write("/a/b")
+        self.assertEqual(self.found(limit=-1), ([], False))
+
+    def test_mount_points_are_left_out_but_an_images_own_volumes(self):
+        lines = ["1 2 8:1 /opt/projects/p /workspace rw,relatime - ext4 /dev/sda1 rw", "1 2 0:5 / /dev/shm rw - tmpfs shm rw",
+                 "1 2 8:1 /var/lib/docker/volumes/%s/_data /checkpoints rw - ext4 /dev/sda1 rw" % ("a1" * 32),
+                 "1 2 8:1 /var/lib/docker/volumes/named/_data /named rw - ext4 /dev/sda1 rw", "1 2 8:1 /x /a\\040b rw - ext4 /dev/sda1 rw"]
+        self.assertEqual(outside.mounts(lines), {"/workspace", "/dev/shm", "/named", "/a b"})
+
+    def record(self, cwd, found):
+        """What is reported, and what is in the file."""
+        with open(os.path.join(JOB, "job.json"), "w") as file:
+            json.dump({"cwd": cwd}, file)
+        open(os.path.join(JOB, "launcher.json"), "w").close()
+        with mock.patch.object(outside, "find", return_value=found):
+            reported = outside.record()
+        os.unlink(os.path.join(JOB, "job.json"))
+        os.unlink(os.path.join(JOB, "launcher.json"))
+        try:
+            with open(os.path.join(JOB, "outside")) as file:
+                text = file.read()
+        except FileNotFoundError:
+            return reported, None
+        os.unlink(os.path.join(JOB, "outside"))
+        return reported, text
+
+    def test_the_list_and_what_is_reported(self):
+        found = [(9, 5.5, "/a\udcff b\n"), (8, -1.0, "/" + "x" * 300), (7, 0.0, "/c"), (6, 0.0, "/d")]
+        reported, text = self.record("/workspace", (found, True))
+        largest = [{"path": "/a\ufffd b\n", "bytes": 9}, {"path": "/" + "x" * 199, "bytes": 8}, {"path": "/c", "bytes": 7}]
+        self.assertEqual(reported, {"files": 4, "bytes": 30, "largest": largest, "whole": True})
+        self.assertTrue(job_files.fits(reported, outside.REPORT))
+        self.assertEqual(text.splitlines()[::3], ['9 5 "/a\\udcff b\\n"', '6 0 "/d"'])
+        many, text = self.record("/workspace", ([(1 << 62, 0.0, "/x")] * 2000, False))
+        self.assertEqual((many["bytes"], many["whole"], len(text.splitlines())), ((1 << 63) - 1, False, 1000))
+        self.assertTrue(job_files.fits(many, outside.REPORT))
+
+    def test_no_list_without_files_and_none_of_a_check(self):
+        self.assertEqual(self.record("/workspace", ([], True)), (None, None))
+        self.assertEqual(self.record("/jobs/" + os.path.basename(JOB), ([(1, 0.0, "/x")], True)), (None, None))
+        with mock.patch.object(outside.files, "write", side_effect=OSError):
+            self.assertEqual(self.record("/", ([(1, 0.0, "/x")], True))[0]["files"], 1)
+
+    def test_the_result_has_the_files_of_so_many_nodes(self):
+        one = {"files": 4, "bytes": 9, "largest": [{"path": "/" + "x" * 999, "bytes": 1, "more": 1}] * 9, "whole": True, "more": 1}
+        nodes = outside.of_nodes(dict({"n%04d" % i: one for i in range(2000)}, gone=None))
+        self.assertEqual([len(nodes), nodes[0]["node"], len(nodes[0]["largest"]), nodes[-1]["largest"]], [2000, "n0000", 3, []])
+        self.assertLess(len(json.dumps(nodes)), 300 << 10)
 
 
 class EngineStop(unittest.TestCase):
@@ -759,13 +863,51 @@ class Rank(unittest.TestCase):
         self.assertEqual(rank_supervisor.first_number(["A"], {}), 0)
 
     def test_why_a_program_cannot_be_started(self):
-        for argv, cwd, message in [(["no-such"], "/", "cannot start no-such: No such file or directory"),
-                                ([b"no-\xc3\xa4"], "/", "cannot start no-\u00e4: No such file or directory"),
-                                (["true"], "/no/such", "cannot start true: /no/such: No such file or directory"),
-                                (["/"], "/", "cannot start /: Permission denied")]:
+        here = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, here)
+        with open(sys.executable, "rb") as file:
+            elf = bytearray(file.read(4096))
+        elf[18:20] = b"\x08\x00" if sys.byteorder == "little" else b"\x00\x08"  # e_machine: MIPS
+        for name, mode, text in [("crlf", 0o755, b"#!/bin/bash\r\n"), ("zsh", 0o755, b"#! /no/zsh -f\n"),
+                                 ("nox", 0o644, b"#!/bin/sh\n"), ("bare", 0o755, b"echo hi\n"), ("bom", 0o755, b"\xef\xbb\xbf#!/bin/sh\n"),
+                                 ("exe", 0o755, b"MZ\x90\0"), ("mac", 0o755, b"\xcf\xfa\xed\xfe"), ("mips", 0o755, bytes(elf)),
+                                 ("python3", 0o755, b"#!/bin/sh\n")]:
+            with open(os.path.join(here, name), "wb") as file:
+                file.write(text)
+            os.chmod(os.path.join(here, name), mode)
+        gone, denied, wrong = ": No such file or directory", ": Permission denied", ": Exec format error"
+        for argv, cwd, message in [(["no-such"], "/", "no-such" + gone),
+                                ([b"no-\xc3\xa4"], "/", "no-\u00e4" + gone),
+                                (["true"], "/no/such", "true: /no/such" + gone),
+                                (["/"], "/", "/" + denied),
+                                (["./crlf"], here, "./crlf" + gone + ": its first line names /bin/bash\\r (Windows line ends)"),
+                                (["./zsh"], here, "./zsh" + gone + ": the image has no /no/zsh, which its first line names"),
+                                (["crlf"], here, "crlf" + gone + ": ./crlf is in " + here),
+                                (["./nox"], here, "./nox" + denied + ": it is not executable"),
+                                (["./bare"], here, "./bare" + wrong + ": it has no first line #!, which names its interpreter"),
+                                (["./bom"], here, "./bom" + wrong + ": it begins with a byte order mark"),
+                                (["./exe"], here, "./exe" + wrong + ": it is a program for Windows"),
+                                (["./mac"], here, "./mac" + wrong + ": it is a program for macOS"),
+                                (["./mips"], here, "./mips" + wrong + ": it is for another processor")]:
             with self.assertRaises(OSError) as failed:
                 subprocess.call(argv, cwd=cwd)
-            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception), message)
+            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception, cwd, os.environ["PATH"]), "cannot start " + message)
+        gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "python")
+        self.assertEqual(rank_supervisor.start_failure("python", gone, "/", here),
+                         "cannot start python: No such file or directory: the image has python3")
+        self.assertEqual(rank_supervisor.start_failure("python", gone, "/", "/no/such"), "cannot start python: No such file or directory")
+
+    def test_the_python_that_the_image_has_runs_a_default_command(self):
+        both, new, none = tempfile.mkdtemp(), tempfile.mkdtemp(), tempfile.mkdtemp()
+        for directory in both, new, none:
+            self.addCleanup(shutil.rmtree, directory)
+        for file in both + "/python", both + "/python3", new + "/python3":
+            os.symlink(sys.executable, file)
+        default = ["python", "train.py"]
+        for argv, is_default, path, runs in [(default, True, both, default), (default, True, new, ["python3", "train.py"]),
+                                             (default, True, none, default), (default, False, new, default),
+                                             (default, None, new, default), ([b"python", "x"], False, new, [b"python", "x"])]:
+            self.assertEqual(starting.available(argv, is_default, path), runs)
 
     def test_whose_environment_goes_first(self):
         launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}

@@ -188,7 +188,7 @@ fn a_program_that_cannot_be_started() {
         // the codes are those of shells and `docker run`; the job directory's log cannot be executed
         let programs = [
             ("no-such-program", 127, "cannot start no-such-program: No such file or directory"),
-            ("./log", 126, "cannot start ./log: Permission denied"),
+            ("./log", 126, "cannot start ./log: Permission denied: it is not executable"),
         ];
         each(programs, |(program, code, error): (&str, i32, &str)| {
             let cluster = Cluster::new();
@@ -199,6 +199,33 @@ fn a_program_that_cannot_be_started() {
             let broken = |kind: &FrameKind| matches!(kind, FrameKind::Broken(text) if text == error);
             assert!(end.frames.iter().any(|frame| broken(&frame.kind)), "{}", end.all);
         });
+    });
+}
+
+#[test]
+fn the_python_that_the_image_has_runs_the_default_command() {
+    let bin = tempfile::tempdir().unwrap();
+    let python = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    let python = String::from_utf8(python.stdout).unwrap();
+    std::os::unix::fs::symlink(python.trim(), bin.path().join("python3")).unwrap();
+    let env = format!("{{\"PATH\": {:?}}}", bin.path().display().to_string());
+    each([true, false], |default_command| {
+        let cluster = Cluster::new();
+        let spec = Spec::command(Method::Gloo, &["python", "-c", "print('started')"]);
+        let end = cluster.start(&Spec { default_command, env: env.clone(), ..spec }).end();
+        let of_kind = |wanted: FrameKind| end.frames.iter().filter(|frame| frame.kind == wanted).count();
+        if default_command {
+            assert_eq!(
+                (end.ending.state(), &end.lines[1][..]),
+                (JobState::Succeeded, &["started".to_owned()][..]),
+                "{}",
+                end.all
+            );
+            assert_eq!(of_kind(FrameKind::Substituted("python3".into())), 1, "{}", end.all);
+        } else {
+            let error = "cannot start python: No such file or directory: the image has python3";
+            assert!(of_kind(FrameKind::Broken(error.into())) > 0, "{}", end.all);
+        }
     });
 }
 

@@ -108,6 +108,12 @@ pub struct Spec {
     pub bind: Option<Bind>,
     /// The ranks that the launcher never starts, separated by spaces.
     pub left_out: &'static str,
+    /// The working directory; none: that of the job, as checks have it.
+    pub cwd: Option<&'static str>,
+    /// Whether the command is the default of a project.
+    pub default_command: bool,
+    /// The variables of the user, as JSON.
+    pub env: String,
 }
 
 impl Spec {
@@ -133,6 +139,9 @@ impl Spec {
             registers: true,
             bind: None,
             left_out: "",
+            cwd: None,
+            default_command: false,
+            env: "{}".to_owned(),
         }
     }
 
@@ -184,7 +193,7 @@ impl Cluster {
             let launcher = serde_json::to_string(&launcher).unwrap();
             let mut files = vec![
                 (0o600, "job.json", record.as_str()),
-                (0o600, "env.json", "{}"),
+                (0o600, "env.json", spec.env.as_str()),
                 (0o644, "launcher.json", &launcher),
                 (0o600, "log", ""),
             ];
@@ -222,8 +231,9 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         controller: Some(spec.method.name().1),
         placement: spec.placement(),
         command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
+        default_command: spec.default_command,
         bind: spec.bind,
-        cwd: job_dir.into(),
+        cwd: spec.cwd.unwrap_or(job_dir).into(),
         // a node without ranks may be added to an elastic job with one
         ranks: spec.ranks[index].max(u32::from(index == 1)),
         port: PORT,

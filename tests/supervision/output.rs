@@ -1,11 +1,12 @@
 //! The output, arguments and cores of ranks.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, each, each_launcher};
+use crate::job::{Method, Spec, each, each_launcher};
 use hvdctl::launch::programs::BINDING;
 use hvdctl::model::launcher::Bind;
 use hvdctl::record::JobState;
 use hvdctl::record::frames::FrameKind;
+use hvdctl::record::outside::OutsideFile;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
@@ -39,6 +40,33 @@ out.write(b'\\xff\\xfe end without newline')";
                 of_rank().map(|frame| &frame.kind).filter(|k| matches!(k, FrameKind::Stderr(_))).collect();
             assert_eq!(errors, [&FrameKind::Stderr(b"an error".to_vec())]);
         }
+    });
+}
+
+#[test]
+fn files_outside_the_mounts_are_in_the_result() {
+    each([0, 1], |restarts: u32| {
+        let cluster = Cluster::new();
+        // a volume of an image, which goes with the container; larger than all that other programs write here meanwhile
+        let program = format!(
+            "volume={}/volumes/$(printf %064d $RANK)/_data
+            mkdir -p $volume
+            mountpoint -q /mnt || mount --bind $volume /mnt
+            [ $RANK = 0 ] || truncate -s 900G /mnt/last.pt
+            touch /mnt/empty
+            [ $HVDCTL_RESTART = {restarts} ] || exit 9",
+            cluster.shared("").display()
+        );
+        let spec = Spec { restarts, cwd: Some("/"), ..Spec::shell(Method::Gloo, &program) };
+        let end = cluster.start(&spec).end();
+        assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
+        let largest = |node: &str| {
+            let found = end.ending.outside.iter().find(|found| found.node == node)?;
+            found.largest.first().filter(|file| file.path.starts_with("/mnt/")).cloned()
+        };
+        let last = OutsideFile { path: "/mnt/last.pt".into(), bytes: 900 << 30 };
+        assert_eq!((largest("node1"), largest("node2")), (None, Some(last)), "{:?}{}", end.ending.outside, end.all);
+        assert!(cluster.job_file(1, "outside").exists());
     });
 }
 

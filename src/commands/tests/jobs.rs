@@ -3,6 +3,7 @@
 use super::signals::signalled;
 use super::*;
 use crate::transport::node::scripted::{CONNECT, Fault, Play};
+use std::os::unix::fs::PermissionsExt as _;
 use tokio::time::sleep;
 
 /// A job of two ranks, one on each node, that both end with these codes after 5 s.
@@ -68,6 +69,106 @@ async fn the_rank_that_failed_is_named_and_gives_its_code() {
     done.code(7).complains(&["warning: rank 1 on node2 ended with exit code 7; job "]);
     assert_over(&nodes, "after the failure");
     hvdctl(&nodes, "jobs").await.code(0).says(&["failed", "rank 1 on node2 ended with exit code 7"]);
+}
+
+/// A project with these files, and the path of it.
+fn project(files: &[(&str, u32, &str)]) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, mode, text) in files {
+        let file = dir.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(*mode)).unwrap();
+    }
+    let path = dir.path().display().to_string();
+    (dir, path)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_that_linux_cannot_start_is_refused_before_the_start() {
+    let nodes = two_up().await;
+    let (_dir, path) = project(&[("run.sh", 0o644, "#!/bin/sh\r\n"), ("dir/train.sh", 0o755, "#!/bin/sh\r\n")]);
+    std::os::unix::fs::symlink("dir/train.sh", format!("{path}/link.sh")).unwrap();
+    let train = async |command| hvdctl(&nodes, &format!("train {path} -np 2 --map-by node -- {command}")).await;
+    train("./run.sh").await.code(2).complains(&["./run.sh is not executable (mode 644)", "hint: chmod +x ./run.sh"]);
+    train("./link.sh").await.code(2).complains(&["the first line of ./link.sh ends with a carriage return", "sed -i"]);
+    for call in NODES.iter().flat_map(|node| nodes.calls(node)) {
+        assert!(!call.starts_with("upload/") && !call.starts_with("job/start"), "{call}");
+    }
+    assert_over(&nodes, "after it was refused");
+    nodes.play(ends_with([0, 0]));
+    let done = train("sh ./run.sh").await;
+    done.code(0).complains(&["./run.sh has Windows line ends", "sed -i 's/\\r$//' ./run.sh"]);
+    assert_eq!(done.err.matches("Windows line ends").count(), 1, "{done}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_module_of_the_project_that_is_not_found_is_not_to_be_installed() {
+    let failed = |line: &str| {
+        let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ");
+        let play = play.frame(1000, "node2", &format!("1 e {line}")).frame(2000, "node2", "1 x 1");
+        play.frame(2000, "node1", "0 x 143 asked").ends(2000, 1)
+    };
+    let nodes = up_with(failed("ModuleNotFoundError: No module named 'src'")).await;
+    let (_dir, path) = project(&[("src/net.py", 0o644, ""), ("scripts/train.py", 0o644, "from src import net\n")]);
+    let train = format!("train {path} -np 2 --map-by node -- python scripts/train.py");
+    let done = hvdctl(&nodes, &train).await;
+    done.code(1).complains(&[
+        "hint: src is in the project, but",
+        "python -m scripts.train",
+        "-e PYTHONPATH=/workspace",
+    ]);
+    assert!(!done.err.contains("pip install"), "{done}");
+    hvdctl(&nodes, "attach").await.complains(&["hint: if src is in the project: -e PYTHONPATH=/workspace"]);
+    nodes.play(failed("ModuleNotFoundError: No module named 'tiny'"));
+    hvdctl(&nodes, &train).await.code(1).complains(&["setup = [\"pip install tiny\"]"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_outside_the_mounts_are_reported_at_the_end_and_later() {
+    let files = serde_json::json!([{ "node": "node1", "files": 1, "bytes": 50_000_000, "whole": true,
+        "largest": [{ "path": "/root/ckpt/last.pt", "bytes": 50_000_000 }] }]);
+    let nodes = up_with(ends_with([0, 0]).outside(files.clone())).await;
+    let (_dir, path) = project(&[("train.py", 0o644, "")]);
+    let found = "outside the mounts of its containers, which go with these: /root/ckpt/last.pt (47.7 MiB) on node1";
+    let warned = ["warning: the job wrote files", found, "hint: let the program write to /workspace"];
+    let done = hvdctl(&nodes, &format!("train {path} -np 2 --map-by node")).await;
+    done.code(0).complains(&warned);
+    hvdctl(&nodes, "attach").await.code(0).complains(&warned);
+    hvdctl(&nodes, "jobs").await.code(0).says(&["succeeded", "47.7 MiB outside the mounts"]);
+    let job = hvdctl(&nodes, "jobs --json").await.document()["jobs"][0].clone();
+    assert_eq!(job["outside"], files);
+    // the reason of a failure is more important, and the files are not
+    nodes.play(ends_with([143, 7]).outside(files));
+    hvdctl(&nodes, RUN).await.code(7).complains(&warned);
+    hvdctl(&nodes, "jobs").await.says(&["rank 1 on node2 ended with exit code 7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_python_that_runs_in_place_of_the_default_one_is_noted_once() {
+    let play = Play::default().frame(0, "node1", "0 p python3").frame(0, "node1", "0 s ").frame(0, "node2", "1 s ");
+    let play = play.frame(500, "node1", "0 p python3").frame(1000, "node1", "0 x 0").frame(1000, "node2", "1 x 0");
+    let nodes = up_with(play.ends(1000, 0)).await;
+    let (_dir, path) = project(&[("train.py", 0o644, "")]);
+    let noted = "the image has no `python`: the ranks run `python3`";
+    for line in [format!("train {path} -np 2 --map-by node"), "logs".to_owned()] {
+        let done = hvdctl(&nodes, &line).await;
+        done.code(0);
+        assert_eq!(done.err.matches(noted).count(), 1, "{done}");
+    }
+    let record = nodes.state("node1").directories.into_values().next().unwrap().files["job.json"].clone();
+    assert!(record.contains("\"default_command\":true"), "{record}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_program_does_not_start_has_a_hint() {
+    let reason =
+        "1 b cannot start ./x: No such file or directory: its first line names /bin/bash\\r (Windows line ends)";
+    let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", reason).frame(0, "node2", "1 x 127");
+    let nodes = up_with(play.frame(100, "node1", "0 x 143 asked").ends(100, 127)).await;
+    let done = hvdctl(&nodes, &RUN.replace("true", "./x")).await;
+    done.code(127)
+        .complains(&["rank 1 on node2: cannot start ./x: No such file", "hint: sed -i 's/\\r$//' ./x removes"]);
 }
 
 #[tokio::test(start_paused = true)]

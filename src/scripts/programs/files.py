@@ -76,8 +76,13 @@ def is_count(value):
     return is_code(value) and value >= 0
 
 
+def is_size(value):
+    return type(value) is int and 0 <= value < 1 << 63
+
+
 def is_text(value):
-    return isinstance(value, str)
+    """Whether a value is a text, without halves of characters, which no other JSON parser reads."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def is_flag(value):

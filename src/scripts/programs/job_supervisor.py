@@ -31,6 +31,7 @@ import in_place  # noqa: E402
 import job_state  # noqa: E402
 import membership  # noqa: E402
 import node_launcher  # noqa: E402
+import outside  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
 import workers  # noqa: E402
@@ -311,6 +312,7 @@ class JobSupervisor:
         self.attempt = None  # the current one
         self.starts = 0  # how often the launcher was started
         self.attempts = []  # the results of those that failed
+        self.outside = []  # files that are outside the mounts
         self.losses = []  # when a launcher that kept the ranks has ended by itself
         self.is_recorded = False
         elastic = launch["elastic"]
@@ -355,7 +357,7 @@ class JobSupervisor:
         """Records the result, once: room on the disk was reserved for one."""
         if not self.is_recorded:
             launcher = None if stopped else result["launcher"]
-            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used))
+            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used), outside=self.outside)
             files.write_json("result.json", dict(format=self.launch["format"], **ended))
         self.is_recorded = True
 
@@ -528,7 +530,7 @@ class JobSupervisor:
         return bool(answers or self.signals)
 
     def reap_everywhere(self, report, again):
-        """Ends the ranks of all nodes at once."""
+        """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the mounts."""
         urgent = job_state.is_urgent(self.signals)
         grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits)
         everywhere, waits, threads = self.start_reaping(grace, report, again)
@@ -541,6 +543,11 @@ class JobSupervisor:
         everywhere.set()
         for thread in threads:
             thread.join()
+        if not again:
+            found = {node: end.get("outside") for node, end in report.ends.items()}
+            # an engine that stops this container does not wait for long
+            found[self.launch["node"]] = None if job_state.engine_fault(self.signals) else outside.record()
+            self.outside = outside.of_nodes(found)
 
     def start_reaping(self, grace, report, again):
         """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for each the event that

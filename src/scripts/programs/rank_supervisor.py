@@ -31,6 +31,7 @@ import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_state  # noqa: E402
 import reap  # noqa: E402
+import starting  # noqa: E402
 import waiting  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -89,12 +90,15 @@ def program_environment(inherited, launcher, given):
     return env
 
 
-def start_failure(program, error):
-    """Why a program could not be started. The error may name something else: the directory in which it was to start."""
+def start_failure(program, error, cwd, path):
+    """Why a program could not be started in `cwd` with this PATH. The error may name something else: that directory."""
     # Python 3.7 appends the name to strerror
     program, cause = os.fsdecode(program), os.strerror(error.errno) if getattr(error, "errno", None) else str(error)
     other = os.fsdecode(getattr(error, "filename", None) or program)
-    return "cannot start %s: %s%s" % (program, "" if other == program else other + ": ", cause)
+    if other != program:
+        return "cannot start %s: %s: %s" % (program, other, cause)
+    why = starting.why(program, getattr(error, "errno", None), cwd, path)
+    return "cannot start %s: %s%s" % (program, cause, ": " + why if why else "")
 
 
 def idle_limit(job, size):
@@ -322,6 +326,10 @@ class Supervisor:
         # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
         argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
         env = program_environment(os.environ, self.launcher, given)
+        path = env.get("PATH", os.defpath)
+        wanted, argv = argv, starting.available(argv, self.job.get("default_command"), path)
+        if argv != wanted and self.log.rank == 0:
+            self.log.write(b"p", [argv[0].encode()])
         _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], env)
         env.setdefault("OMP_NUM_THREADS", str(threads))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
@@ -330,7 +338,8 @@ class Supervisor:
         try:
             self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children)
         except (OSError, subprocess.SubprocessError) as error:
-            self.log.write(b"b", [start_failure(argv[0], error).encode(errors="replace").replace(b"\n", b" ")])
+            failure = start_failure(argv[0], error, self.job["cwd"], path)
+            self.log.write(b"b", [failure.encode(errors="replace").replace(b"\n", b" ")])
             # as shells and `docker run`: 127 is not found, 126 is found and cannot be run
             code = 127 if isinstance(error, FileNotFoundError) else 126
             self.log.state(b"x", b"%d" % code)

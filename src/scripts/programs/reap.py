@@ -1,5 +1,6 @@
 """Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Arguments: the grace period in
-seconds, and `again` if the job is to be restarted. The job supervisor calls it in hmaster and over the workers' sshd.
+seconds, and `again` if the job is to be restarted; else it also reports what the job has written outside the mounts (outside.py). The
+job supervisor calls it in hmaster and over the workers' sshd.
 
 A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor passes SIGTERM on
 to its program, waits the grace period for it (a last checkpoint), and records how it ended.
@@ -20,6 +21,7 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import files  # noqa: E402
+import outside  # noqa: E402
 from processes import environment, is_killed, name, send  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -41,6 +43,7 @@ REPORT = {
     "hung": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "tensors": files.optional(files.is_text),
               "idle": lambda idle: idle in IDLE}],
     "lost": [{"time": files.is_number, "rank": files.is_count, "lines": files.is_count}],
+    "outside": files.optional(outside.REPORT),
 }
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
@@ -194,6 +197,7 @@ def main():
     reported, again = states(), sys.argv[2:] == ["again"]
     if not again:
         forget(again)
+        reported["outside"] = outside.record()
     # limits the wait for a job supervisor whose machine is gone, or that was killed
     signal.signal(signal.SIGALRM, late)
     signal.alarm(grace + 40)

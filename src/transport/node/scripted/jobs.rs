@@ -62,6 +62,8 @@ enum Scene {
     Frame(String, String),
     /// The job supervisor records a result, with the exit code of the launcher.
     Result(i64),
+    /// It adds these files outside the mounts to the result.
+    Outside(Value),
     /// The container of the launcher exits.
     Exit(i64),
 }
@@ -70,6 +72,13 @@ impl Play {
     /// Writes a frame to a node's log, so many milliseconds after the launcher was started.
     pub fn frame(mut self, at: u64, node: &str, frame: &str) -> Play {
         self.scenes.push((Duration::from_millis(at), Scene::Frame(node.to_owned(), frame.to_owned())));
+        self
+    }
+
+    /// Adds to the result which files are outside the mounts.
+    pub fn outside(mut self, files: Value) -> Play {
+        let ended = self.scenes.iter().position(|(_, scene)| matches!(scene, Scene::Result(_))).expect("an end");
+        self.scenes.insert(ended + 1, (self.scenes[ended].0, Scene::Outside(files)));
         self
     }
 
@@ -98,6 +107,12 @@ impl Play {
             match scene {
                 Scene::Frame(node, frame) => nodes.edit(&node, |state| state.directory(&job).write(&frame)),
                 Scene::Result(code) => nodes.record(&node, &job, Some(code)),
+                Scene::Outside(files) => nodes.edit(&node, |state| {
+                    let result = state.directory(&job).files.get_mut("result.json").expect("a result");
+                    let mut changed: Value = serde_json::from_str(result).unwrap();
+                    changed["outside"] = files;
+                    *result = changed.to_string();
+                }),
                 Scene::Exit(code) => nodes.edit(&node, |state| {
                     let exited = state.containers.iter_mut().find(|other| other.id == container);
                     exited.into_iter().for_each(|container| (container.state, container.code) = ("exited", code));

@@ -1,0 +1,515 @@
+//! Hints on a program that failed, by the reason why it did not start or by the last lines of its rank.
+
+use super::Launcher;
+use crate::model::launcher::LauncherName;
+use crate::model::start_fault::StartFault;
+use crate::paths::{CONTAINER_SSH, DATA, WORKSPACE};
+use crate::text::argument::ProgramArgument;
+use crate::text::nodeset::printable;
+use crate::text::quote;
+
+/// What programs write that miss the variables of another launcher: the text, and that launcher.
+const MISSING: &[(&str, LauncherName)] = &[
+    // torch/distributed/rendezvous.py: RANK, WORLD_SIZE, MASTER_ADDR or MASTER_PORT
+    ("expected, but not set", LauncherName::Torchrun),
+    ("KeyError: 'RANK'", LauncherName::Torchrun),
+    ("KeyError: 'LOCAL_RANK'", LauncherName::Torchrun),
+    ("KeyError: 'WORLD_SIZE'", LauncherName::Torchrun),
+    ("KeyError: 'MASTER_ADDR'", LauncherName::Torchrun),
+    // DeepSpeed without these variables
+    ("attempting to detect MPI environment", LauncherName::Torchrun),
+    // jax/_src/distributed.py
+    ("coordinator_address should be defined", LauncherName::Env),
+    ("KeyError: 'TF_CONFIG'", LauncherName::Env),
+];
+
+/// How the line of an error begins that names a module which Python does not find.
+const LACKING: &[&str] = &["ModuleNotFoundError: No module named ", "ImportError: No module named "];
+
+/// Names that only a project's own modules have: a package of this name is another one.
+const OWN: &[&str] = &["src", "utils", "models", "common", "lib", "config"];
+
+/// Modules whose packages have other names.
+const PACKAGES: &[(&str, &str)] = &[
+    ("PIL", "pillow"),
+    ("bs4", "beautifulsoup4"),
+    ("cv2", "opencv-python-headless"),
+    ("dotenv", "python-dotenv"),
+    ("skimage", "scikit-image"),
+    ("sklearn", "scikit-learn"),
+    ("yaml", "pyyaml"),
+];
+
+/// What programs write that cannot write to a file system.
+const READ_ONLY: &[&str] =
+    &["Read-only file system", "errno = 30", "attempt to write a readonly database", "The file lock '/data/"];
+
+/// What a shell and `env` write about a script with Windows line ends.
+const LINE_ENDS: &[&str] = &[
+    "$'\\r': command not found",
+    "\\r': No such file or directory",
+    "\\r’: No such file or directory",
+    "^M: bad interpreter",
+];
+
+/// What a rank supervisor writes about a program that cannot be started (`programs/starting.py`), and why that is.
+const NOT_STARTED: &[(&str, StartFault)] = &[
+    ("(Windows line ends)", StartFault::LineEnds),
+    ("it is not executable", StartFault::NotExecutable),
+    ("it begins with a byte order mark", StartFault::ByteOrderMark),
+    ("it has no first line #!", StartFault::NoInterpreter),
+    ("it is a program for ", StartFault::OtherSystem),
+];
+
+/// Likewise, and what to do about the image or the command.
+const NOT_IN_IMAGE: &[(&str, &str)] = &[
+    (
+        "which its first line names",
+        "name an interpreter that the image has, e.g. #!/bin/sh, or install it there (`setup` in hvdctl.toml)",
+    ),
+    (
+        "lacks the loader",
+        "build the program in the image (hvdctl image build), or use an image of the system that it was built on",
+    ),
+    ("for another processor", "build the program in the image (hvdctl image build) or on a node"),
+];
+
+/// What a shell and `env` write about a `python` that the image lacks.
+const NO_PYTHON: &[&str] = &[
+    "python: not found",
+    "python: command not found",
+    "'python': No such file or directory",
+    "‘python’: No such file or directory",
+];
+
+/// What is known here of a program that failed.
+pub struct FailedProgram<'a> {
+    /// Its command.
+    pub command: &'a [ProgramArgument],
+    /// Returns the directory of the project, "" for its top, that has a module of this name (`a.b` or `a`); `None` if the project is not
+    /// known here.
+    pub directory_of: Option<&'a dyn Fn(&str) -> Option<String>>,
+}
+
+impl FailedProgram<'_> {
+    /// Returns a hint on the reason why the program did not start.
+    pub fn hint_on_start(&self, reason: &str) -> Option<String> {
+        let program = self.command.first().map(ToString::to_string).unwrap_or_default();
+        let fault = NOT_STARTED.iter().find(|(text, _)| reason.contains(text));
+        let in_image = || NOT_IN_IMAGE.iter().find(|(text, _)| reason.contains(text));
+        let name = || {
+            let is_here = reason.ends_with(&format!(": ./{program} is in {WORKSPACE}"));
+            is_here.then(|| {
+                format!("write ./{}: Linux looks for a name without / in PATH only", quote::readable(&program))
+            })
+        };
+        if reason.ends_with("the image has python3") {
+            let rest: Vec<String> = self.command.iter().skip(1).map(ToString::to_string).collect();
+            return Some(format!("the image has python3 and no python: -- python3 {}", quote::command(&rest)));
+        }
+        let fault = fault.map(|(_, fault)| fault.hint(&program));
+        fault.or_else(|| in_image().map(|(_, hint)| (*hint).to_owned())).or_else(name)
+    }
+
+    /// Returns a hint on a script with Windows line ends.
+    fn line_ends(&self, lines: &[String]) -> Option<String> {
+        let is_found = lines.iter().any(|line| LINE_ENDS.iter().any(|text| line.contains(text)));
+        let words: Vec<String> = self.command.iter().map(ToString::to_string).collect();
+        // what a shell reads, else the program itself
+        let script = words.iter().find(|word| word.ends_with(".sh")).or(words.first());
+        is_found.then(|| {
+            let script = script.map_or("SCRIPT", String::as_str);
+            format!("the script has Windows line ends: {}", StartFault::LineEnds.hint(script))
+        })
+    }
+
+    /// Returns a hint on a module that Python does not find, or finds elsewhere.
+    fn module(&self, lines: &[String]) -> Option<String> {
+        lines.iter().rev().find_map(|line| {
+            let line = without_rank(line);
+            if line.contains("attempted relative import with no known parent package") {
+                return Some(self.as_module("start it as a module of its package: ", "python -m PACKAGE.MODULE"));
+            }
+            if let Some(file) = line.split_once("can't open file '/workspace/").map(|(_, rest)| rest) {
+                let file = printable(file.split('\'').next().unwrap_or_default());
+                return Some(format!(
+                    "the project on the nodes has no {file}: see its path, and the lines of .gitignore and .hvdctlignore, which leave \
+                     files out"
+                ));
+            }
+            self.foreign(line).or_else(|| self.lacking(module_of(line)?))
+        })
+    }
+
+    /// Returns a hint on a name that is imported from a package which is not the project's module of that name.
+    fn foreign(&self, line: &str) -> Option<String> {
+        let (_, rest) = line.split_once("cannot import name '")?;
+        let (module, path) = rest.split_once("' from '")?.1.split_once('\'')?;
+        let first = module.split('.').next()?;
+        let directory = (self.directory_of?)(first).filter(|_| is_module(first) && !path.contains(WORKSPACE))?;
+        Some(format!("this {first} is not the one in the project; {}", self.own(first, &directory)))
+    }
+
+    /// Returns a hint on a module that Python does not find: the project's own, or one that the image lacks.
+    fn lacking(&self, module: &str) -> Option<String> {
+        let first = module.split('.').next()?;
+        let package = PACKAGES.iter().find(|(name, _)| *name == first).map_or(first, |(_, package)| package);
+        let setup = format!(
+            "what the image lacks is installed on all nodes by `setup` in hvdctl.toml, e.g. setup = [\"pip install {package}\"] \
+             (hvdctl image build --help)"
+        );
+        let is_own_name = OWN.contains(&first);
+        Some(match self.directory_of {
+            Some(directory_of) => match (directory_of(module), directory_of(first)) {
+                (Some(directory), _) => self.own(first, &directory),
+                (None, Some(_)) => format!(
+                    "{first} is in the project, but not {module}: see the lines of .gitignore and .hvdctlignore, which leave files out"
+                ),
+                (None, None) if is_own_name => format!(
+                    "the project on the nodes has no {first}: see the lines of .gitignore and .hvdctlignore, which leave files out"
+                ),
+                (None, None) => setup,
+            },
+            None if is_own_name => format!("if {first} is in the project: -e PYTHONPATH={WORKSPACE}"),
+            None => format!("if {first} is in the project: -e PYTHONPATH={WORKSPACE}; {setup}"),
+        })
+    }
+
+    /// Returns how the program finds a module of the project.
+    fn own(&self, module: &str, directory: &str) -> String {
+        if !directory.is_empty() {
+            let path = quote::readable(&format!("PYTHONPATH={WORKSPACE}/{directory}"));
+            return format!("{module} is in {} of the project: -e {path}", printable(directory));
+        }
+        let start = format!("{module} is in the project, but Python searches the program's directory only: ");
+        self.as_module(&start, "") + &format!("-e PYTHONPATH={WORKSPACE}")
+    }
+
+    /// Returns `before` and the command that starts the program as a module, if it is a Python file of the project; else `otherwise` in
+    /// place of the command.
+    fn as_module(&self, before: &str, otherwise: &str) -> String {
+        let words: Vec<String> = self.command.iter().map(ToString::to_string).collect();
+        let at = words.iter().position(|word| word.rsplit('/').next().is_some_and(|name| name.starts_with("python")));
+        let file = at.and_then(|at| words.get(at + 1)).and_then(|file| file.strip_suffix(".py"));
+        let module = file.map(|file| file.trim_start_matches("./").replace('/', "."));
+        match (at, module.filter(|module| is_module(module))) {
+            (Some(at), Some(module)) if otherwise.is_empty() => {
+                format!("{before}{} -m {module} (and its arguments), or ", words[at])
+            }
+            (Some(at), Some(module)) => format!("{before}{} -m {module}", words[at]),
+            _ if otherwise.is_empty() => before.to_owned(),
+            _ => format!("{before}{otherwise}"),
+        }
+    }
+}
+
+/// Returns a line without the rank that PyTorch puts before it.
+fn without_rank(line: &str) -> &str {
+    let after = line.strip_prefix("[rank").and_then(|rest| rest.split_once("]: "));
+    after.map_or(line, |(_, line)| line)
+}
+
+/// Returns the module that Python did not find, by this line: `ModuleNotFoundError: No module named 'a.b'`, or of `python -m`
+/// `/usr/bin/python: No module named a.b`.
+fn module_of(line: &str) -> Option<&str> {
+    let rest = LACKING.iter().find_map(|start| line.strip_prefix(start)).or_else(|| {
+        let (program, rest) = line.split_once(": No module named ")?;
+        program.rsplit('/').next().is_some_and(|name| name.starts_with("python")).then_some(rest)
+    })?;
+    let module = match rest.chars().next()? {
+        quote @ ('\'' | '"') => rest[1..].split(quote).next()?,
+        _ => rest.split([';', ' ']).next()?,
+    };
+    is_module(module).then_some(module)
+}
+
+/// Whether a text is the name of a module, as in an import statement.
+fn is_module(text: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    text.len() <= 200 && text.split('.').all(is_name)
+}
+
+/// Returns a hint on a script that starts `python` where there is none.
+fn no_python(lines: &[String]) -> Option<String> {
+    let is_found = lines.iter().any(|line| NO_PYTHON.iter().any(|text| line.contains(text)));
+    is_found.then(|| "the image has no `python`: write python3 in the script".to_owned())
+}
+
+/// Returns a hint on a file system that cannot be written to.
+fn read_only(lines: &[String]) -> Option<String> {
+    let line = lines.iter().rev().find(|line| READ_ONLY.iter().any(|text| line.contains(text)))?;
+    let path = path_in(line);
+    let is_below = |directory: &str| {
+        path.and_then(|path| path.strip_prefix(directory)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let data = format!(
+        "pushed data are mounted read-only at {DATA}, the same for all jobs: let the program write its locks and caches elsewhere, for \
+         example -e HF_HOME={WORKSPACE}/.cache/huggingface (HDF5: -e HDF5_USE_FILE_LOCKING=FALSE); `mounts` in the inventory can be \
+         written"
+    );
+    match path {
+        None => Some(format!("if the file is below {DATA}: {data}")),
+        Some(_) if is_below(DATA) => Some(data),
+        Some(_) if is_below(CONTAINER_SSH) => None,
+        Some(path) => Some(format!("{} is mounted read-only: see `mounts` in the inventory", printable(path))),
+    }
+}
+
+/// Returns the first absolute path in a line: in quotes, or behind a space or a colon.
+fn path_in(line: &str) -> Option<&str> {
+    let starts = line.match_indices('/').map(|(at, _)| at);
+    starts.into_iter().find_map(|at| {
+        let before = line[..at].chars().next_back();
+        let rest = &line[at..];
+        Some(match before {
+            Some(quote @ ('\'' | '"')) => rest.split(quote).next()?,
+            Some('‘') => rest.split('’').next()?,
+            Some(' ' | ':' | '=') | None => rest.split([' ', ':', ',']).next()?,
+            _ => return None,
+        })
+    })
+}
+
+impl Launcher {
+    /// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
+    pub fn isolation_warning(&self, seconds: u64) -> String {
+        let other = match self.program {
+            "torchrun" | "env" => "programs for Horovod need --launcher horovodrun",
+            _ => "programs for PyTorch (DDP, Accelerate, Lightning) need --launcher torchrun",
+        };
+        format!(
+            "no rank had a connection to another one in {seconds} s: each may do all of the work by itself\n  hint: {other}; if the \
+             program does not communicate, ignore this"
+        )
+    }
+
+    /// Returns a hint on the last lines of a rank that failed, if they show what it failed at: line ends of a script, a missing `python`, a file system that
+    /// cannot be written to, a module that Python does not find, or the variables of another launcher than this one.
+    pub fn hint_on_output(&self, lines: &[String], program: &FailedProgram<'_>) -> Option<String> {
+        let of_program = program
+            .line_ends(lines)
+            .or_else(|| no_python(lines))
+            .or_else(|| read_only(lines))
+            .or_else(|| program.module(lines));
+        of_program.or_else(|| self.other_launcher(lines))
+    }
+
+    /// Returns a hint on the launcher for which a program was written, if it misses the variables of that.
+    fn other_launcher(&self, lines: &[String]) -> Option<String> {
+        let is_in = |text: &str| lines.iter().any(|line| line.contains(text));
+        let (_, wanted) = MISSING.iter().find(|(text, _)| is_in(text))?;
+        // `env` sets what torchrun sets, too
+        let has_it = [*wanted, LauncherName::Env].iter().any(|name| name.to_string() == self.program);
+        let example = match wanted {
+            LauncherName::Torchrun => " (PyTorch DDP and FSDP, Accelerate, Lightning, DeepSpeed)",
+            _ => "",
+        };
+        (!has_it).then(|| {
+            format!(
+                "the program was written for another launcher than {}: try --launcher {wanted}{example}",
+                self.program
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FailedProgram;
+    use crate::launch::launcher;
+    use crate::model::launcher::{Controller, LauncherName};
+    use crate::text::argument::ProgramArgument;
+
+    const UNKNOWN: FailedProgram<'_> = FailedProgram { command: &[], directory_of: None };
+
+    #[test]
+    fn programs_of_another_launcher_are_recognized() {
+        const TORCH: &str = "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK \
+                             expected, but not set";
+        let hint = |name, line: &str| {
+            let lines =
+                ["Traceback (most recent call last):".to_owned(), line.to_owned(), "[W1125] shutdown".to_owned()];
+            launcher(name, Controller::Gloo).hint_on_output(&lines, &UNKNOWN).unwrap_or_default()
+        };
+        for (name, line, expected) in [
+            (LauncherName::Horovodrun, TORCH, "than horovodrun: try --launcher torchrun"),
+            (LauncherName::Mpirun, TORCH, "than mpirun: try --launcher torchrun"),
+            (LauncherName::Horovodrun, "KeyError: 'LOCAL_RANK'", "--launcher torchrun"),
+            (LauncherName::Horovodrun, "ValueError: coordinator_address should be defined.", "--launcher env"),
+            (LauncherName::Torchrun, "ValueError: coordinator_address should be defined.", "--launcher env"),
+        ] {
+            assert!(hint(name, line).contains(expected), "{name:?} {line}: {}", hint(name, line));
+        }
+        for (name, line) in [
+            (LauncherName::Torchrun, TORCH),
+            (LauncherName::Env, TORCH),
+            (LauncherName::Env, "ValueError: coordinator_address should be defined."),
+            (LauncherName::Horovodrun, "KeyError: 'RANKING'"),
+            (LauncherName::Horovodrun, "RuntimeError: CUDA out of memory"),
+        ] {
+            assert_eq!(hint(name, line), "", "{name:?} {line}");
+        }
+        let warning = |name| launcher(name, Controller::Gloo).isolation_warning(60);
+        assert!(
+            warning(LauncherName::Horovodrun).contains("in 60 s")
+                && warning(LauncherName::Mpirun).contains("--launcher torchrun")
+        );
+        assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
+        assert_eq!(launcher(LauncherName::Horovodrun, Controller::Mpi).hint_on_output(&[], &UNKNOWN), None);
+    }
+
+    /// The hint on this last line of `python scripts/train.py` in a project with `src/net.py`, `lib/pkg.py` and `utils.py`.
+    fn hint(line: &str) -> String {
+        let command = ["python", "scripts/train.py"].map(ProgramArgument::from);
+        let directory_of = |name: &str| match name {
+            "src" | "src.net" | "utils" => Some(String::new()),
+            "pkg" => Some("lib".to_owned()),
+            _ => None,
+        };
+        of(line, &FailedProgram { command: &command, directory_of: Some(&directory_of) })
+    }
+
+    fn of(line: &str, program: &FailedProgram<'_>) -> String {
+        let lines = ["Traceback (most recent call last):".to_owned(), line.to_owned(), "[W1125] shutdown".to_owned()];
+        launcher(LauncherName::Env, Controller::Gloo).hint_on_output(&lines, program).unwrap_or_default()
+    }
+
+    #[test]
+    fn modules_of_the_project_are_not_installed_by_pip() {
+        const OWN: &str = "is in the project, but Python searches the program's directory only: python -m scripts.train (and its \
+                           arguments), or -e PYTHONPATH=/workspace";
+        for (line, expected) in [
+            ("ModuleNotFoundError: No module named 'src'", OWN),
+            ("[rank1]: ModuleNotFoundError: No module named 'src'", OWN),
+            ("ModuleNotFoundError: No module named 'src.net'; 'src' is not a package", OWN),
+            ("ImportError: No module named utils", OWN),
+            ("/usr/bin/python3: No module named pkg", "pkg is in lib of the project: -e PYTHONPATH=/workspace/lib"),
+            (
+                "ModuleNotFoundError: No module named 'src.gone'",
+                "src is in the project, but not src.gone: see the lines of",
+            ),
+            ("ModuleNotFoundError: No module named 'models'", "the project on the nodes has no models: see"),
+            (
+                "ImportError: cannot import name 'f' from 'utils' (/usr/lib/python3/site-packages/utils/__init__.py)",
+                "this utils is not the one in the project; utils is in the project",
+            ),
+            (
+                "ImportError: attempted relative import with no known parent package",
+                "start it as a module of its package: python -m scripts.train",
+            ),
+            (
+                "python: can't open file '/workspace/x.py': [Errno 2] No such file or directory",
+                "nodes has no x.py: see",
+            ),
+        ] {
+            let hint = hint(line);
+            assert!(hint.contains(expected) && !hint.contains("pip install"), "{line}: {hint}");
+        }
+        for (line, expected) in [
+            ("ModuleNotFoundError: No module named 'tiny'", "setup = [\"pip install tiny\"]"),
+            ("ModuleNotFoundError: No module named 'yaml.cyaml'", "setup = [\"pip install pyyaml\"]"),
+            ("ModuleNotFoundError: No module named 'a; rm -rf /'", ""),
+            ("ImportError: cannot import name 'f' from 'utils' (/workspace/utils.py)", ""),
+            ("ImportError: cannot import name 'f' from 'torch' (/usr/lib/torch.py)", ""),
+            ("warning: No module named 'apex', falling back", ""),
+        ] {
+            let hint = hint(line);
+            assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{line}: {hint}");
+        }
+    }
+
+    #[test]
+    fn a_module_may_be_the_projects_where_the_project_is_not_known() {
+        let both = of("ModuleNotFoundError: No module named 'tiny'", &UNKNOWN);
+        assert!(
+            both.starts_with("if tiny is in the project: -e PYTHONPATH=/workspace; what the image lacks"),
+            "{both}"
+        );
+        assert_eq!(
+            of("ModuleNotFoundError: No module named 'src'", &UNKNOWN),
+            "if src is in the project: -e PYTHONPATH=/workspace"
+        );
+        let relative = of("ImportError: attempted relative import with no known parent package", &UNKNOWN);
+        assert_eq!(relative, "start it as a module of its package: python -m PACKAGE.MODULE");
+    }
+
+    #[test]
+    fn data_cannot_be_written() {
+        for (line, expected) in [
+            (
+                "OSError: [Errno 30] Read-only file system: '/data/d/my x.lock'",
+                "pushed data are mounted read-only at /data",
+            ),
+            ("sh: 1: cannot create /data/x: Read-only file system", "pushed data are"),
+            ("mkdir: cannot create directory ‘/data/x’: Read-only file system", "pushed data are"),
+            ("BlockingIOError: unable to lock file, errno = 30, name = '/data/x.h5'", "HDF5_USE_FILE_LOCKING=FALSE"),
+            ("filelock._error.Timeout: The file lock '/data/a/x.lock' could not be acquired.", "HF_HOME=/workspace"),
+            (
+                "sqlite3.OperationalError: attempt to write a readonly database",
+                "if the file is below /data: pushed data",
+            ),
+            (
+                "OSError: [Errno 30] Read-only file system: '/datasets/x'",
+                "/datasets/x is mounted read-only: see `mounts`",
+            ),
+            ("touch: cannot touch '/root/.ssh/x': Read-only file system", ""),
+        ] {
+            let hint = hint(line);
+            assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{line}: {hint}");
+        }
+        let lines = ["ModuleNotFoundError: No module named 'x'", "OSError: Read-only file system: '/data/x'"];
+        let hint = launcher(LauncherName::Env, Controller::Gloo).hint_on_output(&lines.map(str::to_owned), &UNKNOWN);
+        assert!(hint.unwrap().starts_with("pushed data"));
+    }
+
+    #[test]
+    fn windows_line_ends_are_recognized() {
+        let command = ["bash", "run.sh"].map(ProgramArgument::from);
+        let program = FailedProgram { command: &command, directory_of: None };
+        for line in [
+            "run.sh: line 2: $'\\r': command not found",
+            "env: ‘bash\\r’: No such file or directory",
+            "/usr/bin/env: 'python3\\r': No such file or directory",
+            "sh: ./x: /bin/bash^M: bad interpreter: No such file or directory",
+        ] {
+            let hint = of(line, &program);
+            assert!(hint.contains("sed -i 's/\\r$//' run.sh"), "{line}: {hint}");
+        }
+    }
+
+    #[test]
+    fn a_script_that_starts_python_is_recognized() {
+        for line in [
+            "./run.sh: 2: python: not found",
+            "run.sh: line 2: python: command not found",
+            "env: ‘python’: No such file or directory",
+        ] {
+            assert_eq!(hint(line), "the image has no `python`: write python3 in the script", "{line}");
+        }
+    }
+
+    #[test]
+    fn reasons_why_a_program_does_not_start_have_hints() {
+        let command = ["run.sh"].map(ProgramArgument::from);
+        let program = FailedProgram { command: &command, directory_of: None };
+        for (reason, expected) in [
+            ("No such file or directory: its first line names /bin/bash\\r (Windows line ends)", "sed -i"),
+            ("No such file or directory: the image has no /bin/zsh, which its first line names", "#!/bin/sh"),
+            ("No such file or directory: the image lacks the loader of this program", "hvdctl image build"),
+            ("No such file or directory: ./run.sh is in /workspace", "write ./run.sh: Linux"),
+            ("No such file or directory: the image has python3", "the image has python3 and no python: -- python3"),
+            ("Permission denied: it is not executable", "chmod +x run.sh"),
+            ("Exec format error: it has no first line #!", "write #!/bin/sh"),
+            ("Exec format error: it is for another processor", "or on a node"),
+            ("Exec format error: it is a program for Windows", "build it for Linux"),
+            ("Exec format error: it begins with a byte order mark", "save it as UTF-8"),
+        ] {
+            let hint = program.hint_on_start(&format!("cannot start run.sh: {reason}")).unwrap_or_default();
+            assert!(hint.contains(expected), "{reason}: {hint}");
+        }
+        assert_eq!(program.hint_on_start("cannot start run.sh: No such file or directory"), None);
+    }
+}

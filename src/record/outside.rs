@@ -1,0 +1,106 @@
+//! Files that a job wrote outside the mounts of its containers, where they go with these (`src/scripts/programs/outside.py`).
+
+use crate::text::nodeset::printable;
+use crate::text::units::{count, human};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+
+/// How many nodes a message names, and how many characters of a path.
+const NODES: usize = 4;
+const CHARACTERS: usize = 200;
+
+/// What to do about such files.
+pub const HINT: &str =
+    "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
+
+/// Files on one node that may be results.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutsideFiles {
+    /// The node.
+    pub node: String,
+    /// The number of files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Up to three of them, the largest first.
+    pub largest: Vec<OutsideFile>,
+    /// Whether all directories were examined; otherwise there may be more.
+    pub whole: bool,
+}
+
+/// One of these files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutsideFile {
+    /// The first 200 characters of its path in the container.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Describes these files and their nodes, those with the most bytes first; `None` if there are none.
+pub fn outside(found: &[OutsideFiles]) -> Option<String> {
+    let mut nodes: Vec<&OutsideFiles> = found.iter().filter(|node| node.files > 0).collect();
+    nodes.sort_by_key(|node| Reverse(node.bytes));
+    let mut parts: Vec<String> = nodes.iter().take(NODES).map(|node| of_node(node)).collect();
+    if nodes.len() > NODES {
+        parts.push(format!("more on {}", count(nodes.len() - NODES, "other node")));
+    }
+    let what = "the job wrote files outside the mounts of its containers, which go with these";
+    (!parts.is_empty()).then(|| format!("{what}: {}", parts.join("; ")))
+}
+
+/// Describes how much there is in a few words, for a table.
+pub fn outside_in_short(found: &[OutsideFiles]) -> Option<String> {
+    let bytes = found.iter().fold(0u64, |sum, node| sum.saturating_add(node.bytes));
+    (bytes > 0).then(|| format!("{} outside the mounts", human(bytes)))
+}
+
+fn of_node(OutsideFiles { node, files, bytes, largest, whole }: &OutsideFiles) -> String {
+    let largest = largest.first().map(|file| {
+        let path: String = file.path.chars().take(CHARACTERS).collect();
+        format!("{} ({})", printable(&path), human(file.bytes))
+    });
+    let least = if *whole { "" } else { "at least " };
+    match largest {
+        Some(file) if *files == 1 => format!("{least}{file} on {node}"),
+        largest => {
+            let largest = largest.map(|file| format!(", the largest {file}")).unwrap_or_default();
+            format!("{least}{} with {} on {node}{largest}", count(*files as usize, "file"), human(*bytes))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(node: &str, files: u64, bytes: u64, path: &str) -> OutsideFiles {
+        let largest = vec![OutsideFile { path: path.into(), bytes: bytes / files.max(1) }];
+        OutsideFiles { node: node.into(), files, bytes, largest, whole: true }
+    }
+
+    #[test]
+    fn files_are_described_by_node() {
+        let text = |found: &[OutsideFiles]| outside(found).unwrap_or_default();
+        let (one, three) = (on("node1", 1, 50_000_000, "/root/ckpt/last.pt"), on("node2", 3, 150_000_000, "/root/x"));
+        assert_eq!(
+            text(&[one.clone(), three.clone()]),
+            "the job wrote files outside the mounts of its containers, which go with these: 3 files with 143.1 MiB on node2, the largest \
+             /root/x (47.7 MiB); /root/ckpt/last.pt (47.7 MiB) on node1"
+        );
+        assert_eq!(outside_in_short(&[one.clone(), three]).unwrap(), "190.7 MiB outside the mounts");
+        assert!(text(&[OutsideFiles { whole: false, ..one.clone() }]).contains(": at least /root/ckpt/last.pt (47.7"));
+        assert!(text(&[OutsideFiles { largest: Vec::new(), ..one }]).ends_with(": 1 file with 47.7 MiB on node1"));
+        let many: Vec<_> = (0..6).map(|i| on(&format!("n{i}"), 1, 1 + i, "/x")).collect();
+        assert!(text(&many).ends_with("; /x (3 B) on n2; more on 2 other nodes"), "{}", text(&many));
+        assert_eq!((outside(&[]), outside(&[on("a", 0, 0, "/x")]), outside_in_short(&[])), (None, None, None));
+    }
+
+    #[test]
+    fn what_a_job_calls_its_files_does_not_disturb_a_terminal() {
+        let forged = on("a", 1, u64::MAX, &format!("/\x1b[2J{}", "x".repeat(10_000)));
+        let text = outside(&[forged.clone(), forged]).unwrap();
+        assert!(text.len() < 1000 && !text.contains('\x1b'), "{text}");
+    }
+}
