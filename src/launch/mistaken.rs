@@ -21,7 +21,16 @@ const MISSING: &[(&str, LauncherName)] = &[
 /// How the last lines of a program begin that the image lacks something for.
 const LACKING: &[&str] = &["ModuleNotFoundError: No module named", "ImportError: No module named"];
 
+/// What programs write that may open no more files: the C library, and PyTorch's data loaders.
+const OUT_OF_FILES: [&str; 3] =
+    ["Too many open files", "received 0 items of ancdata", "unable to open shared memory object"];
+
 /// What to do then.
+const MORE_FILES: &str = "the rank may open too few files: set ulimits = { nofile = 1048576 } in [defaults] or this [[node]] of the \
+                          inventory, then hvdctl up; for PyTorch's data loaders \
+                          torch.multiprocessing.set_sharing_strategy(\"file_system\") helps, too";
+
+/// What to do about what the image lacks.
 const SETUP: &str = "what the image lacks is installed on all nodes by `setup` in hvdctl.toml, e.g. setup = [\"pip install NAME\"] \
                      (hvdctl image build --help)";
 
@@ -44,6 +53,9 @@ impl Launcher {
         let is_in = |text: &str| lines.iter().any(|line| line.contains(text));
         if lines.iter().any(|line| LACKING.iter().any(|start| line.starts_with(start))) {
             return Some(SETUP.to_owned());
+        }
+        if OUT_OF_FILES.iter().any(|text| is_in(text)) {
+            return Some(MORE_FILES.to_owned());
         }
         let (_, wanted) = MISSING.iter().find(|(text, _)| is_in(text))?;
         // `env` sets what torchrun sets, too
@@ -100,6 +112,13 @@ mod tests {
         );
         assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
         assert_eq!(launcher(LauncherName::Horovodrun, Controller::Mpi).hint_on_output(&[]), None);
+        for line in [
+            "OSError: [Errno 24] Too many open files: '/dev/null'",
+            "RuntimeError: received 0 items of ancdata",
+            "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode",
+        ] {
+            assert!(hint(LauncherName::Torchrun, line).contains("ulimits = { nofile = 1048576 }"), "{line}");
+        }
         let lacking = hint(LauncherName::Env, "ModuleNotFoundError: No module named 'tiny'");
         assert!(lacking.contains("setup = [\"pip install NAME\"]"), "{lacking}");
     }
