@@ -48,6 +48,8 @@ pub struct Details {
     pub infiniband: bool,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
     pub memlock: Option<u64>,
+    /// How many files a rank may open in the worker; `u64::MAX`: any number.
+    pub nofile: Option<u64>,
     /// Largest packet of each interface.
     pub mtu: BTreeMap<String, u32>,
     /// Interfaces that drop packets from an address to which packets would leave by another one (`rp_filter` 1).
@@ -83,7 +85,8 @@ impl Details {
                 "toolkit" => details.toolkit = true,
                 "max-sessions" => details.max_sessions = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
-                "memlock" => details.memlock = if value == "unlimited" { Some(u64::MAX) } else { value.parse().ok() },
+                "memlock" => details.memlock = limit(value),
+                "nofile" => details.nofile = limit(value),
                 "mtu" => details.mtu.extend(pair(value)),
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
@@ -96,6 +99,11 @@ impl Details {
         }
         details
     }
+}
+
+/// A limit of a process in `/proc`.
+fn limit(value: &str) -> Option<u64> {
+    if value == "unlimited" { Some(u64::MAX) } else { value.parse().ok() }
 }
 
 /// `NAME VALUE`.

@@ -24,6 +24,8 @@ const DISK_FULL: u64 = 128 << 20;
 const DISK_LOW: u64 = 1 << 30;
 /// sshd's own default of `MaxSessions`.
 const SESSIONS: u32 = 10;
+/// Fewer open files than this are too few for data loaders with several processes.
+const FEW_FILES: u64 = 4096;
 /// Free bytes that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
@@ -37,6 +39,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
     found.extend(shm(inventory, view));
     if let Some(details) = &view.details {
         found.extend(memlock(view, details));
+        found.extend(open_files(view, details));
         found.extend(max_sessions(view, details));
         found.extend(own_name(view, details));
         found.extend(details.disks.iter().filter_map(|disk| images_disk(view, disk)));
@@ -179,6 +182,15 @@ fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     Some(view.warning(Check::Memlock, format!("its worker may lock {} of memory", human(limit))).explain(
         "InfiniBand needs locked memory; with less it is slow or fails",
         "set `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
+    ))
+}
+
+/// A hard limit that data loaders of one rank reach.
+fn open_files(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
+    let limit = details.nofile.filter(|limit| *limit < FEW_FILES)?;
+    Some(view.warning(Check::Limits, format!("a rank in its worker may open {limit} files")).explain(
+        "data loaders and large jobs fail with \"Too many open files\"",
+        "set `ulimits = { nofile = 1048576 }` in [defaults] or this [[node]], then `hvdctl up`",
     ))
 }
 

@@ -585,6 +585,7 @@ fn memory_and_disks() {
             (c.nodes[1].facts.storage.disks, c.nodes[1].details.disks) = (others, images);
             c.nodes[1].details.infiniband = details.infiniband;
             c.nodes[1].details.memlock = details.memlock;
+            c.nodes[1].details.nofile = details.nofile;
             c.nodes[1].details.max_sessions = details.max_sessions;
         })
         .found()
@@ -623,6 +624,10 @@ fn memory_and_disks() {
     );
     assert_eq!(found("infiniband yes\nmemlock unlimited\n"), Vec::<String>::new());
     assert_eq!(found("memlock 65536\n"), Vec::<String>::new());
+    assert_eq!(found("nofile 1024\n"), ["warning limits gpu02: a rank in its worker may open 1024 files"]);
+    for enough in ["nofile 4096\n", "nofile 524288\n", "nofile unlimited\n", "nofile \n"] {
+        assert_eq!(found(enough), Vec::<String>::new(), "{enough}");
+    }
 }
 
 #[test]

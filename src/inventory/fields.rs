@@ -194,7 +194,8 @@ tables! {
         mounts: Vec<container::Mount> = Vec::new(), List(&Mount);
         /// Devices of the node in the containers; a directory stands for all devices in it.
         devices: Vec<container::Device> = Vec::new(), List(&Device);
-        /// Limits of the processes in the containers, by name. RDMA needs memlock = -1.
+        /// Limits of the processes in the containers, by name. RDMA needs memlock = -1. Ranks get the hard limit of nofile as their
+        /// soft one, unless it is set here.
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
         /// Variables of every rank, in addition to the image's; not for secrets.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);

@@ -8,6 +8,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Node;
 use crate::terminal;
+use crate::text::failure::{self, Ssh};
 use crate::transport::node::{RunAs, Script};
 use crate::transport::ssh::{Control, is_refused};
 use std::process::Stdio;
@@ -51,7 +52,11 @@ pub async fn install(target: &Target, fleet: &Fleet, events: &Events) -> Result<
     for (node, _) in refused {
         match install_key(&control, &node, cluster.connect_timeout, events).await {
             Ok(()) => match log_in(&target.only([node.name.clone()]), fleet).await?.pop() {
-                Some(Err(error)) => failed.push(error.hint(STILL_REFUSED)),
+                Some(Err(error)) if failure::ssh(&error.message) == Ssh::Refused => {
+                    failed.push(error.hint(STILL_REFUSED));
+                }
+                // it has a hint of its own
+                Some(Err(error)) => failed.push(error),
                 _ => events.note(Message::of(&node.name, "your key is installed")),
             },
             Err(error) => failed.push(error),

@@ -124,7 +124,7 @@ impl Matrix {
 
 /// Returns what to do about a login that failed for this reason.
 pub fn hint(reason: &str, port: u16) -> String {
-    if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown) {
+    if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown | Ssh::TooManyKeys | Ssh::NoKeyAccepted) {
         "run `hvdctl keys push`, then `hvdctl down` and `hvdctl up` on nodes whose workers still present another host key".to_owned()
     } else {
         format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")
@@ -144,8 +144,8 @@ pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
 
 /// Returns why ssh failed: the last of its messages, without the target, so that equal reasons are equal.
 pub fn reason(code: i32, messages: &str, target: SocketAddr, limit: u64) -> String {
-    let lines: Vec<String> =
-        messages.lines().map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
+    let lines = messages.lines().filter(|line| !failure::is_ssh_notice(line));
+    let lines: Vec<String> = lines.map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
     match lines.split_last() {
         // the line before has the reason: not known, or changed
         Some((last, [.., before])) if last.starts_with("Host key verification failed") => {
@@ -263,6 +263,8 @@ mod tests {
             assert_eq!(said(255, reset), "Connection reset");
         }
         assert_eq!(why(124, " \n", "10.0.0.1:22"), "no answer within 10 s");
+        let notice = "** The server may need to be upgraded. See https://openssh.com/pq.html";
+        assert_eq!(why(124, notice, "10.0.0.1:22"), "no answer within 10 s");
         assert_eq!(why(3, "", "10.0.0.1:22"), "ssh ended with exit code 3");
     }
 

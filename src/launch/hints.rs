@@ -273,6 +273,18 @@ fn path_in(line: &str) -> Option<&str> {
     })
 }
 
+/// What programs write that may open no more files: the C library, and PyTorch's data loaders.
+const OUT_OF_FILES: [&str; 3] =
+    ["Too many open files", "received 0 items of ancdata", "unable to open shared memory object"];
+
+/// Returns the hint of a program that may open no more files.
+fn out_of_files(lines: &[String]) -> Option<String> {
+    let hint = "the rank may open too few files: set ulimits = { nofile = 1048576 } in [defaults] or this [[node]] of the inventory, \
+                then hvdctl up; for PyTorch's data loaders torch.multiprocessing.set_sharing_strategy(\"file_system\") helps, too";
+    let is_out = |line: &String| OUT_OF_FILES.iter().any(|text| line.contains(text));
+    lines.iter().any(is_out).then(|| hint.to_owned())
+}
+
 impl Launcher {
     /// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
     pub fn isolation_warning(&self, seconds: u64) -> String {
@@ -293,6 +305,7 @@ impl Launcher {
             .line_ends(lines)
             .or_else(|| no_python(lines))
             .or_else(|| read_only(lines))
+            .or_else(|| out_of_files(lines))
             .or_else(|| program.module(lines));
         of_program.or_else(|| self.other_launcher(lines))
     }
@@ -358,6 +371,13 @@ mod tests {
                 && warning(LauncherName::Mpirun).contains("--launcher torchrun")
         );
         assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
+        for line in [
+            "OSError: [Errno 24] Too many open files: '/dev/null'",
+            "RuntimeError: received 0 items of ancdata",
+            "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode",
+        ] {
+            assert!(hint(LauncherName::Torchrun, line).contains("ulimits = { nofile = 1048576 }"), "{line}");
+        }
         assert_eq!(launcher(LauncherName::Horovodrun, Controller::Mpi).hint_on_output(&[], &UNKNOWN), None);
     }
 

@@ -49,6 +49,8 @@ pub enum Check {
     Killed,
     /// The launchers and frameworks of the image.
     Launchers,
+    /// The limit of open files in the worker.
+    Limits,
     /// Logins between workers.
     Login,
     /// The limit of locked memory in the worker.
@@ -134,6 +136,7 @@ impl Check {
             Check::Keys => ("keys", Setup),
             Check::Killed => ("killed", Machine),
             Check::Launchers => ("launchers", Setup),
+            Check::Limits => ("limits", Setup),
             Check::Login => ("login", Setup),
             Check::Memlock => ("memlock", Setup),
             Check::Mtu => ("mtu", Setup),
@@ -176,7 +179,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Check; 43] = [
+    const ALL: [Check; 44] = [
         Check::Address,
         Check::Clock,
         Check::Container,
@@ -199,6 +202,7 @@ mod tests {
         Check::Keys,
         Check::Killed,
         Check::Launchers,
+        Check::Limits,
         Check::Login,
         Check::Memlock,
         Check::Mtu,

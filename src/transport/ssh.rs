@@ -532,7 +532,6 @@ impl Control {
     /// Returns an error with ssh's message and the next step.
     fn explain(&self, node: &Node, message: &str) -> NodeError {
         let login = login(node);
-        let by_hand = by_hand(node, self.named_config.as_deref());
         let operation = format!("log in by ssh as {login}");
         let changed = host_key::changed(message);
         let is_of_host_key = changed.is_some() || failure::ssh(message) == Ssh::HostKeyUnknown;
@@ -542,28 +541,70 @@ impl Control {
         if let Some(changed) = changed {
             return explain_changed(node, &operation, &changed);
         }
-        let lines = message.lines().map(str::trim);
-        let lines = lines.filter(|line| !line.is_empty() && !failure::is_ssh_notice(line));
-        let message = lines.collect::<Vec<_>>().join("\n");
+        let message = match message.strip_prefix(JUMP_HOST_PREFIX) {
+            Some(of_jump_host) => format!("{JUMP_HOST_PREFIX}{}", failure::ssh_message(of_jump_host)),
+            None => failure::ssh_message(message),
+        };
         if failure::is_out_of_files(&message) {
             return NodeError::unreachable(&node.name, &operation, message);
         }
-        let is_jump_host = message.starts_with(JUMP_HOST_PREFIX);
-        let hint = match failure::ssh(&message) {
+        let hint = self.refusal_hint(node, &message);
+        NodeError::unreachable(&node.name, &operation, message).hint(hint)
+    }
+
+    /// Returns what to do about a failed login, by ssh's message.
+    fn refusal_hint(&self, node: &Node, message: &str) -> String {
+        let (by_hand, config) = (by_hand(node, self.named_config.as_deref()), self.client.config_name());
+        let host = readable(&node.host);
+        let kind = failure::ssh(message);
+        let is_here = matches!(kind, Ssh::HostKeyUnknown | Ssh::KeyFileOpen | Ssh::ConfigOpen | Ssh::BadOption);
+        match kind {
+            _ if !is_here && message.starts_with(JUMP_HOST_PREFIX) => format!("see whether `{by_hand}` works"),
             Ssh::HostKeyUnknown => {
                 format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
             }
-            Ssh::Refused if !is_jump_host => {
-                "load a key with a passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push \
-                 --first-login asks for the node's password and installs the key"
-                    .into()
+            Ssh::TooManyKeys => format!(
+                "ssh offers more keys than sshd there tries (MaxAuthTries): name the right one by `identity` in the inventory, or in \
+                 {config}: Host {host}, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes. `ssh-add -D` empties the agent"
+            ),
+            Ssh::AgentRefused => "the ssh agent or security key did not sign: unlock it, confirm in its window or touch the key, and \
+                                  repeat the command; `ssh-add -l` shows the agent's keys. A key that asks for a PIN has to be in an agent"
+                .into(),
+            Ssh::KeyFileOpen => {
+                let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
+                format!("chmod 600 {file} (on a Windows drive in WSL copy it to ~/.ssh first)")
             }
-            Ssh::NameUnknown if !is_jump_host => {
-                format!("set `host` to an address, or add the name to {}", self.client.config_name())
+            Ssh::ConfigOpen => {
+                let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
+                format!("ssh reads it only if it belongs to you or root, and no other user can change it: chmod 600 {file}")
             }
-            _ => format!("see whether `{by_hand}` works"),
-        };
-        NodeError::unreachable(&node.name, &operation, message).hint(hint)
+            Ssh::KeyFileBroken => "ssh cannot read the private key: it may be cut off, belong to another user, have Windows line ends, \
+                                   be in PuTTY's format (puttygen KEY -O private-openssh -o NEW), or need a newer OpenSSH; \
+                                   `ssh-keygen -y -f KEY` checks it"
+                .into(),
+            Ssh::KeyFileMissing => {
+                format!("the key file does not exist: correct `identity` in the inventory, or IdentityFile in {config}")
+            }
+            Ssh::NoKeyAccepted => "sshd there accepts no key alone, and hvdctl types no password or code: ask its administrator for \
+                                   logins by key (PubkeyAuthentication yes, and AuthenticationMethods publickey in a Match block for you)"
+                .into(),
+            Ssh::OldAlgorithms => format!(
+                "the node's sshd is older or stricter than this ssh: update it, or allow what it offers in {config}, e.g. Host {host}, \
+                 HostKeyAlgorithms +ssh-rsa, PubkeyAcceptedAlgorithms +ssh-rsa"
+            ),
+            Ssh::BadOption => "this ssh does not know an option of your configuration: remove it, or put `IgnoreUnknown OPTION` before \
+                               it (for example IgnoreUnknown UseKeychain)"
+                .into(),
+            Ssh::Refused => "load a key with a passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys \
+                             push --first-login asks for the node's password and installs the key"
+                .into(),
+            Ssh::Dropped => format!(
+                "sshd closed the connection before the login: it may have too many at once (MaxStartups), block this machine after \
+                 failed logins (fail2ban, PerSourcePenalties), or not be ready yet; see whether `{by_hand}` works"
+            ),
+            Ssh::NameUnknown => format!("set `host` to an address, or add the name to {config}"),
+            Ssh::Other => format!("see whether `{by_hand}` works"),
+        }
     }
 }
 
@@ -638,9 +679,11 @@ fn by_hand(node: &Node, named_config: Option<&Path>) -> String {
     format!("ssh{}{options} {}", config.unwrap_or_default(), login(node))
 }
 
-/// Returns whether the node's sshd accepted none of the keys that it was offered.
+/// Returns whether no key let the operator in, so that a password may.
 pub fn is_refused(message: &str) -> bool {
-    !message.starts_with(JUMP_HOST_PREFIX) && failure::ssh(message) == Ssh::Refused
+    use Ssh::{AgentRefused, KeyFileBroken, KeyFileMissing, KeyFileOpen, NoKeyAccepted, Refused, TooManyKeys};
+    let kinds = [Refused, TooManyKeys, AgentRefused, KeyFileOpen, KeyFileBroken, KeyFileMissing, NoKeyAccepted];
+    !message.starts_with(JUMP_HOST_PREFIX) && kinds.contains(&failure::ssh(message))
 }
 
 impl Drop for Control {
@@ -755,6 +798,52 @@ mod tests {
              passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push --first-login \
              asks for the node's password and installs the key"
         );
+        let explained = |said: &str| control(None).explain(&node, said);
+        let many = explained(
+            "Received disconnect from 10.0.0.2 port 22:2: Too many authentication failures\nDisconnected from 10.0.0.2",
+        );
+        let hint = many.hints.join("\n");
+        assert!(
+            hint.contains("Host gpu1, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes") && !hint.contains("load a key"),
+            "{hint}"
+        );
+        let agent = explained(
+            "** WARNING: connection is not using a post-quantum key exchange algorithm.\nsign_and_send_pubkey: signing failed for \
+             ED25519 \"k\" from agent: agent refused operation\nana@gpu1: Permission denied (publickey).",
+        );
+        assert!(agent.message.starts_with("sign_and_send_pubkey: signing failed"), "{agent}");
+        for (said, words) in [
+            (
+                "Permissions 0644 for '/a b/key' are too open.\nLoad key \"/a b/key\": bad permissions",
+                "chmod 600 '/a b/key'",
+            ),
+            ("Bad owner or permissions on /home/ana/.ssh/config", "chmod 600 /home/ana/.ssh/config"),
+            ("Load key \"k\": error in libcrypto\nana@gpu1: Permission denied (publickey).", "ssh-keygen -y -f KEY"),
+            (
+                "Warning: Identity file k not accessible: No such file or directory.\nPermission denied (publickey).",
+                "correct `identity`",
+            ),
+            ("ana@gpu1: Permission denied (keyboard-interactive).", "AuthenticationMethods publickey"),
+            (
+                "Unable to negotiate with 10.0.0.2 port 22: no matching host key type found.",
+                "HostKeyAlgorithms +ssh-rsa",
+            ),
+            ("/c: line 1: Bad configuration option: usekeychain", "IgnoreUnknown UseKeychain"),
+            ("kex_exchange_identification: Connection closed by remote host", "see whether `ssh ana@gpu1` works"),
+            ("jump host: me@gate: Permission denied (password).", "see whether `ssh ana@gpu1` works"),
+        ] {
+            let hint = explained(said).hints.join("\n");
+            assert!(hint.contains(words) && !hint.contains("ssh-add)"), "{said}: {hint}");
+        }
+        for (said, refused) in [
+            ("Permission denied (publickey).", true),
+            (&many.message, true),
+            (&agent.message, true),
+            ("jump host: Permission denied (publickey).", false),
+            ("Bad owner or permissions on /c", false),
+        ] {
+            assert_eq!(is_refused(said), refused, "{said}");
+        }
         node.ssh_port = Some(2222);
         node.jump = Some("gate".into());
         let refused =

@@ -110,6 +110,10 @@ fn just_the_gpus_that_are_named() {
         let gpus = node["ranks"][0]["report"]["gpus"].as_array().unwrap();
         assert!(gpus.len() == 1 && gpus[0].as_str().unwrap().contains(uuid), "{gpus:?}");
     }
+    // also where NVIDIA's runtime is the default one, and the image asks for all GPUs
+    lab.edit("gpus = [0]", "gpus = 0");
+    lab.hvdctl(&["up"]).code(0);
+    assert_eq!(on("node1", "docker exec hworker printenv NVIDIA_VISIBLE_DEVICES"), "void\n");
 }
 
 #[test]

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -595,6 +596,47 @@ class Outside(unittest.TestCase):
         nodes = outside.of_nodes(dict({"n%04d" % i: one for i in range(2000)}, gone=None))
         self.assertEqual([len(nodes), nodes[0]["node"], len(nodes[0]["largest"]), nodes[-1]["largest"]], [2000, "n0000", 3, []])
         self.assertLess(len(json.dumps(nodes)), 300 << 10)
+
+
+class OpenFiles(unittest.TestCase):
+    """Each in a process of its own, which keeps what it has lowered."""
+
+    def limits(self, given, call):
+        program = "import resource, sys; sys.path.insert(0, %r); import job_supervisor, rank_supervisor; from unittest import mock;" \
+            "resource.setrlimit(resource.RLIMIT_NOFILE, %r); %s; print(*resource.getrlimit(resource.RLIMIT_NOFILE))" % (JOB, given, call)
+        said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, universal_newlines=True)
+        return tuple(map(int, said.stdout.split()))
+
+    def test_ranks_get_the_hard_limit(self):
+        self.assertEqual(self.limits((256, 1024), "rank_supervisor.set_limits({})"), (1024, 1024))
+        self.assertEqual(self.limits((256, 1024), "rank_supervisor.set_limits({'stack': {'soft': 8192, 'hard': -1}})"), (1024, 1024))
+        self.assertEqual(self.limits((1024, 1024), "rank_supervisor.set_limits({})"), (1024, 1024))
+
+    def test_the_inventory_has_the_last_word(self):
+        self.assertEqual(self.limits((512, 1024), "rank_supervisor.set_limits({'nofile': {'soft': 256, 'hard': 1024}})"), (256, 1024))
+
+    def test_a_limit_is_bounded_and_never_lowered(self):
+        for soft, hard, expected in [(1024, resource.RLIM_INFINITY, 1 << 20), (1024, 1 << 30, 1 << 20), (1 << 21, 1 << 30, None),
+                                     (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None), (1024, 524288, 524288)]:
+            with mock.patch.object(resource, "getrlimit", return_value=(soft, hard)), \
+                    mock.patch.object(resource, "setrlimit") as changed:
+                processes.raise_open_files()
+            called = [mock.call(resource.RLIMIT_NOFILE, (expected, hard))] if expected else []
+            self.assertEqual(changed.mock_calls, called)
+
+    def test_a_limit_that_may_not_be_raised_is_left(self):
+        with mock.patch.object(resource, "getrlimit", return_value=(256, 1024)), \
+                mock.patch.object(resource, "setrlimit", side_effect=ValueError):
+            processes.raise_open_files()
+
+    def test_the_launcher_gets_it_too(self):
+        # the rest of the supervisor has no part in it
+        with open(os.path.join(JOB, "launch.json"), "w") as file:
+            json.dump({"keep_alive": 15}, file)
+        self.addCleanup(os.remove, os.path.join(JOB, "launch.json"))
+        with_stand_in = "p = mock.patch.object(job_supervisor, 'JobSupervisor'); p.start(); job_supervisor.main()"
+        self.addCleanup(lambda: os.path.exists(os.path.join(JOB, "result.json")) and os.remove(os.path.join(JOB, "result.json")))
+        self.assertEqual(self.limits((256, 1024), with_stand_in), (1024, 1024))
 
 
 class EngineStop(unittest.TestCase):

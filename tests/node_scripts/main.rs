@@ -336,6 +336,15 @@ fn a_process_of_another_user_is_of_no_job() {
 }
 
 #[test]
+fn doctor_reads_the_hard_limits_of_a_worker() {
+    let machine = Machine::new(&[]);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let printed = machine.prints(DOCTOR, "ulimit -S -n 64; worker_pid=$$ docker_root= addresses= names=");
+    let expected = format!("nofile {}", limit.map_or("unlimited".to_owned(), |limit| limit.to_string()));
+    assert!(printed.lines().any(|line| line == expected), "no {expected} in {printed}");
+}
+
+#[test]
 fn what_doctor_cannot_check_is_reported() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let examine = |machine: &Machine| {

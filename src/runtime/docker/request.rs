@@ -40,7 +40,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         entrypoint: Some(spec.command.clone()),
         user: Some("0:0".into()),
         working_dir: Some(if workspace.is_some() { WORKSPACE } else { "/" }.into()),
-        env: unless_empty(container.env.clone()),
+        env: unless_empty(environment(container)),
         // these live as long as hvdctl is attached to their main process
         open_stdin: Some(matches!(role, Role::Shell | Role::Relay)),
         stdin_once: Some(matches!(role, Role::Shell | Role::Relay)),
@@ -70,6 +70,17 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         }),
         ..ContainerCreateBody::default()
     }
+}
+
+/// Tells NVIDIA's container runtime to give no GPU (nvidia-container-toolkit(5): as `runc`).
+const NO_GPU: &str = "NVIDIA_VISIBLE_DEVICES=void";
+
+/// Returns the environment in addition to the image's. Where NVIDIA's runtime is the engine's default one, an image's own
+/// `NVIDIA_VISIBLE_DEVICES=all` would give GPUs to a container that requests none, and its `NVIDIA_REQUIRE_…` would be checked. An image
+/// that is made of a container keeps the container's environment, so that of a project's setup gets no such variable.
+fn environment(container: &ContainerSpec) -> Vec<String> {
+    let no_gpu = container.spec.gpus == GpuRequest::None && container.role != Role::Setup;
+    container.env.iter().cloned().chain(no_gpu.then(|| NO_GPU.to_owned())).collect()
 }
 
 fn unless_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -124,6 +135,17 @@ mod tests {
         let without = create_request(&worker(GpuRequest::None)).host_config.unwrap();
         assert!(without.device_requests.is_none() && without.mounts.is_none());
         assert!(host.devices.is_none() && host.ulimits.is_none());
+        let requests = |gpus: &GpuRequest| create_request(&worker(gpus.clone())).env;
+        assert_eq!(requests(&GpuRequest::None), Some(vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()]));
+        for gpus in [GpuRequest::All, GpuRequest::First(1), GpuRequest::Devices(vec!["0".into()])] {
+            assert_eq!(requests(&gpus), None, "the engine sets what a request asks for");
+        }
+        for role in [Role::Worker, Role::Master, Role::Shell, Role::Helper, Role::Setup, Role::Relay] {
+            let spec = ContainerSpec { role, env: vec!["A=b".into()], ..worker(GpuRequest::None) };
+            let env = create_request(&spec).env.unwrap();
+            assert_eq!(env.iter().any(|variable| variable == NO_GPU), role != Role::Setup, "{role:?}");
+            assert_eq!(env[0], "A=b");
+        }
         let some = |wanted| super::gpus(&wanted).map(|gpus| (gpus.count, gpus.device_ids));
         assert_eq!(some(GpuRequest::First(2)), Some((Some(2), None)));
         let devices = vec!["0".to_owned(), "GPU-1".to_owned()];

@@ -11,6 +11,8 @@ sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 # a worker or an interface that has gone meanwhile is left out
 if [ -n "$worker_pid" ]; then
   say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
+  # the hard limit, which ranks get as their soft one
+  say nofile "$(sed -n 's/^Max open files  *[^ ]*  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
 fi
 # no process is started for each interface: machines with containers have hundreds
 conf=/proc/sys/net/ipv4/conf

@@ -633,6 +633,7 @@ def main():
     with open(os.path.join(HERE, "launch.json")) as file:
         launch = json.load(file)
     os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
+    processes.raise_open_files()  # a launcher has several for each rank
     supervisor = JobSupervisor(launch)
     try:
         with files.create("result.json") as result:

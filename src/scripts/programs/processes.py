@@ -1,12 +1,24 @@
 """Processes: what /proc has about them (proc(5)), and children whose exits are collected without taking one another's."""
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import threading
 
 ENDED = (b"Z", b"X")  # states of a process that has ended
+MAX_FILES = 1 << 20  # programs may close every descriptor up to the limit when they start another one
 SHELLS = {"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox"}
+
+
+def raise_open_files():
+    """Raises the soft limit of open files to the hard one, for this process and what it starts. Docker 29 leaves 1024, which data loaders
+    and launchers of many ranks exceed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def fields(path):

@@ -65,12 +65,15 @@ def oom_kills():
 
 
 def set_limits(wanted):
-    """The inventory's limits, which PAM may have changed at the login; as far as this container may set them."""
+    """The inventory's limits, which PAM may have changed at the login; as far as this container may set them. A soft limit of open files
+    that the inventory does not set is the hard one."""
     for name, limit in wanted.items():
         try:
             resource.setrlimit(getattr(resource, "RLIMIT_" + name.upper()), (limit["soft"], limit["hard"]))
         except (AttributeError, OSError, ValueError):
             pass
+    if "nofile" not in wanted:
+        processes.raise_open_files()
 
 
 def own_device(visible, local_rank):

@@ -17,6 +17,8 @@ fi
 # not know the option keeps its default
 kex=-oKexAlgorithms=^curve25519-sha256
 "$ssh" -F /dev/null "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
+# OpenSSH 10.1 warns of that key exchange with three lines for each login (WarnWeakCrypto)
+#
 # HVDCTL_KEEP_ALIVE: seconds between keep-alive probes
 #
 # the launcher's test (`true`) whether a node answers goes over the job supervisor's connection. An ssh that starts ranks has a
@@ -29,5 +31,6 @@ esac
 key=/root/.ssh/id_ed25519
 [ -f "$key" ] || key=/root/.ssh/id_rsa
 exec "$ssh" -F /dev/null "$kex" -o IdentityFile="$key" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" \
-  -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" \
+  -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes \
+  -o IgnoreUnknown=WarnWeakCrypto -o WarnWeakCrypto=no -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" \
   -o ControlPath="$path" "$@"
