@@ -82,10 +82,12 @@ async fn data_of_another_directory_are_replaced_only_where_that_is_confirmed() {
     fs::write(Path::new(&path).join("a"), "B").unwrap();
     let replacing = format!("{path} --as set");
     // without a question
-    push(&nodes, "--json", &replacing).await.code(1).complains(&[
-        "these would replace the data set on node[1-2], pushed from bob@desk:/set\\u{1b}[1m",
-        "hint: choose another name with --as NAME, or pass -y to replace them",
-    ]);
+    let document = push(&nodes, "--json", &replacing).await.code(1).document();
+    let error = document["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("these would replace the data set on node[1-2], pushed from \"bob@desk:/set\\u{1b}[1m\"\n")
+    );
+    assert!(error.ends_with("hint: choose another name with --as NAME, or pass -y to replace them"), "{error}");
     assert_eq!(nodes.count("data/apply.sh"), [1, 1]);
     assert_given_back(&nodes, "after a refusal");
     push(&nodes, "-y", &replacing).await.code(0).says(&["node[1-2] (2): pushed 2 files"]);
