@@ -35,8 +35,11 @@ pub fn env_lines(text: &str) -> Result<BTreeMap<String, Secret>, Vec<String>> {
     if faults.is_empty() { Ok(variables) } else { Err(faults) }
 }
 
+/// A variable and its value, if there is one.
+type Definition = Option<(String, Secret)>;
+
 /// Reads the definition that a text begins with, if its first line has one. Returns also what follows it.
-fn definition(text: &str) -> (Result<Option<(String, Secret)>, String>, &str) {
+fn definition(text: &str) -> (Result<Definition, String>, &str) {
     let (line, after) = text.split_once('\n').unwrap_or((text, ""));
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

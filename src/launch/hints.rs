@@ -82,13 +82,16 @@ const NO_PYTHON: &[&str] = &[
     "‘python’: No such file or directory",
 ];
 
+/// Returns the directory of the project, "" for its top, that has a module of this name.
+pub type DirectoryOf<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// What is known here of a program that failed.
 pub struct FailedProgram<'a> {
     /// Its command.
     pub command: &'a [ProgramArgument],
     /// Returns the directory of the project, "" for its top, that has a module of this name (`a.b` or `a`); `None` if the project is not
     /// known here.
-    pub directory_of: Option<&'a dyn Fn(&str) -> Option<String>>,
+    pub directory_of: Option<&'a DirectoryOf<'a>>,
 }
 
 impl FailedProgram<'_> {
