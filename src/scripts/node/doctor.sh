@@ -20,7 +20,8 @@ for interface in /sys/class/net/*; do
   name=${interface##*/} all=0 own=0
   { read -r mtu <"$interface/mtu" && say mtu "$name" "$mtu"; } 2>/dev/null
   # the kernel uses the larger of the two (ip-sysctl.rst, rp_filter)
-  { read -r all <"$conf/all/rp_filter" && read -r own <"$conf/$name/rp_filter"; } 2>/dev/null
+  # dash takes the end of the first byte for that of the file, so `read` fails, but it has read the digit
+  { read -r all <"$conf/all/rp_filter" || :; read -r own <"$conf/$name/rp_filter" || :; } 2>/dev/null
   case $all$own in 11 | 01 | 10) say strict "$name" ;; esac
 done
 
