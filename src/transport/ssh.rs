@@ -379,7 +379,7 @@ impl Control {
     /// seems to be unused. If it cannot be written, ssh reports that it is missing.
     fn config(&self) -> PathBuf {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        // whoever made another directory of that name could let ssh run any program
+        // a user who has made another directory of that name could let ssh run any program
         if !config.exists() || config.parent().is_none_or(|parent| check_private(parent).is_err()) {
             let name = config_name(&self.text);
             let kept = self.keeping.as_ref().and_then(|keeping| Directory::at(keeping.directory.path()).ok());
@@ -774,7 +774,7 @@ mod tests {
         fs::remove_dir_all(&path).unwrap();
         assert_eq!(control.config(), first);
         assert!(is_readable(&first));
-        // somebody else's
+        // another user's
         fs::remove_dir_all(&path).unwrap();
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();

@@ -1255,7 +1255,7 @@ class Processes(unittest.TestCase):
 
 class RoundTrips(unittest.TestCase):
     def measure(self, targets, seconds=2):
-        """What is printed of targets, where the name `slow` is resolved by nobody."""
+        """What is printed of targets, of which the name `slow` cannot be resolved."""
         program = "import socket, time\nlookup = socket.getaddrinfo\nsocket.getaddrinfo = lambda host, *arguments, **options: (" \
                   "time.sleep(600) if host == 'slow' else lookup(host, *arguments, **options))\n"
         with open(os.path.join(SCRIPTS, "pool", "round_trips.py")) as file:

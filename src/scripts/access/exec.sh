@@ -1,6 +1,7 @@
 # Runs the command in its arguments in a session of its own, with an empty input, as long as standard input is open. However hvdctl
 # ends, that is closed; then the whole session gets SIGTERM, and SIGKILL after 5 s. The exit code is the command's.
-# with it, which an image may set, bash ends `read` after some seconds
+
+# bash ends `read` after TMOUT seconds, which an image may set
 unset TMOUT
 command -v setsid >/dev/null || {
   echo "hvdctl: cannot run the command: setsid is missing (package util-linux)" >&2

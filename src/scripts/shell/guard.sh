@@ -1,6 +1,7 @@
 # Runs in a container next to a shell. When standard input is closed, sends SIGHUP to the shell's processes, as a closed terminal does:
 # Docker leaves a shell running when its terminal is gone. Argument: the value of HVDCTL_SHELL.
-# with it, which an image may set, bash ends `read` after some seconds
+
+# bash ends `read` after TMOUT seconds, which an image may set
 unset TMOUT
 echo ready
 while read -r _; do :; done

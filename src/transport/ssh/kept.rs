@@ -109,7 +109,7 @@ impl Directory {
         Ok(Directory { path: path.to_owned() })
     }
 
-    /// Returns whether it is still the user's alone: somebody else may have made another one after it was cleaned up.
+    /// Returns whether it is still the user's alone: another user may have made one of this name after a cleanup.
     pub(super) fn is_ours(&self) -> bool {
         check_private(&self.path).is_ok()
     }

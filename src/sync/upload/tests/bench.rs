@@ -93,7 +93,7 @@ impl Bench {
         Comparison::parse(&output.stdout)
     }
 
-    /// What the node lacks after this comparison; it is told what it removes.
+    /// What the node lacks after this comparison.
     pub(super) fn missing(&self, tree: &ProjectFiles, comparison: &Comparison) -> Selection {
         if comparison.has.is_none() {
             return tree.manifest.all();
