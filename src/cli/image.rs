@@ -45,7 +45,8 @@ pub struct ImagePush {
     /// Image [default: that of the cluster]
     #[arg(value_name = "IMAGE")]
     pub name: Option<String>,
-    /// Node that has it, file of `docker save`, or `local` for this machine's engine [default: a selected node, else local]
+    /// Node that has it, file of `docker save` (also compressed, a directory or `-`), or `local` for this machine's engine [default: a
+    /// selected node, else local]
     #[arg(long, value_name = "NODE|FILE|local", value_hint = ValueHint::AnyPath)]
     pub from: Option<String>,
     /// Skip unreachable nodes [default: change nothing if there are any]
@@ -63,7 +64,7 @@ have, each verified by its digest. Nothing is installed, and nothing is left but
 Examples:
   hvdctl image push
   hvdctl image push team/app:2 --from node1
-  hvdctl --on '!node1' image push team/app:2 --from app.tar";
+  hvdctl --on '!node1' image push team/app:2 --from app.tar.gz";
 
 /// Options of `image pull`.
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Step};
+use crate::image::file::{ImageFile, STDIN};
 use crate::image::names::repository_and_tag;
 use crate::image::push::Receiver;
 use crate::image::source::Source;
@@ -24,7 +25,7 @@ use crate::text::units::{self, human};
 use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 /// The image of a node. `ok` is false if it is missing, or is not the one that most nodes have.
@@ -139,6 +140,9 @@ fn age(created: &str, now: SystemTime) -> Option<String> {
     Some(units::age(now.duration_since(humantime::parse_rfc3339(created).ok()?).ok()?.as_secs()))
 }
 
+/// How skopeo and podman name files and directories.
+const NOTATIONS: [&str; 4] = ["oci:", "oci-archive:", "docker-archive:", "dir:"];
+
 /// Where an image is taken from.
 pub(super) enum SourceChoice {
     /// A node that has it, or else this machine's engine.
@@ -147,14 +151,14 @@ pub(super) enum SourceChoice {
     Local,
     /// A node of the inventory.
     Node(String),
-    /// An archive.
-    File(PathBuf),
+    /// An archive on this machine.
+    File(ImageFile),
 }
 
 impl SourceChoice {
     /// # Errors
-    /// If it names neither a node nor a file.
-    fn parse(from: Option<&str>, inventory: &Inventory) -> Result<SourceChoice, Error> {
+    /// If it names neither a node nor a file, or a file that is no image.
+    async fn open(from: Option<&str>, inventory: &Inventory, events: &Events) -> Result<SourceChoice, Error> {
         let Some(from) = from else { return Ok(SourceChoice::Anywhere) };
         if from == "local" {
             return Ok(SourceChoice::Local);
@@ -162,8 +166,21 @@ impl SourceChoice {
         if inventory.nodes.iter().any(|node| node.name == from) {
             return Ok(SourceChoice::Node(from.to_owned()));
         }
-        if Path::new(from).exists() {
-            return Ok(SourceChoice::File(from.into()));
+        let path = Path::new(from);
+        if from == STDIN || path.exists() {
+            return ImageFile::open(path, events).await.map(SourceChoice::File);
+        }
+        if from.starts_with("docker://") {
+            return Err(Error::usage(
+                format!("--from {}: a registry is no source of a push", nodeset::printable(from)),
+                "hvdctl image pull IMAGE lets every node pull it",
+            ));
+        }
+        if NOTATIONS.iter().any(|notation| from.starts_with(notation)) {
+            return Err(Error::usage(
+                format!("--from {}: it takes the file or directory alone", nodeset::printable(from)),
+                "leave out what is before the colon, and the tag behind the path",
+            ));
         }
         let message = format!("--from {}: there is no node and no file of this name", nodeset::printable(from));
         Err(Error::usage(message, "name a node of the inventory, a file of docker save, or local"))
@@ -180,7 +197,9 @@ pub async fn push(options: &ImagePush, context: &Context) -> Result<Outcome, Err
             "give the image a name (docker tag), and push that",
         ));
     }
-    let from = SourceChoice::parse(options.from.as_deref(), &target.inventory)?;
+    // before any node is locked: to unpack takes a while
+    let opening = SourceChoice::open(options.from.as_deref(), &target.inventory, &context.events);
+    let from = context.session.cancellation.run(opening).await?;
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = context.lock_each(nodes).await?;
     Ok(pushed(give(&from, image, nodes, context).await?, &offline))
@@ -215,9 +234,9 @@ pub(super) async fn give(
         return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
     let file = match from {
-        SourceChoice::File(path) => {
+        SourceChoice::File(archive) => {
             let platform = receivers.ok[0].engine.platform.clone();
-            Some(session.cancellation.run(Source::from_file(path, image, &platform)).await?)
+            Some(session.cancellation.run(Source::from_file(archive, image, &platform)).await?)
         }
         _ => None,
     };

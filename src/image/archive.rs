@@ -17,6 +17,9 @@ const MAX_DEPTH: usize = 8;
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 
+/// What the archive of a container has.
+const EXPORTED: [&str; 3] = [".dockerenv", "etc/passwd", "bin/sh"];
+
 /// Why an archive is not one of an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
@@ -26,6 +29,9 @@ pub enum Fault {
     /// The file ends too early.
     #[error("it is truncated: it ends within {0}")]
     Truncated(String),
+    /// It was written by `docker export`.
+    #[error("it has the files of a container (docker export) and no image")]
+    Export,
     /// It lacks what it names.
     #[error("it has no {0}")]
     Missing(String),
@@ -217,6 +223,8 @@ impl<R: Read + Seek> Archive<R> {
             self.saved(image)?
         } else if self.entries.contains_key("index.json") {
             self.in_layout(image, platform)?
+        } else if EXPORTED.iter().any(|name| self.entries.contains_key(*name)) {
+            return Err(Fault::Export);
         } else {
             return Err(Fault::Missing(
                 "manifest.json or index.json, as archives of docker save have; it may be truncated".into(),

@@ -1,6 +1,7 @@
 //! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is spooled.
 
 use super::archive::{Archive, Extent, Fault, SavedImage, SavedLayer};
+use super::file::{ImageFile, free_space, spool_directory};
 use super::manifest::{Description, manifest};
 use super::names::sha256;
 use super::registry::{Contents, Stored};
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,18 +50,11 @@ impl Source {
     ///
     /// # Errors
     /// [`Error::Local`] if it is no archive of the image, or damaged.
-    pub async fn from_file(path: &Path, image: &str, platform: &str) -> Result<Source, Error> {
-        let shown = path.display().to_string();
-        let unreadable =
-            |error: io::Error| Error::usage(format!("cannot read {shown}: {error}"), "name a file of docker save");
-        let file = File::open(path).map_err(unreadable)?;
-        if !file.metadata().map_err(unreadable)?.is_file() {
-            return Err(Error::usage(
-                format!("{shown} is not a file"),
-                "name a file of docker save, and no directory or pipe",
-            ));
-        }
-        read(file, image.to_owned(), platform.to_owned(), &shown).await
+    pub async fn from_file(archive: &ImageFile, image: &str, platform: &str) -> Result<Source, Error> {
+        let ImageFile { file, shown } = archive;
+        let file = file.try_clone().map_err(|error| Error::Local(format!("cannot read {shown}: {error}")))?;
+        let read = read(file, image.to_owned(), platform.to_owned()).await;
+        read.map_err(|fault| Error::Local(format!("cannot read {shown}: {fault}\n  hint: {}", hint(&fault))))
     }
 
     /// Spools the image of an engine to a file without a name, whose space is free again when hvdctl ends, however it ends.
@@ -91,10 +84,10 @@ impl Source {
         let file = tempfile::tempfile_in(&directory).map_err(here)?;
         let mut sink = tokio::fs::File::from_std(file);
         engine.export(name, image.size, &mut sink, events).await?;
-        let source = read(sink.into_std().await, name.to_owned(), String::new(), &format!("the image of {from}")).await;
-        source.map_err(|error| {
+        let source = read(sink.into_std().await, name.to_owned(), String::new()).await;
+        source.map_err(|fault| {
             Error::Local(format!(
-                "{error}\n  hint: an engine with containerd's store may keep an image only unpacked; name another source with --from"
+                "cannot read the image of {from}: {fault}\n  hint: an engine with containerd's store may keep an image only unpacked; name another source with --from"
             ))
         })
     }
@@ -104,7 +97,8 @@ impl Source {
     /// # Errors
     /// As [`Source::from_file`].
     pub async fn from_spool(file: File, image: &str) -> Result<Source, Error> {
-        read(file, image.to_owned(), String::new(), "the image of the engine").await
+        let read = read(file, image.to_owned(), String::new()).await;
+        read.map_err(|fault| Error::Local(format!("cannot read the image of the engine: {fault}")))
     }
 
     /// An image that a relay has.
@@ -146,7 +140,7 @@ impl Source {
 }
 
 /// Reads an archive on another thread.
-async fn read(file: File, image: String, platform: String, shown: &str) -> Result<Source, Error> {
+async fn read(file: File, image: String, platform: String) -> Result<Source, Fault> {
     let stopped = Arc::new(AtomicBool::new(false));
     let _stop = Stop(Arc::clone(&stopped));
     let work = tokio::task::spawn_blocking(move || {
@@ -159,18 +153,19 @@ async fn read(file: File, image: String, platform: String, shown: &str) -> Resul
         let layers = image.layers.iter().map(describe).collect::<Result<_, _>>()?;
         Ok::<_, Fault>(Source { image, layers, file: Some(Arc::new(file)) })
     });
-    let read = work.await.map_err(|error| Error::Local(error.to_string()))?;
-    read.map_err(|fault| Error::Local(format!("cannot read {shown}: {fault}")))
+    work.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }
 
-/// Returns where images are spooled: `$TMPDIR`, else the directory for large temporary files.
-fn spool_directory() -> PathBuf {
-    let named = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()).map(PathBuf::from);
-    let usual = || Some(PathBuf::from("/var/tmp")).filter(|directory| directory.is_dir());
-    named.or_else(usual).unwrap_or_else(std::env::temp_dir)
-}
-
-fn free_space(directory: &Path) -> io::Result<u64> {
-    let file_system = rustix::fs::statvfs(directory)?;
-    Ok(file_system.f_bavail.saturating_mul(file_system.f_frsize))
+/// Returns what to do about a file.
+fn hint(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Export => {
+            "`docker save IMAGE >FILE` writes an image; `docker import FILE NAME` makes one of these files"
+        }
+        Fault::Several(_) => "name one of them: hvdctl image push NAME --from FILE",
+        Fault::Truncated(_) | Fault::Damaged { .. } => "copy the file again, or write it once more with docker save",
+        Fault::Tar(_) | Fault::Missing(_) | Fault::Malformed { .. } => {
+            "name a file of docker save or podman save, or an OCI layout"
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::image::names::{relay_repository, sha256};
 use crate::inventory::Pull;
 use crate::runtime::credentials;
-use crate::transport::node::scripted::{FORWARD, Fault};
+use crate::transport::node::scripted::{CONNECT, FORWARD, Fault};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -164,6 +164,20 @@ async fn what_prevents_a_push_is_named_and_other_nodes_get_the_image() {
     push(&nodes, &file, "").await.code(0).says(&["node1: unchanged\n", "node2: pushed"]);
 }
 
+// a paused clock does not wait for the programs that unpack
+#[tokio::test]
+async fn a_compressed_archive_and_a_directory_are_pushed() {
+    let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
+    let file = archive(dir.path(), &[BASE, b"first"], "amd64");
+    let shell = |script: &str| {
+        let mut shell = std::process::Command::new("sh");
+        assert!(shell.args(["-ec", script, "sh"]).arg(&file).current_dir(dir.path()).status().unwrap().success());
+    };
+    shell("mkdir layout && tar -C layout -xf \"$1\" && gzip \"$1\"");
+    push(&nodes, &dir.path().join("app.tar.gz"), "--on node1").await.code(0).says(&["node1: pushed, "]);
+    push(&nodes, &dir.path().join("layout"), "").await.code(0).says(&["node1: unchanged\n", "node2: pushed, "]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_has_no_image_is_named_before_anything_is_changed() {
     let (nodes, dir) = (Nodes::new(&NODES), tempfile::tempdir().unwrap());
@@ -173,7 +187,16 @@ async fn a_source_that_has_no_image_is_named_before_anything_is_changed() {
     hvdctl(&nodes, "image push app:1 --from node9").await.code(2).complains(&["no node and no file of this name"]);
     hvdctl(&nodes, &format!("image push app@sha256:{}", "0".repeat(64))).await.code(2).complains(&["has no tag"]);
     hvdctl(&nodes, "image push ../x").await.code(2).complains(&["../x is no name of an image"]);
-    push(&nodes, dir.path(), "").await.code(2).complains(&["is not a file"]);
+    let contacted = nodes.count(CONNECT);
+    push(&nodes, dir.path(), "").await.code(2).complains(&["it has no index.json of an OCI layout"]);
+    for (from, words) in [
+        ("docker-archive:app.tar", "it takes the file or directory alone"),
+        ("docker://r/app:1", "hvdctl image pull IMAGE"),
+        ("/dev/null", "is no file, directory or pipe"),
+    ] {
+        hvdctl(&nodes, &format!("image push app:1 --from {from}")).await.code(2).complains(&[words]);
+    }
+    assert_eq!(nodes.count(CONNECT), contacted, "no node is contacted");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..520]).unwrap();
     push(&nodes, &file, "").await.code(1).complains(&["it is truncated: it ends within 0/layer.tar"]);

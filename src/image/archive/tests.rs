@@ -231,3 +231,10 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_files_of_a_container_are_no_image() {
+    let bytes =
+        tar(&[(".dockerenv", Put::File(b"")), ("etc/passwd", Put::File(b"root")), ("bin", Put::Symlink("usr/bin"))]);
+    assert_eq!(read(bytes).unwrap_err(), "it has the files of a container (docker export) and no image");
+}
