@@ -29,6 +29,7 @@ use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
@@ -146,7 +147,7 @@ pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outco
         }
         let recipe = Recipe { setup: Setup::default(), dockerfile: None };
         let ProjectImage { image, is_new, .. } =
-            ensure(&context.target.cluster().name, &recipe, options.timeout, context).await?;
+            ensure(&context.target.cluster().name, &recipe, options.timeout, async { Ok(()) }, context).await?;
         context.events.note(format!("use it in the inventory: image = \"{image}\" and pull = \"peers\" in [cluster]"));
         return Ok(outcome(image, is_new));
     };
@@ -159,7 +160,7 @@ pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outco
         )
     })?;
     let name = root.file_name().unwrap_or_default().to_string_lossy();
-    let ProjectImage { image, is_new, .. } = ensure(&name, &recipe, options.timeout, context).await?;
+    let ProjectImage { image, is_new, .. } = ensure(&name, &recipe, options.timeout, async { Ok(()) }, context).await?;
     Ok(outcome(image, is_new))
 }
 
@@ -170,17 +171,24 @@ pub(super) fn outcome(image: String, built: bool) -> Outcome {
 }
 
 /// Lets a job of a project use the image that the project needs, which is built and pushed where it is missing; a dry run only says so.
+/// `check` comes before a build, which may take long.
 ///
 /// # Errors
 /// As [`ensure`].
-pub(super) async fn use_image(root: &Path, name: &str, dry_run: bool, context: &mut Context) -> Result<(), Error> {
+pub(super) async fn use_image(
+    root: &Path,
+    name: &str,
+    dry_run: bool,
+    check: impl Future<Output = Result<(), Error>>,
+    context: &mut Context,
+) -> Result<(), Error> {
     let reading = Recipe::read(root);
     let Some(recipe) = context.session.cancellation.run(reading).await? else { return Ok(()) };
     if dry_run {
         context.events.note("the image of the project's setup is built first where it is missing");
         return Ok(());
     }
-    let ProjectImage { image, env_files, .. } = ensure(name, &recipe, STEP_LIMIT, context).await?;
+    let ProjectImage { image, env_files, .. } = ensure(name, &recipe, STEP_LIMIT, check, context).await?;
     context.env_files = env_files;
     let cluster = &mut context.target.inventory.cluster;
     (cluster.image, cluster.pull) = (image, Pull::Never);
@@ -204,11 +212,17 @@ impl ProjectImage {
 }
 
 /// Gives all selected nodes the image of a project: builds it on that which launches jobs if that lacks it, and pushes it to those that lack
-/// it or have another one. Drained nodes are left out.
+/// it or have another one. Drained nodes are left out. `check` comes before that, if a node lacks the image.
 ///
 /// # Errors
-/// The cluster's image is missing, a step failed, or a node could not get the image.
-async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context) -> Result<ProjectImage, Error> {
+/// That of the check; the cluster's image is missing, a step failed, or a node could not get the image.
+async fn ensure(
+    name: &str,
+    recipe: &Recipe,
+    limit: Duration,
+    check: impl Future<Output = Result<(), Error>>,
+    context: &Context,
+) -> Result<ProjectImage, Error> {
     let Context { fleet, events, session, .. } = context;
     let target = context.target.with_launcher();
     let asked = async {
@@ -222,6 +236,7 @@ async fn ensure(name: &str, recipe: &Recipe, limit: Duration, context: &Context)
     if let Some(image) = session.cancellation.run(asked).await? {
         return Ok(ProjectImage::found(image));
     }
+    session.cancellation.run(check).await?;
     // another command may have built it meanwhile
     let nodes = context.observe_all(&target, true, events).await?;
     let provided = provide(name, recipe, limit, nodes, context).await;

@@ -9,7 +9,7 @@ use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
-use crate::launch::hints::FailedProgram;
+use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::record::JobState;
 use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
@@ -33,7 +33,8 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
     let launcher = job.launch();
-    let program = FailedProgram { command: &job.command, directory_of: None };
+    let project = if job.project.is_some() { KnownProject::Elsewhere } else { KnownProject::None };
+    let program = FailedProgram { command: &job.command, project };
     if !job.is_over() {
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };

@@ -15,7 +15,7 @@ use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch;
 use crate::job::supervision::WatchOptions;
-use crate::launch::hints::FailedProgram;
+use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::launch::placement::{Placement, RankCount, Share};
 use crate::launch::{self, NodeCommand, env_file};
 use crate::model::launcher::LauncherName;
@@ -36,7 +36,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The only line of `train --dry-run` and `run --dry-run`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -86,7 +86,8 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
     if !options.no_setup {
-        use_image(&root, &file_name(&root), options.running.dry_run, context).await?;
+        let check = async { read_project(root.clone(), command.clone()).await.map(drop) };
+        use_image(&root, &file_name(&root), options.running.dry_run, check, context).await?;
     }
     let context = &*context;
     // what only some nodes have is missing on the others
@@ -95,19 +96,23 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let mounts = mounts.into_iter().collect();
     let program = async move {
         let origin = project::origin(&root);
-        let argv = command.clone();
-        let read = move || {
-            let mut files = ProjectFiles::read(&root)?;
-            let note = program::check(&argv, |name| files.head(name, program::HEAD))?;
-            files.notes.extend(note);
-            Ok::<_, Error>(files)
-        };
-        let files = tokio::task::spawn_blocking(read).await.context("cannot read the project")??;
+        let files = read_project(root, command.clone()).await?;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
         Ok(Program { title, name, command, is_default_command, project, files: Vec::new() })
     };
     let (np, fetch) = (options.np, options.fetch.as_deref());
     launch(program, Start { launcher, np, best, fetch, running: &options.running }, context).await
+}
+
+/// Reads a project, and checks that its files allow this command to start.
+async fn read_project(root: PathBuf, command: Vec<ProgramArgument>) -> Result<ProjectFiles, Error> {
+    let read = move || {
+        let mut files = ProjectFiles::read(&root)?;
+        let note = program::check(&command, |name| files.head(name, program::HEAD))?;
+        files.notes.extend(note);
+        Ok(files)
+    };
+    tokio::task::spawn_blocking(read).await.context("cannot read the project")?
 }
 
 /// `run`.
@@ -123,7 +128,8 @@ async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> R
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let (title, command) = (options.running.name.clone(), options.command);
     let name = project::directory_name(&file_name(Path::new(&command[0].to_string())));
-    let program = Program { title, name, command, is_default_command: false, project: None, files: Vec::new() };
+    let program =
+        Program { title, name, command, is_default_command: false, project: None, files: Vec::new() };
     let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
     let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await
@@ -211,8 +217,9 @@ async fn launch(
         None => None,
     };
     let manifest = plan.program.project.as_ref().map(|project| &project.files.manifest);
-    let find = |name: &str| manifest.and_then(|manifest| manifest.directory_of_module(name));
-    let program = FailedProgram { command: &plan.program.command, directory_of: Some(&find) };
+    let modules = manifest.map(|manifest| |name: &str| manifest.directory_of_module(name));
+    let project = modules.as_ref().map_or(KnownProject::None, |modules| KnownProject::Modules(modules));
+    let program = FailedProgram { command: &plan.program.command, project };
     job_end::outcome(ended, fetched, launcher, &program, events)
 }
 

@@ -2,11 +2,16 @@
 
 use super::Launcher;
 use crate::model::launcher::LauncherName;
-use crate::model::start_fault::StartFault;
+use crate::model::start_fault::{StartFault, interpreter as interpreter_of};
 use crate::paths::{CONTAINER_SSH, DATA, WORKSPACE};
 use crate::text::argument::ProgramArgument;
 use crate::text::nodeset::printable;
 use crate::text::quote;
+
+/// What to do about an image whose `mpirun` is that of MPICH or Intel MPI.
+pub const OPEN_MPI: &str = "install Open MPI in the image so that its mpirun comes first in PATH (`setup` in \
+                            hvdctl.toml), or choose another --launcher: env, torchrun, or horovodrun with \
+                            --controller gloo";
 
 /// What programs write that miss the variables of another launcher: the text, and that launcher.
 const MISSING: &[(&str, LauncherName)] = &[
@@ -29,35 +34,50 @@ const LACKING: &[&str] = &["ModuleNotFoundError: No module named ", "ImportError
 /// Names that only a project's own modules have: a package of this name is another one.
 const OWN: &[&str] = &["src", "utils", "models", "common", "lib", "config"];
 
-/// Modules whose packages have other names.
+/// Well-known modules and their packages. Others are not guessed: a package of the module's name may be a stranger's.
 const PACKAGES: &[(&str, &str)] = &[
     ("PIL", "pillow"),
+    ("accelerate", "accelerate"),
     ("bs4", "beautifulsoup4"),
     ("cv2", "opencv-python-headless"),
+    ("datasets", "datasets"),
     ("dotenv", "python-dotenv"),
+    ("einops", "einops"),
+    ("h5py", "h5py"),
+    ("hydra", "hydra-core"),
+    ("matplotlib", "matplotlib"),
+    ("mlflow", "mlflow"),
+    ("numpy", "numpy"),
+    ("omegaconf", "omegaconf"),
+    ("pandas", "pandas"),
+    ("psutil", "psutil"),
+    ("pyarrow", "pyarrow"),
+    ("requests", "requests"),
+    ("scipy", "scipy"),
     ("skimage", "scikit-image"),
     ("sklearn", "scikit-learn"),
+    ("timm", "timm"),
+    ("tqdm", "tqdm"),
+    ("transformers", "transformers"),
+    ("wandb", "wandb"),
     ("yaml", "pyyaml"),
 ];
 
 /// What programs write that cannot write to a file system.
-const READ_ONLY: &[&str] =
-    &["Read-only file system", "errno = 30", "attempt to write a readonly database", "The file lock '/data/"];
+const READ_ONLY: &[&str] = &["Read-only file system", "read-only file system"];
+
+/// Likewise, without these words.
+const NO_LOCK: &[&str] = &["attempt to write a readonly database", "The file lock '/data/"];
 
 /// What a shell and `env` write about a script with Windows line ends.
-const LINE_ENDS: &[&str] = &[
-    "$'\\r': command not found",
-    "\\r': No such file or directory",
-    "\\r’: No such file or directory",
-    "^M: bad interpreter",
-];
+const LINE_ENDS: &[&str] = &["\\r': No such file or directory", "\\r’: No such file or directory"];
 
 /// What a rank supervisor writes about a program that cannot be started (`programs/starting.py`), and why that is.
 const NOT_STARTED: &[(&str, StartFault)] = &[
     ("(Windows line ends)", StartFault::LineEnds),
-    ("it is not executable", StartFault::NotExecutable),
     ("it begins with a byte order mark", StartFault::ByteOrderMark),
-    ("it has no first line #!", StartFault::NoInterpreter),
+    ("has no first line #!", StartFault::NoInterpreter),
+    ("it is not executable", StartFault::NotExecutable),
     ("it is a program for ", StartFault::OtherSystem),
 ];
 
@@ -72,26 +92,50 @@ const NOT_IN_IMAGE: &[(&str, &str)] = &[
         "build the program in the image (hvdctl image build), or use an image of the system that it was built on",
     ),
     ("for another processor", "build the program in the image (hvdctl image build) or on a node"),
+    ("which a shell starts", "start it with sh before its name: -- sh PROGRAM"),
 ];
 
-/// What a shell and `env` write about a `python` that the image lacks.
+/// What ends a line about a `python` that the image lacks: of a shell, of `env`, of busybox.
 const NO_PYTHON: &[&str] = &[
     "python: not found",
     "python: command not found",
+    "command not found: python",
     "'python': No such file or directory",
     "‘python’: No such file or directory",
+    "can't execute 'python': No such file or directory",
+];
+
+/// What Python writes between an error and one that followed from it.
+const CHAINED: &[&str] =
+    &["The above exception was the direct cause", "During handling of the above exception, another exception"];
+
+/// What git, its users and its Python modules write where there is no repository.
+const NO_GIT: &[&str] = &[
+    "not a git repository",
+    "InvalidGitRepositoryError",
+    "setuptools-scm was unable to detect version",
+    "No such file or directory: 'git'",
 ];
 
 /// Returns the directory of the project, "" for its top, that has a module of this name.
 pub type DirectoryOf<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
+/// What is known here of the project of a program.
+pub enum KnownProject<'a> {
+    /// There is none: the program is in the image.
+    None,
+    /// Its files are not here.
+    Elsewhere,
+    /// Its modules (`a.b` or `a`).
+    Modules(&'a DirectoryOf<'a>),
+}
+
 /// What is known here of a program that failed.
 pub struct FailedProgram<'a> {
     /// Its command.
     pub command: &'a [ProgramArgument],
-    /// Returns the directory of the project, "" for its top, that has a module of this name (`a.b` or `a`); `None` if the project is not
-    /// known here.
-    pub directory_of: Option<&'a DirectoryOf<'a>>,
+    /// Its project.
+    pub project: KnownProject<'a>,
 }
 
 impl FailedProgram<'_> {
@@ -110,38 +154,56 @@ impl FailedProgram<'_> {
             let rest: Vec<String> = self.command.iter().skip(1).map(ToString::to_string).collect();
             return Some(format!("the image has python3 and no python: -- python3 {}", quote::command(&rest)));
         }
-        let fault = fault.map(|(_, fault)| fault.hint(&program));
+        let interpreter = reason.split_once("it is not executable (").and_then(|(_, line)| line.strip_suffix(')'));
+        let interpreter = interpreter.and_then(interpreter_of);
+        let fault = fault.map(|(_, fault)| fault.hint(&program, interpreter.as_deref()));
         fault.or_else(|| in_image().map(|(_, hint)| (*hint).to_owned())).or_else(name)
     }
 
-    /// Returns a hint on a script with Windows line ends.
-    fn line_ends(&self, lines: &[String]) -> Option<String> {
-        let is_found = lines.iter().any(|line| LINE_ENDS.iter().any(|text| line.contains(text)));
-        let words: Vec<String> = self.command.iter().map(ToString::to_string).collect();
-        // what a shell reads, else the program itself
-        let script = words.iter().find(|word| word.ends_with(".sh")).or(words.first());
+    /// Returns a hint on what a line says that the program failed at.
+    fn hint_on_line(&self, line: &str) -> Option<String> {
+        let of_system = line_ends(line).or_else(|| no_python(line)).or_else(|| read_only(line));
+        of_system.or_else(|| out_of_files(line)).or_else(|| self.no_git(line)).or_else(|| self.module(line))
+    }
+
+    /// Returns a hint on a repository that a program looks for.
+    fn no_git(&self, line: &str) -> Option<String> {
+        let is_found = NO_GIT.iter().any(|text| line.contains(text)) && !matches!(self.project, KnownProject::None);
         is_found.then(|| {
-            let script = script.map_or("SCRIPT", String::as_str);
-            format!("the script has Windows line ends: {}", StartFault::LineEnds.hint(script))
+            "the .git of the project is not uploaded: ranks have its commit in HVDCTL_GIT_COMMIT, and 1 in \
+             HVDCTL_GIT_DIRTY if there were changes; for setuptools-scm set -e SETUPTOOLS_SCM_PRETEND_VERSION=VERSION"
+                .to_owned()
         })
     }
 
     /// Returns a hint on a module that Python does not find, or finds elsewhere.
-    fn module(&self, lines: &[String]) -> Option<String> {
-        lines.iter().rev().find_map(|line| {
-            let line = without_rank(line);
-            if line.contains("attempted relative import with no known parent package") {
-                return Some(self.as_module("start it as a module of its package: ", "python -m PACKAGE.MODULE"));
-            }
-            if let Some(file) = line.split_once("can't open file '/workspace/").map(|(_, rest)| rest) {
-                let file = printable(file.split('\'').next().unwrap_or_default());
-                return Some(format!(
-                    "the project on the nodes has no {file}: see its path, and the lines of .gitignore and .hvdctlignore, which leave \
-                     files out"
-                ));
-            }
-            self.foreign(line).or_else(|| self.lacking(module_of(line)?))
-        })
+    fn module(&self, line: &str) -> Option<String> {
+        if line.contains("attempted relative import with no known parent package") {
+            return Some(self.as_module("start it as a module of its package: ", "python -m PACKAGE.MODULE"));
+        }
+        if let Some(file) = line.split_once("can't open file '/workspace/").map(|(_, rest)| rest) {
+            return Some(self.left_out(&printable(file.split('\'').next().unwrap_or_default())));
+        }
+        self.foreign(line).or_else(|| self.lacking(module_of(line)?))
+    }
+
+    /// Returns a hint on a file or module that the project has not brought to the nodes.
+    fn left_out(&self, what: &str) -> String {
+        match self.project {
+            KnownProject::None => "`run` uploads no project, `hvdctl train` does".to_owned(),
+            KnownProject::Elsewhere | KnownProject::Modules(_) => format!(
+                "the project on the nodes has no {what}: see its path, and the lines of .gitignore and \
+                 .hvdctlignore, which leave files out"
+            ),
+        }
+    }
+
+    /// Returns the directory of the project that has a module of this name.
+    fn directory_of(&self, module: &str) -> Option<String> {
+        match self.project {
+            KnownProject::Modules(directory_of) => directory_of(module),
+            KnownProject::None | KnownProject::Elsewhere => None,
+        }
     }
 
     /// Returns a hint on a name that is imported from a package which is not the project's module of that name.
@@ -149,32 +211,37 @@ impl FailedProgram<'_> {
         let (_, rest) = line.split_once("cannot import name '")?;
         let (module, path) = rest.split_once("' from '")?.1.split_once('\'')?;
         let first = module.split('.').next()?;
-        let directory = (self.directory_of?)(first).filter(|_| is_module(first) && !path.contains(WORKSPACE))?;
+        let directory = self.directory_of(first).filter(|_| is_module(first) && !path.contains(WORKSPACE))?;
         Some(format!("this {first} is not the one in the project; {}", self.own(first, &directory)))
     }
 
     /// Returns a hint on a module that Python does not find: the project's own, or one that the image lacks.
     fn lacking(&self, module: &str) -> Option<String> {
         let first = module.split('.').next()?;
-        let package = PACKAGES.iter().find(|(name, _)| *name == first).map_or(first, |(_, package)| package);
+        let example = match PACKAGES.iter().find(|(name, _)| *name == first) {
+            Some((_, package)) => format!("setup = [\"pip install {package}\"]"),
+            None => format!("setup = [\"pip install PACKAGE\"] with the package that has {first}"),
+        };
         let setup = format!(
-            "what the image lacks is installed on all nodes by `setup` in hvdctl.toml, e.g. setup = [\"pip install {package}\"] \
-             (hvdctl image build --help)"
+            "what the image lacks is installed on all nodes by `setup` in hvdctl.toml: {example} (hvdctl image build \
+             --help)"
         );
         let is_own_name = OWN.contains(&first);
-        Some(match self.directory_of {
-            Some(directory_of) => match (directory_of(module), directory_of(first)) {
+        Some(match self.project {
+            KnownProject::None if is_own_name => self.left_out(first),
+            KnownProject::None => setup,
+            KnownProject::Elsewhere if is_own_name => {
+                format!("if {first} is in the project: -e PYTHONPATH={WORKSPACE}")
+            }
+            KnownProject::Elsewhere => format!("if {first} is in the project: -e PYTHONPATH={WORKSPACE}; {setup}"),
+            KnownProject::Modules(directory_of) => match (directory_of(module), directory_of(first)) {
                 (Some(directory), _) => self.own(first, &directory),
                 (None, Some(_)) => format!(
                     "{first} is in the project, but not {module}: see the lines of .gitignore and .hvdctlignore, which leave files out"
                 ),
-                (None, None) if is_own_name => format!(
-                    "the project on the nodes has no {first}: see the lines of .gitignore and .hvdctlignore, which leave files out"
-                ),
+                (None, None) if is_own_name => self.left_out(first),
                 (None, None) => setup,
             },
-            None if is_own_name => format!("if {first} is in the project: -e PYTHONPATH={WORKSPACE}"),
-            None => format!("if {first} is in the project: -e PYTHONPATH={WORKSPACE}; {setup}"),
         })
     }
 
@@ -235,16 +302,67 @@ fn is_module(text: &str) -> bool {
     text.len() <= 200 && text.split('.').all(is_name)
 }
 
+/// Returns whether an error of Python's begins in this line that ends a program, unless another one followed from it.
+fn is_exception(line: &str) -> bool {
+    let name = line.split(": ").next().unwrap_or_default();
+    let last = name.rsplit('.').next().unwrap_or_default();
+    // a program that was started may have written the reason
+    let is_error =
+        ["Error", "Exception", "Timeout"].iter().any(|end| last.ends_with(end)) && last != "CalledProcessError";
+    is_error && is_module(name)
+}
+
+/// Returns a hint on a script with Windows line ends. The program that reads it may name it.
+fn line_ends(line: &str) -> Option<String> {
+    let script = match line.split_once("$'\\r': command not found") {
+        // bash: `run.sh: line 2: $'\r': command not found`
+        Some((before, _)) => before.rsplit_once(": line ").map(|(script, _)| script),
+        // bash: `bash: ./run.sh: /bin/sh^M: bad interpreter: No such file or directory`
+        None => match line.split_once("^M: bad interpreter") {
+            Some((before, _)) => before.rsplit(": ").nth(1),
+            None => LINE_ENDS.iter().any(|text| line.contains(text)).then_some("SCRIPT"),
+        },
+    };
+    let is_found = script.is_some() || line.contains("$'\\r': command not found");
+    is_found.then(|| {
+        let hint = StartFault::LineEnds.hint(&printable(script.unwrap_or("SCRIPT")), None);
+        format!("the script has Windows line ends: {hint}")
+    })
+}
+
 /// Returns a hint on a script that starts `python` where there is none.
-fn no_python(lines: &[String]) -> Option<String> {
-    let is_found = lines.iter().any(|line| NO_PYTHON.iter().any(|text| line.contains(text)));
-    is_found.then(|| "the image has no `python`: write python3 in the script".to_owned())
+fn no_python(line: &str) -> Option<String> {
+    let before = |text: &&str| line.trim_end().strip_suffix(*text).is_some_and(is_message_start);
+    NO_PYTHON
+        .iter()
+        .any(|text| before(&text))
+        .then(|| "the image has no `python`: write python3 in the script".to_owned())
+}
+
+/// Returns whether the message of a system call may follow this text.
+fn is_message_start(before: &str) -> bool {
+    before.is_empty() || [": ", "] ", "'", "\""].iter().any(|end| before.ends_with(end))
+}
+
+/// Returns whether this text may follow the message of a system call, which other words do not.
+fn is_message_end(after: &str) -> bool {
+    let starts = ["'", "\"", ":", ")", ",", ".", ";", " (", " [", " at "];
+    after.trim_end().is_empty() || starts.iter().any(|start| after.starts_with(start))
+}
+
+/// Returns where a message of a system call is in a line.
+fn message(line: &str, text: &str) -> Option<usize> {
+    let at = line.find(text)?;
+    (is_message_start(&line[..at]) && is_message_end(&line[at + text.len()..])).then_some(at)
 }
 
 /// Returns a hint on a file system that cannot be written to.
-fn read_only(lines: &[String]) -> Option<String> {
-    let line = lines.iter().rev().find(|line| READ_ONLY.iter().any(|text| line.contains(text)))?;
-    let path = path_in(line);
+fn read_only(line: &str) -> Option<String> {
+    // HDF5
+    let number = line.find("errno = 30").filter(|at| !line[at + 10..].starts_with(|c: char| c.is_ascii_digit()));
+    let at = READ_ONLY.iter().find_map(|text| message(line, text)).or(number);
+    let at = at.or_else(|| NO_LOCK.iter().find_map(|text| line.find(text)))?;
+    let path = path_near(line, at);
     let is_below = |directory: &str| {
         path.and_then(|path| path.strip_prefix(directory)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -256,36 +374,47 @@ fn read_only(lines: &[String]) -> Option<String> {
     match path {
         None => Some(format!("if the file is below {DATA}: {data}")),
         Some(_) if is_below(DATA) => Some(data),
-        Some(_) if is_below(CONTAINER_SSH) => None,
-        Some(path) => Some(format!("{} is mounted read-only: see `mounts` in the inventory", printable(path))),
+        // hvdctl's, and the kernel's
+        Some(_) if [CONTAINER_SSH, "/proc", "/sys"].into_iter().any(is_below) => None,
+        Some(path) => Some(format!(
+            "{} is mounted read-only: see `mounts` in the inventory, or `dmesg` on the node if the disk is broken",
+            printable(path)
+        )),
     }
 }
 
-/// Returns the first absolute path in a line: in quotes, or behind a space or a colon.
-fn path_in(line: &str) -> Option<&str> {
-    let starts = line.match_indices('/').map(|(at, _)| at);
-    starts.into_iter().find_map(|at| {
-        let before = line[..at].chars().next_back();
-        let rest = &line[at..];
-        Some(match before {
-            Some(quote @ ('\'' | '"')) => rest.split(quote).next()?,
-            Some('‘') => rest.split('’').next()?,
-            Some(' ' | ':' | '=') | None => rest.split([' ', ':', ',']).next()?,
-            _ => return None,
-        })
-    })
+/// Returns the path that the message at this place is about: the first one in quotes behind it, else the last one
+/// before it.
+fn path_near(line: &str, at: usize) -> Option<&str> {
+    let paths: Vec<_> = line.match_indices('/').filter_map(|(start, _)| path_at(line, start)).collect();
+    let behind = paths.iter().find(|(start, is_quoted, _)| *start > at && *is_quoted);
+    behind.or(paths.iter().rfind(|(start, ..)| *start < at)).map(|(.., path)| *path)
 }
 
-/// What programs write that may open no more files: the C library, and PyTorch's data loaders.
-const OUT_OF_FILES: [&str; 3] =
-    ["Too many open files", "received 0 items of ancdata", "unable to open shared memory object"];
+/// Returns the absolute path that begins there, with its place, and whether it is in quotes or brackets.
+fn path_at(line: &str, start: usize) -> Option<(usize, bool, &str)> {
+    let rest = &line[start..];
+    let quoted = |end: char| Some((start, true, rest.split(end).next()?));
+    match line[..start].chars().next_back() {
+        Some(quote @ ('\'' | '"')) => quoted(quote),
+        Some('‘') => quoted('’'),
+        Some('[') => quoted(']'),
+        Some(' ' | ':' | '=' | '(') | None => Some((start, false, rest.split([' ', ':', ',', ')']).next()?)),
+        _ => None,
+    }
+}
 
-/// Returns the hint of a program that may open no more files.
-fn out_of_files(lines: &[String]) -> Option<String> {
+/// Returns the hint of a program that may open no more files: the C library says so, and PyTorch's data loaders.
+fn out_of_files(line: &str) -> Option<String> {
+    const MESSAGE: &str = "Too many open files";
     let hint = "the rank may open too few files: set ulimits = { nofile = 1048576 } in [defaults] or this [[node]] of the inventory, \
                 then hvdctl up; for PyTorch's data loaders torch.multiprocessing.set_sharing_strategy(\"file_system\") helps, too";
-    let is_out = |line: &String| OUT_OF_FILES.iter().any(|text| line.contains(text));
-    lines.iter().any(is_out).then(|| hint.to_owned())
+    // it names other reasons as well, behind the mode
+    let no_memory = line
+        .split_once("unable to open shared memory object")
+        .is_some_and(|(_, rest)| rest.trim_end().ends_with(" mode"));
+    let is_out = no_memory || line.contains("received 0 items of ancdata") || message(line, MESSAGE).is_some();
+    is_out.then(|| hint.to_owned())
 }
 
 impl Launcher {
@@ -301,22 +430,27 @@ impl Launcher {
         )
     }
 
-    /// Returns a hint on the last lines of a rank that failed, if they show what it failed at: line ends of a script, a missing `python`, a file system that
-    /// cannot be written to, a module that Python does not find, or the variables of another launcher than this one.
+    /// Returns a hint on the last lines of a rank that failed, if they show what it failed at: line ends of a script, a
+    /// missing `python`, a file system that cannot be written to, too few files, a module that Python does not find, or
+    /// the variables of another launcher than this one. The last one of these counts, unless another error of Python's
+    /// ended the program afterwards.
     pub fn hint_on_output(&self, lines: &[String], program: &FailedProgram<'_>) -> Option<String> {
-        let of_program = program
-            .line_ends(lines)
-            .or_else(|| no_python(lines))
-            .or_else(|| read_only(lines))
-            .or_else(|| out_of_files(lines))
-            .or_else(|| program.module(lines));
-        of_program.or_else(|| self.other_launcher(lines))
+        let mut is_over = false;
+        for line in lines.iter().rev() {
+            let line = without_rank(line);
+            is_over &= !CHAINED.iter().any(|text| line.contains(text));
+            let hint = if is_over { None } else { program.hint_on_line(line) };
+            if hint.is_some() {
+                return hint;
+            }
+            is_over |= is_exception(line);
+        }
+        self.other_launcher(lines)
     }
 
     /// Returns a hint on the launcher for which a program was written, if it misses the variables of that.
     fn other_launcher(&self, lines: &[String]) -> Option<String> {
-        let is_in = |text: &str| lines.iter().any(|line| line.contains(text));
-        let (_, wanted) = MISSING.iter().find(|(text, _)| is_in(text))?;
+        let (_, wanted) = lines.iter().rev().find_map(|line| MISSING.iter().find(|(text, _)| line.contains(text)))?;
         // `env` sets what torchrun sets, too
         let has_it = [*wanted, LauncherName::Env].iter().any(|name| name.to_string() == self.program);
         let example = match wanted {
@@ -334,12 +468,12 @@ impl Launcher {
 
 #[cfg(test)]
 mod tests {
-    use super::FailedProgram;
+    use super::{FailedProgram, KnownProject};
     use crate::launch::launcher;
     use crate::model::launcher::{Controller, LauncherName};
     use crate::text::argument::ProgramArgument;
 
-    const UNKNOWN: FailedProgram<'_> = FailedProgram { command: &[], directory_of: None };
+    const UNKNOWN: FailedProgram<'_> = FailedProgram { command: &[], project: KnownProject::Elsewhere };
 
     #[test]
     fn programs_of_another_launcher_are_recognized() {
@@ -392,7 +526,7 @@ mod tests {
             "pkg" => Some("lib".to_owned()),
             _ => None,
         };
-        of(line, &FailedProgram { command: &command, directory_of: Some(&directory_of) })
+        of(line, &FailedProgram { command: &command, project: KnownProject::Modules(&directory_of) })
     }
 
     fn of(line: &str, program: &FailedProgram<'_>) -> String {
@@ -432,7 +566,11 @@ mod tests {
             assert!(hint.contains(expected) && !hint.contains("pip install"), "{line}: {hint}");
         }
         for (line, expected) in [
-            ("ModuleNotFoundError: No module named 'tiny'", "setup = [\"pip install tiny\"]"),
+            (
+                "ModuleNotFoundError: No module named 'tiny'",
+                "setup = [\"pip install PACKAGE\"] with the package that has tiny",
+            ),
+            ("ModuleNotFoundError: No module named 'numpy'", "setup = [\"pip install numpy\"] (hvdctl"),
             ("ModuleNotFoundError: No module named 'yaml.cyaml'", "setup = [\"pip install pyyaml\"]"),
             ("ModuleNotFoundError: No module named 'a; rm -rf /'", ""),
             ("ImportError: cannot import name 'f' from 'utils' (/workspace/utils.py)", ""),
@@ -455,6 +593,14 @@ mod tests {
             of("ModuleNotFoundError: No module named 'src'", &UNKNOWN),
             "if src is in the project: -e PYTHONPATH=/workspace"
         );
+        let none = FailedProgram { command: &[], project: KnownProject::None };
+        let run = |line: &str| of(line, &none);
+        assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("what the image lacks is installed"));
+        for line in
+            ["ModuleNotFoundError: No module named 'src'", "python: can't open file '/workspace/x.py': [Errno 2] …"]
+        {
+            assert_eq!(run(line), "`run` uploads no project, `hvdctl train` does");
+        }
         let relative = of("ImportError: attempted relative import with no known parent package", &UNKNOWN);
         assert_eq!(relative, "start it as a module of its package: python -m PACKAGE.MODULE");
     }
@@ -479,6 +625,14 @@ mod tests {
                 "/datasets/x is mounted read-only: see `mounts`",
             ),
             ("touch: cannot touch '/root/.ssh/x': Read-only file system", ""),
+            ("OSError: [Errno 30] Read-only file system: '/proc/sys/vm/x'", ""),
+            ("/workspace/a.sh: line 3: /data/x: Read-only file system", "pushed data are"),
+            ("cannot open /data/x: Read-only file system at /workspace/x.pl line 3.", "pushed data are"),
+            ("panic: open /data/x: read-only file system", "pushed data are"),
+            ("mkdir: Read-only file system [/data/x]", "pushed data are"),
+            ("Error: Os { code: 30, message: \"Read-only file system\" }", "if the file is below /data"),
+            ("unable to lock file, errno = 300, name = '/data/x.h5'", ""),
+            ("note: a Read-only file system at /data is faster", ""),
         ] {
             let hint = hint(line);
             assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{line}: {hint}");
@@ -491,15 +645,16 @@ mod tests {
     #[test]
     fn windows_line_ends_are_recognized() {
         let command = ["bash", "run.sh"].map(ProgramArgument::from);
-        let program = FailedProgram { command: &command, directory_of: None };
-        for line in [
-            "run.sh: line 2: $'\\r': command not found",
-            "env: ‘bash\\r’: No such file or directory",
-            "/usr/bin/env: 'python3\\r': No such file or directory",
-            "sh: ./x: /bin/bash^M: bad interpreter: No such file or directory",
+        let program = FailedProgram { command: &command, project: KnownProject::None };
+        for (line, script) in [
+            ("run.sh: line 2: $'\\r': command not found", "run.sh"),
+            ("lib/my env.sh: line 12: $'\\r': command not found", "'lib/my env.sh'"),
+            ("env: ‘bash\\r’: No such file or directory", "SCRIPT"),
+            ("/usr/bin/env: 'python3\\r': No such file or directory", "SCRIPT"),
+            ("sh: ./x: /bin/bash^M: bad interpreter: No such file or directory", "./x"),
         ] {
             let hint = of(line, &program);
-            assert!(hint.contains("sed -i 's/\\r$//' run.sh"), "{line}: {hint}");
+            assert!(hint.contains(&format!("sed -i 's/\\r$//' {script} removes")), "{line}: {hint}");
         }
     }
 
@@ -509,15 +664,78 @@ mod tests {
             "./run.sh: 2: python: not found",
             "run.sh: line 2: python: command not found",
             "env: ‘python’: No such file or directory",
+            "zsh:1: command not found: python",
+            "env: can't execute 'python': No such file or directory",
         ] {
             assert_eq!(hint(line), "the image has no `python`: write python3 in the script", "{line}");
+        }
+        for line in [
+            "sh: 1: ipython: not found",
+            "checking for python: not found",
+            "python: not found, so python3 is used",
+            "x.c:1: 'python': No such file or directory exists",
+        ] {
+            assert_eq!(hint(line), "", "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_looks_for_a_repository_is_recognized() {
+        for line in [
+            "fatal: not a git repository (or any of the parent directories): .git",
+            "git.exc.InvalidGitRepositoryError: /workspace",
+            "FileNotFoundError: [Errno 2] No such file or directory: 'git'",
+            "LookupError: setuptools-scm was unable to detect version for /workspace.",
+        ] {
+            assert!(hint(line).contains("HVDCTL_GIT_COMMIT"), "{line}");
+        }
+        let run = FailedProgram { command: &[], project: KnownProject::None };
+        assert_eq!(of("fatal: not a git repository", &run), "");
+    }
+
+    #[test]
+    fn the_last_error_counts() {
+        const WARNED: &str = "warning: cannot write the cache: Read-only file system: '/data/x'";
+        const FILES: &str = "OSError: [Errno 24] Too many open files: '/x'";
+        const CHAIN: &str = "The above exception was the direct cause of the following exception:";
+        let of = |lines: &[&str]| {
+            let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            launcher(LauncherName::Env, Controller::Gloo).hint_on_output(&lines, &UNKNOWN).unwrap_or_default()
+        };
+        for (lines, expected) in [
+            (&[WARNED, FILES][..], "the rank may open too few files"),
+            (&[FILES, WARNED], "pushed data"),
+            (&[WARNED, "torch.cuda.OutOfMemoryError: CUDA out of memory."], ""),
+            (&[WARNED, "RuntimeError: x", "[W1125] shutdown"], ""),
+            (&[FILES, "", CHAIN, "", "RuntimeError: DataLoader worker exited"], "the rank may open too few files"),
+            (&[WARNED, "a step"], "pushed data"),
+            (
+                &["sh: 1: python: not found", "subprocess.CalledProcessError: Command 'x' returned 127."],
+                "the image has no",
+            ),
+            (&["socket.accept() failed: Too many open files in system"], ""),
+            (
+                &[
+                    "RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Permission denied (13)",
+                ],
+                "",
+            ),
+            (
+                &[
+                    "RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Too many open files (24)",
+                ],
+                "the rank may open",
+            ),
+        ] {
+            let hint = of(lines);
+            assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{lines:?}: {hint}");
         }
     }
 
     #[test]
     fn reasons_why_a_program_does_not_start_have_hints() {
         let command = ["run.sh"].map(ProgramArgument::from);
-        let program = FailedProgram { command: &command, directory_of: None };
+        let program = FailedProgram { command: &command, project: KnownProject::None };
         for (reason, expected) in [
             ("No such file or directory: its first line names /bin/bash\\r (Windows line ends)", "sed -i"),
             ("No such file or directory: the image has no /bin/zsh, which its first line names", "#!/bin/sh"),
@@ -525,6 +743,9 @@ mod tests {
             ("No such file or directory: ./run.sh is in /workspace", "write ./run.sh: Linux"),
             ("No such file or directory: the image has python3", "the image has python3 and no python: -- python3"),
             ("Permission denied: it is not executable", "chmod +x run.sh"),
+            ("Permission denied: it is not executable (#!/usr/bin/env python3)", "its interpreter: -- python3 run.sh"),
+            ("Permission denied: it is not executable, and has no first line #!", "start it with -- sh run.sh"),
+            ("Exec format error: it is a portable executable, which a shell starts", "-- sh PROGRAM"),
             ("Exec format error: it has no first line #!", "write #!/bin/sh"),
             ("Exec format error: it is for another processor", "or on a node"),
             ("Exec format error: it is a program for Windows", "build it for Linux"),

@@ -334,8 +334,9 @@ impl Manifest {
         largest
     }
 
-    /// Returns the directory with this Python module (`a.b` or `a`): "" for the project itself, else the only one at most two levels below
-    /// it. A directory is a module if it has a file of Python's, however far below.
+    /// Returns the directory with this Python module (`a.b` or `a`): "" for the project itself, else the only one at
+    /// most two levels below it. A directory is a module if it has a file of Python's, however far below. What is in a
+    /// package is found by the name of that only.
     pub fn directory_of_module(&self, name: &str) -> Option<String> {
         let path = name.replace('.', "/");
         let directory = |module: &str| match module.strip_suffix(&path)? {
@@ -344,7 +345,10 @@ impl Manifest {
         };
         let files = self.0.iter().filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. }));
         let files = files.filter_map(|(file, _)| file.strip_suffix(".py"));
+        let is_package = |directory: &str| self.0.contains_key(&format!("{directory}/__init__.py"));
+        let is_in_package = |directory: &String| parents(directory).chain([directory.as_str()]).any(is_package);
         let found = files.flat_map(|file| parents(file).chain([file]).filter_map(directory));
+        let found = found.filter(|directory| directory.is_empty() || !is_in_package(directory));
         let mut found: BTreeSet<String> = found.filter(|directory| directory.matches('/').count() < 2).collect();
         let first = found.pop_first()?;
         (first.is_empty() || found.is_empty()).then_some(first)
@@ -523,6 +527,8 @@ mod tests {
             "a/b/c/far.py",
             "my_lib/z.py",
             "libs/sub/w/__init__.py",
+            "lib/pkg/inner.py",
+            "lib/pkg/inside/deeper.py",
         ];
         let file = |name: &str| (name.to_owned(), ManifestEntry::File { hash: hash(b""), mode: 0o644, size: 1 });
         let mut entries: BTreeMap<_, _> = files.iter().map(|name| file(name)).collect();
@@ -541,6 +547,10 @@ mod tests {
             ("data", None),
             ("deep", None),
             ("ib", None),
+            ("inner", None),
+            ("pkg.inner", Some("lib")),
+            ("inside", None),
+            ("deeper", None),
         ] {
             assert_eq!(manifest.directory_of_module(name).as_deref(), directory, "{name}");
         }

@@ -1,7 +1,7 @@
 //! What keeps a program of the project from starting, as far as its file shows it before the start.
 
 use crate::error::Error;
-use crate::model::start_fault::StartFault;
+use crate::model::start_fault::{StartFault, interpreter};
 use crate::paths::WORKSPACE;
 use crate::text::argument::ProgramArgument;
 use crate::text::nodeset::printable;
@@ -14,12 +14,14 @@ const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
 
 /// What Windows' programs and those of macOS begin with, and how texts with a byte order mark do (UTF-8, UTF-16).
 const WINDOWS: &[u8] = b"MZ";
-const MACOS: [&[u8]; 5] =
-    [b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"];
+const MACOS: [&[u8]; 4] = [b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe"];
+/// A class of Java's, or a program for several processors of macOS.
+const JAVA_OR_MACOS: &[u8] = b"\xca\xfe\xba\xbe";
 const MARKS: [&[u8]; 3] = [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"];
 
-/// Checks that Linux can start the program of a command if that is a file of the project, and returns a note on a script that a shell
-/// would misread. `file` returns the permission bits and the first [`HEAD`] bytes of a file of the project.
+/// Checks that Linux can start the program of a command if that is a file of the project, and returns a note on a
+/// script that a shell would misread, or a program that Linux starts on some nodes only. `file` returns the permission
+/// bits and the first [`HEAD`] bytes of a file of the project.
 ///
 /// # Errors
 /// If the program cannot start, with what to do about its file.
@@ -43,14 +45,36 @@ pub fn check(
             format!(
                 "{} has Windows line ends: the shell takes each carriage return as a part of the command\n  hint: {}",
                 printable(script),
-                StartFault::LineEnds.hint(script)
+                StartFault::LineEnds.hint(script, None)
             )
         }));
     }
     // without a slash it is one of the image, found by PATH
     let found = Some(program).filter(|program| program.contains('/')).and_then(in_project).and_then(file);
-    let Some((fault, what)) = found.and_then(|(mode, text)| fault(mode, &text)) else { return Ok(None) };
-    Err(Error::usage(what.replace("FILE", &printable(program)), fault.hint(program)))
+    let Some((mode, text)) = found else { return Ok(None) };
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let interpreter = interpreter(&String::from_utf8_lossy(line));
+    let name = printable(program);
+    match fault(mode, &text) {
+        Some((fault, what)) => {
+            Err(Error::usage(what.replace("FILE", &name), fault.hint(program, interpreter.as_deref())))
+        }
+        None => Ok(foreign(&text).map(|system| {
+            format!(
+                "{name} begins as a program for {system} does: not every Linux can start it\n  hint: {}",
+                StartFault::OtherSystem.hint(program, None)
+            )
+        })),
+    }
+}
+
+/// Returns the system for which a file may be, although there are programs for Linux that begin in the same way
+/// (actually portable executables), and nodes that start programs of other systems (`binfmt_misc`).
+fn foreign(text: &[u8]) -> Option<&'static str> {
+    if text.starts_with(WINDOWS) {
+        return Some("Windows");
+    }
+    text.starts_with(JAVA_OR_MACOS).then_some("Java or macOS")
 }
 
 /// Returns the path of a file in the project, relative to it.
@@ -65,27 +89,25 @@ fn in_project(word: &str) -> Option<&str> {
 /// Returns what keeps a file from starting; the sentence has `FILE` for its name.
 fn fault(mode: u32, text: &[u8]) -> Option<(StartFault, String)> {
     let begins = |with: &[&[u8]]| with.iter().any(|start| text.starts_with(start));
-    let is_for = |system: &str| Some((StartFault::OtherSystem, format!("FILE is a program for {system}")));
-    if mode & 0o111 == 0 {
-        return Some((StartFault::NotExecutable, format!("FILE is not executable (mode {mode:o})")));
-    }
+    let is_binary = begins(&[b"\x7fELF"]) || foreign(text).is_some();
     if begins(&MARKS) {
         let what = "FILE begins with a byte order mark, so that Linux does not recognize its first line";
         return Some((StartFault::ByteOrderMark, what.to_owned()));
     }
-    if begins(&[WINDOWS]) {
-        return is_for("Windows");
-    }
     if begins(&MACOS) {
-        return is_for("macOS");
+        return Some((StartFault::OtherSystem, "FILE is a program for macOS".to_owned()));
     }
-    if begins(&[b"\x7fELF"]) {
-        return None;
+    let line = text.strip_prefix(b"#!");
+    let is_executable = mode & 0o111 != 0;
+    if line.is_none() && !is_binary {
+        let also = if is_executable { String::new() } else { format!(" is not executable (mode {mode:o}), and") };
+        let what = format!("FILE{also} has no first line that names its interpreter");
+        return Some((StartFault::NoInterpreter, what));
     }
-    let Some(line) = text.strip_prefix(b"#!") else {
-        let what = "FILE has no first line that names its interpreter";
-        return Some((StartFault::NoInterpreter, what.to_owned()));
-    };
+    if !is_executable {
+        return Some((StartFault::NotExecutable, format!("FILE is not executable (mode {mode:o})")));
+    }
+    let line = line?;
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line.strip_suffix(b"\r")?).into_owned();
     let words: Vec<&str> = line.split([' ', '\t']).filter(|word| !word.is_empty()).collect();
@@ -127,7 +149,15 @@ mod tests {
                 0o644,
                 &b"#!/bin/sh\n"[..],
                 "./run.sh is not executable (mode 644)",
-                "chmod +x ./run.sh, or start it with",
+                "chmod +x ./run.sh, or start it with its interpreter: -- /bin/sh ./run.sh",
+            ),
+            (0o644, b"#!/usr/bin/env python3\n", "(mode 644)", "its interpreter: -- python3 ./run.sh"),
+            (0o644, b"\x7fELF\x02", "./run.sh is not executable (mode 644)", "hint: chmod +x ./run.sh"),
+            (
+                0o644,
+                b"echo\n",
+                "is not executable (mode 644), and has no first line that",
+                "start it with -- sh ./run.sh",
             ),
             (0o755, b"#!/bin/bash\r\necho\r\n", ENDS, "sed -i 's/\\r$//' ./run.sh"),
             (0o755, b"#!/bin/bash\r\n", "\"/bin/bash\\r\"", "dos2unix"),
@@ -139,7 +169,6 @@ mod tests {
             (0o755, b"# comment\n#!/bin/sh\n", "has no first line", "write #!/bin/sh"),
             (0o755, b"!/usr/bin/env python\n", "has no first line", "write #!/bin/sh"),
             (0o755, b"", "has no first line", "write #!/bin/sh"),
-            (0o755, b"MZ\x90\0", "./run.sh is a program for Windows", "build it for Linux"),
             (0o755, b"\xcf\xfa\xed\xfe", "./run.sh is a program for macOS", "build it for Linux"),
         ] {
             let error = checked(&["./run.sh", "--lr", "1"], mode, text).unwrap_err();
@@ -163,6 +192,17 @@ mod tests {
             assert_eq!(checked(command, 0o644, b"\r\n").unwrap(), None, "{command:?}");
         }
         assert!(checked(&["/workspace/run.sh"], 0o644, b"").is_err());
+    }
+
+    #[test]
+    fn programs_that_only_some_nodes_start_are_noted() {
+        for (text, system) in
+            [(&b"MZqFpD='\n"[..], "for Windows does"), (b"\xca\xfe\xba\xbe\0", "for Java or macOS does")]
+        {
+            let note = checked(&["./run.sh"], 0o755, text).unwrap().unwrap_or_default();
+            assert!(note.contains(system) && note.contains("hint: build it for Linux"), "{note}");
+            assert!(checked(&["./run.sh"], 0o644, text).unwrap_err().to_string().ends_with("chmod +x ./run.sh"));
+        }
     }
 
     #[test]

@@ -762,6 +762,17 @@ class Output(unittest.TestCase):
             os.close(log.file)
 
 
+class LauncherEnvironment(unittest.TestCase):
+    def test_ranks_of_other_nodes_do_not_lose_their_gpus(self):
+        """A launcher's container without GPUs says so in its environment, which launchers pass on."""
+        for value, expected in ("void", None), ("all", "all"):
+            seen = {}
+            with mock.patch.dict(os.environ, NVIDIA_VISIBLE_DEVICES=value), \
+                    mock.patch.object(job_supervisor.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
+                job_supervisor.Launcher({"reads": []}, None, None, None).start([], 0)
+            self.assertEqual(seen.get("NVIDIA_VISIBLE_DEVICES"), expected)
+
+
 class Screen(unittest.TestCase):
     """A rank's output if of progress bars only the newest states are logged."""
 
@@ -911,7 +922,9 @@ class Rank(unittest.TestCase):
             elf = bytearray(file.read(4096))
         elf[18:20] = b"\x08\x00" if sys.byteorder == "little" else b"\x00\x08"  # e_machine: MIPS
         for name, mode, text in [("crlf", 0o755, b"#!/bin/bash\r\n"), ("zsh", 0o755, b"#! /no/zsh -f\n"),
-                                 ("nox", 0o644, b"#!/bin/sh\n"), ("bare", 0o755, b"echo hi\n"), ("bom", 0o755, b"\xef\xbb\xbf#!/bin/sh\n"),
+                                 ("nox", 0o644, b"#!/bin/sh\r\n"), ("text", 0o644, b"echo\n"), ("elf", 0o644, bytes(elf)),
+                                 ("ape", 0o755, b"MZqFpD='\n"), ("jar", 0o755, b"\xca\xfe\xba\xbe\0"),
+                                 ("bare", 0o755, b"echo hi\n"), ("bom", 0o755, b"\xef\xbb\xbf#!/bin/sh\n"),
                                  ("exe", 0o755, b"MZ\x90\0"), ("mac", 0o755, b"\xcf\xfa\xed\xfe"), ("mips", 0o755, bytes(elf)),
                                  ("python3", 0o755, b"#!/bin/sh\n")]:
             with open(os.path.join(here, name), "wb") as file:
@@ -925,7 +938,12 @@ class Rank(unittest.TestCase):
                                 (["./crlf"], here, "./crlf" + gone + ": its first line names /bin/bash\\r (Windows line ends)"),
                                 (["./zsh"], here, "./zsh" + gone + ": the image has no /no/zsh, which its first line names"),
                                 (["crlf"], here, "crlf" + gone + ": ./crlf is in " + here),
-                                (["./nox"], here, "./nox" + denied + ": it is not executable"),
+                                (["./nox"], here, "./nox" + denied + ": it is not executable (#!/bin/sh)"),
+                                (["./text"], here, "./text" + denied + ": it is not executable, and has no first line #!, which names its "
+                                                                       "interpreter"),
+                                (["./elf"], here, "./elf" + denied + ": it is not executable"),
+                                (["./ape"], here, "./ape" + wrong + ": it is a portable executable, which a shell starts"),
+                                (["./jar"], here, "./jar" + wrong + ": it is a program for Java or macOS"),
                                 (["./bare"], here, "./bare" + wrong + ": it has no first line #!, which names its interpreter"),
                                 (["./bom"], here, "./bom" + wrong + ": it begins with a byte order mark"),
                                 (["./exe"], here, "./exe" + wrong + ": it is a program for Windows"),
@@ -938,6 +956,28 @@ class Rank(unittest.TestCase):
         self.assertEqual(rank_supervisor.start_failure("python", gone, "/", here),
                          "cannot start python: No such file or directory: the image has python3")
         self.assertEqual(rank_supervisor.start_failure("python", gone, "/", "/no/such"), "cannot start python: No such file or directory")
+
+    def test_programs_that_are_python_or_start_it(self):
+        here = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, here)
+        for name, text in [("train", "#!/usr/bin/env python3\n"), ("tool", "#!/bin/sh\nexec /opt/x/bin/python x\n"),
+                           ("run.sh", "set -e\ntorchrun train.py\n"), ("prog.sh", "#!/bin/sh\n./prog\n"),
+                           ("pythonic.sh", "#!/bin/sh\necho python-like\n"), ("far.sh", "#" * 60000 + "\npython x")]:
+            with open(os.path.join(here, name), "w") as file:
+                file.write(text)
+            os.chmod(os.path.join(here, name), 0o755)
+        python = ["python x", "python3.11 -m x", "/opt/bin/pypy3 x", "nsys profile python x", "./train", "train", "./tool", "bash run.sh",
+                  "bash -e far.sh", "sh -c|cd a && python x", "./main.py", "numactl -N 0 ./train"]
+        others = ["./prog", "perl x.pl", "bash prog.sh", "./prog.sh", "./pythonic.sh", "ipython-like", "sh -c|echo a", "no-such", here, "/"]
+        for commands, expected in (python, True), (others, False):
+            for command in commands:
+                argv = command.split("|") if "|" in command else command.split()
+                argv = argv[0].split() + argv[1:]
+                with self.subTest(command):
+                    self.assertIs(starting.runs_python(argv, here, here), expected)
+        self.assertFalse(starting.runs_python([b"./\xff"], here, here))
+        with mock.patch.object(os, "openpty", side_effect=OSError(errno.ENOSPC, "no ptys")):
+            self.assertIsNone(starting.terminal())
 
     def test_the_python_that_the_image_has_runs_a_default_command(self):
         both, new, none = tempfile.mkdtemp(), tempfile.mkdtemp(), tempfile.mkdtemp()
@@ -1141,7 +1181,9 @@ class Image(unittest.TestCase):
         self.assertEqual(self.launchers(), "env")
         for text, version in [("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n", "Open MPI 4.1.4"),
                               ("mpirun (Open MPI) 5.0.11\n", "Open MPI 5.0.11"),
-                              ("Intel(R) MPI Library for Linux* OS, Version 2021.5 Build 20211102\n", "not Open MPI")]:
+                              ("Intel(R) MPI Library for Linux* OS, Version 2021.5 Build 20211102\n", "Intel MPI 2021.5"),
+                              ("HYDRA build details:\n    Version:                        4.2.1\n    Release Date: x\n", "MPICH 4.2.1"),
+                              ("mpiexec of a kind\n", "not Open MPI")]:
             self.assertEqual(self.launchers(mpirun=text), "mpirun (%s), env" % version)
         found = self.launchers(torchrun="", horovodrun="")
         self.assertRegex(found, r"^horovodrun \(Horovod .*\), torchrun \(PyTorch .*\), env$")

@@ -188,7 +188,12 @@ fn a_program_that_cannot_be_started() {
         // the codes are those of shells and `docker run`; the job directory's log cannot be executed
         let programs = [
             ("no-such-program", 127, "cannot start no-such-program: No such file or directory"),
-            ("./log", 126, "cannot start ./log: Permission denied: it is not executable"),
+            (
+                "./log",
+                126,
+                "cannot start ./log: Permission denied: it is not executable, and has no first line #!, which names \
+                 its interpreter",
+            ),
         ];
         each(programs, |(program, code, error): (&str, i32, &str)| {
             let cluster = Cluster::new();

@@ -63,6 +63,16 @@ async fn a_job_of_the_project_has_its_image() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_program_that_cannot_start_is_refused_before_the_image_is_built() {
+    let (nodes, project) = (two_up().await, project(SETUP));
+    std::fs::write(project.path().join("run.sh"), "#!/bin/sh\n").unwrap();
+    let line = format!("--on node1 train {} -np 1 -- ./run.sh", project.path().display());
+    hvdctl(&nodes, &line).await.code(2).complains(&["./run.sh is not executable", "hint: chmod +x ./run.sh"]);
+    assert!(built(&nodes, "node1").is_empty());
+    assert_nothing_is_left(&nodes, "after it was refused");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_step_that_fails_is_named_with_its_last_lines() {
     let (nodes, project) = (two_up().await, project(SETUP));
     nodes.fault("node1", "docker exec", Fault::Fails("ERROR: No matching distribution found for tiny==1".into()));

@@ -1,12 +1,22 @@
-"""Why the program of a rank cannot be started, as far as its file shows it: the kernel's words name the program for what is wrong with
-its first line. launch/hints.rs knows these texts."""
+"""What is known of the program of a rank before its start, and why it cannot be started, as far as its file shows that: the kernel's words
+name the program for what is wrong with its first line. launch/hints.rs knows these texts."""
+import contextlib
 import errno
+import fcntl
 import os
+import re
 import shutil
+import struct
+import termios
+import tty
 
 HEAD = 4096  # bytes of a file that are read
 MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-8 and UTF-16
-MACOS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+MACOS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
+JAVA_OR_MACOS = b"\xca\xfe\xba\xbe"  # a class of Java's, or a program for several processors
+PORTABLE = (b"MZqFpD='", b"jartsr='")  # actually portable executables, which a shell can start
+BINARY = MACOS + (b"\x7fELF", b"MZ", JAVA_OR_MACOS)
+NO_FIRST_LINE = "has no first line #!, which names its interpreter"
 
 
 def find(program, cwd, path):
@@ -24,10 +34,10 @@ def available(argv, is_default, path):
     return argv
 
 
-def head(file):
+def head(file, most=HEAD):
     try:
         with open(file, "rb") as opened:
-            return opened.read(HEAD)
+            return opened.read(most)
     except OSError:
         return b""
 
@@ -53,19 +63,62 @@ def unsuitable(program, cwd, path):
     text = head(find(program, cwd, path) or os.devnull)
     if text.startswith(MARKS):
         return "it begins with a byte order mark"
+    if text.startswith(PORTABLE):
+        return "it is a portable executable, which a shell starts"
     if text.startswith(b"MZ"):
         return "it is a program for Windows"
     if text.startswith(MACOS):
         return "it is a program for macOS"
+    if text.startswith(JAVA_OR_MACOS):
+        return "it is a program for Java or macOS"
     if text.startswith(b"\x7fELF"):
         return "it is for another processor"
-    return None if text.startswith(b"#!") else "it has no first line #!, which names its interpreter"
+    return None if text.startswith(b"#!") else "it " + NO_FIRST_LINE
 
 
 def forbidden(program, cwd, path):
     """Why a program may not be executed."""
     file = find(program, cwd, path)
-    return "it is not executable" if file and os.path.isfile(file) and not os.stat(file).st_mode & 0o111 else None
+    if not file or not os.path.isfile(file) or os.stat(file).st_mode & 0o111:
+        return None
+    text = head(file)
+    if text.startswith(b"#!"):
+        return "it is not executable (%s)" % os.fsdecode(text.split(b"\n")[0].rstrip()[:200])
+    return "it is not executable" + ("" if text.startswith(BINARY) else ", and " + NO_FIRST_LINE)
+
+
+# a Python in a command, a script's first line or a script itself
+PYTHON = re.compile(rb"(?:^|[^\w.-])(?:python|pypy)[0-9.]*(?![\w-])|\.py(?!\w)")
+SHOWN = 1 << 16  # bytes of a script in which it is looked for
+ROWS, COLUMNS = 24, 80  # of a terminal
+
+
+def runs_python(argv, cwd, path):
+    """Whether the program is Python, or a script that starts it. Those write each line at once (PYTHONUNBUFFERED)."""
+    words = [os.fsencode(word) for word in argv]
+    if any(map(PYTHON.search, words)):
+        return True
+    # the program itself, and what a shell or another wrapper reads
+    for word in words[:4]:
+        with contextlib.suppress(OSError, ValueError):
+            file = find(os.fsdecode(word), cwd, path) if word == words[0] else os.path.join(cwd, os.fsdecode(word))
+            text = head(file, SHOWN) if file and os.path.isfile(file) else b""
+            if (text.startswith(b"#!") or word.endswith(b".sh")) and PYTHON.search(text):
+                return True
+    return False
+
+
+def terminal():
+    """Returns the two ends of a pseudo-terminal for the output of a program, which writes each line there at once, and passes each byte as
+    it is; None if there is none. It controls no process."""
+    try:
+        ours, theirs = os.openpty()
+        tty.setraw(theirs)
+        # programs that draw on a terminal expect one that has a size
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        return ours, theirs
+    except (OSError, termios.error):
+        return None
 
 
 REASONS = {errno.ENOENT: missing, errno.ENOEXEC: unsuitable, errno.EACCES: forbidden}
