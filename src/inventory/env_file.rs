@@ -80,9 +80,17 @@ fn definition(text: &str) -> (Result<Definition, String>, &str) {
 /// What is wrong with a value in which other programs would replace a variable.
 const EXPANDS: &str = "hvdctl replaces no ${…} in NAME: put the value in single quotes if it is meant as it is";
 
-/// Reads a value without quotes, up to the end of its line. `is_commented`: whether a `#` at its beginning begins a comment.
+/// What is wrong with a value that is one for Compose, and a comment for python-dotenv: `A= #ff0000`.
+const UNCLEAR: &str = "a # follows NAME= and a blank: put the value in quotes, or the comment on a line of its own";
+
+/// Reads a value without quotes, up to the end of its line. `is_commented`: whether a `#` at its beginning may begin a
+/// comment.
 fn plain(text: &str, is_commented: bool) -> Result<Zeroizing<String>, &'static str> {
     let line = text.split('\n').next().unwrap_or_default();
+    let is_unclear = |text: &str| !text.is_empty() && !text.starts_with(['#', ' ', '\t', '\r']);
+    if is_commented && line.strip_prefix('#').is_some_and(is_unclear) {
+        return Err(UNCLEAR);
+    }
     let comment = match is_commented && line.starts_with('#') {
         true => Some(0),
         false => line.match_indices('#').map(|(at, _)| at).find(|at| line[..*at].ends_with(BLANKS)),
@@ -152,6 +160,8 @@ mod tests {
             ("A=a#b", "a#b"),
             ("A=#b", "#b"),
             ("A= # comment", ""),
+            ("A= #", ""),
+            ("A= ## comment", ""),
             ("A=\"hf_abc\"", "hf_abc"),
             ("A='x y' # comment", "x y"),
             ("A='x'#comment", "x"),
@@ -161,6 +171,7 @@ mod tests {
             ("A=\"a\\tb\\n\\\"\\\\\"", "a\tb\n\"\\"),
             ("A=\"\\$x \\q $x \\${x}\"", "$x \\q $x ${x}"),
             ("A=$x$", "$x$"),
+            ("A=pa$$word", "pa$$word"),
             (
                 "A=\"-----BEGIN KEY-----\r\nx#y = \r\n-----END KEY-----\"",
                 "-----BEGIN KEY-----\nx#y = \n-----END KEY-----",
@@ -181,7 +192,7 @@ mod tests {
     #[test]
     fn faults_name_their_line_and_never_a_value() {
         let text = "secret\n1A=secret\nexport secret\nHOROVOD_RANK=secret\nA=sec\0ret\nB=\"secret\n \" secret\nC='secret' secret\nD=${SECRET}\n\
-                    E=\"a secret ${secret\"\nF='secret\nG=1";
+                    E=\"a secret ${secret\"\nH= #secret\nF='secret\nG=1";
         let faults = read(text).unwrap_err();
         let expected = [
             "line 1: expected NAME=VALUE",
@@ -193,7 +204,8 @@ mod tests {
             "line 8: text follows the closing quote of C",
             "line 9: hvdctl replaces no ${…} in D: put the value in single quotes",
             "line 10: hvdctl replaces no ${…} in E",
-            "line 11: the value of F has no closing quote",
+            "line 11: a # follows H= and a blank: put the value in quotes",
+            "line 12: the value of F has no closing quote",
         ];
         assert_eq!(faults.len(), expected.len(), "{faults:?}");
         for (fault, expected) in faults.iter().zip(expected) {
