@@ -44,6 +44,65 @@ out.write(b'\\xff\\xfe end without newline')";
 }
 
 #[test]
+fn a_program_that_is_not_python_writes_line_by_line() {
+    // Perl has its own buffers, which it writes out at a newline to a terminal only
+    if Command::new("perl").arg("-v").output().is_err() {
+        return;
+    }
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "print \"step $_\\n\" for 1..3; sleep 300";
+        let job = cluster.start(&Spec::command(method, &["perl", "-e", program]));
+        (0..2).for_each(|rank| job.until(rank, "step 3"));
+        job.signal(rustix::process::Signal::TERM);
+        let end = job.end();
+        assert_eq!(end.lines, [["step 1", "step 2", "step 3"]; 2], "{}", end.all);
+    });
+}
+
+#[test]
+fn output_over_a_terminal_comes_byte_for_byte() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "echo \"$TERM $(stty size <&1)\"; seq 5000; head -c 300000 /dev/zero | tr '\\0' y
+            printf '\\n\\011\\003\\004\\177\\377\\376 end without newline'";
+        let end = cluster.start(&Spec::shell(method, program)).end();
+        assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
+        for rank in 0..2 {
+            let of_rank = end.frames.iter().filter(|frame| frame.rank == rank);
+            let lines: Vec<&[u8]> = of_rank
+                .filter_map(|frame| if let FrameKind::Stdout(line) = &frame.kind { Some(&line[..]) } else { None })
+                .collect();
+            assert_eq!(lines[0], b"dumb 24 80", "{}", end.all);
+            for (line, wanted) in lines[1..].iter().zip(1..=5000) {
+                assert_eq!(*line, wanted.to_string().as_bytes(), "rank {rank}");
+            }
+            assert_eq!(lines[5001..].iter().copied().flatten().filter(|byte| **byte == b'y').count(), 300_000);
+            assert_eq!(lines.last(), Some(&&b"\t\x03\x04\x7f\xff\xfe end without newline"[..]));
+        }
+    });
+}
+
+#[test]
+fn a_process_that_escapes_with_the_terminal_does_not_delay_the_end() {
+    let cluster = Cluster::new();
+    let end = cluster.start(&Spec::shell(Method::Env, "setsid sleep 300 & echo last")).end();
+    assert_eq!(end.lines, [["last"]; 2], "{}", end.all);
+}
+
+#[test]
+fn python_sees_no_terminal() {
+    each(
+        ["python3 -c 'import sys; print(sys.stdout.isatty())'", "exec python3 -c 'print(open(1).isatty())'"],
+        |script| {
+            let cluster = Cluster::new();
+            let end = cluster.start(&Spec::shell(Method::Gloo, script)).end();
+            assert_eq!(end.lines, [["False"]; 2], "{}", end.all);
+        },
+    );
+}
+
+#[test]
 fn files_outside_the_mounts_are_in_the_result() {
     each([0, 1], |restarts: u32| {
         let cluster = Cluster::new();

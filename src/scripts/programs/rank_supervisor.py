@@ -10,6 +10,7 @@ rank_state.py decides what is done about the program; this file observes it and 
 In its directory, launcher.json describes the launcher (launch/description.rs), job.json is the job's record, env.json the environment."""
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import re
@@ -37,6 +38,7 @@ import waiting  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
 SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
+TERMINAL = {"TERM": "dumb", "PAGER": "cat"}  # variables of a program that writes to one: no colours, and nothing waits for a key
 WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count, "waits": files.is_flag}
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
 
@@ -171,13 +173,23 @@ class HangReports:
 
 
 class Program:
-    """The user's program, which leads a process group of its own."""
+    """The user's program, which leads a process group of its own. `terminal`: the ends of that which is its standard output, if any."""
 
-    def __init__(self, argv, cwd, env, cpus, children):
-        self.child = children.start(
-            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=lambda: self.lead(cpus), bufsize=0,
-        )
+    def __init__(self, argv, cwd, env, cpus, children, terminal):
+        ours, theirs = terminal or (None, None)
+        try:
+            self.child = children.start(
+                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=theirs or subprocess.PIPE, stderr=subprocess.PIPE,
+                preexec_fn=lambda: self.lead(cpus), bufsize=0,
+            )
+        except BaseException:
+            if terminal:
+                os.close(ours)
+            raise
+        finally:
+            if terminal:
+                os.close(theirs)
+        self.stdout = os.fdopen(ours, "rb", 0) if terminal else self.child.stdout
         self.pid = self.child.pid
         self.background = set()  # what a shell has put into the background
         self.awaited = []  # what a shell waited for when it got SIGTERM
@@ -239,6 +251,16 @@ class Program:
             processes.send(signal.SIGKILL, left)
             quiet = 0 if left else quiet + 1
             time.sleep(0.005)
+
+
+def read_some(file):
+    """Some bytes of a stream that does not block; empty at its end. A terminal ends with an error when no process has it open any more."""
+    try:
+        return os.read(file, 1 << 16)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return b""
+        raise
 
 
 class LauncherWatch:
@@ -338,8 +360,12 @@ class Supervisor:
         local_rank = first_number(self.launcher["local_rank"], os.environ)
         if "CUDA_VISIBLE_DEVICES" in env:
             env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank)
+        # what is not Python writes in blocks to anything but a terminal
+        terminal = None if starting.runs_python(argv, self.job["cwd"], path) else starting.terminal()
+        if terminal:
+            env.update({name: value for name, value in TERMINAL.items() if name not in given})
         try:
-            self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children)
+            self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children, terminal)
         except (OSError, subprocess.SubprocessError) as error:
             failure = start_failure(argv[0], error, self.job["cwd"], path)
             self.log.write(b"b", [failure.encode(errors="replace").replace(b"\n", b" ")])
@@ -351,7 +377,7 @@ class Supervisor:
         self.log.state(b"s", b"")
         reports = HangReports(self.log, self.launcher)
         lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
-        for stream, lines in ((self.program.child.stdout, lines_of(self.log, b"o")),
+        for stream, lines in ((self.program.stdout, lines_of(self.log, b"o")),
                               (self.program.child.stderr, lines_of(self.log, b"e", reports.see))):
             self.streams[stream] = lines
             os.set_blocking(stream.fileno(), False)
@@ -401,7 +427,7 @@ class Supervisor:
         """Logs the program's output for at most this many seconds; returns after the first output, or when it has exited."""
         for key, _ in self.selector.select(seconds):
             try:
-                data = os.read(key.fd, 1 << 16)
+                data = read_some(key.fd)
             except BlockingIOError:
                 continue
             if key.fileobj not in self.streams:
@@ -468,7 +494,7 @@ class Supervisor:
             try:
                 # more than a pipe buffers; does not wait for a process that escaped and still writes
                 for _ in range(64):
-                    data = os.read(stream.fileno(), 1 << 16)
+                    data = read_some(stream.fileno())
                     if not data:
                         break
                     lines.take(data)
