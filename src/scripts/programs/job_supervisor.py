@@ -40,6 +40,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
+NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -174,6 +175,8 @@ class Launcher:
     def start(self, places, number):
         # the remote shell in the job's directory comes before any other
         env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
+        if env.get(NO_GPU[0]) == NO_GPU[1]:
+            del env[NO_GPU[0]]  # launchers pass their environment on to the ranks of other nodes
         try:
             for process in self.start_processes(places, env):
                 self.processes.append(process)
