@@ -43,6 +43,7 @@ impl RankRequest<'_> {
             name: "bench".into(),
             command: command.map(Into::into).collect(),
             is_default_command: false,
+            commit: None,
             project: None,
             files: vec![("collectives.py", COLLECTIVES), ("backends.py", BACKENDS)],
         }

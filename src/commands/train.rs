@@ -25,6 +25,7 @@ use crate::secret::Secret;
 use crate::start::in_worker::{NodeCores, cores};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, Program, ResourceRequest, check_ranks};
+use crate::sync::commit::GitReport;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project::ProjectCommand;
 use crate::sync::upload::Project;
@@ -96,9 +97,13 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let mounts = mounts.into_iter().collect();
     let program = async move {
         let origin = project::origin(&root);
+        let of_git = root.clone();
+        let of_git = tokio::task::spawn_blocking(move || GitReport::read(&of_git));
         let files = read_project(root, command.clone()).await?;
+        let commit =
+            of_git.await.context("cannot ask git for the commit")?.map(|report| report.commit(&files.manifest));
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared, mounts }));
-        Ok(Program { title, name, command, is_default_command, project, files: Vec::new() })
+        Ok(Program { title, name, command, is_default_command, project, commit, files: Vec::new() })
     };
     let (np, fetch) = (options.np, options.fetch.as_deref());
     launch(program, Start { launcher, np, best, fetch, running: &options.running }, context).await
@@ -129,7 +134,7 @@ async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> R
     let (title, command) = (options.running.name.clone(), options.command);
     let name = project::directory_name(&file_name(Path::new(&command[0].to_string())));
     let program =
-        Program { title, name, command, is_default_command: false, project: None, files: Vec::new() };
+        Program { title, name, command, is_default_command: false, project: None, commit: None, files: Vec::new() };
     let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
     let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await

@@ -174,7 +174,15 @@ fn program(job: &JobOptions, is_full: bool, has_minimum: bool) -> Program {
     let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS), ("place.py", PLACE)];
     files.extend((is_full || has_minimum).then_some(("collectives.py", COLLECTIVES)));
     let command = command.map(Into::into).collect();
-    Program { title: None, name: "verify".into(), command, is_default_command: false, project: None, files }
+    Program {
+        title: None,
+        name: "verify".into(),
+        command,
+        is_default_command: false,
+        project: None,
+        commit: None,
+        files,
+    }
 }
 
 /// A line of a rank.

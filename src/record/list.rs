@@ -10,6 +10,7 @@ use crate::launch::{self, Launcher};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
+use crate::sync::commit::is_commit;
 use crate::text::argument::ProgramArgument;
 use crate::text::units::{LAST_SECOND, stamp};
 use schemars::JsonSchema;
@@ -54,6 +55,10 @@ pub struct Job {
     pub name: String,
     /// The name of its project on the nodes; null if its program is in the image.
     pub project: Option<String>,
+    /// The commit of its project, if that was in a repository of git.
+    pub commit: Option<String>,
+    /// Whether the project differed from the commit; null if that is not known.
+    pub dirty: Option<bool>,
     /// Who started it, `user@host`; in JSON null if that is not known.
     #[serde(serialize_with = "null_if_default")]
     #[schemars(with = "Option<String>")]
@@ -310,6 +315,8 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         controller: record.controller,
         command: record.command,
         project: record.project,
+        commit: record.commit.filter(|id| is_commit(id)),
+        dirty: record.dirty,
         restarts: record.restarts,
         min_ranks: record.min_ranks,
         membership,

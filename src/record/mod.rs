@@ -69,6 +69,12 @@ pub struct Record {
     /// Whether that is the default of a project, `python train.py`: the ranks run `python3` if the image has no `python`.
     #[serde(default)]
     pub default_command: bool,
+    /// The commit of its project, if that is in a repository of git.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// Whether the project differs from it; `None` if that is not known.
+    #[serde(default)]
+    pub dirty: Option<bool>,
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
     pub bind: Option<Bind>,
     /// The working directory, as a path in the container.

@@ -9,6 +9,7 @@ use crate::inventory::{Cluster, Inventory};
 use crate::launch::programs;
 use crate::paths::WORKSPACE;
 use crate::record::{Record, stored};
+use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
 use base64::Engine as _;
 use std::collections::BTreeMap;
@@ -26,6 +27,10 @@ pub(super) const ENVIRONMENT: &str = "env.json";
 
 /// The variable in which ranks have the speed of their node.
 pub(super) const SPEED: &str = "HVDCTL_SPEED";
+
+/// The variables in which ranks have the commit of their project, and whether it differs from that.
+const COMMIT: &str = "HVDCTL_GIT_COMMIT";
+const DIRTY: &str = "HVDCTL_GIT_DIRTY";
 
 /// The exit code of `job/start.sh` if another job has the directory.
 const EXISTS: i32 = 17;
@@ -87,6 +92,8 @@ impl JobPlan {
             placement: self.placement.clone(),
             command: program.command.clone(),
             default_command: program.is_default_command,
+            commit: program.commit.as_ref().map(|commit| commit.id.clone()),
+            dirty: program.commit.as_ref().and_then(|commit| commit.is_dirty),
             bind: options.bind,
             cwd,
             port: self.workers.port(cluster),
@@ -127,6 +134,8 @@ pub(super) async fn create(
         host.environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
     let speed = speed::variable(host.speed);
     environment.insert(SPEED, &speed);
+    environment.extend(record.commit.as_deref().filter(|id| is_commit(id)).map(|id| (COMMIT, id)));
+    environment.extend(record.dirty.map(|dirty| (DIRTY, if dirty { "1" } else { "0" })));
     let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);
     let mut files = vec![
         (0o600, "job.json", text.as_str()),

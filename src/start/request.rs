@@ -9,6 +9,7 @@ use crate::launch::{self, KeptRanks};
 use crate::model::launcher::{Bind, Controller, ElasticMode, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
+use crate::sync::commit::Commit;
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct Program {
     pub is_default_command: bool,
     /// The project that is uploaded and mounted first; the program starts in it.
     pub project: Option<Project>,
+    /// The commit of the project, if it is in a repository of git.
+    pub commit: Option<Commit>,
     /// Further files for the job's directory, name and text. A program that has some starts there.
     pub files: Vec<(&'static str, &'static str)>,
 }

@@ -8,6 +8,7 @@
 //! [`program`] finds what would keep its command from starting.
 
 mod build_context;
+pub mod commit;
 mod contents;
 pub mod data;
 mod difference;

@@ -232,6 +232,8 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         placement: spec.placement(),
         command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
         default_command: spec.default_command,
+        commit: None,
+        dirty: None,
         bind: spec.bind,
         cwd: spec.cwd.unwrap_or(job_dir).into(),
         // a node without ranks may be added to an elastic job with one
