@@ -7,10 +7,11 @@ use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
 use crate::job::watch::tail;
 use crate::launch::Launcher;
-use crate::launch::hints::FailedProgram;
+use crate::launch::hints::{FailedProgram, OPEN_MPI};
 use crate::record::outcome::JobOutcome;
 use crate::record::outside::{self, outside};
 use crate::record::{JobState, RootCause};
+use crate::text::failure::is_other_mpirun;
 use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -79,7 +80,10 @@ fn report_failure(
         events.warn(root_cause_message(job, root_cause, launcher, program));
         return Ok(());
     }
-    let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
+    let verify = match job.launcher.iter().any(|line| is_other_mpirun(line)) {
+        true => OPEN_MPI,
+        false => "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s",
+    };
     let (what, hint) = match &job.fault {
         // horovod/runner/elastic/constants.py
         Some(fault) if fault.contains("number of resets") => {

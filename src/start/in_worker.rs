@@ -6,9 +6,11 @@ use crate::cluster::observation::{ObservedNode, RuntimeState};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
+use crate::launch::hints::OPEN_MPI;
 use crate::launch::programs::BINDING;
 use crate::node::network::CUDA_VISIBLE_DEVICES;
 use crate::runtime::container::{ContainerSummary, running_worker};
+use crate::text::nodeset::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -102,10 +104,11 @@ pub async fn check_modules(
     each_node(nodes.to_vec(), events, check).await.all().map(drop)
 }
 
-/// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.
+/// Checks in a worker that the image has the launcher, or Python if there is none, and that its `mpirun` is that of
+/// Open MPI. If no worker is up, the launch itself fails.
 ///
 /// # Errors
-/// The image does not have it; the worker's node does not answer.
+/// The image does not have it, or another one; the worker's node does not answer.
 pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
     let cluster = &plan.inventory.cluster;
     let program = plan.commands[0].argv[0].as_str();
@@ -117,11 +120,19 @@ pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
     let operation = "check the image for the launcher";
     let argv = ["sh", "-c", FIND_PROGRAM, "sh", program];
     let output = runtime.engine.run_in(&worker.id, &argv, b"", operation, cluster.command_timeout).await?;
-    if !output.stdout.starts_with(b"missing") {
-        return Ok(());
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "" => Ok(()),
+        "missing" => Err(Error::check(
+            format!("the image {} has no {program}", cluster.image),
+            "hvdctl doctor lists the launchers of the image; choose one with --launcher, or set another cluster.image",
+        )),
+        other => Err(Error::check(
+            format!(
+                "the first {program} in PATH of the image {} is that of {}, which knows none of Open MPI's options",
+                cluster.image,
+                printable(other)
+            ),
+            OPEN_MPI,
+        )),
     }
-    Err(Error::check(
-        format!("the image {} has no {program}", cluster.image),
-        "hvdctl doctor lists the launchers of the image; choose one with --launcher, or set another cluster.image",
-    ))
 }

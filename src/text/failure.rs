@@ -202,6 +202,12 @@ pub fn docker(text: &str) -> Option<Docker> {
     classify(text, &kinds).or_else(|| text.lines().any(is_refusal).then_some(Docker::SudoRefused))
 }
 
+/// Returns whether a line is of an `mpirun` that does not know the options of Open MPI's: of MPICH and Intel MPI
+/// (Hydra), or of `horovodrun` about one that it does not know.
+pub fn is_other_mpirun(line: &str) -> bool {
+    line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
+}
+
 /// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the engine's interface.
 pub fn needs_buildkit(text: &str) -> bool {
     text.contains("requires BuildKit")
@@ -550,6 +556,10 @@ mod tests {
 
     #[test]
     fn lines_that_say_nothing_of_the_cause_are_known() {
+        assert!(is_other_mpirun(
+            "[mpiexec@gpu1] match_arg (utils/args/args.c:163): unrecognized argument allow-run-as-root"
+        ));
+        assert!(!is_other_mpirun("[mpiexec@gpu1] HYDU_sock_connect (utils/sock/sock.c:145): unable to connect"));
         assert!(is_from_jump_host("kex_exchange_identification: Connection closed by UNKNOWN port 65535"));
         assert!(!is_from_jump_host("Connection closed by 10.0.0.2 port 22"));
         assert!(is_ssh_notice("Warning: Permanently added 'gpu1' (ED25519) to the list of known hosts."));

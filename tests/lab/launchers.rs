@@ -118,6 +118,19 @@ fn a_rank_that_ends_and_a_job_that_is_stopped_leave_nothing() {
 }
 
 #[test]
+fn a_program_that_is_not_python_is_seen_line_by_line() {
+    let lab = Lab::up();
+    let perl = "print \"step $_\\n\" for 1..3; sleep 300";
+    for launcher in LAUNCHERS {
+        let mut run = lab.start(&["run", "-np", "2", "--launcher", launcher, "--", "perl", "-e", perl]);
+        run.until(&["[0 node1] step 3", "[1 node2] step 3"], s(60));
+        run.signal("INT");
+        run.end(s(60)).code(130);
+        no_job_is_left();
+    }
+}
+
+#[test]
 fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "")]);
@@ -131,6 +144,14 @@ fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     });
     let done = lab.hvdctl(&[&train[..], &["torchrun"]].concat()).code(125);
     done.complains(&["has no torchrun", "hvdctl doctor lists the launchers"]);
+    let mpich = "docker exec hworker sh -c 'printf \"#!/bin/sh\\necho HYDRA build details:\\n\" >/usr/local/bin/mpirun; chmod +x \
+                 /usr/local/bin/mpirun'";
+    node_sh("node1", mpich, &[]).code(0);
+    let _removed = Restore(|| {
+        node_sh("node1", "docker exec hworker rm -f /usr/local/bin/mpirun", &[]);
+    });
+    let done = lab.hvdctl(&[&train[..], &["mpirun"]].concat()).code(125);
+    done.complains(&["is that of MPICH", "install Open MPI in the image"]);
     for node in NODES {
         node_sh(node, "! test -e /opt/horovod/projects/p", &[]).code(0);
     }

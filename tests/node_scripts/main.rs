@@ -571,3 +571,22 @@ fn an_own_name_that_resolves_nowhere_is_reported() {
     machine.stub("uname", "echo localhost");
     assert_eq!(unresolved(), [""; 0]);
 }
+
+#[test]
+fn an_mpirun_that_is_not_open_mpis_is_named() {
+    let machine = Machine::new(&[]);
+    let found = |program: &str| machine.prints(&["worker/launcher_check.sh"], &format!("set -- {program}"));
+    assert_eq!(found("no-such-launcher"), "missing\n");
+    assert_eq!(found("sh"), "");
+    for (version, whose) in [
+        ("mpirun (Open MPI) 4.1.4", ""),
+        ("mpirun (IBM Spectrum MPI) 10.4", ""),
+        ("prterun (PRRTE) 3.0.6", ""),
+        ("HYDRA build details:\\n    Version:   4.2", "MPICH\n"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.5", "Intel MPI\n"),
+        ("a wrapper", ""),
+    ] {
+        machine.stub("mpirun", &format!("[ \"$1\" = --version ] && printf '%b\\n' '{version}'; exit 1"));
+        assert_eq!(found("mpirun"), whose, "{version}");
+    }
+}

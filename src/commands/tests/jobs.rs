@@ -121,7 +121,12 @@ async fn a_module_of_the_project_that_is_not_found_is_not_to_be_installed() {
     assert!(!done.err.contains("pip install"), "{done}");
     hvdctl(&nodes, "attach").await.complains(&["hint: if src is in the project: -e PYTHONPATH=/workspace"]);
     nodes.play(failed("ModuleNotFoundError: No module named 'tiny'"));
-    hvdctl(&nodes, &train).await.code(1).complains(&["setup = [\"pip install tiny\"]"]);
+    let done = hvdctl(&nodes, &train).await;
+    done.code(1).complains(&["setup = [\"pip install PACKAGE\"] with the package that has tiny"]);
+    // `run` has no project whose ignore files could leave the module out
+    nodes.play(failed("ModuleNotFoundError: No module named 'src'"));
+    hvdctl(&nodes, RUN).await.code(1).complains(&["hint: `run` uploads no project, `hvdctl train` does"]);
+    hvdctl(&nodes, "attach").await.complains(&["hint: `run` uploads no project"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,6 +174,65 @@ async fn why_a_program_does_not_start_has_a_hint() {
     let done = hvdctl(&nodes, &RUN.replace("true", "./x")).await;
     done.code(127)
         .complains(&["rank 1 on node2: cannot start ./x: No such file", "hint: sed -i 's/\\r$//' ./x removes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_mpirun_that_is_not_open_mpis_is_named() {
+    let refused = "0 l [mpiexec@node1] match_arg (utils/args/args.c:163): unrecognized argument allow-run-as-root";
+    let nodes = up_with(Play::default().frame(500, "node1", refused).ends(1000, 255)).await;
+    let mpirun = RUN.replace("run ", "run --launcher mpirun ");
+    let hint = "hint: install Open MPI in the image";
+    nodes.fault("node1", "find program", Fault::Fails("MPICH\n".into()));
+    let done = hvdctl(&nodes, &mpirun).await;
+    done.code(125).complains(&["the first mpirun in PATH of the image test/horovod:1 is that of MPICH", hint]);
+    assert_eq!(nodes.count("job/start.sh"), [0, 0], "{done}");
+    nodes.repair();
+    nodes.fault("node1", "find program", Fault::Fails("missing\n".into()));
+    hvdctl(&nodes, &mpirun).await.code(125).complains(&["the image test/horovod:1 has no mpirun"]);
+    // an image that no worker has yet
+    nodes.repair();
+    let done = hvdctl(&nodes, &mpirun).await;
+    done.code(125).complains(&["not all ranks started (launcher: exit code 255)", "unrecognized argument", hint]);
+    assert!(!done.err.contains("start_timeout_s"), "{done}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranks_and_the_record_have_the_commit_of_the_project() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    let (_dir, path) = project(&[("train.py", 0o644, "")]);
+    let git = |arguments: &str| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-C", &path, "-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments.split(' '));
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let train = format!("train {path} -np 2 --map-by node");
+    let variables = |node: &str| {
+        let directory = nodes.state(node).directories.into_values().next_back().unwrap();
+        let env: serde_json::Value = serde_json::from_str(&directory.files["env.json"]).unwrap();
+        (env["HVDCTL_GIT_COMMIT"].clone(), env["HVDCTL_GIT_DIRTY"].clone())
+    };
+    let job = async || hvdctl(&nodes, "jobs --json").await.document()["jobs"][0].clone();
+    hvdctl(&nodes, &train).await.code(0);
+    assert_eq!((&job().await["commit"], &job().await["dirty"]), (&serde_json::Value::Null, &serde_json::Value::Null));
+    for command in ["init -q", "add .", "commit -q -m one"] {
+        git(command);
+    }
+    let id = git("rev-parse HEAD");
+    for (change, is_dirty) in [(None, false), (Some("new.py"), true)] {
+        change.into_iter().for_each(|name| std::fs::write(format!("{path}/{name}"), "").unwrap());
+        nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s "));
+        hvdctl(&nodes, &train.replace("train ", "train --detach ")).await.code(0);
+        let dirty = if is_dirty { "1" } else { "0" };
+        for node in NODES {
+            assert_eq!(variables(node), (id.as_str().into(), dirty.into()), "{node}");
+        }
+        let job = job().await;
+        assert_eq!((&job["commit"], &job["dirty"]), (&id.as_str().into(), &is_dirty.into()));
+        hvdctl(&nodes, "stop").await.code(0);
+        hvdctl(&nodes, "-y jobs prune").await.code(0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,14 +3,19 @@ import shutil
 import subprocess
 
 MPIRUN_LIMIT = 60  # seconds
+MPIRUNS = [
+    (rb"\(?Open MPI\)? ?v?(\d+(?:\.\d+)*)", "Open MPI %s"),
+    (rb"\(?OpenRTE\)? ?v?(\d+(?:\.\d+)*)", "OpenRTE %s"),
+    (rb"Intel\(R\) MPI.*?Version (\d+(?:\.\d+)*)", "Intel MPI %s"),
+    (rb"HYDRA[^\n]*\s+Version:\s+(\d+(?:\.\d+)*)", "MPICH %s"),
+]
 
 
 def mpirun():
     limit = seconds(MPIRUN_LIMIT)
     try:
         output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit).stdout
-        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", output)
-        return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
+        return next((library % found.group(1).decode() for pattern, library in MPIRUNS for found in re.finditer(pattern, output)), None)
     except subprocess.TimeoutExpired:
         unread("launchers", "mpirun --version does not end within %d s" % limit)
         return "version unknown"

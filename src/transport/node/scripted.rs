@@ -388,6 +388,7 @@ impl Node {
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
                 [.., "python3", "-", "horovod.torch", _, _] => node.find_modules(own).await,
                 [.., "sh", "-c", _, "sh", TUNNEL] => node.refuse_tunnel(own).await,
+                [.., "exec", "-i", _, "sh", "-c", _, "sh", _program] => node.find_program(own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
@@ -464,6 +465,13 @@ impl Node {
             return 0;
         }
         own.say("found\n").await;
+        0
+    }
+
+    /// Answers for a worker whose image has the launcher, unless the test has another answer.
+    async fn find_program(&self, mut own: Own) -> i32 {
+        let found = self.arrives("find program").await;
+        own.say(&found.unwrap_or_default()).await;
         0
     }
 
