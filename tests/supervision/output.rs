@@ -64,7 +64,7 @@ fn a_program_that_is_not_python_writes_line_by_line() {
 fn output_over_a_terminal_comes_byte_for_byte() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        let program = "echo \"$TERM $(stty size <&1)\"; seq 5000; head -c 300000 /dev/zero | tr '\\0' y
+        let program = "exec 3>&1; echo \"$TERM $(stty size <&3)\"; seq 5000; head -c 300000 /dev/zero | tr '\\0' y
             printf '\\n\\011\\003\\004\\177\\377\\376 end without newline'";
         let end = cluster.start(&Spec::shell(method, program)).end();
         assert_eq!(end.ending.state(), JobState::Succeeded, "{}", end.all);
@@ -93,7 +93,7 @@ fn a_process_that_escapes_with_the_terminal_does_not_delay_the_end() {
 #[test]
 fn python_sees_no_terminal() {
     each(
-        ["python3 -c 'import sys; print(sys.stdout.isatty())'", "exec python3 -c 'print(open(1).isatty())'"],
+        ["python3 -c 'import sys; print(sys.stdout.isatty())'", "exec python3 -c 'import os; print(os.isatty(1))'"],
         |script| {
             let cluster = Cluster::new();
             let end = cluster.start(&Spec::shell(Method::Gloo, script)).end();
