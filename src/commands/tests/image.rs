@@ -354,6 +354,7 @@ async fn each_refusal_of_a_registry_has_its_next_step() {
     ] {
         NODES.iter().for_each(|node| nodes.fault(node, "docker pull", Fault::Fails(answer.into())));
         hvdctl(&nodes, "image pull r.example/app:1").await.code(1).complains(&[answer, hint]);
+        nodes.repair();
     }
 }
 

@@ -117,6 +117,7 @@ fn registry_hint(kind: Refusal, login: &Login, platform: &str) -> String {
     let platform = if platform.is_empty() { "PLATFORM" } else { platform };
     match kind {
         Refusal::Refused => login.hint(),
+        Refusal::RateLimited if login.withheld_from.is_some() => login.hint(),
         Refusal::RateLimited => format!(
             "{host} limits the pulls of an address: `{}` on this machine raises the limit, and is sent with each pull; or let one node \
              pull (hvdctl --on NODE image pull) and give it to the others (hvdctl image push)",
@@ -131,16 +132,16 @@ fn registry_hint(kind: Refusal, login: &Login, platform: &str) -> String {
         }
         Refusal::PlainHttp => format!(
             "{host} speaks only HTTP: \"insecure-registries\": [\"{host}\"] in /etc/docker/daemon.json of the node, then systemctl restart \
-             docker; or push the image (hvdctl image push)"
+             docker"
         ),
         Refusal::Untrusted => format!(
             "the node's engine does not know who signed the certificate of {host}: put the CA's certificate into \
-             /etc/docker/certs.d/{host}/ca.crt on the node, or push the image (hvdctl image push)"
+             /etc/docker/certs.d/{host}/ca.crt on the node"
         ),
         Refusal::NoImage => format!("{host} has no such image, tag or digest; a name without a tag means :latest"),
         Refusal::Unreachable => format!(
             "the node's engine does not reach {host}: check DNS, firewall and the engine's proxy there (systemctl show docker --property \
-             Environment), or push the image (hvdctl image push)"
+             Environment)"
         ),
     }
 }
