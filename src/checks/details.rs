@@ -46,6 +46,10 @@ pub struct Details {
     pub max_sessions: Option<u32>,
     /// Whether there are InfiniBand devices.
     pub infiniband: bool,
+    /// Devices of networks by which ranks reach each other's memory.
+    pub fabrics: BTreeSet<String>,
+    /// Adapters of InfiniBand, RoCE or EFA with a connected port.
+    pub adapters: BTreeSet<String>,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
     pub memlock: Option<u64>,
     /// How many files a rank may open in the worker; `u64::MAX`: any number.
@@ -85,6 +89,8 @@ impl Details {
                 "toolkit" => details.toolkit = true,
                 "max-sessions" => details.max_sessions = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
+                "fabric" => drop(details.fabrics.insert(value.to_owned())),
+                "adapter" => drop(details.adapters.insert(value.to_owned())),
                 "memlock" => details.memlock = limit(value),
                 "nofile" => details.nofile = limit(value),
                 "mtu" => details.mtu.extend(pair(value)),

@@ -6,13 +6,14 @@ use crate::inventory::{Gpus, Inventory, Node, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
 use crate::node::facts::Facts;
-use crate::node::gpus::{self, GpuRequest, NvidiaSmi};
+use crate::node::gpus::{self, NvidiaSmi};
 use crate::node::network;
 use crate::node::storage::Disk;
 use crate::runtime::spec::ContainerSpec;
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
 use crate::worker::plan::{self, ForeignContainer, Operation};
+use std::path::Path;
 
 /// Docker's default size of `/dev/shm`, too small for several ranks.
 const SMALLEST_SHM: u64 = 64 << 20;
@@ -26,6 +27,8 @@ const DISK_LOW: u64 = 1 << 30;
 const SESSIONS: u32 = 10;
 /// Fewer open files than this are too few for data loaders with several processes.
 const FEW_FILES: u64 = 4096;
+/// How many adapters are named.
+const SHOWN_ADAPTERS: usize = 8;
 /// Free bytes that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
@@ -83,15 +86,19 @@ pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
         Gpus::List(list) => list.join(", "),
     };
     let message = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
-    Some(error(message).explain(
-        "without the NVIDIA driver no container can use a GPU",
-        "install the NVIDIA driver on the node, or set `gpus = 0`",
-    ))
+    let hint = match facts.accelerators.first() {
+        None => "install the NVIDIA driver on the node, or set `gpus = 0`".to_owned(),
+        Some(found) => format!(
+            "`gpus` is for those of NVIDIA, and the node has {}: leave it out; hvdctl doctor shows the lines for the inventory",
+            count(found.count as usize, found.name())
+        ),
+    };
+    Some(error(message).explain("without the NVIDIA driver no container can use a GPU", hint))
 }
 
 fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
     let failed = network::gpu_failure(view.node, view.facts).is_some();
-    if failed || network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details.as_ref()?.toolkit {
+    if failed || network::gpu_request(view.node, view.facts).is_none() || view.details.as_ref()?.toolkit {
         return None;
     }
     Some(view.error(Check::Toolkit, "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
@@ -183,6 +190,46 @@ fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
         "InfiniBand needs locked memory; with less it is slow or fails",
         "set `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
     ))
+}
+
+/// Networks that ranks of several nodes would use if their containers had the devices and the image the libraries.
+pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
+    let Some(details) = &view.details else { return Vec::new() };
+    let has = |directory: &str| details.fabrics.iter().any(|device| device.starts_with(directory));
+    let is_given = |directory: &str| {
+        view.node.container.devices.iter().any(|device| Path::new(&device.source).starts_with(directory))
+    };
+    let mut found = Vec::new();
+    let adapters: Vec<&str> = details.adapters.iter().take(SHOWN_ADAPTERS).map(String::as_str).collect();
+    if has("/dev/infiniband") && !adapters.is_empty() {
+        if !is_given("/dev/infiniband") {
+            let message =
+                format!("it has InfiniBand, RoCE or EFA ({}), which its containers do not get", adapters.join(", "));
+            found.push(view.warning(Check::Fabric, message).explain(
+                "NCCL and MPI use TCP there, without a message, at a fraction of the speed",
+                "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
+            ));
+        } else if !view.inside.is_empty()
+            && !view.inside.contains_key("ibverbs")
+            && !view.inside.contains_key("unread:ibverbs")
+        {
+            found.push(view.warning(Check::Fabric, "the image has no libibverbs for its InfiniBand, RoCE or EFA").explain(
+                "NCCL and MPI use TCP, without a message, at a fraction of the speed",
+                "add libibverbs1 and ibverbs-providers (Debian; for EFA also Amazon's libfabric) to the image, or to `setup` of the project",
+            ));
+        }
+    }
+    for (device, what) in [
+        ("/dev/nvidia-caps-imex-channels", "IMEX channels, by which GPUs of several nodes share NVLinks"),
+        ("/dev/gdrdrv", "GDRCopy, by which small messages reach GPUs sooner"),
+    ] {
+        if has(device) && !is_given(device) && !view.facts.gpus.is_empty() {
+            let message = format!("it has {what}, which its containers do not get");
+            let hint = format!("set `devices = [\"{device}\"]` in [defaults] or this [[node]], then `hvdctl up`");
+            found.push(view.note(Check::Fabric, message).explain("jobs work without it, and may be slower", hint));
+        }
+    }
+    found
 }
 
 /// A hard limit that data loaders of one rank reach.

@@ -6,18 +6,19 @@ use super::between::differing;
 use super::{Check, Finding, NodeView, fold};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
-use crate::inventory::Inventory;
-use crate::node::facts::Span;
+use crate::inventory::{Gpus, Inventory, Node};
+use crate::node::facts::{Facts, Span};
+use crate::node::gpus::GpuRequest;
 use crate::node::interfaces::Listener;
 use crate::node::jobs::Rank;
 use crate::node::names::is_localhost;
-use crate::node::network::{Endpoint, is_virtual};
+use crate::node::network::{self, Endpoint, is_virtual};
 use crate::node::permissions::{ExposedPath, WHY};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use crate::text::nodeset;
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -69,6 +70,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
     found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
     found.extend(views.iter().flat_map(disks));
+    found.extend(views.iter().filter_map(|view| accelerators(view.node, view.facts)));
     found.extend(data(views));
     if views.len() > 1 {
         found.extend(views.iter().flat_map(own_directories));
@@ -186,6 +188,56 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
         })
     });
     different.collect()
+}
+
+/// What computes on the node and is not NVIDIA's, or is not listed: without the inventory's help its slots are its
+/// cores.
+pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
+    let warning = |message: String| Finding::new(Warning, Check::Accelerators, &node.name, message);
+    if node.gpus != Gpus::Auto || !facts.gpus.is_empty() || network::gpu_failure(node, facts).is_some() {
+        return None;
+    }
+    let slots = network::slots(node, facts);
+    let of_cores = format!("its slots are its {}", count(slots as usize, "core"));
+    let Some(found) = facts.accelerators.first() else {
+        let is_unlisted = network::gpu_request(node, facts) == GpuRequest::Unstated && node.slots.is_none();
+        return is_unlisted.then(|| {
+            warning("it has devices of NVIDIA's driver, and no nvidia-smi that lists its GPUs".to_owned()).explain(
+                of_cores,
+                "set `slots` of this [[node]] to the number of its GPUs; `gpus = \"all\"` gives them to its containers; `gpus = 0` \
+                 if jobs are to use the CPU",
+            )
+        });
+    };
+    let devices = found.devices();
+    let is_given = |device: &String| {
+        let inside = format!("{device}/");
+        node.container.devices.iter().any(|given| given.source == *device || given.source.starts_with(&inside))
+    };
+    let (has_devices, has_slots) = (devices.iter().all(is_given), node.slots.is_some());
+    let (name, list) = (count(found.count as usize, found.name()), quoted(&devices));
+    let (of_slots, number) = (format!("slots = {}", found.count), found.count);
+    let line = if has_slots { String::new() } else { format!(", {of_slots}") };
+    match (has_devices, has_slots) {
+        (true, true) => None,
+        (true, false) if slots == number => None,
+        (true, false) => Some(warning(format!("it has {name}, and no `slots`")).explain(
+            format!("{of_cores}, and ranks share what there is fewer of"),
+            format!("set `{of_slots}` in this [[node]]"),
+        )),
+        (false, _) => Some(warning(format!("it has {name}, which its containers do not get")).explain(
+            if has_slots { "every rank computes on the CPU".to_owned() } else { format!("{of_cores}, and every rank computes on the CPU") },
+            format!(
+                "set `devices = [{list}]{line}` in this [[node]], with an image that has {}; `gpus = 0` if jobs are to use the CPU",
+                found.software()
+            ),
+        )),
+    }
+}
+
+/// Formats strings as a list of TOML has them.
+fn quoted(list: &[String]) -> String {
+    list.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
 }
 
 /// Room for projects, and for the records and the output of jobs.

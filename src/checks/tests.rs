@@ -2,7 +2,7 @@
 
 use super::Severity::{Error, Note};
 use super::*;
-use crate::inventory::{Gpus, Pull};
+use crate::inventory::{Device, Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
 use crate::node::health::report::NodeHealth;
@@ -415,6 +415,89 @@ fn gpus() {
           x (process 12 of bob) on GPU-9"
         ]
     );
+}
+
+#[test]
+fn accelerators_that_containers_do_not_get() {
+    let of = |lines: &str, make: &dyn Fn(&mut Node)| {
+        let sick = |c: &mut Clinic| {
+            let sick = &mut c.nodes[1];
+            let reported = Facts::parse(lines);
+            (sick.facts.nvidia_smi, sick.facts.gpus) = (NvidiaSmi::Missing, Vec::new());
+            (sick.facts.accelerators, sick.facts.has_nvidia_device) =
+                (reported.accelerators, reported.has_nvidia_device);
+            (sick.node.gpus, sick.containers) = (Gpus::Auto, Vec::new());
+            sick.facts.network.listeners.clear();
+            make(&mut sick.node);
+        };
+        let is_about = |finding: &Finding| [Check::Accelerators, Check::Gpus].contains(&finding.check);
+        let found = Clinic::with(2, sick).all().into_iter().filter(is_about);
+        found.map(|f| format!("{} {} | {} | {}", f.severity, f.message, f.why, f.hint)).collect::<Vec<_>>()
+    };
+    let device = |name: &str| Device { source: name.into(), target: name.into(), permissions: "rwm".into() };
+    assert_eq!(
+        of("accelerator amd 8\n", &|_| ()),
+        [
+            "warning it has 8 AMD GPUs, which its containers do not get | its slots are its 4 cores, and every rank computes on the CPU | \
+          set `devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8` in this [[node]], with an image that has ROCm; `gpus = 0` if jobs \
+          are to use the CPU"
+        ]
+    );
+    let given = |node: &mut Node| node.container.devices = vec![device("/dev/kfd"), device("/dev/dri/renderD128")];
+    assert_eq!(
+        of("accelerator amd 8\n", &given),
+        [
+            "warning it has 8 AMD GPUs, and no `slots` | its slots are its 4 cores, and ranks share what there is fewer of | set \
+          `slots = 8` in this [[node]]"
+        ]
+    );
+    let both = |node: &mut Node| {
+        given(node);
+        node.slots = Some(8);
+    };
+    assert_eq!(of("accelerator amd 8\n", &both), [""; 0]);
+    assert_eq!(of("accelerator amd 8\n", &|node| node.gpus = Gpus::Count(0)), [""; 0]);
+    let slots = of("accelerator neuron 1\n", &|node| node.slots = Some(1));
+    assert!(slots[0].contains("| every rank computes on the CPU | set `devices = [\"/dev/neuron0\"]` in"), "{slots:?}");
+    let promised = of("accelerator amd 8\n", &|node| node.gpus = Gpus::All);
+    assert!(promised.len() == 1 && promised[0].contains("the node has 8 AMD GPUs: leave it out"), "{promised:?}");
+    let unlisted = of("nvidia-device /dev/nvhost-gpu\n", &|_| ());
+    assert!(
+        unlisted[0].starts_with("warning it has devices of NVIDIA's driver, and no nvidia-smi that lists"),
+        "{unlisted:?}"
+    );
+    assert_eq!(of("nvidia-device /dev/dxg\n", &|node| node.slots = Some(1)), [""; 0]);
+    // those of NVIDIA go first
+    let mixed = Clinic::with(2, |c| c.nodes[1].facts.accelerators = Facts::parse("accelerator amd 1\n").accelerators);
+    mixed.finds(&[]);
+}
+
+#[test]
+fn fast_networks_that_containers_do_not_get() {
+    let found = |lines: &str, given: &[&str], inside: &str| {
+        let sick = |c: &mut Clinic| {
+            let details = Details::parse(lines);
+            let sick = &mut c.nodes[1];
+            (sick.details.fabrics, sick.details.adapters) = (details.fabrics, details.adapters);
+            let device =
+                |name: &&str| Device { source: (*name).into(), target: (*name).into(), permissions: "rwm".into() };
+            sick.node.container.devices = given.iter().map(device).collect();
+            sick.inside.extend(versions(inside));
+        };
+        let found = Clinic::with(2, sick).all().into_iter().filter(|finding| finding.check == Check::Fabric);
+        found.map(|finding| format!("{} {}", finding.severity, finding.message)).collect::<Vec<_>>()
+    };
+    let lines = "fabric /dev/infiniband/uverbs0\nadapter mlx5_0\nadapter mlx5_1\n";
+    let lacking = "warning it has InfiniBand, RoCE or EFA (mlx5_0, mlx5_1), which its containers do not get";
+    assert_eq!(found(lines, &[], ""), [lacking]);
+    assert_eq!(found("fabric /dev/infiniband/uverbs0\n", &[], ""), [""; 0], "no port is connected");
+    let given = ["/dev/infiniband"];
+    assert_eq!(found(lines, &given, "ibverbs 1\n"), [""; 0]);
+    assert_eq!(found(lines, &given, "unread:ibverbs no time\n"), [""; 0]);
+    assert_eq!(found(lines, &given, ""), ["warning the image has no libibverbs for its InfiniBand, RoCE or EFA"]);
+    let imex = "fabric /dev/nvidia-caps-imex-channels/channel0\n";
+    assert!(found(imex, &[], "")[0].starts_with("note it has IMEX channels"));
+    assert_eq!(found(imex, &["/dev/nvidia-caps-imex-channels/channel0"], ""), [""; 0]);
 }
 
 #[test]

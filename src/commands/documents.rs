@@ -285,6 +285,7 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
         jobs: job.into_iter().map(str::to_owned).collect(),
         idle: Vec::new(),
         drained: None,
+        accelerators: None,
     };
     let smi = Some("Failed to initialize NVML".to_owned());
     let broken =

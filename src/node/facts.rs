@@ -1,5 +1,6 @@
 //! Parses what `src/scripts/node/facts.sh` reports about a node.
 
+use super::accelerators::Accelerators;
 use super::gpus::{self, Gpu, NvidiaSmi};
 use super::interfaces::NodeNetwork;
 use super::jobs::NodeJobs;
@@ -55,6 +56,10 @@ pub struct Facts {
     pub nvidia_smi: NvidiaSmi,
     /// GPUs that the machine itself sees. They may not be all if `nvidia-smi` failed.
     pub gpus: Vec<Gpu>,
+    /// Whether it has a device of NVIDIA's drivers, also of those that have no `nvidia-smi` (Jetson, WSL 2).
+    pub has_nvidia_device: bool,
+    /// Its accelerators of other makers.
+    pub accelerators: Vec<Accelerators>,
     /// When its report began and ended by its own clock, in seconds since the epoch.
     pub clock: Option<Span>,
     /// How far its clock is ahead of ours.
@@ -90,6 +95,8 @@ impl Facts {
                     let read = value.parse().ok().filter(|time: &f64| time.is_finite());
                     facts.clock = read.map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
                 }
+                "nvidia-device" => facts.has_nvidia_device = true,
+                "accelerator" => facts.accelerators.extend(Accelerators::parse(value)),
                 "measured" => facts.measured.push(value.to_owned()),
                 "drained" => {
                     // a full disk may have cut it off

@@ -29,8 +29,24 @@ const FACTS: &[&str] = &[
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 3] =
-    [("/usr/lib/wsl/lib", "wsl"), ("/sys/bus/pci/drivers/nvidia", "pci"), ("/proc/driver/nvidia/gpus", "driver")];
+const PLACES: [(&str, &str); 16] = [
+    ("/usr/lib/wsl/lib", "wsl"),
+    ("/sys/bus/pci/drivers/nvidia", "pci"),
+    ("/proc/driver/nvidia/gpus", "driver"),
+    ("/sys/class/kfd", "class/kfd"),
+    ("/sys/class/drm", "class/drm"),
+    ("/sys/class/accel", "class/accel"),
+    ("/sys/class/infiniband", "class/infiniband"),
+    ("/dev/nvidia", "dev/nvidia"),
+    ("/dev/nvhost", "dev/nvhost"),
+    ("/dev/dxg", "dev/dxg"),
+    ("/dev/kfd", "dev/kfd"),
+    ("/dev/dri", "dev/dri"),
+    ("/dev/neuron", "dev/neuron"),
+    ("/dev/davinci", "dev/davinci"),
+    ("/dev/infiniband", "dev/infiniband"),
+    ("/dev/gdrdrv", "dev/gdrdrv"),
+];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {

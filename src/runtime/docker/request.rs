@@ -90,7 +90,7 @@ fn unless_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
 /// Returns what `docker run --gpus` sends; `--gpus all` is a request for -1 devices.
 fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
     let (count, device_ids) = match request {
-        GpuRequest::None => return None,
+        GpuRequest::None | GpuRequest::Unstated => return None,
         GpuRequest::All => (Some(-1), None),
         GpuRequest::First(count) => (Some(i64::from(*count)), None),
         GpuRequest::Devices(devices) => (None, Some(devices.clone())),
@@ -140,6 +140,8 @@ mod tests {
         for gpus in [GpuRequest::All, GpuRequest::First(1), GpuRequest::Devices(vec!["0".into()])] {
             assert_eq!(requests(&gpus), None, "the engine sets what a request asks for");
         }
+        let unstated = create_request(&worker(GpuRequest::Unstated));
+        assert!(unstated.env.is_none() && unstated.host_config.unwrap().device_requests.is_none());
         for role in [Role::Worker, Role::Master, Role::Shell, Role::Helper, Role::Setup, Role::Relay] {
             let spec = ContainerSpec { role, env: vec!["A=b".into()], ..worker(GpuRequest::None) };
             let env = create_request(&spec).env.unwrap();

@@ -5,6 +5,18 @@ PATH=$PATH:/usr/sbin:/sbin
 
 say kernel "$(uname -r)"
 [ ! -d /dev/infiniband ] || say infiniband yes
+# devices by which ranks on different nodes reach each other's memory
+for device in /dev/infiniband/uverbs[0-9]* /dev/gdrdrv /dev/nvidia-caps-imex-channels/channel[0-9]*; do
+  [ ! -e "$device" ] || say fabric "$device"
+done
+# adapters with a connected port; what cannot be read counts as connected
+for port in /sys/class/infiniband/*/ports/*/state; do
+  [ -e "$port" ] || continue
+  state=
+  { read -r state <"$port"; } 2>/dev/null
+  adapter=${port#/sys/class/infiniband/}
+  case $state in '' | *ACTIVE*) say adapter "${adapter%%/*}" ;; esac
+done
 # unknown for an sshd with another configuration file; requires root
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 [ -z "$sessions" ] || say max-sessions "$sessions"

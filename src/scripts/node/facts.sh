@@ -10,6 +10,49 @@ contents() {
   dd if="$1" iflag=nofollow,nonblock bs=1048576 count=1 status=none || ! regular "$1"
 }
 
+# a device of NVIDIA's drivers, also of those that have no nvidia-smi (Jetson, WSL 2)
+for device in /dev/nvidia* /dev/nvhost* /dev/dxg; do
+  if [ -e "$device" ]; then
+    say nvidia-device "$device"
+    break
+  fi
+done
+# accelerators of other makers: MAKER COUNT
+report_devices() { # MAKER DEVICE…
+  maker=$1 number=0
+  shift
+  for device; do [ ! -e "$device" ] || number=$((number + 1)); done
+  [ "$number" = 0 ] || say accelerator "$maker" "$number"
+}
+# those of a vendor and class of PCI. What cannot be read is of no vendor
+report_class() { # MAKER VENDOR CLASS DIRECTORY…
+  maker=$1 wanted="$2 $3" number=0
+  shift 3
+  for device; do
+    vendor='' class=''
+    { read -r vendor <"$device/device/vendor" && read -r class <"$device/device/class"; } 2>/dev/null
+    case "$vendor $class" in "$wanted"*) number=$((number + 1)) ;; esac
+  done
+  [ "$number" = 0 ] || say accelerator "$maker" "$number"
+}
+if [ -e /dev/kfd ]; then
+  # the processors are nodes as well, without a number of a GPU
+  set --
+  for device in /sys/class/kfd/kfd/topology/nodes/*/gpu_id; do
+    number=0
+    { read -r number <"$device"; } 2>/dev/null
+    [ "$number" = 0 ] || set -- "$@" "$device"
+  done
+  [ -d /sys/class/kfd/kfd/topology/nodes ] || set -- /dev/dri/renderD*
+  report_devices amd "$@"
+fi
+# as display controllers: what draws the screen of a machine is none
+report_class intel 0x8086 0x0380 /sys/class/drm/renderD*
+report_class gaudi 0x1da3 0x /sys/class/accel/accel[0-9]*
+report_class tpu 0x1ae0 0x /sys/class/accel/accel[0-9]*
+report_devices neuron /dev/neuron[0-9]*
+report_devices ascend /dev/davinci[0-9]*
+
 # prints the id of the container of a process, which may have ended
 container_of() { # PID
   ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
