@@ -139,9 +139,12 @@ async fn files_outside_the_mounts_are_reported_at_the_end_and_later() {
     let job = hvdctl(&nodes, "jobs --json").await.document()["jobs"][0].clone();
     assert_eq!(job["outside"], files);
     // the reason of a failure is more important, and the files are not
-    nodes.play(ends_with([143, 7]).outside(files));
+    nodes.play(ends_with([143, 7]).outside(files.clone()));
     hvdctl(&nodes, RUN).await.code(7).complains(&warned);
     hvdctl(&nodes, "jobs").await.says(&["rank 1 on node2 ended with exit code 7"]);
+    // nor does a failure that no rank has caused hide them
+    nodes.play(Play::default().ends(0, 1).outside(files));
+    hvdctl(&nodes, RUN).await.complains(&warned).complains(&["error: not all ranks started"]);
 }
 
 #[tokio::test(start_paused = true)]
