@@ -14,6 +14,7 @@ use crate::record::{JobResult, JobState};
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
+use crate::worker::plan::exited;
 
 const LIST: &str = concat!(
     include_str!("../scripts/job/directory.sh"),
@@ -167,10 +168,16 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Job
     Ok(result.map_or((JobState::Unreadable, instead.silent), |result| (result.state(), result.silent)))
 }
 
-/// Removes the records and logs of these jobs from every node that answered.
+/// Removes the records and logs of these jobs, and what is left of their containers, from every node that answered.
 pub async fn prune(list: &JobList<'_>, ids: &[String], events: &Events) -> NodeResults<String> {
     each_node(list.members.clone(), events, async |member| {
         let _step = events.begin(&member.node.name, Step::write("removing records"));
+        let engine = member.runtime().await?;
+        let containers = engine.containers().await?;
+        let is_pruned = |c: &&ContainerSummary| c.job().is_some_and(|job| ids.iter().any(|id| id == job));
+        for container in exited(&list.cluster.name, &containers).filter(is_pruned) {
+            engine.remove(&container.id).await?;
+        }
         remove_records(list.cluster, &member, ids).await?;
         Ok(member.node.name)
     })

@@ -217,10 +217,11 @@ mod tests {
     fn what_no_node_has_is_not_believed() {
         let facts = Facts::parse(
             "cores 4294967295\ndisk jobs 18446744073709551615 /opt\nopen .* {}\nopen ../../etc {}\nopen j1 {}\n\
-             rank .* 1 - - -\nrank j1 2 - - -\n",
+             rank .* 1 - - -\nrank j1 2 - - -\noutside ../x\noutside j2\n",
         );
         assert_eq!((facts.cores, facts.storage.disks[0].free), (MOST_CORES, u64::MAX));
         assert_eq!(facts.jobs.recorded.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["j1"]);
         assert_eq!(facts.jobs.ranks.iter().map(|rank| rank.pid).collect::<Vec<_>>(), [2]);
+        assert_eq!(facts.jobs.outside, ["j2".to_owned()].into());
     }
 }

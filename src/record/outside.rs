@@ -10,9 +10,13 @@ use std::cmp::Reverse;
 const NODES: usize = 4;
 const CHARACTERS: usize = 200;
 
-/// What to do about such files.
-pub const HINT: &str =
-    "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
+/// Returns what to do about such files of a job.
+pub fn hint(id: &str) -> String {
+    format!(
+        "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory; while the \
+         containers are there, hvdctl fetch {id} --from-container gets these"
+    )
+}
 
 /// Files on one node that may be results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -223,7 +223,7 @@ class Workers:
         return None
 
     def end_all(self):
-        """Ends the workers of this job's own: their main process, and with it the container, which removes itself."""
+        """Ends the workers of this job's own: their main process, and with it the container."""
 
         def end(worker):
             try:

@@ -10,6 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
+/// When files outside the mounts were written, in seconds since the epoch.
+pub(super) const WRITTEN: u64 = 1_763_735_600;
+
 /// How often a follower looks for more.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -75,7 +78,7 @@ impl Play {
         self
     }
 
-    /// Adds to the result which files are outside the mounts.
+    /// Adds to the result which files are outside the mounts; their nodes have lists of them.
     pub fn outside(mut self, files: Value) -> Play {
         let ended = self.scenes.iter().position(|(_, scene)| matches!(scene, Scene::Result(_))).expect("an end");
         self.scenes.insert(ended + 1, (self.scenes[ended].0, Scene::Outside(files)));
@@ -107,12 +110,20 @@ impl Play {
             match scene {
                 Scene::Frame(node, frame) => nodes.edit(&node, |state| state.directory(&job).write(&frame)),
                 Scene::Result(code) => nodes.record(&node, &job, Some(code)),
-                Scene::Outside(files) => nodes.edit(&node, |state| {
-                    let result = state.directory(&job).files.get_mut("result.json").expect("a result");
-                    let mut changed: Value = serde_json::from_str(result).unwrap();
-                    changed["outside"] = files;
-                    *result = changed.to_string();
-                }),
+                Scene::Outside(files) => {
+                    for found in files.as_array().into_iter().flatten() {
+                        let line = |file: &Value| format!("{} {WRITTEN} {}\n", file["bytes"], file["path"]);
+                        let list: String = found["largest"].as_array().into_iter().flatten().map(line).collect();
+                        let keep = |state: &mut NodeState| state.directory(&job).files.insert("outside".into(), list);
+                        nodes.edit(found["node"].as_str().expect("a node"), |state| drop(keep(state)));
+                    }
+                    nodes.edit(&node, |state| {
+                        let result = state.directory(&job).files.get_mut("result.json").expect("a result");
+                        let mut changed: Value = serde_json::from_str(result).unwrap();
+                        changed["outside"] = files;
+                        *result = changed.to_string();
+                    });
+                }
                 Scene::Exit(code) => nodes.edit(&node, |state| {
                     let exited = state.containers.iter_mut().find(|other| other.id == container);
                     exited.into_iter().for_each(|container| (container.state, container.code) = ("exited", code));
@@ -194,7 +205,14 @@ impl NodeState {
                 text.push_str(&format!("open {job} {record}\n"));
             }
         }
-        text
+        text + &self.outside()
+    }
+
+    /// What `job/outside.sh` says.
+    pub(super) fn outside(&self) -> String {
+        let has_files = |directory: &&Directory| directory.files.get("outside").is_some_and(|list| !list.is_empty());
+        let jobs = self.directories.iter().filter(|(_, directory)| has_files(directory));
+        jobs.map(|(job, _)| format!("outside {job}\n")).collect()
     }
 
     /// What `job/list.sh` says.

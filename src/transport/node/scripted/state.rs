@@ -82,6 +82,8 @@ pub struct NodeState {
     pub passwords: Vec<String>,
     /// What every container has written to its log.
     pub log: String,
+    /// The files of every container by their paths.
+    pub container_files: BTreeMap<String, Vec<u8>>,
     /// The last image of a container that was made here.
     pub last_image: String,
     /// How many containers were ever made here.
@@ -201,6 +203,7 @@ impl NodeState {
             access: "user root\nsudo root\nengine open\n",
             passwords: Vec::new(),
             log: String::new(),
+            container_files: BTreeMap::new(),
             last_image: String::new(),
             made: 0,
             scripts: Vec::new(),
