@@ -174,7 +174,7 @@ async fn a_container_with_the_only_copy_of_a_file_is_kept_until_a_newer_one_has_
     hvdctl(&nodes, RUN).await.code(7);
     let newer = ps();
     assert!(newer.len() == 2 && newer[1].starts_with("hmaster-") && newer[1].ends_with(" exited"), "{newer:?}");
-    hvdctl(&nodes, "jobs prune --keep 0 --yes").await.code(0);
+    hvdctl(&nodes, "jobs prune").await.code(0);
     assert_eq!(ps(), ["hworker running"]);
     nodes.play(ends_with([0, 0]).outside(files));
     hvdctl(&nodes, RUN).await.code(0);
@@ -186,13 +186,13 @@ async fn the_container_of_a_job_that_ends_by_itself_goes_with_the_next_one() {
     let nodes = up_with(ends_with([0, 0])).await;
     let detached = "run --detach -np 2 --map-by node -- true";
     hvdctl(&nodes, detached).await.code(0);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    sleep(std::time::Duration::from_secs(60)).await;
     assert_eq!(nodes.state("node1").ps(), ["hworker running", "hmaster exited"]);
     hvdctl(&nodes, "up --dry-run").await.says(&["remove hmaster (its job has ended)"]);
     let files = one_outside(&nodes);
     nodes.play(ends_with([0, 0]).outside(files));
     hvdctl(&nodes, detached).await.code(0);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    sleep(std::time::Duration::from_secs(60)).await;
     assert_eq!(nodes.state("node1").ps(), ["hworker running", "hmaster exited"]);
     hvdctl(&nodes, "up --dry-run").await.says(&["node1: unchanged"]);
 }

@@ -379,10 +379,14 @@ impl NodeState {
         String::new()
     }
 
+    /// The time by its clock, in seconds since the epoch: hvdctl compares this clock with its own, which no test can pause.
+    pub(super) fn clock(&self) -> f64 {
+        clock() + f64::from(self.clock_ahead)
+    }
+
     /// What `node/facts.sh` says.
     pub fn facts(&self) -> String {
-        // hvdctl compares this clock with its own, which no test can pause
-        let clock = clock() + f64::from(self.clock_ahead);
+        let clock = self.clock();
         let NodeState { hostname, address, facts, .. } = self;
         let figures = self.ledger.lines().filter(|entry| entry.contains("\"what\":\"bench\","));
         let measured: String = figures.map(|entry| format!("measured {entry}\n")).collect();
