@@ -64,7 +64,7 @@ pub async fn fetch(
     let mut failed = not_asked(jobs, job, &members);
     events.phase(Phase::Comparing);
     let NodeResults { ok: found, failed: without } =
-        each_node(members, events, async |member| list(jobs.cluster, job, &member).await).await;
+        each_node(members, events, async |member: Member| list(jobs.cluster, job, &member).await).await;
     failed.extend(without);
     let found: Vec<Found> = found.into_iter().flatten().collect();
     if found.is_empty() && failed.is_empty() {
@@ -81,9 +81,10 @@ pub async fn fetch(
         check_conflicts(&existing, directory)?;
     }
     events.phase(Phase::Fetching);
-    let is_there = |path: &str| existing.iter().any(|(item, e)| item.path == path && *e == Existing::Identical);
+    let identical = existing.iter().filter(|(_, existing)| *existing == Existing::Identical);
+    let identical: BTreeSet<&str> = identical.map(|(item, _)| &*item.path).collect();
     let copied = for_each_node(found, async |found: Found| {
-        let wanted = found.items.iter().filter(|item| !is_there(&item.path)).collect();
+        let wanted = found.items.iter().filter(|item| !identical.contains(&*item.path)).collect();
         copy_all(&found, wanted, &into, events).await
     });
     let (placed, errors): (Vec<_>, Vec<_>) = copied.await.into_iter().unzip();

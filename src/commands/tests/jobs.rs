@@ -215,11 +215,11 @@ async fn files_outside_the_mounts_are_fetched_from_the_container() {
     // another file under its name is none of the job's
     std::fs::remove_file(into.join("node1/root/last.pt")).unwrap();
     nodes.edit("node1", |state| drop(state.container_files.insert("/root/last.pt".into(), b"others".to_vec())));
-    hvdctl(&nodes, &fetch).await.code(125).complains(&["cannot fetch /root/last.pt: the container has another file"]);
+    hvdctl(&nodes, &fetch).await.code(1).complains(&["cannot fetch /root/last.pt: the container has another file"]);
     nodes.edit("node1", |state| state.container_files.clear());
-    hvdctl(&nodes, &fetch).await.code(125).complains(&["Could not find the file /root/last.pt"]);
+    hvdctl(&nodes, &fetch).await.code(1).complains(&["Could not find the file /root/last.pt"]);
     nodes.edit("node1", |state| state.containers.retain(|container| container.name == "hworker"));
-    hvdctl(&nodes, &fetch).await.code(125).complains(&["the container of the job is gone", "hint: only the newest"]);
+    hvdctl(&nodes, &fetch).await.code(1).complains(&["the container of the job is gone", "hint: only the newest"]);
     nodes.play(ends_with([0, 0]));
     hvdctl(&nodes, RUN).await.code(0);
     hvdctl(&nodes, &fetch).await.code(1).complains(&["has left no files outside the mounts"]);

@@ -171,7 +171,7 @@ impl Runtime {
         sink: &mut (impl AsyncWrite + Unpin),
     ) -> Result<(), NodeError> {
         let (node, operation) = (self.transport.node(), format!("copy {} out of the container", printable(path)));
-        let options = query::DownloadFromContainerOptionsBuilder::new(path).build();
+        let options = query::DownloadFromContainerOptionsBuilder::new().path(path).build();
         let mut parts = std::pin::pin!(self.docker.download_from_container(id, Some(options)));
         while let Some(part) = self.transport.in_time(parts.next(), &operation, self.transport.limit()).await? {
             let part = part.map_err(|error| explain(node, &operation, &error))?;
