@@ -8,8 +8,8 @@ With `started` as its only argument it ends nothing, and prints how many ranks h
 start here: the job's record exists, and so does their working directory. On a drained node it exits with DRAINED.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
-ranks have ended. To each line that then comes it answers with the time by its clock; to OUTSIDE, which other versions do not send or
-answer like every line, with what the job has written outside the mounts as JSON (outside.py). At the end of its standard input it ends
+ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE with what the job has written
+outside the mounts, as JSON (outside.py): an earlier version answers with the time here, too. At the end of its standard input it ends
 what else is left of the job: the launcher shims exit only when the ranks of all nodes have ended, and with them the launcher's daemons,
 which no rank outlives."""
 import contextlib
