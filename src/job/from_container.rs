@@ -191,8 +191,7 @@ async fn copy_all(
 /// Copies one file.
 async fn copy(found: &Found, item: &Download, into: &Arc<TargetDirectory>, events: &Events) -> Result<(), NodeError> {
     let shown = printable(&item.name);
-    let _step =
-        events.begin(&found.node, Step::transfer(format!("fetching {shown} ({})", human(item.output.size()))));
+    let _step = events.begin(&found.node, Step::transfer(format!("fetching {shown} ({})", human(item.output.size()))));
     let (mut pipe, stream) = tokio::io::duplex(BUFFER);
     let mut stream = SyncIoBridge::new(stream);
     let unpacking = {
@@ -227,10 +226,7 @@ mod tests {
         let (items, odd) = parse("node1", text);
         let file = |size, time| Output::File { hash: String::new(), mode: 0o644, size, time };
         let read: Vec<_> = items.iter().map(|item| (&*item.path, &*item.name, item.output.clone())).collect();
-        assert_eq!(
-            read,
-            [("node1/root/a b", "/root/a b", file(7, -1.0)), ("node1/z", "/z", file(5, 5.0))]
-        );
+        assert_eq!(read, [("node1/root/a b", "/root/a b", file(7, -1.0)), ("node1/z", "/z", file(5, 5.0))]);
         assert_eq!(odd, ["\"/x/../../y\"", "\"relative\"", "\"/n\"", "\"/\\udcff\"", "", ""]);
         let endless = "1 1 \"/a\"\n".repeat(3000);
         assert_eq!(parse("n", &endless).0.len(), MOST);

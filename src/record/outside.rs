@@ -51,7 +51,8 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
         parts.push(format!("more on {}", count(nodes.len() - NODES, "other node")));
     }
     let what = "the job wrote files outside the mounts of its containers, which go with these";
-    let unseen: Vec<&str> = found.iter().filter(|node| node.files == 0 && !node.whole).map(|node| &*node.node).collect();
+    let unseen: Vec<&str> =
+        found.iter().filter(|node| node.files == 0 && !node.whole).map(|node| &*node.node).collect();
     match (parts.is_empty(), unseen.is_empty()) {
         (true, true) => None,
         (true, false) => Some(format!(
@@ -59,7 +60,8 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
             fold(&unseen)
         )),
         (false, is_complete) => {
-            let more = if is_complete { String::new() } else { format!("; not everything was examined on {}", fold(&unseen)) };
+            let more =
+                if is_complete { String::new() } else { format!("; not everything was examined on {}", fold(&unseen)) };
             Some(format!("{what}: {}{more}", parts.join("; ")))
         }
     }
@@ -116,7 +118,10 @@ mod tests {
     fn a_node_that_was_not_examined_is_named() {
         let cut_off = |node: &str| OutsideFiles { node: node.into(), ..OutsideFiles::default() };
         let text = outside(&[cut_off("node1"), cut_off("node2")]).unwrap();
-        assert!(text.starts_with("not everything outside the mounts") && text.contains(" on node[1-2]: what"), "{text}");
+        assert!(
+            text.starts_with("not everything outside the mounts") && text.contains(" on node[1-2]: what"),
+            "{text}"
+        );
         let text = outside(&[on("node1", 1, 5, "/x"), cut_off("node2")]).unwrap();
         assert!(text.ends_with("/x (5 B) on node1; not everything was examined on node2"), "{text}");
     }

@@ -163,7 +163,11 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     assert_eq!(Facts::parse(&facts).jobs.idle, ["j1 3 1795262584 waiting in read for data from /a b"]);
     assert_eq!(lines("outside "), ["outside j8"]);
     symlink(machine.path("jobs/j8/outside"), machine.path("jobs/j5/outside")).unwrap();
-    assert_eq!(machine.prints(&["job/directory.sh", "job/outside.sh"], ""), "outside j8\n", "a link counts for nothing");
+    assert_eq!(
+        machine.prints(&["job/directory.sh", "job/outside.sh"], ""),
+        "outside j8\n",
+        "a link counts for nothing"
+    );
     assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]

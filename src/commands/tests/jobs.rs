@@ -165,7 +165,7 @@ async fn a_container_with_the_only_copy_of_a_file_is_kept_until_a_newer_one_has_
     hvdctl(&nodes, RUN).await.code(0).complains(&["--from-container gets these"]);
     assert_eq!(ps(), ["hworker running", "hmaster exited"]);
     // it is in nothing's way
-    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["node[1-2] (2): unchanged"]);
     hvdctl(&nodes, "status").await.code(0);
     nodes.play(ends_with([0, 0]));
     hvdctl(&nodes, RUN).await.code(0);
@@ -194,7 +194,7 @@ async fn the_container_of_a_job_that_ends_by_itself_goes_with_the_next_one() {
     hvdctl(&nodes, detached).await.code(0);
     sleep(std::time::Duration::from_secs(60)).await;
     assert_eq!(nodes.state("node1").ps(), ["hworker running", "hmaster exited"]);
-    hvdctl(&nodes, "up --dry-run").await.says(&["node1: unchanged"]);
+    hvdctl(&nodes, "up --dry-run").await.says(&["node[1-2] (2): unchanged"]);
 }
 
 #[tokio::test(start_paused = true)]

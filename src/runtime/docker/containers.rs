@@ -164,12 +164,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.
-    pub async fn copy_out(
-        &self,
-        id: &str,
-        path: &str,
-        sink: &mut (impl AsyncWrite + Unpin),
-    ) -> Result<(), NodeError> {
+    pub async fn copy_out(&self, id: &str, path: &str, sink: &mut (impl AsyncWrite + Unpin)) -> Result<(), NodeError> {
         let (node, operation) = (self.transport.node(), format!("copy {} out of the container", printable(path)));
         let options = query::DownloadFromContainerOptionsBuilder::new().path(path).build();
         let mut parts = std::pin::pin!(self.docker.download_from_container(id, Some(options)));

@@ -2,7 +2,7 @@ use super::*;
 use crate::inventory::Inventory;
 use crate::node::facts::{Facts, Span};
 use crate::node::gpus::GpuRequest;
-use crate::node::jobs::{OpenJobs, Rank};
+use crate::node::jobs::{NodeJobs, OpenJobs, Rank};
 use crate::runtime::spec::{LABEL_NAME, LABEL_ROLE};
 use proptest::prelude::*;
 
