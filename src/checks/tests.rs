@@ -551,7 +551,7 @@ fn what_ended_jobs_left_behind() {
     stuck.finds(&["warning killed gpu02: still there after SIGKILL: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     let record = include_str!("../../tests/compat/job.json").replace("20261125-203344-5ae9", "run-1");
-    stuck.nodes[1].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record }];
+    stuck.nodes[1].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record: record.clone() }];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not running"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&[]);
@@ -578,6 +578,9 @@ fn what_ended_jobs_left_behind() {
     newer.finds(&[]);
     let mut ended = clinic(2);
     ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
+    // the next job removes it, unless it is kept
+    ended.finds(&[]);
+    ended.nodes[0].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record }];
     ended.finds(&["warning stale gpu01: hmaster of the ended job run-1 still exists"]);
     let fix = ("gpu01".to_owned(), Fix::RemoveContainer { name: "hmaster".into(), id: "m".into() });
     assert_eq!(ended.all()[0].fixes, [fix]);

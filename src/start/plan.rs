@@ -29,7 +29,7 @@ use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
-use crate::worker::plan::{ForeignContainer, Operation};
+use crate::worker::plan::{ForeignContainer, Operation, kept};
 use std::collections::BTreeMap;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
@@ -320,10 +320,15 @@ impl Workers {
     }
 }
 
-/// Returns the name of the launcher's container: one of the job's own if another job has the usual one.
+/// Returns the name of the launcher's container: one of the job's own if another job's container has the usual one, because that job runs
+/// or has ended and its container is kept.
 fn master_name(cluster: &Cluster, id: &str, launcher: &HostAssignment) -> String {
-    let is_used = |c: &ContainerSummary| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up();
-    match launcher.observed.runtime.containers.iter().any(is_used) {
+    let (containers, outside) = (&launcher.observed.runtime.containers, &launcher.observed.facts.jobs.outside);
+    let kept = kept(&cluster.name, containers, outside).map(|kept| &kept.id);
+    let is_used = |c: &ContainerSummary| {
+        c.name == cluster.master && c.belongs_to(&cluster.name) && (c.state.is_up() || kept == Some(&c.id))
+    };
+    match containers.iter().any(is_used) {
         true => format!("{}-{id}", cluster.master),
         false => cluster.master.clone(),
     }

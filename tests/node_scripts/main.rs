@@ -4,7 +4,7 @@
 use hvdctl::node::facts::Facts;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -24,6 +24,7 @@ const FACTS: &[&str] = &[
     "node/marked.sh",
     "node/killed.sh",
     "job/directory.sh",
+    "job/outside.sh",
     "node/facts.sh",
 ];
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
@@ -148,6 +149,9 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("jobs/j6/env.json", "{}"),
         ("jobs/j7/env.json", "{}"),
         ("jobs/j8/job.json", "{\"cluster\":\"la"),
+        ("jobs/j8/outside", "7 5 \"/root/a\"\n"),
+        ("jobs/j7/outside", ""),
+        ("jobs/j6/outside/x", ""),
         ("data/.set@lab/shipped", ""),
         ("data/.set@lab/tree", "1f0c\n"),
         ("data/set/a", ""),
@@ -173,6 +177,13 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         "another cluster's are not"
     );
     assert_eq!(Facts::parse(&facts).jobs.idle, ["j1 3 1795262584 waiting in read for data from /a b"]);
+    assert_eq!(lines("outside "), ["outside j8"]);
+    symlink(machine.path("jobs/j8/outside"), machine.path("jobs/j5/outside")).unwrap();
+    assert_eq!(
+        machine.prints(&["job/directory.sh", "job/outside.sh"], ""),
+        "outside j8\n",
+        "a link counts for nothing"
+    );
     assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
@@ -270,7 +281,8 @@ fn jobs_are_listed_or_it_fails() {
     ]);
     let list = &["job/directory.sh", "job/lend.sh", "job/list.sh"];
     let listed = |text: &str| {
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        assert!(hvdctl::record::list::clock(text).is_some(), "{text}");
+        let mut lines: Vec<String> = text.lines().skip(1).map(str::to_owned).collect();
         lines.sort();
         lines
     };

@@ -82,6 +82,8 @@ pub struct NodeState {
     pub passwords: Vec<String>,
     /// What every container has written to its log.
     pub log: String,
+    /// The files of every container by their paths.
+    pub container_files: BTreeMap<String, Vec<u8>>,
     /// The last image of a container that was made here.
     pub last_image: String,
     /// How many containers were ever made here.
@@ -201,6 +203,7 @@ impl NodeState {
             access: "user root\nsudo root\nengine open\n",
             passwords: Vec::new(),
             log: String::new(),
+            container_files: BTreeMap::new(),
             last_image: String::new(),
             made: 0,
             scripts: Vec::new(),
@@ -376,10 +379,14 @@ impl NodeState {
         String::new()
     }
 
+    /// The time by its clock, in seconds since the epoch: hvdctl compares this clock with its own, which no test can pause.
+    pub(super) fn clock(&self) -> f64 {
+        clock() + f64::from(self.clock_ahead)
+    }
+
     /// What `node/facts.sh` says.
     pub fn facts(&self) -> String {
-        // hvdctl compares this clock with its own, which no test can pause
-        let clock = clock() + f64::from(self.clock_ahead);
+        let clock = self.clock();
         let NodeState { hostname, address, facts, .. } = self;
         let figures = self.ledger.lines().filter(|entry| entry.contains("\"what\":\"bench\","));
         let measured: String = figures.map(|entry| format!("measured {entry}\n")).collect();
