@@ -5,7 +5,7 @@
 //! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
 //! in its place.
 //! [`data`] pushes directories of data by the same manifest and proof. [`project`] has the project's directory here, its name and command.
-//! [`program`] finds what would keep its command from starting.
+//! [`program`] finds what would keep its command from starting, [`setup_files`] what its setup reads.
 
 mod build_context;
 mod contents;
@@ -21,6 +21,7 @@ pub mod parcel;
 pub mod program;
 pub mod project;
 mod receive;
+pub mod setup_files;
 pub mod target;
 mod tree;
 pub mod upload;

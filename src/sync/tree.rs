@@ -14,7 +14,7 @@ use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -54,6 +54,32 @@ pub(super) fn read_tree(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<
     }
     read_small_files(root, &mut found)?;
     Ok(found)
+}
+
+/// Returns the paths of the files and links that belong to a project, or without rules of all that are there.
+///
+/// # Errors
+/// If a directory or a line of an ignore file cannot be read.
+pub(super) fn walked(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<Vec<PathBuf>, Error> {
+    let (sender, found) = std::sync::mpsc::channel();
+    let unread = Arc::new(Mutex::new(None));
+    walk(root, rules, Arc::clone(&unread)).run(|| {
+        let sender = sender.clone();
+        Box::new(move |found| {
+            let path = match found {
+                Ok(found) if found.file_type().is_none_or(|kind| kind.is_dir()) => return WalkState::Continue,
+                Ok(found) => Ok(found.path().strip_prefix(root).unwrap_or(found.path()).to_owned()),
+                Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return WalkState::Continue,
+                Err(e) => Err(Error::Local(format!("cannot read the project: {e}"))),
+            };
+            let state = if path.is_ok() { WalkState::Continue } else { WalkState::Quit };
+            let _ = sender.send(path);
+            state
+        })
+    });
+    drop(sender);
+    let found = found.into_iter().collect::<Result<_, Error>>()?;
+    unread.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(found), Err)
 }
 
 /// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put
