@@ -5,6 +5,7 @@ use crate::sync::contents::{BLOCK, Contents, is_gone};
 use crate::sync::difference::Differences;
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
+pub(super) use crate::sync::tree::NAMED;
 use crate::sync::tree::{Found, FoundState, pattern, read_tree, unreadable};
 use crate::text::digest::{Hash, finish, hasher};
 use crate::text::nodeset::printable;
@@ -27,9 +28,6 @@ const LIST: &str = "f";
 const PIECE: usize = 256 * 1024;
 /// How many pieces are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
-
-/// How many files a note names.
-pub(super) const NAMED: usize = 5;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
 /// more. It starts a few programs for each list.
@@ -425,7 +423,7 @@ pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -471,6 +469,48 @@ mod tests {
         let tree = ProjectFiles::read(dir.path()).unwrap();
         let names: Vec<&str> = tree.manifest.0.keys().map(String::as_str).collect();
         assert_eq!(names, [".hvdctlignore", "data [1]", "data [1]/cafe.txt"]);
+    }
+
+    #[test]
+    fn all_names_that_are_not_utf_8_are_named_at_once() {
+        let odd =
+            |name: &str| std::ffi::OsString::from_vec(name.replace('?', "\u{e9}").chars().map(|c| c as u8).collect());
+        for (files, links, words) in [
+            (
+                &["caf?1", "caf?2", "d/caf?3"][..],
+                &[][..],
+                "3 names that are not UTF-8: caf\u{fffd}1, caf\u{fffd}2, d/caf\u{fffd}3",
+            ),
+            (
+                &["a?", "b?", "c?", "d?", "e?", "f?"],
+                &[],
+                "6 names that are not UTF-8: a\u{fffd}, b\u{fffd}, c\u{fffd}, d\u{fffd}, e\u{fffd}, …",
+            ),
+            // what is in a directory is renamed with it, or after it
+            (&["dir?/a", "dir?/b?", "dir?/c/d"], &[], "1 name that is not UTF-8: dir\u{fffd}"),
+            (&["a"], &["link", "other"], "2 links to names that are not UTF-8: link, other"),
+            (&["a?"], &["link"], "1 name that is not UTF-8: a\u{fffd}, and 1 link to a name that is not UTF-8: link"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in files {
+                let path = dir.path().join(odd(name));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "").unwrap();
+            }
+            for name in links {
+                std::os::unix::fs::symlink(odd("x?"), dir.path().join(name)).unwrap();
+            }
+            let data = ProjectFiles::read_data(dir.path()).err().unwrap();
+            let project = ProjectFiles::read(dir.path()).err().unwrap();
+            let [data, project] = [data, project].map(|error| error.to_string());
+            assert!(data.contains(&format!("the data have {words}")), "{data}");
+            assert!(project.contains(&format!("the project has {words}")), "{project}");
+            let command =
+                format!("convmv -r --notest -f ISO-8859-1 -t UTF-8 {}", dir.path().canonicalize().unwrap().display());
+            assert_eq!(data.contains(&command), files.iter().any(|name| name.contains('?')), "{data}");
+            assert!(!data.contains(".hvdctlignore"), "{data}");
+            assert_eq!(project.contains(".hvdctlignore"), files.len() < 6, "{project}");
+        }
     }
 
     #[test]
