@@ -11,7 +11,7 @@ use crate::inventory::Cluster;
 use crate::paths::DATA;
 use crate::sync::difference::{self, HAS, MANY, STAGED};
 use crate::sync::files::{NAMED, ProjectFiles};
-use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
+use crate::sync::manifest::{Difference, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
 use crate::sync::{limit, run};
 use crate::text::failure::{self, Files};
@@ -133,7 +133,7 @@ pub struct ChangeSet {
 pub struct PushSummary {
     /// Number of files and links sent.
     pub sent: usize,
-    /// Their bytes.
+    /// Their bytes, without holes.
     pub bytes: u64,
     /// Number of files that an interrupted push had sent.
     pub resumed: usize,
@@ -143,10 +143,10 @@ pub struct PushSummary {
 
 impl PushSummary {
     /// Counts the files and links among these entries.
-    fn of(manifest: &Manifest, sent: &Selection) -> PushSummary {
-        let files = manifest.select(sent).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. }));
-        let bytes = files.clone().map(|(_, entry)| entry.size()).sum();
-        PushSummary { sent: files.count(), bytes, ..PushSummary::default() }
+    fn of(files: &ProjectFiles, sent: &Selection) -> PushSummary {
+        let entries = files.manifest.select(sent).map(|(_, entry)| entry);
+        let count = entries.filter(|entry| !matches!(entry, ManifestEntry::Directory { .. })).count();
+        PushSummary { sent: count, bytes: files.stored(sent), ..PushSummary::default() }
     }
 }
 
@@ -197,16 +197,16 @@ impl Data {
 impl ChangeSet {
     /// Decides what is sent to a node. `staged`: what an interrupted push has left there.
     fn new(
-        manifest: &Manifest,
+        files: &ProjectFiles,
         difference: Arc<Difference>,
         staged: Option<&Selection>,
         is_staging: bool,
     ) -> ChangeSet {
         let missing = &difference.missing;
-        let kept = manifest.kept(missing, staged.unwrap_or(&missing.without(missing)));
+        let kept = files.manifest.kept(missing, staged.unwrap_or(&missing.without(missing)));
         let sent = if kept.is_empty() { missing.clone() } else { missing.without(&kept) };
         let removed = difference.removed;
-        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(manifest, &sent) };
+        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(files, &sent) };
         ChangeSet { difference, sent, kept, is_staging, summary }
     }
 
@@ -217,20 +217,23 @@ impl ChangeSet {
 
     /// Returns what is done if more is sent: all entries of a group of nodes to which this one belongs.
     #[must_use]
-    pub fn in_group(&self, manifest: &Manifest, sent: &Selection) -> ChangeSet {
+    pub fn in_group(&self, files: &ProjectFiles, sent: &Selection) -> ChangeSet {
         if self.sent == *sent {
             return self.clone();
         }
         let kept = self.kept.without(sent);
         let removed = self.summary.removed;
-        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(manifest, sent) };
+        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(files, sent) };
         ChangeSet { sent: sent.clone(), kept, summary, ..self.clone() }
     }
 
     /// Returns the bytes that the node needs for it, with an allowance for its manifest.
-    fn needed(&self, manifest: &Manifest) -> u64 {
-        let entries = manifest.select(&self.sent).map(|(_, entry)| entry.size().div_ceil(BLOCK).max(1) * BLOCK);
-        entries.sum::<u64>() + 4 * manifest.length(&manifest.all())
+    fn needed(&self, files: &ProjectFiles) -> u64 {
+        let manifest = &files.manifest;
+        let stored = |(at, _, entry): (usize, &String, &ManifestEntry)| {
+            files.stored_at(at, entry).div_ceil(BLOCK).max(1) * BLOCK
+        };
+        manifest.select_at(&self.sent).map(stored).sum::<u64>() + 4 * manifest.length(&manifest.all())
     }
 }
 
@@ -270,8 +273,7 @@ impl NodeData<'_> {
         })?;
         let change = self.change(data, &state).await?;
         if !state.is_same {
-            let needed = change.needed(manifest);
-            self.check_space(needed, state.free)?;
+            self.check_space(change.needed(&data.files), state.free)?;
         }
         Ok((state, change))
     }
@@ -289,7 +291,7 @@ impl NodeData<'_> {
             Some(hash) => Some(difference::had(manifest, hash, (self.transport, &of(STAGED))).await?),
             None => None,
         };
-        Ok(ChangeSet::new(manifest, difference, staged.as_ref(), state.is_staging))
+        Ok(ChangeSet::new(&data.files, difference, staged.as_ref(), state.is_staging))
     }
 
     fn check_space(&self, needed: u64, free: u64) -> Result<(), NodeError> {
@@ -410,7 +412,7 @@ impl NodeData<'_> {
         length: u64,
     ) -> Result<String, NodeError> {
         let (node, operation) = (self.transport.node(), "start a relay");
-        let needed = change.needed(&data.files.manifest).saturating_add(length);
+        let needed = change.needed(&data.files).saturating_add(length);
         if needed > state.free {
             let (needed, free) = (human(needed), human(state.free));
             let cause = format!("{} has {free} free, and it takes {needed}", self.cluster.data_dir);

@@ -1,7 +1,7 @@
 //! Reads the operator's project: which files belong to it, their contents, and the tar stream that carries them.
 
 use crate::error::Error;
-use crate::sync::contents::{BLOCK, Contents, is_gone};
+use crate::sync::contents::{BLOCK, Contents, Range, is_gone};
 use crate::sync::difference::Differences;
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
@@ -221,7 +221,9 @@ impl ProjectFiles {
         self.send(|files, pieces| {
             let mut tar = tar::Builder::new(pieces);
             let mut entries = files.manifest.0.iter().enumerate();
-            entries.try_for_each(|(at, (name, entry))| files.append(&mut tar, at, name, entry, name))?;
+            // engines read no entries with holes
+            entries
+                .try_for_each(|(at, (name, entry))| files.append(&mut tar, (at, name.as_str(), entry), name, false))?;
             tar.finish()
         })
     }
@@ -247,7 +249,24 @@ impl ProjectFiles {
         let entries = self.manifest.select_at(selection);
         let entries = entries.map(|(at, name, entry)| (name.as_str(), size(entry), (at, entry)));
         let records = (self.manifest.length(selection), self.manifest.records(selection));
-        write_stream(out, records, entries, |tar, name, (at, entry), in_tar| self.append(tar, at, name, entry, in_tar))
+        write_stream(out, records, entries, |tar, name, (at, entry), in_tar| {
+            self.append(tar, (at, name, entry), in_tar, true)
+        })
+    }
+
+    /// Returns the bytes of the selected files that are sent and stored: those of holes are not.
+    pub fn stored(&self, selection: &Selection) -> u64 {
+        self.manifest.select_at(selection).map(|(at, _, entry)| self.stored_at(at, entry)).sum()
+    }
+
+    /// Returns these bytes of the entry at a position.
+    pub(super) fn stored_at(&self, at: usize, entry: &ManifestEntry) -> u64 {
+        self.ranges(at).map_or(entry.size(), |ranges| ranges.iter().map(|(_, length)| length).sum())
+    }
+
+    /// Returns where the entry at a position has data, if it is a file with holes.
+    pub(super) fn ranges(&self, at: usize) -> Option<&[Range]> {
+        self.contents(at)?.ranges()
     }
 
     /// Returns the contents of the entry at a position, if it is a file.
@@ -271,18 +290,20 @@ impl ProjectFiles {
         self.contents(at).map_or(0, |contents| contents.mtime)
     }
 
+    /// Appends an entry, named by its position, its name and itself.
     fn append(
         &self,
         tar: &mut tar::Builder<impl Write>,
-        at: usize,
-        name: &str,
-        entry: &ManifestEntry,
+        (at, name, entry): (usize, &str, &ManifestEntry),
         in_tar: &str,
+        keeps_holes: bool,
     ) -> io::Result<()> {
         let appended = match entry {
             ManifestEntry::File { mode, size, .. } => {
-                let mut header = file_header(*mode, *size, self.mtime(at));
-                return self.send_file((at, name, entry), |reader| tar.append_data(&mut header, in_tar, reader));
+                let ranges = self.ranges(at).filter(|_| keeps_holes);
+                let header = file_header(*mode, *size, self.mtime(at));
+                let append = |reader: &mut dyn Read| append_file(tar, header, in_tar, ranges, reader);
+                return self.send_file((at, name, entry), ranges, append);
             }
             ManifestEntry::Directory { mode } => append_directory(tar, in_tar, *mode),
             ManifestEntry::Link { target } => append_link(tar, in_tar, target),
@@ -290,19 +311,21 @@ impl ProjectFiles {
         appended.map_err(|e| self.at(name, &e))
     }
 
-    /// Passes the contents of a file to `write`. It is named by its position, its name and its entry.
+    /// Passes the contents of a file to `write`, or what is in these ranges. It is named by its position, its name and
+    /// its entry.
     ///
     /// # Errors
     /// Those of `write`, and if the contents cannot be had any more as they were hashed.
     pub(super) fn send_file(
         &self,
         (at, name, entry): (usize, &str, &ManifestEntry),
+        ranges: Option<&[Range]>,
         write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<()> {
         let changed = || Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED));
         let read = match (entry, self.contents(at)) {
             (ManifestEntry::File { hash, size, .. }, Some(contents)) => {
-                contents.send(&self.root.join(name), (hash, *size), write)
+                contents.send(&self.root.join(name), (hash, *size), ranges, write)
             }
             _ => changed().map(|()| false),
         };
@@ -351,6 +374,39 @@ pub(super) fn file_header(mode: u32, size: u64, mtime: u64) -> tar::Header {
     let mut header = header(tar::EntryType::Regular, mode, size);
     header.set_mtime(mtime);
     header
+}
+
+/// Appends a file with the header of a whole one. With ranges, `contents` has only what is in these, and the file gets
+/// holes elsewhere: in GNU's form, whose first parts are in the header and the others in blocks before the contents.
+pub(super) fn append_file(
+    tar: &mut tar::Builder<impl Write>,
+    mut header: tar::Header,
+    in_tar: &str,
+    ranges: Option<&[Range]>,
+    contents: &mut dyn Read,
+) -> io::Result<()> {
+    let Some(ranges) = ranges else { return tar.append_data(&mut header, in_tar, contents) };
+    let (size, stored) = (header.size()?, ranges.iter().map(|(_, length)| length).sum());
+    header.set_entry_type(tar::EntryType::GNUSparse);
+    header.set_size(stored);
+    let gnu = header.as_gnu_mut().ok_or(io::ErrorKind::InvalidData)?;
+    gnu.set_real_size(size);
+    // a part without bytes at the end gives the file its size
+    let mut parts = ranges.iter().copied().chain([(size, 0)]).peekable();
+    let set = |sparse: &mut tar::GnuSparseHeader, (offset, length): Range| {
+        sparse.set_offset(offset);
+        sparse.set_length(length);
+    };
+    gnu.sparse.iter_mut().zip(&mut parts).for_each(|(sparse, part)| set(sparse, part));
+    gnu.set_is_extended(parts.peek().is_some());
+    let mut blocks = Vec::new();
+    while parts.peek().is_some() {
+        let mut block = tar::GnuExtSparseHeader::new();
+        block.sparse.iter_mut().zip(&mut parts).for_each(|(sparse, part)| set(sparse, part));
+        block.set_is_extended(parts.peek().is_some());
+        blocks.extend_from_slice(block.as_bytes());
+    }
+    tar.append_data(&mut header, in_tar, (&blocks[..]).chain(contents))
 }
 
 fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {

@@ -152,7 +152,7 @@ impl NodeProject<'_> {
         let (missing, removed) = (difference.missing.clone(), difference.removed);
         let sent =
             manifest.select(&missing).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. })).count();
-        let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
+        let bytes = project.files.stored(&missing);
         let operation = format!("upload the project to {}", workspace.directory);
         let _step = events
             .begin(transport.node(), Step::transfer(format!("uploading {}, {}", count(sent, "file"), human(bytes))));
@@ -221,8 +221,9 @@ impl Project {
         noted.project.call_once(|| {
             notes.iter().cloned().chain(note_of_links(manifest, &self.mounts)).for_each(|note| events.note(note));
         });
-        if is_first && manifest.size() > LARGE {
-            noted.size.call_once(|| events.note(note_of_size(manifest)));
+        let stored = self.files.stored(&manifest.all());
+        if is_first && stored > LARGE {
+            noted.size.call_once(|| events.note(note_of_size(manifest, stored)));
         }
     }
 }
@@ -244,14 +245,14 @@ fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
 }
 
 /// Returns a note about what is large in a project.
-fn note_of_size(manifest: &Manifest) -> String {
+fn note_of_size(manifest: &Manifest, stored: u64) -> String {
     let largest = manifest.largest();
     let named: Vec<_> = largest.iter().map(|(name, size)| format!("{} ({})", printable(name), human(*size))).collect();
     let most = if named.is_empty() { String::new() } else { format!(", most of it in {}", named.join(", ")) };
     let line = largest.first().map_or_else(|| "NAME".to_owned(), |(name, _)| pattern(Path::new(name)));
     format!(
         "the first upload sends {} to each node{most}\n  hint: a line in .hvdctlignore leaves out what it names: {line}",
-        human(manifest.size())
+        human(stored)
     )
 }
 

@@ -82,7 +82,7 @@ impl Bench {
             comparer
         };
         let difference = Arc::new(list(HAS, &state.has).difference());
-        ChangeSet::new(&files.manifest, difference, Some(&list(STAGED, &state.staged).had()), state.is_staging)
+        ChangeSet::new(files, difference, Some(&list(STAGED, &state.staged).had()), state.is_staging)
     }
 
     /// Lets the node prepare itself for this change set.
@@ -456,7 +456,7 @@ fn nobody_else_can_use_data_even_if_a_relay_sends_other_modes() {
         append("f1", 0o666, b"./d/z\0./tool\0./zz\0");
         let change = bench.change(files);
         bench.prepare(files, &change);
-        let all = ChangeSet::new(&files.manifest, files.differences.all(&files.manifest), None, false);
+        let all = ChangeSet::new(files, files.differences.all(&files.manifest), None, false);
         (tar.into_inner().unwrap(), Bench::stream(files, &all).1)
     };
     let push = |is_other: bool| {
@@ -560,19 +560,61 @@ fn data_of_others_are_refused() {
 
 #[test]
 fn what_is_needed_counts_blocks_of_what_is_sent_alone() {
-    let file = |size| ManifestEntry::File { hash: [1; 32], mode: 0o644, size };
-    let manifest = Manifest([("a".to_owned(), file(1)), ("b".to_owned(), file(4097))].into());
-    let of = |records: &[(&str, String)]| {
-        let mut comparer = Comparer::new(&manifest);
-        records.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());
-        ChangeSet::new(&manifest, Arc::new(comparer.difference()), None, false)
+    let bench = Bench::new(&[("a", "x"), ("b", &"y".repeat(4097))]);
+    let files = bench.files();
+    let records = files.manifest.text();
+    let of_b = records.split_terminator('\0').nth(1).unwrap();
+    let of = |records: &[String]| {
+        let mut comparer = Comparer::new(&files.manifest);
+        records.iter().for_each(|record| comparer.take(record.as_bytes()).unwrap());
+        ChangeSet::new(&files, Arc::new(comparer.difference()), None, false)
     };
     let all = of(&[]);
-    let text = 4 * manifest.text().len() as u64;
-    assert_eq!((all.needed(&manifest), all.summary.bytes), (3 * 4096 + text, 4098));
-    let record = format!("f 644 {}", "01".repeat(32));
-    let rest = of(&[("b", record.clone())]);
-    assert_eq!((rest.needed(&manifest), rest.summary.sent), (4096 + text, 1));
+    let text = 4 * records.len() as u64;
+    assert_eq!((all.needed(&files), all.summary.bytes), (3 * 4096 + text, 4098));
+    let rest = of(&[of_b.to_owned()]);
+    assert_eq!((rest.needed(&files), rest.summary.sent), (4096 + text, 1));
     // another mode is another file
-    assert_eq!(of(&[("b", record.replace("644", "755"))]).summary.sent, 2);
+    let other = of_b.replace("f 6", "f 7");
+    assert!(other != of_b && of(&[other]).summary.sent == 2, "{of_b}");
+}
+
+#[test]
+fn holes_are_not_sent_and_stay_holes() {
+    let bench = Bench::new(&[("a", "x")]);
+    let write = |name: &str, size: u64, parts: &[(u64, usize)]| {
+        let file = fs::File::create(bench.here(name)).unwrap();
+        file.set_len(size).unwrap();
+        for (offset, length) in parts {
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; *length], *offset).unwrap();
+        }
+    };
+    let many: Vec<(u64, usize)> = (0..100).map(|at| (at << 16, 4096)).collect();
+    let sparse = ["many", "hole", "odd", "in the middle"];
+    write("many", 100 << 16, &many);
+    write("hole", 1 << 20, &[]);
+    write("odd", (4 << 20) + 7, &[(3 << 20, 1), ((4 << 20) + 6, 1)]);
+    write("in the middle", 64 << 20, &[(0, 9), (32 << 20, 10_000)]);
+    write("dense", 200_000, &[(0, 200_000)]);
+    let allocated =
+        |name: &str| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(bench.there(name)).unwrap()) * 512;
+    for is_new in [true, false] {
+        if !is_new {
+            // files are staged one by one
+            bench.write("a", "y");
+            write("many", 100 << 16, &many[1..]);
+            write("odd", (4 << 20) + 7, &[(2 << 20, 1)]);
+        }
+        let files = bench.files();
+        let change = bench.change(&files);
+        let (stream, _) = Bench::stream(&files, &change);
+        assert!(stream.len() < 1 << 20, "{}", stream.len());
+        assert!(change.summary.bytes < 1 << 20 && change.needed(&files) < 1 << 20, "{change:?}");
+        bench.push();
+        for name in sparse {
+            assert!(allocated(&format!("set/{name}")) < 1 << 20, "{name}: {}", allocated(&format!("set/{name}")));
+        }
+    }
+    assert!(allocated("set/dense") >= 200_000);
+}
 }
