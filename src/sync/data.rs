@@ -13,7 +13,7 @@ use crate::sync::difference::{self, HAS, MANY, STAGED};
 use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Difference, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
-use crate::sync::{limit, run};
+use crate::sync::{limit, run, too_many};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
@@ -111,6 +111,8 @@ pub struct DataState {
     is_staging: bool,
     /// The free bytes.
     free: u64,
+    /// How many more files and directories fit, if that is limited.
+    inodes: Option<u64>,
 }
 
 /// What is sent to a node, and what is there of it.
@@ -274,6 +276,7 @@ impl NodeData<'_> {
         let change = self.change(data, &state).await?;
         if !state.is_same {
             self.check_space(change.needed(&data.files), state.free)?;
+            self.check_inodes(change.sent.count() as u64, state.inodes)?;
         }
         Ok((state, change))
     }
@@ -306,6 +309,14 @@ impl NodeData<'_> {
             human(needed - free)
         );
         Err(self.no_space(self.failed(cause)))
+    }
+
+    /// Checks that a node can have the files and directories that it is sent.
+    fn check_inodes(&self, needed: u64, free: Option<u64>) -> Result<(), NodeError> {
+        let Some(cause) = too_many("they are", needed, free, &self.cluster.data_dir) else { return Ok(()) };
+        Err(self.failed(cause).kind(ErrorKind::NoSpace).hint(
+            "remove files there (df -i), set cluster.data_dir to another disk, or pack the data (tar, WebDataset)",
+        ))
     }
 
     /// Sends a change set from this machine. Returns the bytes of its stream.
@@ -418,6 +429,9 @@ impl NodeData<'_> {
             let cause = format!("{} has {free} free, and it takes {needed}", self.cluster.data_dir);
             return Err(NodeError::failed(node, operation, cause));
         }
+        if let Some(cause) = too_many("they are", change.sent.count() as u64, state.inodes, &self.cluster.data_dir) {
+            return Err(NodeError::failed(node, operation, cause));
+        }
         run(self.transport, &self.argv(RELAY, &[]), &[], operation, 0).await?;
         Ok(self.relay_directory())
     }
@@ -466,7 +480,8 @@ impl NodeData<'_> {
 
     fn no_space(&self, error: NodeError) -> NodeError {
         error.kind(ErrorKind::NoSpace).hint(format!(
-            "free space below {} on the node, or set cluster.data_dir to a larger disk; files that have arrived are not sent again",
+            "free space below {} on the node (df -h; df -i where only files are too many), or set cluster.data_dir to \
+             a larger disk; files that have arrived are not sent again",
             self.cluster.data_dir
         ))
     }
@@ -522,6 +537,7 @@ impl DataState {
                 "present" => state.is_present = true,
                 "staging" => state.is_staging = true,
                 "free" => state.free = value.parse().unwrap_or(0),
+                "inodes" => state.inodes = Some(value.parse().unwrap_or(0)),
                 "has" => state.has = Some(value.into()),
                 "staged" => state.staged = Some(value.into()),
                 "replaces" => state.replaces = Some(value.into()),

@@ -64,6 +64,15 @@ impl<'a> NodeProject<'a> {
     }
 }
 
+/// Returns why so many files and directories cannot be sent to a node, if its file system has room for fewer.
+fn too_many(they: &str, needed: u64, free: Option<u64>, directory: &str) -> Option<String> {
+    let free = free.filter(|free| needed > *free)?;
+    let missing = needed - free;
+    Some(format!(
+        "{they} {needed} files and directories, and {directory} has room for {free} more: {missing} are missing"
+    ))
+}
+
 /// Returns the time limit for a script that reads this many bytes, also from a slow disk.
 fn limit(transport: &Transport, bytes: u64) -> Duration {
     /// Bytes per second.

@@ -169,7 +169,13 @@ async fn what_prevents_a_push_is_named() {
         " are missing",
         "hint: free space below /opt/horovod/data",
     ]);
-    nodes.edit("node2", |state| state.free = 1 << 30);
+    nodes.edit("node2", |state| (state.free, state.inodes) = (1 << 30, 1));
+    push(&nodes, "", &path).await.code(3).complains(&[
+        "node2: cannot push the data set: they are ",
+        " files and directories, and /opt/horovod/data has room for 1 more: ",
+        "hint: remove files there (df -i)",
+    ]);
+    nodes.edit("node2", |state| state.inodes = 1 << 20);
     for (call, words, complaint) in [
         (
             "data/compare.sh",

@@ -65,3 +65,4 @@ if [ -d "$known/stage/t" ]; then
 fi
 space=$(df -Pk . | awk 'NR == 2 { print $4 }') || exit
 record "free $((space * 1024))"
+record_inodes

@@ -617,4 +617,24 @@ fn holes_are_not_sent_and_stay_holes() {
     }
     assert!(allocated("set/dense") >= 200_000);
 }
+
+#[test]
+fn a_comparison_counts_the_files_that_fit() {
+    let bench = Bench::new(&[("a", "x")]);
+    let files = bench.files();
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = "mount -t tmpfs -o nr_inodes=20 none $1 && exec sh -c \"$2\" sh $1 set lab $3 desk:/set '' ''";
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(bench.0.path()).args([COMPARE, &files.hash]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let inodes = DataState::parse(&output.stdout).unwrap().inodes;
+    assert!(inodes.is_some_and(|inodes| (10..20).contains(&inodes)), "{inodes:?}");
+    assert_eq!(too_many("it has", 20, Some(20), "/d"), None);
+    assert_eq!(too_many("it has", 20, None, "/d"), None);
+    let words = "they are 5000 files and directories, and /d has room for 1990 more: 3010 are missing";
+    assert_eq!(too_many("they are", 5000, Some(1990), "/d").unwrap(), words);
+    assert_eq!(DataState::parse(b"inodes -1\0").unwrap().inodes, Some(0));
 }
