@@ -324,6 +324,29 @@ fn a_failure_at_any_step_of_the_change_is_made_good_without_sending_files_again(
 }
 
 #[test]
+fn what_is_of_another_kind_on_the_node_is_replaced() {
+    let bench = Bench::new(&[("a", "x"), ("b/c", "x"), ("d", "x"), ("e/f", "x")]);
+    symlink("a", bench.here("link")).unwrap();
+    bench.push();
+    fs::remove_file(bench.here("link")).unwrap();
+    bench.write("link/x", "y");
+    // interrupted before it removes anything
+    bench.break_tool("rm", "-df*", "Killed");
+    assert!(!bench.send(usize::MAX).2.status.success());
+    bench.repair();
+    bench.push();
+    // by others
+    let there = |name: &str| bench.there("set").join(name);
+    fs::remove_dir_all(there("b")).unwrap();
+    symlink("a", there("b")).unwrap();
+    fs::remove_file(there("d")).unwrap();
+    fs::create_dir(there("d")).unwrap();
+    fs::remove_dir_all(there("e")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, there("e"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    bench.push();
+}
+
+#[test]
 fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
     let bench = Bench::new(&[("a", "first")]);
     bench.push();
