@@ -1,7 +1,7 @@
 //! The output of `src/scripts/node/doctor.sh`, parsed.
 
 use crate::node::lines::{known, parts};
-use crate::node::storage::{Disk, disk};
+use crate::node::storage::{Disk, Inodes, disk, inodes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -60,6 +60,8 @@ pub struct Details {
     pub strict: BTreeSet<String>,
     /// Room.
     pub disks: Vec<Disk>,
+    /// Room for files of images.
+    pub inodes: Vec<Inodes>,
     /// Its own host name, if that resolves to no address there.
     pub unresolved: Option<String>,
     /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
@@ -96,6 +98,7 @@ impl Details {
                 "mtu" => details.mtu.extend(pair(value)),
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
+                "inodes" => details.inodes.extend(inodes(value)),
                 "unresolved" => details.unresolved = Some(value.to_owned()),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),

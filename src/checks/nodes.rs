@@ -1,6 +1,7 @@
 //! Rules on single nodes.
 
 use super::Severity::{Error, Warning};
+use super::preflight::{INODES_LOW, NO_INODES};
 use super::{Check, Details, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory, Node, Pull};
 use crate::keys::files::{self, KeyFault};
@@ -8,7 +9,7 @@ use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, NvidiaSmi};
 use crate::node::network;
-use crate::node::storage::Disk;
+use crate::node::storage::{Disk, Inodes};
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
@@ -29,6 +30,10 @@ const SESSIONS: u32 = 10;
 const FEW_FILES: u64 = 4096;
 /// How many adapters are named.
 const SHOWN_ADAPTERS: usize = 8;
+/// Free inodes below which the next image, job or container may fail.
+const INODES_FULL: u64 = 1000;
+/// Free inodes below which there is a warning if the image is still to be loaded.
+const INODES_FOR_IMAGE: u64 = 100_000;
 /// Free bytes that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
@@ -46,6 +51,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
         found.extend(max_sessions(view, details));
         found.extend(own_name(view, details));
         found.extend(details.disks.iter().filter_map(|disk| images_disk(view, disk)));
+        found.extend(details.inodes.iter().filter_map(|inodes| images_inodes(view, inodes)));
         found.extend(details.unchecked.iter().filter_map(|(check, message)| unchecked(view, check, message)));
     }
     found
@@ -264,6 +270,20 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     };
     let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
     let hint = "free space on the node: `docker system prune`, or remove other files";
+    Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
+}
+
+/// Room for the files of images, of which layers have tens of thousands.
+fn images_inodes(view: &NodeView<'_>, Inodes { free, path, .. }: &Inodes) -> Option<Finding> {
+    let has_image = view.engine.is_none() || view.image.is_some();
+    let (severity, why) = match *free {
+        ..INODES_FULL => (Error, NO_INODES),
+        INODES_FULL..INODES_LOW => (Warning, NO_INODES),
+        INODES_LOW..INODES_FOR_IMAGE if !has_image => (Warning, "the image is not loaded yet and may not fit"),
+        _ => return None,
+    };
+    let message = format!("Docker's directory {path} has room for {free} more files");
+    let hint = "remove files on the node: `docker system prune`; df -i shows how many each disk can have";
     Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
 }
 

@@ -14,6 +14,7 @@ use crate::node::jobs::Rank;
 use crate::node::names::is_localhost;
 use crate::node::network::{self, Endpoint, is_virtual};
 use crate::node::permissions::{ExposedPath, WHY};
+use crate::node::storage::Inodes;
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
@@ -32,6 +33,12 @@ const JOBS_FULL: u64 = 1 << 20;
 const PROJECTS_FULL: u64 = 2 << 20;
 /// Free bytes below which there is a warning.
 const DISK_LOW: u64 = 512 << 20;
+/// Free inodes below which no job can start, because its records or any project do not fit.
+const INODES_FULL: u64 = 50;
+/// Free inodes below which there is a warning.
+pub(super) const INODES_LOW: u64 = 10_000;
+/// What happens without free inodes.
+pub(super) const NO_INODES: &str = "a new file fails with \"No space left on device\" although df shows free space";
 
 /// What the rules find.
 #[derive(Debug, Default)]
@@ -71,6 +78,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
     found.extend(views.iter().flat_map(disks));
     found.extend(views.iter().filter_map(|view| accelerators(view.node, view.facts)));
+    found.extend(views.iter().flat_map(inodes));
     found.extend(data(views));
     if views.len() > 1 {
         found.extend(views.iter().flat_map(own_directories));
@@ -253,6 +261,17 @@ fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
         let severity = if disk.free < full { Error } else { Warning };
         let message = format!("cluster.{}_dir has {} left in {}", disk.what, human(disk.free), disk.path);
         Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint)
+    })
+}
+
+/// Room for the files of projects, data, and jobs.
+fn inodes(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
+    view.facts.storage.inodes.iter().filter(|inodes| inodes.free < INODES_LOW).map(|Inodes { what, free, path }| {
+        // what is pushed is counted before, and jobs only read data
+        let severity = if *free < INODES_FULL && what != "data" { Error } else { Warning };
+        let message = format!("cluster.{what}_dir has room for {free} more files in {path}");
+        let hint = format!("remove files on the node (df -i), or set cluster.{what}_dir to another disk");
+        Finding::new(severity, Check::Disk, view.name(), message).explain(NO_INODES, hint)
     })
 }
 

@@ -647,6 +647,32 @@ fn data_that_are_not_the_same_on_all_nodes_are_named() {
 }
 
 #[test]
+fn files_that_fit() {
+    let clinic = |said: &str| {
+        Clinic::with(2, |c| {
+            let inodes = Facts::parse(said).storage.inodes;
+            let (others, images) = inodes.into_iter().partition(|inodes| inodes.what != "images");
+            (c.nodes[1].facts.storage.inodes, c.nodes[1].details.inodes) = (others, images);
+        })
+    };
+    let few =
+        clinic("inodes images 999 /var/lib/docker\ninodes jobs 49 /opt\ninodes projects 9999 /p\ninodes data x /d\n");
+    assert_eq!(
+        few.found(),
+        [
+            "error disk gpu02: cluster.jobs_dir has room for 49 more files in /opt",
+            "error disk gpu02: Docker's directory /var/lib/docker has room for 999 more files",
+            "warning disk gpu02: cluster.projects_dir has room for 9999 more files in /p",
+            "warning disk gpu02: cluster.data_dir has room for 0 more files in /d"
+        ]
+    );
+    assert_eq!(clinic("inodes images 10000 /d\ninodes projects 10000 /p\n").found(), [""; 0]);
+    let mut without = clinic("inodes images 99999 /d\n");
+    without.nodes[1].image = None;
+    assert_eq!(without.found()[1], "warning disk gpu02: Docker's directory /d has room for 99999 more files");
+}
+
+#[test]
 fn memory_and_disks() {
     let shm = |size: u64, slots: u32| {
         let set = |c: &mut Clinic| {

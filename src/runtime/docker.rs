@@ -43,7 +43,7 @@ pub struct Runtime {
 }
 
 /// The next step where the engine's disk is full.
-const MAKE_SPACE: &str = "free space on that node: df -h, docker system df";
+const MAKE_SPACE: &str = "free space on that node: df -h, docker system df; df -i where only files are too many";
 
 impl Runtime {
     /// Connects to a node's engine.

@@ -373,6 +373,28 @@ fn doctor_reads_the_hard_limits_of_a_worker() {
 }
 
 #[test]
+fn the_files_that_fit_are_counted_where_they_are_limited() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    // in the order of the directories: ssh, jobs, projects, data
+    machine.stub(
+        "stat",
+        "case \"$*\" in *'%c %d %T'*) printf '9 1024 2000 15%s tmpfs\\n' 1 2 3; echo 9 1024 0 0 btrfs ;;
+            *'%c %d'*) echo 2000 150 ;; *) exec /usr/bin/stat \"$@\" ;; esac",
+    );
+    let lines =
+        |text: &str| text.lines().filter(|line| line.starts_with("inodes ")).map(str::to_owned).collect::<Vec<_>>();
+    let found = lines(&machine.prints(FACTS, ""));
+    assert!(found.len() == 2 && found[0].starts_with("inodes jobs 152 /"), "{found:?}");
+    assert!(found[1].starts_with("inodes projects 153 /"), "{found:?}");
+    let root = machine.dir.path().display().to_string();
+    let variables = format!("worker_pid= docker_root={root} addresses= names=");
+    assert_eq!(lines(&machine.prints(DOCTOR, &variables)), [format!("inodes images 150 {root}")]);
+    machine.break_tool("stat", "-f*", "Input/output error");
+    let printed = machine.prints(DOCTOR, &variables);
+    assert!(printed.contains("unchecked disk stat: Input/output error\n"), "{printed}");
+}
+
+#[test]
 fn what_doctor_cannot_check_is_reported() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let examine = |machine: &Machine| {

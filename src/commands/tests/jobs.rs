@@ -553,6 +553,24 @@ async fn what_fails_on_the_second_node_starts_no_job_and_leaves_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_project_of_more_files_than_a_node_can_have_is_not_sent() {
+    let project = tempfile::Builder::new().prefix("project").tempdir().unwrap();
+    for name in ["train.py", "a", "b"] {
+        std::fs::write(project.path().join(name), "").unwrap();
+    }
+    let nodes = up_with(ends_with([0, 0])).await;
+    nodes.edit("node2", |state| state.inodes = 1);
+    let line = format!("train {} --as project -np 2 --map-by node -- true", project.path().display());
+    hvdctl(&nodes, &line).await.code(125).complains(&[
+        "node2: cannot upload the project to /opt/horovod/projects/project: it has 3 files and directories, and \
+         /opt/horovod/projects has room for 1 more: 2 are missing",
+        "hint: remove files there (df -i), exclude files in .hvdctlignore",
+    ]);
+    assert_eq!(nodes.count("upload/apply.sh")[1], 0);
+    assert_over(&nodes, "after the upload failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_operators_who_start_a_job_at_once_do_not_share_a_node_by_accident() {
     let nodes = up_with(ends_with([0, 0])).await;
     nodes.edit("node1", |state| state.ids_are_taken = true);

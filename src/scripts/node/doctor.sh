@@ -43,13 +43,18 @@ unchecked() { # CHECK CODE OUTPUT
   [ "$2" != 124 ] || reason="no answer within 20 s"
   say unchecked "$1" "${reason:-exit code $2}"
 }
-disk() { # WHAT DIRECTORY: the free space in the nearest existing parent
+disk() { # WHAT DIRECTORY: the free space and inodes in the nearest existing parent
   directory=$2
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
   if table=$(df -Pk "$directory" 2>&1); then
     say disk "$1" "$(printf '%s\n' "$table" | awk 'NR == 2 { print $4 }')" "$directory"
   else
     unchecked disk $? "$table"
+  fi
+  if inodes=$(stat -f -c '%c %d' -- "$directory" 2>&1); then
+    [ "${inodes%% *}" = 0 ] || say inodes "$1" "${inodes#* }" "$directory"
+  else
+    unchecked disk $? "$inodes"
   fi
 }
 [ -z "$docker_root" ] || disk images "$docker_root"

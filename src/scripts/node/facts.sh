@@ -118,7 +118,7 @@ find_unclosed() { # DIRECTORY
 find_unclosed "$projects_dir" && find_unclosed "$data_dir" || exit
 report_exposed report_unclosed || exit
 
-# disk: WHAT KILOBYTES DIRECTORY; the nearest existing parent
+# disk: WHAT KILOBYTES DIRECTORY; inodes: WHAT COUNT DIRECTORY, if there is a limit; the nearest existing parent
 nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
@@ -129,9 +129,9 @@ for directory in "$ssh_dir" "$jobs_dir" "$projects_dir" "$data_dir"; do
   nearest "$directory"
   set -- "$@" "$directory"
 done
-systems=$(stat -f -c '%a %S %T' -- "$@") || exit
+systems=$(stat -f -c '%a %S %c %d %T' -- "$@") || exit
 ssh=$1 jobs=$2 projects=$3 data=$4 what=
-report_system() { # BLOCKS SIZE TYPE…
+report_system() { # BLOCKS SIZE INODES FREE-INODES TYPE…
   # the systems are in the order of the directories
   case $what in
   '') what=ssh directory=$ssh ;;
@@ -140,13 +140,15 @@ report_system() { # BLOCKS SIZE TYPE…
   *) what=data directory=$data ;;
   esac
   space=$(($1 * $2 / 1024))
-  shift 2
+  inodes=$3 free_inodes=$4
+  shift 4
   # a type that is not known has a space
   IFS=
   type=$*
   unset IFS
   say directory "$what" "${type:--}" "$directory"
   case $what in jobs | projects) say disk "$what" "$space" "$directory" ;; esac
+  [ "$what" = ssh ] || [ "$inodes" = 0 ] || say inodes "$what" "$free_inodes" "$directory"
 }
 each_line report_system "$systems"
 

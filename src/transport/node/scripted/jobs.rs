@@ -353,16 +353,16 @@ impl super::Node {
         if let Some(words) = self.arrives("upload/compare.sh").await {
             return own.fail(&words).await;
         }
-        let had = self.edit(|state| {
+        let (had, inodes) = self.edit(|state| {
             let had = state.projects.get(name).cloned();
             state.projects.entry(name.to_owned()).or_default();
-            had
+            (had, format!("inodes {}\0", state.inodes))
         });
         self.ends("upload/compare.sh").await;
         match had {
-            None => own.say("new\0").await,
+            None => own.say(&format!("new\0{inodes}")).await,
             Some(had) if had == tree => own.say("same\0").await,
-            Some(_) => {}
+            Some(_) => own.say(&inodes).await,
         }
         0
     }

@@ -40,6 +40,8 @@ pub struct NodeState {
     pub saved: Vec<u8>,
     /// The free bytes of its disk.
     pub free: u64,
+    /// How many more files its disk can have.
+    pub inodes: u64,
     /// The platform of its engine: operating system and architecture.
     pub platform: (&'static str, &'static str),
     /// The lines of sshd's configuration about forwarded ports.
@@ -182,6 +184,7 @@ impl NodeState {
             builds: Vec::new(),
             saved: Vec::new(),
             free: 1 << 40,
+            inodes: 1 << 20,
             platform: ("linux", "amd64"),
             sshd: String::new(),
             containers: Vec::new(),
@@ -346,7 +349,7 @@ impl NodeState {
                 let replaces: String = origin.map(|origin| format!("replaces {origin}\0")).collect();
                 // the files are none of those that are pushed, and there is no other
                 let present = has.map(|_| format!("present\0has {}\0", digest::in_hex(b""))).unwrap_or_default();
-                format!("{replaces}{present}free {}\0", self.free)
+                format!("{replaces}{present}free {}\0inodes {}\0", self.free, self.inodes)
             }
             "data/apply.sh" => {
                 self.data.get_or_insert_default().insert(name.to_owned(), tree.to_owned());
