@@ -65,7 +65,7 @@ pub async fn measure(
         step_limit: cluster.command_timeout,
         pace,
         // each round may take its time and be repeated, and a program that is left behind ends after that
-        rounds: u32::try_from(rounds.len() * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
+        rounds: u32::try_from((rounds.len() + blame::ALONE.0) * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
     };
     events.phase(Phase::StartingMeasurement);
     let started = each_node(places, events, async |place: Place<'_>| Program::start(&request, &place, events).await);
@@ -81,17 +81,18 @@ pub async fn measure(
     for _ in 0..blame::AGAIN {
         measure_busy(&mut programs, &mut measured.nodes, events).await;
     }
+    measure_alone(&mut programs, &mut measured, events).await;
     for (index, round) in rounds.iter().enumerate() {
         events.phase(Phase::MeasuringConnections { round: index + 1, rounds: rounds.len() });
         measured.directions.extend(measure_round(&mut programs, round, &measured.nodes, events).await);
     }
     for _ in 0..blame::AGAIN {
         let suspects = blame::suspects(&measured);
-        if suspects.is_empty() {
+        if suspects.count() == 0 {
             break;
         }
-        events.phase(Phase::MeasuringAgain { connections: suspects.len() });
-        for round in schedule::again(&suspects) {
+        events.phase(Phase::MeasuringAgain { connections: suspects.count() });
+        for round in suspects.rounds() {
             measured.directions.extend(measure_round(&mut programs, &round, &measured.nodes, events).await);
         }
     }
@@ -121,6 +122,20 @@ async fn measure_busy(programs: &mut [Program], nodes: &mut [NodeEvidence], even
     .await;
 }
 
+/// Measures the processors that look slow or busy once more, one after the other: nodes may share what they measured at
+/// the same time.
+async fn measure_alone(programs: &mut [Program], measured: &mut Measurements, events: &Events) {
+    let is_suspect = |node: &usize| !evidence::processor(measured, *node).is_empty();
+    let suspects: Vec<usize> = (0..programs.len()).filter(is_suspect).take(blame::ALONE.0).collect();
+    for node in suspects {
+        let name = &measured.nodes[node].name;
+        let _step = events.begin(name, Step::read("measuring its processor again"));
+        let again = programs[node].compute().await.ok();
+        let compute = &mut measured.nodes[node].compute;
+        *compute = (*compute).into_iter().chain(again).max_by(|a, b| a.share.total_cmp(&b.share));
+    }
+}
+
 /// Measures both directions of disjoint pairs at once.
 async fn measure_round(
     programs: &mut [Program],
@@ -140,7 +155,9 @@ async fn measure_round(
         let mtu = mtu(from).into_iter().chain(mtu(to)).min();
         program.measure((from, to), others[to], mtu).await
     });
-    measured.await.concat()
+    let mut measured = measured.await.concat();
+    measured.iter_mut().for_each(|direction| direction.alone = round.len() == 1);
+    measured
 }
 
 fn place<'a>(inventory: &Inventory, observed: &'a ObservedNode) -> Result<Place<'a>, NodeError> {

@@ -23,7 +23,7 @@ mod tests;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How busy the processors of a machine were, as shares of their time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -127,6 +127,9 @@ pub struct Direction {
     pub transfers: Vec<Transfer>,
     /// Datagrams, or `None` where none arrives at all.
     pub probes: Option<Probes>,
+    /// Whether no other pair was measured at the same time.
+    #[serde(skip)]
+    pub alone: bool,
 }
 
 impl Direction {
@@ -193,6 +196,14 @@ pub struct Measurements {
     pub directions: Vec<Direction>,
     /// The bandwidths of earlier benchmarks by names of sender and receiver, in bytes a second.
     pub past: BTreeMap<(String, String), Vec<f64>>,
+}
+
+impl Measurements {
+    /// Returns whether the bandwidths of single nodes say anything of them, or vary too much because the processors had no
+    /// time left.
+    pub fn is_comparable(&self) -> bool {
+        bandwidth::noise(self).is_some()
+    }
 }
 
 /// A direction as seen from one node.
@@ -279,7 +290,7 @@ pub struct Accusation {
 /// The result of a benchmark of the network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Verdict {
-    /// Who is slow, the worst first. Empty if no one is.
+    /// Who is slow, the strongest finding first. Empty if no one is.
     pub accusations: Vec<Accusation>,
     /// What limits the verdict: what could not be measured, and saturated processors.
     pub notes: Vec<String>,
@@ -287,8 +298,11 @@ pub struct Verdict {
     pub measured: usize,
     /// The pairs of nodes that could not be measured.
     pub unmeasured: usize,
-    /// Whether the bandwidths vary too much to be compared, because the processors had no time left.
+    /// Whether no one is accused, and some directions are not judged.
     pub is_unclear: bool,
+    /// The directions, from one node to another, that may be slow: whenever they were measured, the processors had no
+    /// time left.
+    pub unjudged: BTreeSet<(usize, usize)>,
 }
 
 impl Verdict {
@@ -301,11 +315,11 @@ impl Verdict {
     pub fn sentence(&self, names: &[&str]) -> String {
         match self.accusations.split_first() {
             None if self.measured == 0 => "nothing could be measured".to_owned(),
+            None if self.is_unclear => "the bandwidths vary too much to be compared".to_owned(),
             None if self.unmeasured > 0 => format!(
                 "no measured node or connection is slow, but {} could not be measured",
                 count(self.unmeasured, "connection")
             ),
-            None if self.is_unclear => "the bandwidths vary too much to be compared".to_owned(),
             None => "no node and no connection is slower than the others".to_owned(),
             Some((first, [])) => first.sentence(names),
             Some((first, rest)) => format!("{}; and {} more", first.sentence(names), count(rest.len(), "finding")),
@@ -339,6 +353,20 @@ impl Accusation {
 }
 
 impl Symptom {
+    /// Returns the share of the normal speed that is left, by which findings are ordered: the strongest one has the
+    /// smallest. What does not pass at all has none; a loss of 1 % counts as half the speed; what only the node itself
+    /// shows comes last.
+    pub(crate) fn strength(&self) -> f64 {
+        let share = match self {
+            Symptom::Unreachable(_) | Symptom::Mtu { .. } => 0.0,
+            Symptom::Loss(share) => 1.0 / (1.0 + 100.0 * share),
+            Symptom::Delay { measured, normal } => normal / measured,
+            Symptom::Bandwidth { measured, normal, .. } => measured / normal,
+            Symptom::Local => 1.0,
+        };
+        if share.is_nan() { 1.0 } else { share }
+    }
+
     /// Returns the part of the sentence after the subject.
     fn text(&self, is_node: bool, way: Way) -> String {
         let verb = match (is_node, way) {

@@ -88,6 +88,7 @@ pub fn of_network(measured: &Measurements, verdict: &Verdict) -> NodeEvents {
         return NodeEvents::new();
     }
     let names: Vec<&str> = measured.nodes.iter().map(|node| node.name.as_str()).collect();
+    let is_comparable = measured.is_comparable();
     let of = |(index, name): (usize, &&str)| {
         let accused =
             verdict.accusations.iter().filter(|found| matches!(found.subject, Subject::Node(node, _) if node == index));
@@ -98,7 +99,7 @@ pub fn of_network(measured: &Measurements, verdict: &Verdict) -> NodeEvents {
         };
         let processor = measured.nodes[index].compute.map(|compute| compute.loops_per_s);
         // of two nodes it is not known which one is slow
-        let tells = names.len() > 2;
+        let tells = names.len() > 2 && is_comparable;
         let figures = [
             (Figure::Send, best(&|from, _| tells && from == index)),
             (Figure::Receive, best(&|_, to| tells && to == index)),
@@ -296,6 +297,13 @@ mod tests {
             .unwrap();
         assert_eq!(failing, "c", "a connection between two accuses neither");
         assert_eq!(of_network(&measured, &Verdict { is_unclear: true, ..Verdict::default() }), NodeEvents::new());
+        let mut noisy = measured.clone();
+        for direction in &mut noisy.directions {
+            let bytes = direction.transfers[0].bytes_per_s;
+            direction.transfers.push(Transfer::of(1, bytes / 3.0, usage));
+        }
+        let [recorded, noisy] = [&measured, &noisy].map(|of| format!("{:?}", of_network(of, &verdict)));
+        assert!(recorded.contains("Send") && noisy.contains("Processor") && !noisy.contains("Send"), "{noisy}");
 
         let speed = |rank, node: &str, flops| RankSpeed {
             rank,
@@ -303,6 +311,8 @@ mod tests {
             device: "NVIDIA H200".into(),
             flops,
             copy_bytes_per_s: 1.0,
+            share: None,
+            alone: false,
         };
         let speeds = of_speeds(&[speed(0, "a", 5.0), speed(1, "a", 4.0), speed(2, "b", 6.0)]);
         let ranks =

@@ -207,7 +207,8 @@ pub(super) fn outcome(
     ranks: Option<&Ranks>,
     compared: &Compared,
 ) -> Outcome {
-    let is_good = verdict.is_good() && compared.is_good() && ranks.is_none_or(|ranks| ranks.findings().is_empty());
+    let is_fine = |ranks: &Ranks| ranks.findings().is_empty() && ranks.unclear() == 0;
+    let is_good = verdict.is_good() && compared.is_good() && ranks.is_none_or(is_fine);
     Outcome::new(
         Verdict::of_check(is_good, measured.nodes.len(), &[]),
         text,
@@ -252,6 +253,7 @@ pub(super) mod tests {
                     sendable: Some(1500),
                     ..Probes::default()
                 }),
+                alone: false,
             },
         };
         let node = |node: usize| NodeEvidence {

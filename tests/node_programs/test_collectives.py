@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from unittest import mock
 
@@ -129,6 +131,93 @@ class Place(unittest.TestCase):
             os.sched_setaffinity(0, here)
         self.assertEqual((found["cpus"], found["device"], len(found["numa"]) < 2), (str(first), None, True))
         self.assertGreater(found["cores"], 0)
+
+
+class Together:
+    """What ranks that are threads of this process have in common."""
+
+    def __init__(self, size):
+        self.barrier, self.values = threading.Barrier(size), [0] * size
+
+    def total(self, rank, number):
+        self.values[rank] = number
+        self.barrier.wait(30)
+        total = sum(self.values)
+        self.barrier.wait(30)
+        return total
+
+
+class Devices(unittest.TestCase):
+    def measured(self, hosts, speed):
+        """Returns the speeds that each rank says. `hosts`: that of each rank. `speed`: of a rank, and of which time."""
+        together, said, at_once = Together(len(hosts)), [[] for _ in hosts], []
+        local, lock, measuring = threading.local(), threading.Lock(), set()
+
+        def measure(_arrays, _seconds):
+            with lock:
+                measuring.add(local.rank)
+                at_once.append(sorted(measuring))
+            flops = speed(local.rank, len(said[local.rank]))
+            if flops is None:
+                raise TypeError("no matrix product")
+            time.sleep(0.02)
+            with lock:
+                measuring.discard(local.rank)
+            return {"device": "cpu", "flops": flops * 1e9, "copy_bytes_per_s": 1e9, "share": 1.0}
+
+        def rank(number):
+            local.rank = number
+            backend = mock.Mock(rank=number, size=len(hosts), total=lambda value: together.total(number, value),
+                                barrier=lambda: together.total(number, 0))
+            collectives.Session(backend).measure_devices(0.02)
+
+        with mock.patch.object(collectives, "speed", measure), \
+                mock.patch.object(collectives, "say", lambda kind, value: kind == "speed" and said[local.rank].append(value)), \
+                mock.patch.object(collectives.socket, "gethostname", lambda: hosts[local.rank]):
+            threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(len(hosts))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        return [[(round(each["flops"] / 1e9, 2), each.get("alone", False)) for each in of_rank] for of_rank in said], at_once
+
+    def test_what_is_fast_is_measured_once(self):
+        said, _ = self.measured("abc", lambda rank, _: [10, 9, 11][rank])
+        self.assertEqual(said, [[(10, False)], [(9, False)], [(11, False)]])
+
+    def test_what_looks_slow_is_measured_again_without_other_nodes(self):
+        # rank 1 was only disturbed, rank 3 is slow
+        said, at_once = self.measured("abcd", lambda rank, times: [10, 10 if times else 5, 10, 4][rank])
+        self.assertEqual(said, [[(10, False)], [(5, False), (10, True)], [(10, False)], [(4, False)] + 3 * [(4, True)]])
+        self.assertEqual(sorted(at_once[4:]), [[1], [3], [3], [3]])
+
+    def test_the_ranks_of_a_node_are_measured_together(self):
+        said, _ = self.measured("aabb", lambda rank, _: [10, 10, 10, 5][rank])
+        self.assertEqual([len(of_rank) for of_rank in said], [1, 1, 4, 4])
+
+    def test_the_first_measurement_may_be_the_slow_one(self):
+        # all share their processors: what was the fastest of them is slow compared with what is measured alone
+        said, _ = self.measured("ab", lambda rank, times: 20 if times else [10, 6][rank])
+        self.assertEqual(said, [[(10, False), (20, True)], [(6, False), (20, True)]])
+
+    def test_ranks_without_a_speed_take_part(self):
+        said, _ = self.measured("abc", lambda rank, _: [10, None, 5][rank])
+        self.assertEqual([len(of_rank) for of_rank in said], [1, 0, 4])
+
+    def test_the_slowest_of_many_nodes(self):
+        slow = collectives.suspects(list(range(100)), [1] * 100, [[1000] + [99 - rank for rank in range(1, 100)]])
+        self.assertEqual(slow, [99, 98, 97, 96, 95, 94, 93, 92])
+        self.assertEqual(collectives.suspects([1, 2, 3], [7, 8, 0], [[10, 1, 0]]), [], "unlike devices, and one that was not measured")
+
+    def test_the_share_of_a_processor(self):
+        before = collectives.processor_times()
+        end = time.monotonic() + 0.05
+        while time.monotonic() < end:
+            pass
+        share = collectives.share_since(before)
+        self.assertTrue(share is None if before is None else 0 < share <= 1, share)
+        with mock.patch.object(collectives.os, "listdir", side_effect=OSError):
+            self.assertIsNone(collectives.share_since(before))
 
 
 class Ranks(unittest.TestCase):

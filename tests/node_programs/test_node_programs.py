@@ -343,6 +343,19 @@ class BenchNetwork(unittest.TestCase):
                 found = list(bench_network.measure(mock.Mock(limit=1), {"from": 4, "to": 7}))
             self.assertEqual([(one["from"], one["to"], "error" in one) for one in found], [(4, 7, True), (7, 4, True)])
 
+    def test_probes_that_arrive_late_are_not_lost(self):
+        # a sender without a processor takes longer than it should
+        receiver, sender = (bench_network.Probes("127.0.0.1", "token") for _ in range(2))
+        result = []
+        waiting = threading.Thread(target=lambda: result.append(receiver.receive(time.monotonic() + 0.1)), daemon=True)
+        waiting.start()
+        with sender.socket, receiver.socket:
+            for kind, index in [(1, index) for index in range(8)] + [(2, 0)] * bench_network.REPEATED:
+                sender.socket.sendto(sender.nonce + struct.pack("!II", kind, index), ("127.0.0.1", receiver.port))
+                time.sleep(0.05 if kind == 1 else 0)
+            waiting.join(60)
+        self.assertEqual((result[0]["received"], result[0]["ended"]), (8, True))
+
     def test_it_ends_with_its_input_or_at_its_limit(self):
         (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
         self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"], "warm": 30,

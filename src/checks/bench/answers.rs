@@ -30,6 +30,12 @@ pub enum RankLine {
         flops: f64,
         /// Bytes a second.
         copy_bytes_per_s: f64,
+        /// The share of the time in which it had a processor, if that is known.
+        #[serde(default)]
+        share: Option<f64>,
+        /// Whether the other nodes waited meanwhile.
+        #[serde(default)]
+        alone: bool,
     },
     /// How long each repetition of an operation took, in µs.
     #[expect(missing_docs, reason = "as in `Exchange`")]
@@ -79,6 +85,7 @@ impl Answers {
         let mut answers = Answers { unfinished: (0..ranks).collect(), ..Answers::default() };
         let mut times: BTreeMap<Key, BTreeMap<u32, &[f64]>> = BTreeMap::new();
         let mut wrong: BTreeMap<Key, BTreeMap<u32, (Option<u32>, String)>> = BTreeMap::new();
+        let mut speeds: BTreeMap<u32, RankSpeed> = BTreeMap::new();
         for (rank, line) in lines {
             match line {
                 RankLine::Start { size, library, framework } => {
@@ -90,13 +97,19 @@ impl Answers {
                         answers.collectives.library = format!("{library}, {framework}");
                     }
                 }
-                RankLine::Speed { device, flops, copy_bytes_per_s } => answers.collectives.speeds.push(RankSpeed {
-                    rank: *rank,
-                    node: node(*rank),
-                    device: device.clone(),
-                    flops: *flops,
-                    copy_bytes_per_s: *copy_bytes_per_s,
-                }),
+                RankLine::Speed { device, flops, copy_bytes_per_s, share, alone } => {
+                    let measured = RankSpeed {
+                        rank: *rank,
+                        node: node(*rank),
+                        device: device.clone(),
+                        flops: *flops,
+                        copy_bytes_per_s: *copy_bytes_per_s,
+                        share: *share,
+                        alone: *alone,
+                    };
+                    let known = speeds.remove(rank);
+                    speeds.insert(*rank, known.map_or_else(|| measured.clone(), |known| known.better(&measured)));
+                }
                 RankLine::Exchange { collective, dtype, bytes, times_us } => {
                     times.entry((*collective, *dtype, *bytes)).or_default().insert(*rank, times_us);
                 }
@@ -116,7 +129,7 @@ impl Answers {
             times.clear();
         }
         answers.collectives.ranks = ranks;
-        answers.collectives.speeds.sort_by_key(|speed| speed.rank);
+        answers.collectives.speeds = speeds.into_values().collect();
         answers.collectives.exchanges =
             times.iter().filter_map(|(key, times)| exchange(*key, times, ranks, link)).collect();
         answers.collectives.wrong =
@@ -218,10 +231,13 @@ mod tests {
                 r#"{{"exchange": {{"collective": "allreduce", "dtype": "float32", "bytes": 1000000, "times_us": {times}}}}}"#
             ))
         };
+        let speed = |rest: &str| line(&format!(r#"{{"speed": {{"device": "cpu", {rest}}}}}"#));
         let lines = [
             (0, line(r#"{"start": {"rank": 0, "size": 2, "library": "Horovod 0.28.1", "framework": "torch 1.13"}}"#)),
-            (1, line(r#"{"speed": {"device": "cpu", "flops": 2e9, "copy_bytes_per_s": 1e10}}"#)),
-            (0, line(r#"{"speed": {"device": "cpu", "flops": 1e9, "copy_bytes_per_s": 1e10}}"#)),
+            (1, speed(r#""flops": 2e9, "copy_bytes_per_s": 1e10"#)),
+            (0, speed(r#""flops": 1e9, "copy_bytes_per_s": 6e9, "share": 0.9"#)),
+            (0, speed(r#""flops": 8e8, "copy_bytes_per_s": 9e9, "share": 0.7, "alone": true"#)),
+            (0, speed(r#""flops": 9e8, "copy_bytes_per_s": 8e9, "share": 0.8, "alone": true"#)),
             (0, exchange("[1000.0, 9000.0, 500.0]")),
             (1, exchange("[2000.0, 100.0, 400.0]")),
             (0, line(r#"{"note": "no bfloat16"}"#)),
@@ -236,6 +252,8 @@ mod tests {
         assert!((exchange.ring_share.unwrap() - 0.5).abs() < 1e-9);
         assert_eq!(answers.collectives.library, "Horovod 0.28.1, torch 1.13");
         assert_eq!(answers.collectives.speeds.iter().map(|speed| speed.node.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let first = &answers.collectives.speeds[0];
+        assert_eq!((first.flops, first.copy_bytes_per_s, first.share, first.alone), (1e9, 9e9, Some(0.8), true));
         assert_eq!((answers.notes, answers.unfinished), (vec!["no bfloat16".to_owned()], vec![1]));
 
         // what one rank has not done is no measurement

@@ -10,8 +10,14 @@ pub(super) const MOST: f64 = 0.7;
 /// The whole cluster is named if at least this share of all is affected: no single node then explains it.
 const ALL: f64 = 0.9;
 
-/// Says which nodes, or else pairs, explain that these edges are affected.
-fn attribute(n: usize, measured: &BTreeSet<Edge>, affected: &BTreeSet<Edge>) -> Vec<(Subject, Vec<Edge>)> {
+/// Says which nodes, or else pairs, explain that these edges are affected. Of nodes that explain as much, the one with
+/// more edges that are certain comes first.
+pub(super) fn attribute(
+    n: usize,
+    measured: &BTreeSet<Edge>,
+    affected: &BTreeSet<Edge>,
+    is_certain: impl Fn(&Edge) -> bool,
+) -> Vec<(Subject, Vec<Edge>)> {
     if n > 2 && !affected.is_empty() && affected.len() as f64 >= ALL * measured.len() as f64 {
         return vec![(Subject::Cluster, affected.iter().copied().collect())];
     }
@@ -22,7 +28,8 @@ fn attribute(n: usize, measured: &BTreeSet<Edge>, affected: &BTreeSet<Edge>) -> 
         let candidates = (0..n).flat_map(|node| [(node, Way::Out), (node, Way::In)]).filter_map(|(node, way)| {
             let of = |edges: &BTreeSet<Edge>| edges.iter().filter(|edge| end(edge, way) == node).count();
             let (bad, all) = (of(&affected), of(&measured));
-            (bad >= 2 && bad as f64 >= MOST * all as f64).then(|| (bad as f64 / all as f64, bad, node, way))
+            let certain = affected.iter().filter(|edge| end(edge, way) == node && is_certain(edge)).count();
+            (bad >= 2 && bad as f64 >= MOST * all as f64).then(|| (bad as f64 / all as f64, (bad, certain), node, way))
         });
         let Some((_, _, node, way)) = candidates.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))) else { break };
         let explained: Vec<Edge> = affected.iter().copied().filter(|edge| end(edge, way) == node).collect();
@@ -60,7 +67,7 @@ pub(super) fn accuse(
     affected: BTreeSet<Edge>,
     symptom: impl Fn(Subject, &[Edge]) -> Symptom,
 ) -> Vec<Accusation> {
-    let found = attribute(n, &measured, &affected).into_iter();
+    let found = attribute(n, &measured, &affected, |_| true).into_iter();
     let accusation = |(subject, edges): (Subject, Vec<Edge>)| {
         let symptom = symptom(subject, &edges);
         Accusation { subject, symptom, reasons: Vec::new() }

@@ -1,7 +1,7 @@
 //! Which bandwidths are low: compared with the cluster, the other direction, the past and the speed of the links, and only as far as the
 //! measurements differ less among themselves.
 
-use super::attribution::{MOST, accuse, covers};
+use super::attribution::{MOST, attribute, covers};
 use super::evidence::median;
 use super::past::usual as usual_in_past;
 use super::samples::{Edge, Sample, samples};
@@ -13,6 +13,13 @@ const LOW: f64 = 0.7;
 
 /// A bandwidth must also be this many standard deviations below: that of each pair of a node, and that of a pair alone.
 pub(super) const DEVIATIONS: (f64, f64) = (2.5, 4.0);
+
+/// A bandwidth below this share of what is normal is low, however much the measurements differ.
+const CERTAIN: f64 = 0.1;
+
+/// Where bandwidths vary too much to be compared, a node is known to be fine if one of its pairs has this share of what
+/// is normal.
+const FINE: f64 = 0.5;
 
 /// In so small a cluster the pairs of a node are too few to confirm each other, and bandwidths that vary too much to be compared may have
 /// been disturbed.
@@ -46,8 +53,16 @@ struct Normal {
 impl Normal {
     /// Whether a bandwidth is low, by more than this many standard deviations.
     fn is_missed_by(&self, bandwidth: f64, deviations: f64) -> bool {
-        bandwidth < self.value * self.low.min((-deviations * self.deviation).exp())
+        bandwidth < self.value * self.low.min((-deviations * self.deviation).exp()).max(CERTAIN)
     }
+}
+
+/// Who has low bandwidths.
+pub(super) struct Bandwidths {
+    /// Those that were measured while the processors had time left, or that such measurements confirm.
+    pub(super) low: Vec<Accusation>,
+    /// The other directions that are low, or may be: the processors had no time left.
+    pub(super) unjudged: BTreeSet<Edge>,
 }
 
 /// Finds who has low bandwidths, by this many standard deviations, apart from those that have a known cause.
@@ -56,7 +71,7 @@ pub(super) fn bandwidths(
     samples: &BTreeMap<Edge, Sample>,
     causes: &[Accusation],
     deviations: (f64, f64),
-) -> Vec<Accusation> {
+) -> Bandwidths {
     let n = measurements.nodes.len();
     // a bandwidth that is low for a known cause says nothing of the other end
     let is_explained = |edge: &Edge| causes.iter().any(|cause| covers(cause.subject, *edge));
@@ -78,6 +93,16 @@ pub(super) fn bandwidths(
             .collect()
     };
     let (affected, certain) = (below(deviations.0), below(deviations.1));
+    let doubtful = unproven(n, &values, &usual);
+    let bandwidths = |low: Vec<Accusation>| {
+        let hindered = affected.iter().filter(|edge| samples[*edge].is_hindered());
+        let is_named = |edge: &&Edge| low.iter().any(|of| covers(of.subject, **edge));
+        let unjudged = hindered.chain(&doubtful).filter(|edge| !is_named(edge)).copied().collect();
+        Bandwidths { low, unjudged }
+    };
+    // what processors without time left made slow accuses no one, but confirms what was measured without them
+    let is_free = |edge: &Edge| !samples[edge].is_hindered();
+    let is_mostly_judged = |edges: &[Edge]| 2 * edges.iter().filter(|edge| is_free(edge)).count() >= edges.len();
     let by_cluster = |edge: &Edge| normals[edge].reference == Reference::Cluster;
     let describe = |edges: &[Edge]| {
         let slowest = edges.iter().min_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -90,13 +115,35 @@ pub(super) fn bandwidths(
     let others = affected.iter().filter(|edge| !by_cluster(edge)).count();
     if n > 2 && others as f64 >= MOST * values.len() as f64 {
         let edges: Vec<Edge> = affected.iter().copied().filter(|edge| !by_cluster(edge)).collect();
-        return vec![Accusation { subject: Subject::Cluster, symptom: describe(&edges), reasons: Vec::new() }];
+        let all = || Accusation { subject: Subject::Cluster, symptom: describe(&edges), reasons: Vec::new() };
+        return bandwidths(Vec::from_iter(is_mostly_judged(&edges).then(all)));
     }
-    let mut found = accuse(n, values.keys().copied().collect(), affected, |_, edges| describe(edges));
-    // many pairs confirm each other
-    let is_confirmed = |of: &Accusation| n > FEW_NODES && !matches!(of.subject, Subject::Pair(..));
-    found.retain(|of| is_confirmed(of) || certain.iter().any(|edge| covers(of.subject, *edge)));
-    found
+    let mut found = attribute(n, &values.keys().copied().collect(), &affected, is_free);
+    found.retain(|(subject, edges)| match subject {
+        Subject::Cluster => is_mostly_judged(edges),
+        // many pairs confirm each other
+        Subject::Node(..) if n > FEW_NODES => edges.iter().any(is_free),
+        _ => edges.iter().any(|edge| is_free(edge) && certain.contains(edge)),
+    });
+    let accusation = |(subject, edges): (Subject, Vec<Edge>)| {
+        let symptom = describe(&edges);
+        Accusation { subject, symptom, reasons: Vec::new() }
+    };
+    bandwidths(found.into_iter().map(accusation).collect())
+}
+
+/// Returns the directions of nodes that no measurement shows to be fine, where bandwidths vary too much for small
+/// differences to count.
+fn unproven(n: usize, values: &BTreeMap<Edge, f64>, usual: &Usual) -> BTreeSet<Edge> {
+    if usual.noise <= INCOMPARABLE {
+        return BTreeSet::new();
+    }
+    let best = values.values().copied().max_by(f64::total_cmp);
+    let normal = if n == 2 { best.unwrap_or_default() } else { usual.bandwidth };
+    let is_fine =
+        |is_own: &dyn Fn(&Edge) -> bool| values.iter().any(|(edge, value)| is_own(edge) && *value >= FINE * normal);
+    let is_unproven = |edge: &&Edge| !is_fine(&|other| other.0 == edge.0) || !is_fine(&|other| other.1 == edge.1);
+    values.keys().filter(is_unproven).copied().collect()
 }
 
 /// Returns what is normal for a pair's direction: the highest that anything suggests.
@@ -107,9 +154,6 @@ fn normal(
     usual: &Usual,
     edge: Edge,
 ) -> Option<Normal> {
-    if usual.noise > INCOMPARABLE {
-        return None;
-    }
     // the best of several transfers varies less
     let deviation = usual.noise * (2.0 / samples[&edge].transfers.max(1) as f64).sqrt();
     let plain = |value: f64, reference: Reference| Normal { value, reference, low: LOW, deviation };
@@ -168,11 +212,6 @@ fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, Sample
         spread: TO_DEVIATION.0 * median(values.iter().filter_map(residual).collect()).unwrap_or_default(),
         noise: caution * TO_DEVIATION.1 * differences.iter().sum::<f64>() / count,
     }
-}
-
-/// Whether bandwidths say anything of nodes and connections.
-pub(super) fn is_comparable(n: usize, samples: &BTreeMap<Edge, Sample>) -> bool {
-    usual(n, &BTreeMap::new(), samples).noise <= INCOMPARABLE
 }
 
 /// Returns how much transfers between the same nodes differ, as the standard deviation of their logarithms. `None` if they differ too much

@@ -2,15 +2,20 @@
 //! node is named if most of its pairs in a direction are affected, otherwise the pairs are.
 
 use super::attribution::{accuse, covers, includes};
-use super::bandwidth::{DEVIATIONS, FEW_NODES, bandwidths, is_comparable};
+use super::bandwidth::{Bandwidths, DEVIATIONS, bandwidths};
 use super::evidence::{self, Reason, median};
 use super::samples::{Edge, Sample, samples};
+use super::schedule::{self, Round};
 use super::{Accusation, Measurements, Subject, Symptom, Verdict, Way};
 use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many times [`suspects`] are measured again.
 pub const AGAIN: usize = 2;
+
+/// How many pairs are measured alone each time, at most, and how many of one node: the others wait, and two confirm
+/// each other.
+pub const ALONE: (usize, usize) = (6, 2);
 
 /// The least share of lost datagrams that is loss, and the least number.
 const LOSS: (f64, u32) = (0.002, 3);
@@ -27,24 +32,48 @@ pub fn verdict(measurements: &Measurements) -> Verdict {
     let n = measurements.nodes.len();
     let mut accusations = unreachable(n, &samples);
     let causes = causes(measurements, &samples);
-    accusations.extend(bandwidths(measurements, &samples, &causes, DEVIATIONS));
+    let Bandwidths { low, unjudged } = bandwidths(measurements, &samples, &causes, DEVIATIONS);
+    accusations.extend(low);
     accusations.extend(causes);
     let reasons: Vec<Vec<Reason>> = (0..n).map(|node| evidence::reasons(measurements, node)).collect();
     let accusations = explain(accusations, &reasons);
     let measured = samples.values().filter(|sample| sample.is_measured()).count();
     let unmeasured = samples.len() - measured;
-    let is_unclear = saturated(&samples) && !is_comparable(n, &samples);
-    Verdict { accusations, notes: notes(measurements, &samples, unmeasured), measured, unmeasured, is_unclear }
+    let is_unclear = accusations.is_empty() && !unjudged.is_empty();
+    let notes = notes(measurements, &samples, unmeasured, unjudged.len());
+    Verdict { accusations, notes, measured, unmeasured, is_unclear, unjudged }
 }
 
-/// Returns the pairs to measure again before a verdict is given, each once: those that are named, and those of nodes that only few pairs
-/// name. A disturbance while one of them was measured would look the same. In a small cluster all, if its bandwidths vary too much to be
-/// compared.
-pub fn suspects(measurements: &Measurements) -> Vec<(usize, usize)> {
+/// The pairs to measure again before a verdict is given, each once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Suspects {
+    /// One after the other: processors had no time left, which others may have taken.
+    pub alone: Vec<(usize, usize)>,
+    /// With others at once.
+    pub together: Vec<(usize, usize)>,
+}
+
+impl Suspects {
+    /// Returns the number of pairs.
+    pub fn count(&self) -> usize {
+        self.alone.len() + self.together.len()
+    }
+
+    /// Returns the rounds in which they are measured.
+    pub fn rounds(&self) -> Vec<Round> {
+        let alone = self.alone.iter().map(|pair| vec![*pair]);
+        schedule::again(&self.together).into_iter().chain(alone).collect()
+    }
+}
+
+/// Returns the pairs to measure again: those that are named, and those of nodes that only few pairs name. A disturbance
+/// while one of them was measured would look the same. What busy processors may have slowed down is measured alone, the
+/// slowest first, as far as the time allows.
+pub fn suspects(measurements: &Measurements) -> Suspects {
     let samples = samples(measurements);
     let n = measurements.nodes.len();
-    let Verdict { mut accusations, is_unclear, .. } = verdict(measurements);
-    accusations.extend(bandwidths(measurements, &samples, &causes(measurements, &samples), (0.0, 0.0)));
+    let Verdict { mut accusations, unjudged, .. } = verdict(measurements);
+    accusations.extend(bandwidths(measurements, &samples, &causes(measurements, &samples), (0.0, 0.0)).low);
     let of = |accusation: &Accusation| -> Vec<Edge> {
         let of_node = |node: usize| samples.keys().copied().filter(move |(a, b)| *a == node || *b == node);
         match (accusation.subject, &accusation.symptom) {
@@ -54,10 +83,27 @@ pub fn suspects(measurements: &Measurements) -> Vec<(usize, usize)> {
             (Subject::Node(..) | Subject::Cluster, _) => Vec::new(),
         }
     };
-    let unclear = samples.keys().copied().filter(|_| is_unclear && n <= FEW_NODES);
-    let pairs: BTreeSet<Edge> =
-        accusations.iter().flat_map(of).chain(unclear).map(|(a, b)| (a.min(b), a.max(b))).collect();
-    pairs.into_iter().collect()
+    let pair = |(a, b): Edge| (a.min(b), a.max(b));
+    let mut together: BTreeSet<Edge> = accusations.iter().flat_map(of).map(pair).collect();
+    let both = |(a, b): &Edge| [(*a, *b), (*b, *a)].into_iter().filter_map(|edge| samples.get(&edge));
+    let is_busy = |pair: &&Edge| both(pair).any(|sample| sample.is_saturated);
+    let busy: BTreeSet<Edge> = unjudged.into_iter().map(pair).chain(together.iter().filter(is_busy).copied()).collect();
+    let mut slowest: Vec<(f64, Edge)> = Vec::new();
+    for pair in busy {
+        let bandwidths = both(&pair).filter_map(|sample| sample.bandwidth);
+        slowest.push((bandwidths.min_by(f64::total_cmp).unwrap_or_default(), pair));
+    }
+    slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut alone, mut times) = (Vec::new(), vec![0; n]);
+    for (_, (a, b)) in slowest {
+        if alone.len() < ALONE.0 && times[a].max(times[b]) < ALONE.1 {
+            times[a] += 1;
+            times[b] += 1;
+            together.remove(&(a, b));
+            alone.push((a, b));
+        }
+    }
+    Suspects { alone, together: together.into_iter().collect() }
 }
 
 fn unreachable(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
@@ -181,8 +227,8 @@ fn explain(mut accusations: Vec<Accusation>, reasons: &[Vec<Reason>]) -> Vec<Acc
     merge(accusations)
 }
 
-/// Keeps one finding for each subject's symptom, the worst first: what cannot be measured, sizes, loss, bandwidth, delay. A low bandwidth
-/// follows from loss, from a long way and from sizes that do not pass.
+/// Keeps one finding for each subject's symptom, the strongest first. A low bandwidth follows from loss, from a long
+/// way and from sizes that do not pass.
 fn merge(mut accusations: Vec<Accusation>) -> Vec<Accusation> {
     let rank = |symptom: &Symptom| match symptom {
         Symptom::Unreachable(_) => 0,
@@ -192,7 +238,10 @@ fn merge(mut accusations: Vec<Accusation>) -> Vec<Accusation> {
         Symptom::Bandwidth { .. } => 4,
         Symptom::Local => 5,
     };
-    accusations.sort_by_key(|accusation| (rank(&accusation.symptom), accusation.subject));
+    accusations.sort_by(|a, b| {
+        let strength = a.symptom.strength().total_cmp(&b.symptom.strength());
+        strength.then(rank(&a.symptom).cmp(&rank(&b.symptom))).then(a.subject.cmp(&b.subject))
+    });
     let explained: Vec<bool> = accusations
         .iter()
         .map(|effect| {
@@ -220,7 +269,12 @@ fn saturated(samples: &BTreeMap<Edge, Sample>) -> bool {
 }
 
 /// Returns what limits the verdict.
-fn notes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>, unmeasured: usize) -> Vec<String> {
+fn notes(
+    measurements: &Measurements,
+    samples: &BTreeMap<Edge, Sample>,
+    unmeasured: usize,
+    unjudged: usize,
+) -> Vec<String> {
     let mut notes = Vec::new();
     if unmeasured > 0 {
         notes.push(format!("{} of {} could not be measured", unmeasured, count(samples.len(), "connection")));
@@ -229,6 +283,13 @@ fn notes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>, unmeasur
         notes.push(
             "the processors had no time left while the network was measured: it may be faster than shown".to_owned(),
         );
+    }
+    if unjudged > 0 {
+        notes.push(format!(
+            "the processors had no time left whenever {} of {} were measured: their bandwidth is not judged",
+            unjudged,
+            count(samples.len(), "connection")
+        ));
     }
     let unprobed = samples.values().filter(|sample| sample.is_measured() && sample.sent == 0).count();
     if unprobed > 0 {

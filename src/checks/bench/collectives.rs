@@ -37,6 +37,29 @@ pub struct RankSpeed {
     pub flops: f64,
     /// The speed of a copy in the device's memory, in bytes a second.
     pub copy_bytes_per_s: f64,
+    /// The share of the time in which the rank had the processors that it wanted; null on a GPU, or if it is not known.
+    pub share: Option<f64>,
+    /// Whether it was measured again while the other nodes waited, because it looked slow.
+    pub alone: bool,
+}
+
+impl RankSpeed {
+    /// Returns the best of two measurements of a rank: what disturbs one never makes it faster. The share is that of a
+    /// measurement without the other nodes, if there is one.
+    pub fn better(self, other: &RankSpeed) -> RankSpeed {
+        let share = match (self.alone, other.alone) {
+            (true, false) => self.share,
+            (false, true) => other.share,
+            _ => self.share.into_iter().chain(other.share).max_by(f64::total_cmp),
+        };
+        RankSpeed {
+            flops: self.flops.max(other.flops),
+            copy_bytes_per_s: self.copy_bytes_per_s.max(other.copy_bytes_per_s),
+            share,
+            alone: self.alone || other.alone,
+            ..self
+        }
+    }
 }
 
 /// A result that is not what it must be.

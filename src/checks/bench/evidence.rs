@@ -134,7 +134,7 @@ fn unsent(measurements: &Measurements, node: usize) -> Option<Reason> {
 }
 
 /// Returns what shows that a node's processor is slow, or not the worker's alone.
-pub(super) fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
+pub fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
     let of = |node: usize| measurements.nodes[node].compute;
     let mut found = Vec::new();
     let speeds = compare(measurements, node, |node| Some(of(node)?.loops_per_s));

@@ -94,13 +94,14 @@ pub fn with(node: &str, mut sent: Sent, latest: &BTreeMap<String, f64>) -> Strin
 }
 
 /// Returns the bandwidths that are worth remembering, by sender and receiver. What is part of a finding is not: a node that stays slow
-/// must not become normal. Neither are bandwidths that cannot be compared.
+/// must not become normal. Neither are those that are not judged, or vary too much to be compared.
 pub fn trusted(measurements: &Measurements, verdict: &Verdict) -> BTreeMap<Edge, f64> {
-    if verdict.is_unclear {
+    if verdict.is_unclear || !measurements.is_comparable() {
         return BTreeMap::new();
     }
     let is_accused = |edge: Edge| verdict.accusations.iter().any(|accusation| covers(accusation.subject, edge));
-    let samples = samples(measurements).into_iter().filter(|(edge, _)| !is_accused(*edge));
+    let is_known = |edge: &Edge| !is_accused(*edge) && !verdict.unjudged.contains(edge);
+    let samples = samples(measurements).into_iter().filter(|(edge, _)| is_known(edge));
     samples.filter_map(|(edge, sample)| Some((edge, sample.bandwidth?))).collect()
 }
 

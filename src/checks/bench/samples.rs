@@ -6,6 +6,17 @@ use std::collections::BTreeMap;
 /// Processors with less than this idle share have nothing left.
 const SATURATED: f64 = 0.05;
 
+/// A hypervisor that takes more than this share of the processors leaves nothing to them either.
+const STOLEN: f64 = 0.1;
+
+/// Where the processors had no time left during more than this share of the measurements, nodes may share them: then
+/// other pairs that are measured at the same time slow a transfer down.
+const FEW: f64 = 0.1;
+
+/// A transfer during which processors had time left shows what a connection can do if it reaches this share of the
+/// fastest one. That one may seem faster than it was: its receiver had no processor, and found more in its buffers.
+const COMPARABLE: f64 = 1.0 / 3.0;
+
 /// An ordered pair of nodes.
 pub(super) type Edge = (usize, usize);
 
@@ -14,6 +25,11 @@ pub(super) type Edge = (usize, usize);
 pub(super) struct Sample {
     pub(super) error: Option<String>,
     pub(super) bandwidth: Option<f64>,
+    /// The bandwidth of the fastest transfer during which the processors of both ends had time left, and that of the
+    /// fastest one while also no other pair was measured.
+    unhindered: (Option<f64>, Option<f64>),
+    /// Whether only the latter counts: nodes may share their processors.
+    is_shared: bool,
     pub(super) transfers: usize,
     pub(super) round_trip: Option<f64>,
     pub(super) is_saturated: bool,
@@ -35,8 +51,12 @@ impl Sample {
         self.bandwidth = self.bandwidth.into_iter().chain(direction.bandwidth()).max_by(f64::total_cmp);
         let trip = direction.round_trip_us.map(|trip| trip.min);
         self.round_trip = self.round_trip.into_iter().chain(trip).min_by(f64::total_cmp);
-        let is_busy = |usage: Usage| usage.idle.is_none_or(|idle| idle < SATURATED);
-        if direction.transfers.iter().any(|of| is_busy(of.sender) || is_busy(of.receiver)) {
+        let free = direction.transfers.iter().filter(|of| !is_busy(of.sender) && !is_busy(of.receiver));
+        let fastest = free.clone().map(|of| of.bytes_per_s).max_by(f64::total_cmp);
+        self.unhindered.0 = self.unhindered.0.into_iter().chain(fastest).max_by(f64::total_cmp);
+        self.unhindered.1 =
+            self.unhindered.1.into_iter().chain(fastest.filter(|_| direction.alone)).max_by(f64::total_cmp);
+        if free.count() < direction.transfers.len() {
             let slowest = direction.transfers.iter().map(|transfer| transfer.bytes_per_s).min_by(f64::total_cmp);
             let ratio = direction.bandwidth().zip(slowest).map(|(fastest, slowest)| (fastest / slowest).ln());
             self.is_saturated = true;
@@ -55,10 +75,21 @@ impl Sample {
         self.bandwidth.is_some()
     }
 
+    /// Whether only processors without time left may be why it was not faster.
+    pub(super) fn is_hindered(&self) -> bool {
+        let unhindered = if self.is_shared { self.unhindered.1 } else { self.unhindered.0 };
+        self.bandwidth.is_some_and(|most| unhindered.is_none_or(|free| free < COMPARABLE * most))
+    }
+
     /// The share of the datagrams that was lost.
     pub(super) fn loss(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.sent) }
     }
+}
+
+/// Whether the processors of a machine had no time left. What is unknown counts as busy.
+fn is_busy(usage: Usage) -> bool {
+    usage.idle.is_none_or(|idle| idle < SATURATED) || usage.steal.is_some_and(|steal| steal > STOLEN)
 }
 
 /// Collects the measurements of each direction that was scheduled or measured.
@@ -71,5 +102,8 @@ pub(super) fn samples(measurements: &Measurements) -> BTreeMap<Edge, Sample> {
     for direction in measurements.directions.iter().filter(|direction| direction.from.max(direction.to) < n) {
         samples.entry((direction.from, direction.to)).or_default().add(direction);
     }
+    let saturated = samples.values().filter(|sample| sample.is_saturated).count() as f64;
+    let is_shared = saturated > FEW * samples.len() as f64;
+    samples.values_mut().for_each(|sample| sample.is_shared = is_shared || sample.is_saturated);
     samples
 }

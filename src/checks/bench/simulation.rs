@@ -1,7 +1,7 @@
 //! A hundred seeded clusters for each fault: bandwidth(i→j) = min(out i, in j), with noise that was recorded on eight nodes of the lab, and
 //! with the second and third measurement of what looks slow.
 
-use super::blame::{AGAIN, suspects, verdict};
+use super::blame::{AGAIN, ALONE, suspects, verdict};
 use super::*;
 use std::sync::LazyLock;
 
@@ -200,6 +200,7 @@ pub(super) fn measure(
                 sendable: Some(9000),
                 ..Probes::default()
             }),
+            alone: false,
         });
     }
     directions
@@ -234,9 +235,110 @@ fn bench(random: &mut Random, network: Network, n: usize, fault: Fault) -> Verdi
     measurements.directions = measure(random, network, &network.noise[runs[0]], &labels, fault, &pairs);
     for run in &runs[1..=AGAIN] {
         let again = suspects(&measurements);
-        measurements.directions.extend(measure(random, network, &network.noise[*run], &labels, fault, &again));
+        let together = measure(random, network, &network.noise[*run], &labels, fault, &again.together);
+        let mut alone = measure(random, network, &network.noise[*run], &labels, fault, &again.alone);
+        alone.iter_mut().for_each(|direction| direction.alone = true);
+        if !network.is_processor_bound {
+            // what the links limit leaves processors time once the other nodes wait
+            for transfer in alone.iter_mut().flat_map(|direction| &mut direction.transfers) {
+                (transfer.sender.idle, transfer.receiver.idle) = (Some(0.6), Some(0.6));
+            }
+        }
+        measurements.directions.extend(together.into_iter().chain(alone));
     }
     verdict(&measurements)
+}
+
+/// What all transfers at once reach on a machine whose processors the nodes share, and what a slow link lets through,
+/// in MB/s.
+const SHARED: (f64, f64) = (1400.0, 6.25);
+
+/// Measures pairs at the same time between nodes that share their processors, as those of the lab do. A node of them
+/// may have a slow link. One of ten transfers hardly gets a processor, or other programs have them while a pair is
+/// measured alone.
+fn measure_shared(random: &mut Random, slow: Option<usize>, round: &[(usize, usize)]) -> Vec<Direction> {
+    let mut directions = Vec::new();
+    for (from, to) in round.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]) {
+        let (is_slow, is_alone) = (slow == Some(from), round.len() == 1);
+        let mut transfer = |streams: u32| {
+            let is_disturbed = random.next() < 0.1;
+            let normal = (0..12).map(|_| random.next()).sum::<f64>() - 6.0;
+            let spread = if is_alone { 0.2 } else { 0.5 };
+            let left = if is_disturbed { 0.1 + 0.4 * random.next() } else { 1.0 };
+            let mega = SHARED.0 / round.len() as f64 * left * (spread * normal).exp();
+            // what waits in buffers while its receiver has no processor arrives all at once
+            let late = if is_alone { 1.0 } else { 1.0 + random.next() };
+            let mega = if is_slow { mega.min(SHARED.1 * late) } else { mega };
+            let idle = match (is_alone && !is_disturbed, is_slow) {
+                (true, true) => 0.8,
+                (true, false) => 0.3 * random.next(),
+                (false, _) => 0.06 * random.next(),
+            };
+            Transfer::of(streams, mega * 1e6, Usage { idle: Some(idle), ..Usage::default() })
+        };
+        let transfers = vec![transfer(1), transfer(4)];
+        let min = 15.0 + 60.0 * random.next();
+        let round_trip_us = Some(RoundTrip { median: 2.0 * min, min, p99: 90.0 * min, count: 300 });
+        let probes = Some(Probes { sent: 1000, received: 1000, ..Probes::default() });
+        directions.push(Direction { from, to, error: None, round_trip_us, transfers, probes, alone: is_alone });
+    }
+    directions
+}
+
+/// A whole benchmark of nodes that share their processors.
+fn bench_shared(seed: u64, n: usize, slow: Option<usize>) -> Verdict {
+    let mut random = Random(seed);
+    let nodes = (0..n).map(|node| NodeEvidence {
+        name: format!("node{}", node + 1),
+        before: Some(link(None)),
+        after: Some(link(None)),
+        compute: None,
+    });
+    let mut measurements = Measurements { nodes: nodes.collect(), ..Measurements::default() };
+    let mut add = |measurements: &mut Measurements, rounds: Vec<schedule::Round>| {
+        for round in rounds {
+            measurements.directions.extend(measure_shared(&mut random, slow, &round));
+        }
+    };
+    add(&mut measurements, schedule::rounds(n));
+    for _ in 0..AGAIN {
+        let again = suspects(&measurements);
+        assert!(again.alone.len() <= ALONE.0);
+        add(&mut measurements, again.rounds());
+    }
+    verdict(&measurements)
+}
+
+/// How many nodes of the lab are measured.
+const OF_LAB: [usize; 3] = [2, 4, 8];
+
+#[test]
+fn nodes_that_share_their_processors_accuse_no_one() {
+    for n in OF_LAB {
+        let verdicts: Vec<Verdict> = (0..200).map(|seed| bench_shared(seed, n, None)).collect();
+        let accusing: Vec<_> = verdicts.iter().filter(|verdict| !verdict.accusations.is_empty()).collect();
+        assert!(accusing.is_empty(), "{n} nodes: {accusing:#?}");
+        let unclear = verdicts.iter().filter(|verdict| !verdict.is_good()).count();
+        assert!(unclear <= 10, "{n} nodes: {unclear} of 200 are unclear");
+    }
+}
+
+#[test]
+fn a_slow_link_between_nodes_that_share_their_processors_is_found() {
+    for n in OF_LAB {
+        for seed in 0..200 {
+            let slow = seed as usize % n;
+            let verdict = bench_shared(seed, n, Some(slow));
+            let subjects: Vec<Subject> = verdict.accusations.iter().map(|of| of.subject).collect();
+            let is_right = match subjects[..] {
+                // of two nodes nothing tells which one it is, but the direction
+                [Subject::Pair(from, _, Way::Out)] => n == 2 && from == slow,
+                [Subject::Node(node, Way::Out | Way::Both)] => node == slow,
+                _ => false,
+            };
+            assert!(is_right, "{n} nodes, {seed}, node{}: {verdict:#?}", slow + 1);
+        }
+    }
 }
 
 /// Returns the seeds whose benchmarks do not name exactly the right subject, with what they name: a hundred of eight nodes, which are the

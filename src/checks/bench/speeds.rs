@@ -2,7 +2,7 @@
 
 use super::Measurements;
 use super::collectives::RankSpeed;
-use super::evidence::{OUT_OF_LINE, median, processor};
+use super::evidence::{OUT_OF_LINE, SHARED, median, processor};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -28,8 +28,25 @@ pub struct Straggler {
     pub node: String,
     /// Who is slow, and how that shows, as one sentence.
     pub text: String,
+    /// Its share of the speed of the others.
+    pub share: f64,
+    /// Whether it was measured again without the other nodes, and its processors had time left. Not a finding
+    /// otherwise.
+    pub is_judged: bool,
     /// Whether this may as well be as it should be: of two processors either may be of another model. Not a finding then.
     pub is_doubtful: bool,
+}
+
+impl Straggler {
+    /// Returns whether it is a finding.
+    pub fn is_finding(&self) -> bool {
+        self.is_judged && !self.is_doubtful
+    }
+
+    /// Returns whether it would be one if its processors had had time left.
+    pub fn is_unclear(&self) -> bool {
+        !self.is_judged && !self.is_doubtful
+    }
 }
 
 /// Returns the ranks whose devices are slower than those of the others, the slowest first; like devices are compared. If all ranks of a
@@ -60,10 +77,12 @@ pub fn stragglers(speeds: &[RankSpeed], measurements: &Measurements) -> Vec<Stra
 #[derive(Debug, Clone, Copy)]
 struct Slow<'a> {
     own: &'a RankSpeed,
-    /// What it does slowly.
-    work: &'static str,
+    /// What it does slowly; `None`: it gets no processor.
+    work: Option<&'static str>,
     /// Its share of the speed of the others.
     share: f64,
+    /// Whether nothing but the device can be the reason.
+    is_judged: bool,
     /// Whether there is only one other processor.
     is_one_of_two: bool,
 }
@@ -72,10 +91,20 @@ impl Slow<'_> {
     fn straggler(&self, who: &str) -> Straggler {
         let RankSpeed { node, device, .. } = self.own;
         let device = if device == PROCESSOR { String::new() } else { format!(" ({device})") };
-        let what = format!("{} at {:.0} % of the speed of the others", self.work, self.share * 100.0);
-        let doubt = if self.is_one_of_two { ", which may be of another model" } else { "" };
-        let text = format!("{who}{device} {what}{doubt}: a ring runs at the pace of its slowest rank");
-        Straggler { node: node.clone(), text, is_doubtful: self.is_one_of_two }
+        let Slow { share, is_judged, is_one_of_two: is_doubtful, .. } = *self;
+        let what = match self.work {
+            Some(work) => format!("{work} at {:.0} % of the speed of the others", share * 100.0),
+            None => format!("gets its processors only {:.0} % of the time", self.own.share.unwrap_or_default() * 100.0),
+        };
+        let why = match (is_doubtful, is_judged) {
+            (true, _) => ", which may be of another model: a ring runs at the pace of its slowest rank",
+            (false, true) => ": a ring runs at the pace of its slowest rank",
+            (false, false) => {
+                "; it is not judged: no measurement was without the other nodes and on processors with time left"
+            }
+        };
+        let text = format!("{who}{device} {what}{why}");
+        Straggler { node: node.clone(), text, share, is_judged, is_doubtful }
     }
 }
 
@@ -89,16 +118,33 @@ fn slow<'a>(own: &'a RankSpeed, speeds: &[RankSpeed]) -> Option<Slow<'a>> {
         others.sort_by(|a, b| (&a.node, b.flops).partial_cmp(&(&b.node, a.flops)).unwrap_or(Ordering::Equal));
         others.dedup_by(|next, first| next.node == first.node);
     }
-    let share = |of: fn(&RankSpeed) -> f64| slow_share(own, &others, of);
+    // what it would reach if it had its processors all the time
+    let had = own.share.filter(|share| own.device == PROCESSOR && *share > 0.0).map_or(1.0, |share| share.min(1.0));
+    let share = |of: fn(&RankSpeed) -> f64| slow_share(of(own) / had, &others, of);
     let shares =
         [("multiplies matrices", share(|speed| speed.flops)), ("copies memory", share(|speed| speed.copy_bytes_per_s))];
-    let found = shares.into_iter().filter_map(|(work, share)| Some((work, share?)));
-    let (work, share) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(Slow { own, work, share, is_one_of_two: own.device == PROCESSOR && others.len() == 1 })
+    let found = shares.into_iter().filter_map(|(work, share)| Some((Some(work), share?)));
+    let (work, share) = match without_processor(own, &others) {
+        Some(share) => (None, share),
+        None => found.min_by(|a, b| a.1.total_cmp(&b.1))?,
+    };
+    let has_time = own.device != PROCESSOR || work.is_none() || own.share.is_some_and(|share| share >= SHARED);
+    let is_one_of_two = own.device == PROCESSOR && work.is_some() && others.len() == 1;
+    Some(Slow { own, work, share, is_judged: own.alone && has_time, is_one_of_two })
+}
+
+/// Returns the share of the time in which a rank has its processors if that is low also without the other nodes, while
+/// most of the others have theirs all the time: then the nodes share none.
+fn without_processor(own: &RankSpeed, others: &[&RankSpeed]) -> Option<f64> {
+    let together: Vec<f64> = others.iter().filter(|other| !other.alone).filter_map(|other| other.share).collect();
+    let is_most = own.device == PROCESSOR && own.alone && 2 * together.len() > others.len();
+    let others = median(together).filter(|share| is_most && *share >= SHARED)?;
+    own.share.map(|share| share / others).filter(|share| *share < OUT_OF_LINE)
 }
 
 /// Returns a device's share of the speed of the others if that is low.
-fn slow_share(own: &RankSpeed, others: &[&RankSpeed], of: fn(&RankSpeed) -> f64) -> Option<f64> {
+fn slow_share(own: f64, others: &[&RankSpeed], of: fn(&RankSpeed) -> f64) -> Option<f64> {
+    let is_processor = others.iter().any(|other| other.device == PROCESSOR);
     let others: Vec<f64> = others.iter().map(|other| of(other)).filter(|speed| *speed > 0.0).collect();
     let centre = median(others.clone())?;
     let mut differences: Vec<f64> = others.iter().map(|speed| (speed / centre).ln().abs()).collect();
@@ -106,8 +152,8 @@ fn slow_share(own: &RankSpeed, others: &[&RankSpeed], of: fn(&RankSpeed) -> f64)
     // of few values the larger one: they say little of what else may happen
     let deviation = TO_DEVIATION * differences[differences.len() / 2];
     // the models of processors are not known
-    let low = if own.device == PROCESSOR && others.len() + 1 < FEW { OUT_OF_LINE } else { SLOW };
-    let share = of(own) / centre;
+    let low = if is_processor && others.len() + 1 < FEW { OUT_OF_LINE } else { SLOW };
+    let share = own / centre;
     (share < low.min((-DEVIATIONS * deviation).exp())).then_some(share)
 }
 
@@ -124,6 +170,8 @@ mod tests {
             device: device.to_owned(),
             flops: 19e12 * share,
             copy_bytes_per_s: 8e11,
+            share: (device == PROCESSOR).then_some(1.0),
+            alone: *share < 0.8,
         };
         shares.iter().enumerate().map(speed).collect()
     }
@@ -157,7 +205,7 @@ mod tests {
     #[test]
     fn slow_memory_shows_as_well() {
         let mut slow = speeds(1, "A100", &[1.0, 1.0, 1.0]);
-        slow[2].copy_bytes_per_s /= 2.0;
+        (slow[2].copy_bytes_per_s, slow[2].alone) = (4e11, true);
         assert_eq!(
             sentences(&slow),
             [format!("rank 2 on node3 (A100) copies memory at 50 % of the speed of the others{RING}")]
@@ -184,12 +232,43 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_while_processors_were_short_accuses_no_one() {
+        let found = |change: fn(&mut RankSpeed), shares: [f64; 4]| -> Vec<(f64, bool)> {
+            let mut all = speeds(1, "cpu", &[1.0, 0.61, 1.0, 1.0]);
+            all.iter_mut().zip(shares).for_each(|(speed, share)| speed.share = Some(share));
+            change(&mut all[1]);
+            let rounded = |share: f64| (share * 100.0).round() / 100.0;
+            stragglers(&all, &nodes(4)).iter().map(|of| (rounded(of.share), of.is_finding())).collect()
+        };
+        let shared = [0.5, 1.0, 0.4, 0.5];
+        assert_eq!(found(|_| (), shared), [(0.61, true)], "it is slow without the others");
+        assert_eq!(found(|own| own.alone = false, shared), [(0.61, false)], "with the others it was");
+        assert_eq!(
+            found(|own| own.share = None, shared),
+            [(0.61, false)],
+            "other programs may have had its processors"
+        );
+        assert_eq!(found(|_| (), [0.5, 0.7, 0.4, 0.5]), [], "by the share that it had, it is not slow");
+        let at_half = found(|own| own.flops /= 2.0, [0.5, 0.5, 0.4, 0.5]);
+        assert_eq!(at_half, [(0.61, false)], "it had them for too short a time");
+        // a node whose processors others have, or a limit keeps
+        let own = [1.0, 0.3, 0.9, 1.0];
+        assert_eq!(found(|own| own.flops = 6e12, own), [(0.3, true)]);
+        assert_eq!(found(|own| own.flops = 6e12, [1.0, 0.3, 0.6, 0.5]), [], "they share their processors");
+        let mut together = speeds(1, "cpu", &[1.0, 1.0, 1.0, 0.5]);
+        together[3].alone = false;
+        let text = &stragglers(&together, &nodes(4))[0].text;
+        assert!(text.contains("at 50 % of the speed of the others; it is not judged: "), "{text}");
+    }
+
+    #[test]
     fn of_two_processors_only_evidence_names_one() {
         let slow = speeds(1, "cpu", &[1.0, 0.4]);
         let text =
             "rank 1 on node2 multiplies matrices at 40 % of the speed of the others, which may be of another model";
-        let expected = Straggler { node: "node2".to_owned(), text: format!("{text}{RING}"), is_doubtful: true };
-        assert_eq!(stragglers(&slow, &Measurements::default()), [expected]);
+        let found = stragglers(&slow, &Measurements::default());
+        assert_eq!((found.len(), found[0].text.as_str()), (1, format!("{text}{RING}").as_str()));
+        assert!(found[0].node == "node2" && found[0].is_doubtful && !found[0].is_finding());
         let mut two = nodes(2);
         for (node, throttled) in two.nodes.iter_mut().zip([0.0, 0.55]) {
             let usage = Usage::default();

@@ -95,10 +95,10 @@ fn a_sample_of_a_large_cluster_is_enough() {
         }
     });
     let subjects: Vec<Subject> = verdict(&slow).accusations.iter().map(|of| of.subject).collect();
-    assert_eq!(subjects, [Subject::Node(40, Way::In), Subject::Pair(0, 62, Way::Out)]);
-    assert_eq!(suspects(&slow), [(0, 62)], "a node is named by many pairs");
+    assert_eq!(subjects, [Subject::Pair(0, 62, Way::Out), Subject::Node(40, Way::In)], "the strongest first");
+    assert_eq!(suspects(&slow).together, [(0, 62)], "a node is named by many pairs");
     let text = sentence(&slow);
-    assert!(text.starts_with("node41 receives only 2.4") && text.ends_with("; and 1 finding more"), "{text}");
+    assert!(text.starts_with("node1 → node63 transfers only ") && text.ends_with("; and 1 finding more"), "{text}");
 }
 
 #[test]
@@ -151,6 +151,42 @@ fn counters_that_grow_are_evidence() {
     assert_eq!(grown(0), sentence(&two()));
     assert_eq!(grown(9), sentence(&two()), "few errors may be chance");
     assert_eq!(grown(400), "node2: 400 receive errors on eth0");
+}
+
+#[test]
+fn what_busy_processors_made_slow_accuses_no_one() {
+    let usage = |idle, steal| Usage { idle: Some(idle), steal: Some(steal), busiest_idle: None };
+    // what is measured of the first direction: bandwidth, usage of its processors, and whether nothing else is measured
+    let add = |of: &mut Measurements, bytes_per_s: f64, usage: Usage, alone: bool| {
+        let transfers = vec![Transfer::of(4, bytes_per_s, usage)];
+        of.directions.push(Direction { from: 0, to: 1, transfers, alone, ..Direction::default() });
+    };
+    let mut busy = two();
+    busy.directions.remove(0);
+    add(&mut busy, 1e7, usage(0.0, 0.0), false);
+    for also in [None, Some((usage(0.6, 0.0), false)), Some((usage(0.0, 0.0), true)), Some((usage(0.6, 0.3), true))] {
+        let mut busy = busy.clone();
+        also.into_iter().for_each(|(usage, alone)| add(&mut busy, 1e7, usage, alone));
+        let found = verdict(&busy);
+        assert_eq!(
+            (found.accusations.as_slice(), found.is_unclear, found.is_good()),
+            (&[][..], true, false),
+            "{also:?}"
+        );
+        let note = "the processors had no time left whenever 1 of 2 connections were measured: \
+                    their bandwidth is not judged";
+        assert!(found.notes.iter().any(|of| of == note), "{:?}", found.notes);
+        assert_eq!(found.sentence(&["node1", "node2"]), "the bandwidths vary too much to be compared");
+        assert_eq!((suspects(&busy).alone, suspects(&busy).together), (vec![(0, 1)], vec![]), "{also:?}");
+        assert!(!past::trusted(&busy, &found).contains_key(&(0, 1)));
+    }
+    let mut fast = busy.clone();
+    add(&mut fast, 1.1e9, usage(0.0, 0.0), true);
+    assert_eq!(sentence(&fast), sentence(&two()), "what disturbs a measurement never makes it faster");
+    // also if it seemed a little faster, as what waits in buffers may
+    add(&mut busy, 8e6, usage(0.6, 0.0), true);
+    let text = sentence(&busy);
+    assert!(text.starts_with("node1 → node2 transfers only 80 Mb/s, the other direction reaches 9.36 Gb/s"), "{text}");
 }
 
 #[test]

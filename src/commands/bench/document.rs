@@ -3,7 +3,7 @@
 use super::super::output::NodeEntry;
 use super::compared::Compared;
 use super::ranks::Ranks;
-use super::text::{names, sentence};
+use super::text::{Found, names, sentence, strongest};
 use crate::checks::bench::baseline::{self, Comparison};
 use crate::checks::bench::collectives::Collectives;
 use crate::checks::bench::{
@@ -22,7 +22,7 @@ pub struct BenchDocument {
     pub format: u32,
     /// The verdict as one sentence.
     pub verdict: String,
-    /// What is slow, the worst first; empty if nothing is.
+    /// What is wrong, and then what is slow, the strongest finding first; empty if nothing is.
     pub findings: Vec<BenchFinding>,
     /// What limits the verdict: what could not be measured, and processors that were busy.
     pub notes: Vec<String>,
@@ -142,15 +142,18 @@ pub(super) fn details(
     compared: &Compared,
 ) -> BenchDocument {
     let names = names(measured);
-    let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(node, text)| BenchFinding {
+    let of_rank = |(node, text): (Option<String>, String)| BenchFinding {
         text,
         nodes: node.into_iter().collect(),
         direction: Way::Both,
+    };
+    let errors = ranks.map(Ranks::errors).unwrap_or_default().into_iter().map(of_rank);
+    let slow = strongest(verdict, ranks).into_iter().map(|found| match found {
+        Found::Network(found) => finding(found, &names),
+        Found::Rank(found) => of_rank((Some(found.node.clone()), found.text.clone())),
     });
-    let below =
-        compared.below.iter().map(|text| BenchFinding { text: text.clone(), nodes: Vec::new(), direction: Way::Both });
-    let findings: Vec<BenchFinding> =
-        of_ranks.chain(verdict.accusations.iter().map(|found| finding(found, &names))).chain(below).collect();
+    let below = compared.below.iter().map(|text| of_rank((None, text.clone())));
+    let findings: Vec<BenchFinding> = errors.chain(slow).chain(below).collect();
     let node = |node: &NodeEvidence| {
         let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
         NodeEntry::new(&node.name, !is_named, BenchNode::from(node))

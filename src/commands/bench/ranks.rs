@@ -114,7 +114,7 @@ pub async fn run(
     let nodes: Vec<String> = placement.shares.iter().filter(|share| share.ranks > 0).map(node_name).collect();
     let ring: Vec<&str> = nodes.iter().map(String::as_str).collect();
     let link = network.and_then(|network| slowest_link(network, &ring));
-    let answers = Answers::new(&placement, &lines, link);
+    let mut answers = Answers::new(&placement, &lines, link);
     let unfinished = || {
         let ranks: Vec<String> = answers.unfinished.iter().map(u32::to_string).collect();
         (!ranks.is_empty()).then(|| format!("rank {} did not finish", ranks.join(", ")))
@@ -122,6 +122,8 @@ pub async fn run(
     let failure = failure.or_else(|| answers.apart.clone()).or_else(unfinished);
     let estimate = options.params.and_then(|params| estimate(&answers.collectives, nodes.len(), params, options));
     let stragglers = stragglers(&answers.collectives.speeds, network.unwrap_or(&Measurements::default()));
+    let unclear = stragglers.iter().filter(|straggler| straggler.is_unclear());
+    answers.notes.extend(unclear.take(ROWS).map(|straggler| straggler.text.clone()));
     stragglers.iter().filter(|straggler| straggler.is_doubtful).for_each(|straggler| events.note(&straggler.text));
     Ok(Ranks { answers, nodes, failure, estimate, stragglers, is_disturbed })
 }
@@ -148,10 +150,24 @@ fn estimate(measured: &Collectives, nodes: usize, params: u64, options: &cli::Be
 impl Ranks {
     /// Returns everything that is wrong, as sentences, with the node that each is about.
     pub fn findings(&self) -> Vec<(Option<String>, String)> {
+        let slow = self.slow().map(|straggler| (Some(straggler.node.clone()), straggler.text.clone()));
+        self.errors().into_iter().chain(slow).collect()
+    }
+
+    /// Returns what is wrong, and not only slow.
+    pub(super) fn errors(&self) -> Vec<(Option<String>, String)> {
         let failure = self.failure.iter().map(|cause| (None, format!("the collectives were not measured: {cause}")));
-        let slow = self.stragglers.iter().filter(|straggler| !straggler.is_doubtful);
-        let slow = slow.map(|straggler| (Some(straggler.node.clone()), straggler.text.clone()));
-        failure.chain(self.wrong_results()).chain(slow).collect()
+        failure.chain(self.wrong_results()).collect()
+    }
+
+    /// Returns the ranks that are slow, the slowest first.
+    pub(super) fn slow(&self) -> impl Iterator<Item = &Straggler> {
+        self.stragglers.iter().filter(|straggler| straggler.is_finding())
+    }
+
+    /// Returns how many ranks or nodes look slow and are not judged.
+    pub(super) fn unclear(&self) -> usize {
+        self.stragglers.iter().filter(|straggler| straggler.is_unclear()).count()
     }
 
     fn wrong_results(&self) -> Vec<(Option<String>, String)> {
@@ -183,7 +199,11 @@ impl Ranks {
 
     /// Returns what is said if nothing is wrong.
     pub fn good(&self) -> String {
-        format!("all results of {} are right", count(self.answers.collectives.ranks as usize, "rank"))
+        let right = format!("all results of {} are right", count(self.answers.collectives.ranks as usize, "rank"));
+        match self.unclear() {
+            0 => right,
+            unclear => format!("{right}, but the speed of {} is not judged", count(unclear, "rank")),
+        }
     }
 
     /// Formats the wrong results, and the tables.
@@ -312,8 +332,15 @@ pub(in super::super) mod tests {
         let series = operations.into_iter().flat_map(|of| [Dtype::Float32, Dtype::Float16].map(|dtype| (of, dtype)));
         let sizes = [1 << 10, 1 << 20, 256 << 20];
         let exchanges = series.flat_map(|(of, dtype)| sizes.map(|bytes| exchange(of, dtype, bytes))).collect();
-        let speed =
-            |rank| RankSpeed { rank, node: node(rank), device: "cpu".into(), flops: 21.4e9, copy_bytes_per_s: 9.6e9 };
+        let speed = |rank| RankSpeed {
+            rank,
+            node: node(rank),
+            device: "cpu".into(),
+            flops: 21.4e9,
+            copy_bytes_per_s: 9.6e9,
+            share: Some(0.98),
+            alone: false,
+        };
         let wrong_result = |rank: &u32| WrongResult {
             rank: *rank,
             node: node(*rank),
@@ -329,11 +356,52 @@ pub(in super::super) mod tests {
         Ranks { answers, nodes: (0..n).map(node).collect(), ..Ranks::default() }
     }
 
+    fn slow(node: &str, text: String, share: f64) -> Straggler {
+        Straggler { node: node.to_owned(), text, share, is_judged: true, is_doubtful: false }
+    }
+
+    #[test]
+    fn the_strongest_finding_comes_first() {
+        let measured = super::super::tests::measured(4, |from, _| Ok(if from == 2 { 0.05 } else { 9.4 }));
+        let verdict = crate::checks::bench::blame::verdict(&measured);
+        let mut ranks = ranks(4, &[3]);
+        ranks.stragglers = vec![slow("node1", "rank 0 is slow".to_owned(), 0.61)];
+        let order = |ranks: &Ranks| -> Vec<String> {
+            let compared = super::super::compared::Compared::default();
+            let document = super::super::outcome(String::new(), &measured, &verdict, Some(ranks), &compared).document;
+            let findings = document["findings"].as_array().unwrap().iter();
+            let nodes = findings.map(|finding| finding["nodes"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+            let last = super::super::text::last_line(&measured, &verdict, Some(ranks), &compared);
+            assert_eq!(document["verdict"], last.trim_start_matches("failed: "), "{last}");
+            nodes
+        };
+        assert_eq!(order(&ranks), ["node4", "node3", "node1"], "a wrong result, 1 %, 61 %");
+        ranks.stragglers[0].share = 0.001;
+        assert_eq!(order(&ranks), ["node4", "node1", "node3"]);
+    }
+
+    #[test]
+    fn a_rank_that_is_not_judged_makes_the_verdict_unclear() {
+        let mut ranks = ranks(4, &[]);
+        ranks.stragglers = vec![Straggler { is_judged: false, ..slow("node1", "rank 0".to_owned(), 0.61) }];
+        assert_eq!(
+            shown(&ranks).lines().last().unwrap(),
+            "unclear: all results of 4 ranks are right, but the speed of 1 rank is not judged"
+        );
+        let good = super::super::tests::measured(4, |_, _| Ok(9.4));
+        let verdict = crate::checks::bench::blame::verdict(&good);
+        let compared = super::super::compared::Compared::default();
+        let code = |ranks: &Ranks| super::super::outcome(String::new(), &good, &verdict, Some(ranks), &compared).code;
+        assert_eq!(code(&ranks), 1);
+        ranks.stragglers[0].is_doubtful = true;
+        assert_eq!(code(&ranks), 0, "of two processors either may be of another model");
+    }
+
     #[test]
     fn other_jobs_explain_slow_ranks_and_no_wrong_results() {
         let mut ranks = ranks(2, &[1]);
         let text = "rank 0 is slow".to_owned();
-        ranks.stragglers = vec![Straggler { node: "node1".into(), text, is_doubtful: false }];
+        ranks.stragglers = vec![slow("node1", text, 0.61)];
         ranks.answers.collectives.speeds.iter_mut().for_each(|speed| speed.device = "cuda:0".into());
         let recorded = |ranks: &Ranks| format!("{:?}", ranks.evidence());
         let both =

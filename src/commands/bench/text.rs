@@ -2,7 +2,8 @@
 
 use super::compared::Compared;
 use super::ranks::Ranks;
-use crate::checks::bench::{Direction, Measurements, NodeEvidence, Verdict as Blame, gigabits, micros};
+use crate::checks::bench::speeds::Straggler;
+use crate::checks::bench::{Accusation, Direction, Measurements, NodeEvidence, Verdict as Blame, gigabits, micros};
 use crate::render::heat_map::heat_map;
 use crate::render::table::{cell, table};
 use crate::text::units::count;
@@ -64,15 +65,34 @@ fn findings_text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>
     text + &last_line(measured, verdict, ranks, compared) + "\n"
 }
 
-/// Returns what is wrong and what is slow, as sentences.
-fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> Vec<String> {
-    let names = names(measured);
-    let of_ranks = ranks.map(Ranks::findings).unwrap_or_default().into_iter().map(|(_, text)| text);
-    of_ranks.chain(verdict.accusations.iter().map(|found| found.sentence(&names))).chain(compared.findings()).collect()
+/// What is slow.
+pub(super) enum Found<'a> {
+    Network(&'a Accusation),
+    Rank(&'a Straggler),
 }
 
-/// Returns the verdict as one sentence. Wrong results come first: a slow network does not spoil a training.
-/// Returns the verdict as a sentence.
+/// Returns the nodes, connections and ranks that are slow, the strongest finding first.
+pub(super) fn strongest<'a>(verdict: &'a Blame, ranks: Option<&'a Ranks>) -> Vec<Found<'a>> {
+    let of_network = verdict.accusations.iter().map(|found| (found.symptom.strength(), Found::Network(found)));
+    let of_ranks = ranks.into_iter().flat_map(Ranks::slow).map(|found| (found.share, Found::Rank(found)));
+    let mut all: Vec<(f64, Found<'a>)> = of_network.chain(of_ranks).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.into_iter().map(|(_, found)| found).collect()
+}
+
+/// Returns what is wrong and what is slow, as sentences. Wrong results come first: a slow network does not spoil a
+/// training.
+fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> Vec<String> {
+    let names = names(measured);
+    let errors = ranks.map(Ranks::errors).unwrap_or_default().into_iter().map(|(_, text)| text);
+    let slow = strongest(verdict, ranks).into_iter().map(|found| match found {
+        Found::Network(found) => found.sentence(&names),
+        Found::Rank(found) => found.text.clone(),
+    });
+    errors.chain(slow).chain(compared.findings()).collect()
+}
+
+/// Returns the verdict as one sentence.
 pub(super) fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
     let network = || verdict.sentence(&names(measured));
     match (findings(measured, verdict, ranks, compared).split_first(), ranks) {
@@ -91,7 +111,7 @@ pub(super) fn last_line(
     compared: &Compared,
 ) -> String {
     let result = match findings(measured, verdict, ranks, compared).is_empty() {
-        true if verdict.is_good() => "ok",
+        true if verdict.is_good() && ranks.is_none_or(|ranks| ranks.unclear() == 0) => "ok",
         true => "unclear",
         false => "failed",
     };

@@ -29,6 +29,7 @@ CONNECTIONS = 64  # at once, with those of strangers
 TICK = 0.002  # between bursts of probes
 BURST = 10
 REPEATED = 5  # the probes of one size
+PATIENCE = 10  # more seconds for probes that keep arriving
 ECHO = b"x" * 63 + b"\n"
 WRONG = (OSError, ValueError, KeyError, TypeError, RecursionError)  # what happens if the other node sends anything else
 
@@ -345,8 +346,8 @@ class Probes:
         return {"sent": count, "unsent": unsent, "sendable": sendable}
 
     def receive(self, until):
-        """Counts probes until all kinds have ended."""
-        small, sizes, overflowed = set(), set(), 0
+        """Counts probes until all kinds have ended, or none arrives any more: a sender without a processor is slow, and loses nothing."""
+        small, sizes, overflowed, last = set(), set(), 0, until + PATIENCE
         ended = 0
         while ended < REPEATED and time.monotonic() < until:
             self.socket.settimeout(max(0.001, until - time.monotonic()))
@@ -363,6 +364,8 @@ class Probes:
             if kind == 2 and not ended:
                 # the others may still be on their way, or lost
                 until = min(until, time.monotonic() + 0.1)
+            elif not ended:
+                until = max(until, min(last, time.monotonic() + 1))
             ended += kind == 2
             {0: sizes, 1: small}.get(kind, set()).add(index)
         return {"received": len(small), "overflowed": overflowed, "largest": max(sizes, default=None), "ended": ended > 0}

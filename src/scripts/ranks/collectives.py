@@ -4,8 +4,11 @@ as JSON what is measured: `sizes` in bytes; whether `all` of them are measured, 
 it is `quick`, and measures other operations than allreduce in one type. The other arguments are the modules over which the ranks may
 communicate (backends.py)."""
 import json
+import os
+import socket
 import sys
 import time
+import zlib
 
 import backends
 
@@ -30,6 +33,11 @@ SMALL = (1 << 10, 64 << 10)
 LATENCY_BOUND = 256 << 10
 MOST_REPETITIONS = 20
 MOST_WRONG = 20
+# A rank whose device has less than this share of the speed of the fastest of its kind is measured again, with the others of its node and
+# while all other nodes wait: up to so many times, and so many nodes each time.
+SUSPECT, AGAIN, MOST_NODES = 0.8, 3, 8
+# The largest number of 31 bits.
+MOST = (1 << 31) - 1
 # Arrays of a size that are there at once: the rank's own, the one that is exchanged, the result, what is expected, a library's copy, and
 # two while they are compared.
 COPIES = 7
@@ -146,6 +154,39 @@ class Session:
             self.reported += 1
             say("wrong", wrong)
 
+    def gather(self, first, second):
+        """Returns two whole numbers of each rank, which have 31 bits each: every library can exchange sums."""
+        own = min(first, MOST) << 31 | min(second, MOST)
+        every = [self.backend.total(own if rank == self.backend.rank else 0) for rank in range(self.backend.size)]
+        return [number >> 31 for number in every], [number & MOST for number in every]
+
+    def measure_devices(self, seconds):
+        """Measures the device of each rank: all at once, and then what looks slow without the other nodes, which may share its processors."""
+        own = None
+        try:
+            first = speed(self.backend.arrays, seconds)
+            say("speed", first)
+            own = comparable(first)
+        except TypeError as error:
+            self.note(str(error))
+        self.backend.barrier()
+        here = zlib.crc32(socket.gethostname().encode()) >> 1
+        nodes, kinds = self.gather(here, zlib.crc32(first["device"].encode()) >> 1 or 1 if own else 0)
+        for _ in range(AGAIN):
+            slow = suspects(nodes, kinds, self.gather(*(own or (0, 0))))
+            if not slow:
+                break
+            for node in slow:
+                self.backend.barrier()
+                if node != here or own is None:
+                    # some libraries keep a processor busy while they wait
+                    time.sleep(seconds)
+                    continue
+                again = dict(speed(self.backend.arrays, seconds / 2), alone=True)
+                say("speed", again)
+                own = list(map(max, own, comparable(again)))
+            self.backend.barrier()
+
     def check_all(self):
         """Checks every operation and type with small arrays. Returns those that there are."""
         there, lacking = [], {}
@@ -228,12 +269,53 @@ def weight(which):
     return (8.0 if which[1] == "float32" else 2.0) if which[0] == "allreduce" else 1.0 if which[1] == "float32" else 0.5
 
 
+def comparable(measured):
+    """Returns what is compared of a speed, as whole numbers."""
+    return [int(measured[of] / 1e6) for of in ("flops", "copy_bytes_per_s")]
+
+
+def suspects(nodes, kinds, speeds):
+    """Returns the nodes with ranks that are much slower than the fastest one of their kind, the slowest first. `speeds`: for each work, the
+    speed of each rank."""
+    slowest = {}
+    for of_ranks in speeds:
+        fastest = {}
+        for kind, own in zip(kinds, of_ranks):
+            fastest[kind] = max(own, fastest.get(kind, 0))
+        for node, kind, own in zip(nodes, kinds, of_ranks):
+            if kind and own < SUSPECT * fastest[kind]:
+                slowest[node] = min(own / fastest[kind], slowest.get(node, 1.0))
+    return sorted(slowest, key=lambda node: (slowest[node], node))[:MOST_NODES]
+
+
+def processor_times():
+    """Returns for how many seconds the threads of this process have run so far, and have waited for a processor; None if it is not known."""
+    run, waited = 0, 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/schedstat" % thread) as file:
+                fields = file.read().split()
+            run, waited = run + int(fields[0]), waited + int(fields[1])
+    except (OSError, ValueError, IndexError):  # the kernel does not count it, or a thread has ended
+        return None
+    return run / 1e9, waited / 1e9
+
+
+def share_since(before):
+    """Returns the share of the time since then in which this process had the processors that it wanted; None if it is not known."""
+    after = processor_times()
+    if None in (before, after):
+        return None
+    run, waited = after[0] - before[0], after[1] - before[1]
+    return run / (run + waited) if run > 0 and waited >= 0 else None
+
+
 def best(work, wait, seconds):
     """Returns the shortest time of some work that is repeated for so long."""
     work()
     wait()
     end, shortest = time.monotonic() + seconds, float("inf")
-    while time.monotonic() < end:
+    while shortest == float("inf") or time.monotonic() < end:
         began = time.monotonic()
         work()
         wait()
@@ -245,9 +327,11 @@ def speed(arrays, seconds):
     """Returns how fast the device of this rank is: a product of matrices, and a copy in its memory."""
     is_gpu = arrays.name() != "cpu"
     side, count = (4096, 64 << 20) if is_gpu else (512, 8 << 20)
+    before = processor_times()
     product = best(arrays.product(side), arrays.wait, seconds)
     copy = best(arrays.copying(count), arrays.wait, seconds)
-    return {"device": arrays.name(), "flops": 2 * side ** 3 / product, "copy_bytes_per_s": 4 * count / copy}
+    share = None if is_gpu else share_since(before)
+    return {"device": arrays.name(), "flops": 2 * side ** 3 / product, "copy_bytes_per_s": 4 * count / copy, "share": share}
 
 
 def begin(backend):
@@ -277,11 +361,7 @@ def main(request, modules):
     session = begin(backend)
     # a rank that still starts would disturb those that measure
     backend.barrier()
-    try:
-        say("speed", speed(backend.arrays, min(0.2, request["budget"] / 10)))
-    except TypeError as error:
-        session.note(str(error))
-    backend.barrier()
+    session.measure_devices(min(0.2, request["budget"] / 10))
     there = session.check_all()
     if request.get("quick"):
         there = [which for which in there if which[0] == "allreduce" or which[1] == "float32"]
