@@ -1,7 +1,7 @@
 //! The output of `src/scripts/node/doctor.sh`, parsed.
 
 use crate::node::lines::{known, parts};
-use crate::node::storage::{Disk, disk};
+use crate::node::storage::{Disk, Inodes, disk, inodes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -46,6 +46,10 @@ pub struct Details {
     pub max_sessions: Option<u32>,
     /// Whether there are InfiniBand devices.
     pub infiniband: bool,
+    /// Devices of networks by which ranks reach each other's memory.
+    pub fabrics: BTreeSet<String>,
+    /// Adapters of InfiniBand, RoCE or EFA with a connected port.
+    pub adapters: BTreeSet<String>,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
     pub memlock: Option<u64>,
     /// How many files a rank may open in the worker; `u64::MAX`: any number.
@@ -56,6 +60,8 @@ pub struct Details {
     pub strict: BTreeSet<String>,
     /// Room.
     pub disks: Vec<Disk>,
+    /// Room for files of images.
+    pub inodes: Vec<Inodes>,
     /// Its own host name, if that resolves to no address there.
     pub unresolved: Option<String>,
     /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
@@ -85,11 +91,14 @@ impl Details {
                 "toolkit" => details.toolkit = true,
                 "max-sessions" => details.max_sessions = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
+                "fabric" => drop(details.fabrics.insert(value.to_owned())),
+                "adapter" => drop(details.adapters.insert(value.to_owned())),
                 "memlock" => details.memlock = limit(value),
                 "nofile" => details.nofile = limit(value),
                 "mtu" => details.mtu.extend(pair(value)),
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
+                "inodes" => details.inodes.extend(inodes(value)),
                 "unresolved" => details.unresolved = Some(value.to_owned()),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),

@@ -9,7 +9,7 @@ use crate::node::health::report::{KernelLog, NodeHealth, Xid};
 use crate::node::health::{GpuHealth, MachineHealth, Reading, Slowdown};
 use crate::node::{gpus, network};
 use crate::text::nodeset;
-use crate::text::units::count;
+use crate::text::units::{count, human};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]
@@ -18,6 +18,10 @@ mod xids;
 
 /// °C below the limit of a GPU at which there is a warning.
 const NARROW_MARGIN: i64 = 3;
+/// MiB of a GPU that may be in use by no process: earlier drivers count what they reserve.
+const MOST_UNOWNED: u64 = 1024;
+/// Models whose memory the system uses as well.
+const OF_SYSTEM: [&str; 3] = ["GH200", "GB200", "GB300"];
 
 /// A node with the health of its GPUs.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +129,7 @@ fn gpus_of(indices: &[String]) -> String {
     }
 }
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Rule {
         severity: Warning,
         check: Check::GpuLost,
@@ -256,6 +260,18 @@ const RULES: [Rule; 18] = [
         why: "the node then has other devices",
         hint: "reset the GPU now (`nvidia-smi --gpu-reset -i N`), or set the mode back (`nvidia-smi -mig 0` or `1`)",
     },
+    Rule {
+        severity: Warning,
+        check: Check::GpuUsers,
+        find: |gpu| {
+            unowned(gpu)
+                .map(|bytes| format!("{} of its memory are in use by no process that nvidia-smi lists", human(bytes)))
+        },
+        why: "a job that needs this memory runs out of it",
+        hint: "`sudo fuser -v /dev/nvidia*` on the node shows programs that nvidia-smi does not; one outside of it may have the memory if \
+               the node is a container; a killed one may hang in the driver (`sudo dmesg`): `nvidia-smi --gpu-reset -i N` or a reboot \
+               frees the memory",
+    },
     Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
     Rule {
         severity: Error,
@@ -307,6 +323,17 @@ fn failures(gpu: &GpuHealth) -> Option<String> {
     let (first, rest) = gpu.failures.split_first()?;
     let rest = if rest.is_empty() { String::new() } else { format!(", and {} more", count(rest.len(), "value")) };
     Some(format!("cannot read {first}{rest}"))
+}
+
+/// Returns how many bytes of a GPU's memory are in use by no process, if that is much. Those of MIG devices are listed
+/// elsewhere, and the memory of a Grace processor's GPU is the system's as well.
+fn unowned(gpu: &GpuHealth) -> Option<u64> {
+    let is_of_system = gpu.name.known().is_some_and(|name| OF_SYSTEM.iter().any(|model| name.contains(model)));
+    let used = gpu.used_memory_mib.known().filter(|_| !is_of_system && gpu.mig != Reading::Known(true))?;
+    let mut owned = gpu.processes.iter().map(|process| process.memory_mib.known().copied());
+    let owned = owned.try_fold(0, |sum: u64, memory| Some(sum.saturating_add(memory?)))?;
+    let unowned = used.saturating_sub(owned);
+    (unowned > MOST_UNOWNED).then(|| unowned.saturating_mul(1 << 20))
 }
 
 fn slowed(gpu: &GpuHealth, kinds: &[Slowdown]) -> Option<String> {

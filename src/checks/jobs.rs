@@ -4,7 +4,7 @@ use super::Severity::Warning;
 use super::{Check, Finding, Fix, GpuUser, NodeView};
 use crate::inventory::Inventory;
 use crate::node::jobs::Rank;
-use crate::runtime::container::{ContainerSummary, launchers};
+use crate::runtime::container::{ContainerState, ContainerSummary, launchers};
 use crate::text::units::count;
 use crate::worker::plan::{self, Operation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,14 +45,17 @@ struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Stopped launchers, workers of ended jobs, and containers of shells that were never started.
+    /// Launchers that stopped while their job was open, workers that run for ended jobs, and containers of shells that were never started.
+    /// Other containers that have exited are no fault: the newest with files of its job is kept, and the next job removes the others.
     fn stale_containers(&self, view: &NodeView<'_>) -> Vec<Finding> {
         let stale = |name: &str, id: &str, message: String, why: &str| {
             Finding::new(Warning, Check::Stale, view.name(), message)
                 .explain(why, "`hvdctl doctor --fix` removes it, and so does the next job")
                 .fix(Fix::RemoveContainer { name: name.into(), id: id.into() })
         };
-        let is_stopped = |c: &&ContainerSummary| !c.state.is_up() && c.check_format().is_ok();
+        let is_recorded = |job: &str| view.facts.jobs.recorded.iter().any(|recorded| recorded.id == job);
+        let has_ended = |c: &ContainerSummary| c.state == ContainerState::Exited && !c.job().is_some_and(is_recorded);
+        let is_stopped = |c: &&ContainerSummary| !c.state.is_up() && !has_ended(c) && c.check_format().is_ok();
         let stopped = launchers(self.cluster, view.containers).filter(is_stopped).map(|container| {
             let (name, job) = (&container.name, container.job().unwrap_or("unknown"));
             let why = "the job supervisor was killed before it cleaned up; other nodes may have orphaned ranks";
@@ -62,7 +65,8 @@ impl Jobs<'_> {
             let open = view.open.has(job);
             open && (!self.all_known || self.running.contains(job) || view.starting.iter().any(|other| other == job))
         };
-        let workers = plan::orphaned_workers(self.cluster, view.containers, &view.facts.jobs.ranks, is_open);
+        let up: Vec<ContainerSummary> = view.containers.iter().filter(|c| c.state.is_up()).cloned().collect();
+        let workers = plan::ended_containers(self.cluster, &up, &view.facts.jobs, is_open);
         let of_job = ("the worker of an ended job", "the job supervisor was killed before it removed it");
         let shells = plan::orphaned_shells(self.cluster, view.containers, view.facts.clock);
         let of_shell = ("the container of a shell that was never started", "the hvdctl that created it was killed");

@@ -135,6 +135,9 @@ pub fn failure(error: &NodeError, unknown: &str) -> Finding {
 pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = preflight::rules(inventory, views);
     found.extend(views.iter().flat_map(|view| nodes::examine(inventory, view)));
+    if views.len() > 1 {
+        found.extend(views.iter().flat_map(nodes::fabrics));
+    }
     found.extend(nodes::keys(inventory, views));
     found.extend(between::examine(views));
     found.extend(jobs::examine(inventory, views));

@@ -1,18 +1,20 @@
 //! Rules on single nodes.
 
 use super::Severity::{Error, Warning};
+use super::preflight::{INODES_LOW, NO_INODES};
 use super::{Check, Details, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory, Node, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
 use crate::node::facts::Facts;
-use crate::node::gpus::{self, GpuRequest, NvidiaSmi};
+use crate::node::gpus::{self, NvidiaSmi};
 use crate::node::network;
-use crate::node::storage::Disk;
+use crate::node::storage::{Disk, Inodes};
 use crate::runtime::spec::ContainerSpec;
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
 use crate::worker::plan::{self, ForeignContainer, Operation};
+use std::path::Path;
 
 /// Docker's default size of `/dev/shm`, too small for several ranks.
 const SMALLEST_SHM: u64 = 64 << 20;
@@ -26,6 +28,12 @@ const DISK_LOW: u64 = 1 << 30;
 const SESSIONS: u32 = 10;
 /// Fewer open files than this are too few for data loaders with several processes.
 const FEW_FILES: u64 = 4096;
+/// How many adapters are named.
+const SHOWN_ADAPTERS: usize = 8;
+/// Free inodes below which the next image, job or container may fail.
+const INODES_FULL: u64 = 1000;
+/// Free inodes below which there is a warning if the image is still to be loaded.
+const INODES_FOR_IMAGE: u64 = 100_000;
 /// Free bytes that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
@@ -43,6 +51,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
         found.extend(max_sessions(view, details));
         found.extend(own_name(view, details));
         found.extend(details.disks.iter().filter_map(|disk| images_disk(view, disk)));
+        found.extend(details.inodes.iter().filter_map(|inodes| images_inodes(view, inodes)));
         found.extend(details.unchecked.iter().filter_map(|(check, message)| unchecked(view, check, message)));
     }
     found
@@ -83,15 +92,19 @@ pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
         Gpus::List(list) => list.join(", "),
     };
     let message = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
-    Some(error(message).explain(
-        "without the NVIDIA driver no container can use a GPU",
-        "install the NVIDIA driver on the node, or set `gpus = 0`",
-    ))
+    let hint = match facts.accelerators.first() {
+        None => "install the NVIDIA driver on the node, or set `gpus = 0`".to_owned(),
+        Some(found) => format!(
+            "`gpus` is for those of NVIDIA, and the node has {}: leave it out; hvdctl doctor shows the lines for the inventory",
+            count(found.count as usize, found.name())
+        ),
+    };
+    Some(error(message).explain("without the NVIDIA driver no container can use a GPU", hint))
 }
 
 fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
     let failed = network::gpu_failure(view.node, view.facts).is_some();
-    if failed || network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details.as_ref()?.toolkit {
+    if failed || network::gpu_request(view.node, view.facts).is_none() || view.details.as_ref()?.toolkit {
         return None;
     }
     Some(view.error(Check::Toolkit, "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
@@ -185,6 +198,46 @@ fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     ))
 }
 
+/// Networks that ranks of several nodes would use if their containers had the devices and the image the libraries.
+pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
+    let Some(details) = &view.details else { return Vec::new() };
+    let has = |directory: &str| details.fabrics.iter().any(|device| device.starts_with(directory));
+    let is_given = |directory: &str| {
+        view.node.container.devices.iter().any(|device| Path::new(&device.source).starts_with(directory))
+    };
+    let mut found = Vec::new();
+    let adapters: Vec<&str> = details.adapters.iter().take(SHOWN_ADAPTERS).map(String::as_str).collect();
+    if has("/dev/infiniband") && !adapters.is_empty() {
+        if !is_given("/dev/infiniband") {
+            let message =
+                format!("it has InfiniBand, RoCE or EFA ({}), which its containers do not get", adapters.join(", "));
+            found.push(view.warning(Check::Fabric, message).explain(
+                "NCCL and MPI use TCP there, without a message, at a fraction of the speed",
+                "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
+            ));
+        } else if !view.inside.is_empty()
+            && !view.inside.contains_key("ibverbs")
+            && !view.inside.contains_key("unread:ibverbs")
+        {
+            found.push(view.warning(Check::Fabric, "the image has no libibverbs for its InfiniBand, RoCE or EFA").explain(
+                "NCCL and MPI use TCP, without a message, at a fraction of the speed",
+                "add libibverbs1 and ibverbs-providers (Debian; for EFA also Amazon's libfabric) to the image, or to `setup` of the project",
+            ));
+        }
+    }
+    for (device, what) in [
+        ("/dev/nvidia-caps-imex-channels", "IMEX channels, by which GPUs of several nodes share NVLinks"),
+        ("/dev/gdrdrv", "GDRCopy, by which small messages reach GPUs sooner"),
+    ] {
+        if has(device) && !is_given(device) && !view.facts.gpus.is_empty() {
+            let message = format!("it has {what}, which its containers do not get");
+            let hint = format!("set `devices = [\"{device}\"]` in [defaults] or this [[node]], then `hvdctl up`");
+            found.push(view.note(Check::Fabric, message).explain("jobs work without it, and may be slower", hint));
+        }
+    }
+    found
+}
+
 /// A hard limit that data loaders of one rank reach.
 fn open_files(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.nofile.filter(|limit| *limit < FEW_FILES)?;
@@ -217,6 +270,20 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     };
     let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
     let hint = "free space on the node: `docker system prune`, or remove other files";
+    Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
+}
+
+/// Room for the files of images, of which layers have tens of thousands.
+fn images_inodes(view: &NodeView<'_>, Inodes { free, path, .. }: &Inodes) -> Option<Finding> {
+    let has_image = view.engine.is_none() || view.image.is_some();
+    let (severity, why) = match *free {
+        ..INODES_FULL => (Error, NO_INODES),
+        INODES_FULL..INODES_LOW => (Warning, NO_INODES),
+        INODES_LOW..INODES_FOR_IMAGE if !has_image => (Warning, "the image is not loaded yet and may not fit"),
+        _ => return None,
+    };
+    let message = format!("Docker's directory {path} has room for {free} more files");
+    let hint = "remove files on the node: `docker system prune`; df -i shows how many each disk can have";
     Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
 }
 

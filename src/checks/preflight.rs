@@ -6,18 +6,20 @@ use super::between::differing;
 use super::{Check, Finding, NodeView, fold};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
-use crate::inventory::Inventory;
-use crate::node::facts::Span;
+use crate::inventory::{Gpus, Inventory, Node};
+use crate::node::facts::{Facts, Span};
+use crate::node::gpus::GpuRequest;
 use crate::node::interfaces::Listener;
 use crate::node::jobs::Rank;
 use crate::node::names::is_localhost;
-use crate::node::network::{Endpoint, is_virtual};
+use crate::node::network::{self, Endpoint, is_virtual};
 use crate::node::permissions::{ExposedPath, WHY};
+use crate::node::storage::Inodes;
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use crate::text::nodeset;
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -31,6 +33,12 @@ const JOBS_FULL: u64 = 1 << 20;
 const PROJECTS_FULL: u64 = 2 << 20;
 /// Free bytes below which there is a warning.
 const DISK_LOW: u64 = 512 << 20;
+/// Free inodes below which no job can start, because its records or any project do not fit.
+const INODES_FULL: u64 = 50;
+/// Free inodes below which there is a warning.
+pub(super) const INODES_LOW: u64 = 10_000;
+/// What happens without free inodes.
+pub(super) const NO_INODES: &str = "a new file fails with \"No space left on device\" although df shows free space";
 
 /// What the rules find.
 #[derive(Debug, Default)]
@@ -69,6 +77,8 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
     found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
     found.extend(views.iter().flat_map(disks));
+    found.extend(views.iter().filter_map(|view| accelerators(view.node, view.facts)));
+    found.extend(views.iter().flat_map(inodes));
     found.extend(data(views));
     if views.len() > 1 {
         found.extend(views.iter().flat_map(own_directories));
@@ -188,6 +198,56 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
     different.collect()
 }
 
+/// What computes on the node and is not NVIDIA's, or is not listed: without the inventory's help its slots are its
+/// cores.
+pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
+    let warning = |message: String| Finding::new(Warning, Check::Accelerators, &node.name, message);
+    if node.gpus != Gpus::Auto || !facts.gpus.is_empty() || network::gpu_failure(node, facts).is_some() {
+        return None;
+    }
+    let slots = network::slots(node, facts);
+    let of_cores = format!("its slots are its {}", count(slots as usize, "core"));
+    let Some(found) = facts.accelerators.first() else {
+        let is_unlisted = network::gpu_request(node, facts) == GpuRequest::Unstated && node.slots.is_none();
+        return is_unlisted.then(|| {
+            warning("it has devices of NVIDIA's driver, and no nvidia-smi that lists its GPUs".to_owned()).explain(
+                of_cores,
+                "set `slots` of this [[node]] to the number of its GPUs; `gpus = \"all\"` gives them to its containers; `gpus = 0` \
+                 if jobs are to use the CPU",
+            )
+        });
+    };
+    let devices = found.devices();
+    let is_given = |device: &String| {
+        let inside = format!("{device}/");
+        node.container.devices.iter().any(|given| given.source == *device || given.source.starts_with(&inside))
+    };
+    let (has_devices, has_slots) = (devices.iter().all(is_given), node.slots.is_some());
+    let (name, list) = (count(found.count as usize, found.name()), quoted(&devices));
+    let (of_slots, number) = (format!("slots = {}", found.count), found.count);
+    let line = if has_slots { String::new() } else { format!(", {of_slots}") };
+    match (has_devices, has_slots) {
+        (true, true) => None,
+        (true, false) if slots == number => None,
+        (true, false) => Some(warning(format!("it has {name}, and no `slots`")).explain(
+            format!("{of_cores}, and ranks share what there is fewer of"),
+            format!("set `{of_slots}` in this [[node]]"),
+        )),
+        (false, _) => Some(warning(format!("it has {name}, which its containers do not get")).explain(
+            if has_slots { "every rank computes on the CPU".to_owned() } else { format!("{of_cores}, and every rank computes on the CPU") },
+            format!(
+                "set `devices = [{list}]{line}` in this [[node]], with an image that has {}; `gpus = 0` if jobs are to use the CPU",
+                found.software()
+            ),
+        )),
+    }
+}
+
+/// Formats strings as a list of TOML has them.
+fn quoted(list: &[String]) -> String {
+    list.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
+}
+
 /// Room for projects, and for the records and the output of jobs.
 fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
     view.facts.storage.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
@@ -201,6 +261,17 @@ fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
         let severity = if disk.free < full { Error } else { Warning };
         let message = format!("cluster.{}_dir has {} left in {}", disk.what, human(disk.free), disk.path);
         Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint)
+    })
+}
+
+/// Room for the files of projects, data, and jobs.
+fn inodes(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
+    view.facts.storage.inodes.iter().filter(|inodes| inodes.free < INODES_LOW).map(|Inodes { what, free, path }| {
+        // what is pushed is counted before, and jobs only read data
+        let severity = if *free < INODES_FULL && what != "data" { Error } else { Warning };
+        let message = format!("cluster.{what}_dir has room for {free} more files in {path}");
+        let hint = format!("remove files on the node (df -i), or set cluster.{what}_dir to another disk");
+        Finding::new(severity, Check::Disk, view.name(), message).explain(NO_INODES, hint)
     })
 }
 

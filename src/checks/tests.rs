@@ -2,7 +2,7 @@
 
 use super::Severity::{Error, Note};
 use super::*;
-use crate::inventory::{Gpus, Pull};
+use crate::inventory::{Device, Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
 use crate::node::health::report::NodeHealth;
@@ -418,6 +418,89 @@ fn gpus() {
 }
 
 #[test]
+fn accelerators_that_containers_do_not_get() {
+    let of = |lines: &str, make: &dyn Fn(&mut Node)| {
+        let sick = |c: &mut Clinic| {
+            let sick = &mut c.nodes[1];
+            let reported = Facts::parse(lines);
+            (sick.facts.nvidia_smi, sick.facts.gpus) = (NvidiaSmi::Missing, Vec::new());
+            (sick.facts.accelerators, sick.facts.has_nvidia_device) =
+                (reported.accelerators, reported.has_nvidia_device);
+            (sick.node.gpus, sick.containers) = (Gpus::Auto, Vec::new());
+            sick.facts.network.listeners.clear();
+            make(&mut sick.node);
+        };
+        let is_about = |finding: &Finding| [Check::Accelerators, Check::Gpus].contains(&finding.check);
+        let found = Clinic::with(2, sick).all().into_iter().filter(is_about);
+        found.map(|f| format!("{} {} | {} | {}", f.severity, f.message, f.why, f.hint)).collect::<Vec<_>>()
+    };
+    let device = |name: &str| Device { source: name.into(), target: name.into(), permissions: "rwm".into() };
+    assert_eq!(
+        of("accelerator amd 8\n", &|_| ()),
+        [
+            "warning it has 8 AMD GPUs, which its containers do not get | its slots are its 4 cores, and every rank computes on the CPU | \
+          set `devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8` in this [[node]], with an image that has ROCm; `gpus = 0` if jobs \
+          are to use the CPU"
+        ]
+    );
+    let given = |node: &mut Node| node.container.devices = vec![device("/dev/kfd"), device("/dev/dri/renderD128")];
+    assert_eq!(
+        of("accelerator amd 8\n", &given),
+        [
+            "warning it has 8 AMD GPUs, and no `slots` | its slots are its 4 cores, and ranks share what there is fewer of | set \
+          `slots = 8` in this [[node]]"
+        ]
+    );
+    let both = |node: &mut Node| {
+        given(node);
+        node.slots = Some(8);
+    };
+    assert_eq!(of("accelerator amd 8\n", &both), [""; 0]);
+    assert_eq!(of("accelerator amd 8\n", &|node| node.gpus = Gpus::Count(0)), [""; 0]);
+    let slots = of("accelerator neuron 1\n", &|node| node.slots = Some(1));
+    assert!(slots[0].contains("| every rank computes on the CPU | set `devices = [\"/dev/neuron0\"]` in"), "{slots:?}");
+    let promised = of("accelerator amd 8\n", &|node| node.gpus = Gpus::All);
+    assert!(promised.len() == 1 && promised[0].contains("the node has 8 AMD GPUs: leave it out"), "{promised:?}");
+    let unlisted = of("nvidia-device /dev/nvhost-gpu\n", &|_| ());
+    assert!(
+        unlisted[0].starts_with("warning it has devices of NVIDIA's driver, and no nvidia-smi that lists"),
+        "{unlisted:?}"
+    );
+    assert_eq!(of("nvidia-device /dev/dxg\n", &|node| node.slots = Some(1)), [""; 0]);
+    // those of NVIDIA go first
+    let mixed = Clinic::with(2, |c| c.nodes[1].facts.accelerators = Facts::parse("accelerator amd 1\n").accelerators);
+    mixed.finds(&[]);
+}
+
+#[test]
+fn fast_networks_that_containers_do_not_get() {
+    let found = |lines: &str, given: &[&str], inside: &str| {
+        let sick = |c: &mut Clinic| {
+            let details = Details::parse(lines);
+            let sick = &mut c.nodes[1];
+            (sick.details.fabrics, sick.details.adapters) = (details.fabrics, details.adapters);
+            let device =
+                |name: &&str| Device { source: (*name).into(), target: (*name).into(), permissions: "rwm".into() };
+            sick.node.container.devices = given.iter().map(device).collect();
+            sick.inside.extend(versions(inside));
+        };
+        let found = Clinic::with(2, sick).all().into_iter().filter(|finding| finding.check == Check::Fabric);
+        found.map(|finding| format!("{} {}", finding.severity, finding.message)).collect::<Vec<_>>()
+    };
+    let lines = "fabric /dev/infiniband/uverbs0\nadapter mlx5_0\nadapter mlx5_1\n";
+    let lacking = "warning it has InfiniBand, RoCE or EFA (mlx5_0, mlx5_1), which its containers do not get";
+    assert_eq!(found(lines, &[], ""), [lacking]);
+    assert_eq!(found("fabric /dev/infiniband/uverbs0\n", &[], ""), [""; 0], "no port is connected");
+    let given = ["/dev/infiniband"];
+    assert_eq!(found(lines, &given, "ibverbs 1\n"), [""; 0]);
+    assert_eq!(found(lines, &given, "unread:ibverbs no time\n"), [""; 0]);
+    assert_eq!(found(lines, &given, ""), ["warning the image has no libibverbs for its InfiniBand, RoCE or EFA"]);
+    let imex = "fabric /dev/nvidia-caps-imex-channels/channel0\n";
+    assert!(found(imex, &[], "")[0].starts_with("note it has IMEX channels"));
+    assert_eq!(found(imex, &["/dev/nvidia-caps-imex-channels/channel0"], ""), [""; 0]);
+}
+
+#[test]
 fn containers() {
     let found = |make: &dyn Fn(&mut Sick)| {
         let sick = |c: &mut Clinic| {
@@ -468,7 +551,7 @@ fn what_ended_jobs_left_behind() {
     stuck.finds(&["warning killed gpu02: still there after SIGKILL: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     let record = include_str!("../../tests/compat/job.json").replace("20261125-203344-5ae9", "run-1");
-    stuck.nodes[1].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record }];
+    stuck.nodes[1].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record: record.clone() }];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not running"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&[]);
@@ -495,6 +578,9 @@ fn what_ended_jobs_left_behind() {
     newer.finds(&[]);
     let mut ended = clinic(2);
     ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
+    // the next job removes it, unless it is kept
+    ended.finds(&[]);
+    ended.nodes[0].facts.jobs.recorded = vec![RecordedJob { id: "run-1".into(), record }];
     ended.finds(&["warning stale gpu01: hmaster of the ended job run-1 still exists"]);
     let fix = ("gpu01".to_owned(), Fix::RemoveContainer { name: "hmaster".into(), id: "m".into() });
     assert_eq!(ended.all()[0].fixes, [fix]);
@@ -558,6 +644,32 @@ fn data_that_are_not_the_same_on_all_nodes_are_named() {
         [""; 0],
         "jobs only read there"
     );
+}
+
+#[test]
+fn files_that_fit() {
+    let clinic = |said: &str| {
+        Clinic::with(2, |c| {
+            let inodes = Facts::parse(said).storage.inodes;
+            let (others, images) = inodes.into_iter().partition(|inodes| inodes.what != "images");
+            (c.nodes[1].facts.storage.inodes, c.nodes[1].details.inodes) = (others, images);
+        })
+    };
+    let few =
+        clinic("inodes images 999 /var/lib/docker\ninodes jobs 49 /opt\ninodes projects 9999 /p\ninodes data x /d\n");
+    assert_eq!(
+        few.found(),
+        [
+            "error disk gpu02: cluster.jobs_dir has room for 49 more files in /opt",
+            "error disk gpu02: Docker's directory /var/lib/docker has room for 999 more files",
+            "warning disk gpu02: cluster.projects_dir has room for 9999 more files in /p",
+            "warning disk gpu02: cluster.data_dir has room for 0 more files in /d"
+        ]
+    );
+    assert_eq!(clinic("inodes images 10000 /d\ninodes projects 10000 /p\n").found(), [""; 0]);
+    let mut without = clinic("inodes images 99999 /d\n");
+    without.nodes[1].image = None;
+    assert_eq!(without.found()[1], "warning disk gpu02: Docker's directory /d has room for 99999 more files");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::inventory::Node;
 use crate::launch::placement::Placement;
 use crate::model::launcher::Bind;
 use crate::node::facts::Facts;
-use crate::node::gpus::{self, Device, GpuRequest};
+use crate::node::gpus::{self, Device};
 use crate::node::network;
 use crate::text::failure::is_gpu_fault;
 use crate::text::units::count;
@@ -112,7 +112,7 @@ pub fn compare(
 
 /// Returns the devices of the ranks of a node by their local ranks. `given`: those of a job that shares the node.
 fn devices<'a>(node: &Node, facts: &'a Facts, given: &'a [String]) -> Vec<&'a str> {
-    if network::gpu_request(node, facts) == GpuRequest::None {
+    if network::gpu_request(node, facts).is_none() {
         return Vec::new();
     }
     match given {
@@ -124,7 +124,7 @@ fn devices<'a>(node: &Node, facts: &'a Facts, given: &'a [String]) -> Vec<&'a st
 /// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
 /// rank.
 fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<RankFault> {
-    if network::gpu_request(node, facts) == GpuRequest::None {
+    if network::gpu_request(node, facts).is_none() {
         return None;
     }
     let Some(lines) = &report.gpus else { return Some(Setup("nvidia-smi does not work in its container".into())) };

@@ -109,7 +109,7 @@ hvdctl/NAME:HASH; where it exists there is nothing to do. `train` builds and use
 
 hvdctl.toml:
   setup = [\"pip install -r requirements.txt\", \"apt-get update && apt-get install -y libsndfile1\"]
-  setup_files = [\"requirements.txt\"]
+  setup_files = [\"requirements.txt\", \"mylib\"]    # files, directories and patterns
   build = \"Dockerfile\"    # in place of the cluster's image; built on the master with what it copies of the project";
 
 /// Options of `image prune`.

@@ -1,8 +1,9 @@
 //! Arguments of the commands on existing jobs.
 
+use crate::job::logs::Since;
 use clap::{Args, Subcommand};
 use regex::bytes::Regex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Options of `jobs`.
 #[derive(Debug, Args)]
@@ -58,9 +59,9 @@ pub struct Logs {
     /// Show only these ranks, e.g. 0,3
     #[arg(long, value_name = "RANK", value_delimiter = ',')]
     pub rank: Vec<u32>,
-    /// Show only lines since then: 10m (ago), or a time like 2026-11-21T10:15:00Z
+    /// Show only lines since then, by the nodes' clocks: 10m (ago), or a time like 2026-11-21T10:15:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
-    pub since: Option<f64>,
+    pub since: Option<Since>,
     /// Show only lines that match this regular expression
     #[arg(long, value_name = "REGEX")]
     pub grep: Option<Regex>,
@@ -69,11 +70,13 @@ pub struct Logs {
     pub tail: Option<usize>,
 }
 
-/// Reads a time, or how long ago it was. Returns it in seconds since the epoch.
-fn since(text: &str) -> Result<f64, String> {
-    let ago = |span| SystemTime::now().checked_sub(span);
-    let time = humantime::parse_duration(text).map_or_else(|_| humantime::parse_rfc3339_weak(text).ok(), ago);
-    time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_secs_f64()).ok_or_else(|| {
+/// Reads a time, or how long ago it was.
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(span) = humantime::parse_duration(text) {
+        return Ok(Since::Ago(span));
+    }
+    let time = humantime::parse_rfc3339_weak(text).ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    time.map(|time| Since::At(time.as_secs_f64())).ok_or_else(|| {
         "expected a duration such as 10m or 2h, or a time in UTC such as 2026-11-21T10:15:00Z".to_owned()
     })
 }
@@ -84,10 +87,9 @@ mod tests {
 
     #[test]
     fn a_time_is_a_span_or_a_point() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        assert!((since("90m").unwrap() - (now - 5400.0)).abs() < 60.0);
-        assert_eq!(since("2023-11-14T22:13:20Z"), Ok(1_700_000_000.0));
-        assert_eq!(since("2023-11-14 22:13:20"), Ok(1_700_000_000.0));
+        assert_eq!(since("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
+        assert_eq!(since("2023-11-14T22:13:20Z"), Ok(Since::At(1_700_000_000.0)));
+        assert_eq!(since("2023-11-14 22:13:20"), Ok(Since::At(1_700_000_000.0)));
         for bad in ["", "yesterday", "10", "1969-12-31T23:59:59Z"] {
             assert!(since(bad).is_err(), "{bad}");
         }

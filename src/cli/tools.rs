@@ -63,6 +63,9 @@ pub struct Fetch {
     /// Overwrite files that were not fetched
     #[arg(long)]
     pub force: bool,
+    /// Fetch what the job wrote outside /workspace and other mounts, into DIR/NODE [default: ./NAME-ID-container]
+    #[arg(long)]
+    pub from_container: bool,
 }
 
 const FETCH: &str = "\
@@ -70,9 +73,13 @@ Fetches files that are new or changed in the project's directory on the job's no
 interruption the same command fetches what is missing. If nodes wrote different contents under one name, the file of rank 0's \
 node gets the name, and the others are in DIR/NODE.
 
+What a job wrote elsewhere in its containers, --from-container fetches: the newest container with such files is kept on each \
+node. The worker that jobs share has them until it is recreated.
+
 Examples:
   hvdctl fetch                       # the newest job, into ./NAME-ID
   hvdctl fetch digits -o results
+  hvdctl fetch digits --from-container
   hvdctl train ./digits -np 4 --fetch results";
 
 /// Options of `hosts`.

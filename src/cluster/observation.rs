@@ -25,6 +25,7 @@ const FACTS: &str = concat!(
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/node/killed.sh"),
     include_str!("../scripts/job/directory.sh"),
+    include_str!("../scripts/job/outside.sh"),
     include_str!("../scripts/node/facts.sh")
 );
 

@@ -208,7 +208,7 @@ impl DataDelivery<'_> {
         let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
         let start = async |recipient: &Recipient| {
             let (member, state) = (&recipient.observed.member, &recipient.state);
-            let change = recipient.change.in_group(&self.data.files.manifest, &group.sent);
+            let change = recipient.change.in_group(&self.data.files, &group.sent);
             let directory = self.on(member).prepare_relay(self.data, state, &change, length).await?;
             deployment.start(member, NodeAccess::Spool(directory)).await
         };
@@ -255,10 +255,10 @@ impl DataDelivery<'_> {
     ) -> Result<NodeEntry<DataPushNode>, NodeError> {
         let Context { target, events, .. } = self.context;
         let Recipient { observed: ObservedNode { member, runtime, .. }, change, .. } = recipient;
-        let (node, manifest, cluster) = (recipient.name(), &self.data.files.manifest, &target.cluster().name);
+        let (node, cluster) = (recipient.name(), &target.cluster().name);
         let relay = relays.and_then(|relays| Some((relays, relays.relays.of(node)?)));
         if let Some((relays, relay)) = relay {
-            let of_group = change.in_group(manifest, sent);
+            let of_group = change.in_group(&self.data.files, sent);
             let error = match self.give_by(relays, relay, member, &of_group).boxed().await {
                 Ok(()) => return Ok(entry(node, Some(of_group.summary), relay.from_operator())),
                 Err(error) => error,

@@ -285,6 +285,7 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
         jobs: job.into_iter().map(str::to_owned).collect(),
         idle: Vec::new(),
         drained: None,
+        accelerators: None,
     };
     let smi = Some("Failed to initialize NVML".to_owned());
     let broken =
@@ -713,7 +714,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         ..failed.clone()
     };
     let listed = [&running, &lost, &failed, &unreadable];
-    all.push(("jobs", jobs::listed(&listed, 2, &[refused("node3")]).document));
+    all.push(("jobs", jobs::listed(&listed, 2, &[refused("node3")], 1_795_266_184.0).document));
     all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]).document));
     let stopped = |silent: &[&str]| jobs::stopped(id, JobState::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));

@@ -7,7 +7,7 @@ use crate::cli;
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch::{FetchReport, default_directory, fetch};
-use crate::job::manage;
+use crate::job::{from_container, manage};
 use crate::record::list::Newest;
 use crate::record::outside::{self, outside};
 use crate::sync::outputs::{Download, Output};
@@ -40,7 +40,7 @@ pub struct FetchedFile {
     pub changed: bool,
     /// The size; null for a link.
     pub bytes: Option<u64>,
-    /// The hash as of `b2sum -l 256`; null for a link.
+    /// The hash as of `b2sum -l 256`; null for a link, and with `--from-container`.
     pub blake2b: Option<String>,
 }
 
@@ -48,9 +48,14 @@ pub struct FetchedFile {
 pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
     let jobs = manage::list(target, fleet, events).await?;
+    if options.from_container {
+        let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
+        let directory = options.output.clone().unwrap_or_else(|| from_container::default_directory(job));
+        return Ok(outcome(&from_container::fetch(&jobs, job, &directory, options.force, events).await?));
+    }
     let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
     if let Some(outside) = outside(&job.outside) {
-        events.note(Message::from(outside).hint(outside::HINT));
+        events.note(Message::from(outside).hint(outside::hint(&job.id)));
     }
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))
@@ -85,7 +90,7 @@ pub(super) fn document(report: &FetchReport) -> Document<FetchDocument> {
     let FetchReport { job, directory, items, failed } = report;
     let file = |(item, is_new): &(Download, bool)| {
         let (bytes, blake2b) = match &item.output {
-            Output::File { size, hash, .. } => (Some(*size), Some(hash.clone())),
+            Output::File { size, hash, .. } => (Some(*size), Some(hash.clone()).filter(|hash| !hash.is_empty())),
             Output::Link(_) => (None, None),
         };
         FetchedFile { path: item.path.clone(), node: item.node.clone(), changed: *is_new, bytes, blake2b }

@@ -4,6 +4,7 @@ use super::best::{self, BestRequest, ChosenNodes, choose};
 use super::output::NodeEntry;
 use super::{Context, Outcome};
 use crate::checks::best::Choice;
+use crate::checks::{fold, preflight};
 use crate::cli::{self, Format};
 use crate::cluster::each_node::each_node;
 use crate::cluster::observation::{ObservedNode, check_gpus, facts};
@@ -61,9 +62,13 @@ pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Err
         let results = each_node(fleet.all(&unknown, events).await?, events, async |member| {
             let facts = facts(unknown.cluster(), &member).await?;
             check_gpus(&member.node, &facts)?;
-            Ok((member.node.name.clone(), network::slots(&member.node, &facts)))
+            let unused = preflight::accelerators(&member.node, &facts);
+            Ok((member.node.name.clone(), network::slots(&member.node, &facts), unused))
         });
-        slots.extend(results.await.all()?);
+        let found = results.await.all()?;
+        let unused = found.iter().filter_map(|(_, _, unused)| unused.clone()).collect();
+        fold(unused).iter().for_each(|finding| events.warn(finding));
+        slots.extend(found.into_iter().map(|(node, slots, _)| (node, slots)));
     }
     let with_slots = nodes.into_iter().map(|node| (node.clone(), slots.get(&node.name).copied()));
     Ok(outcome(target.cluster(), options.format, &with_slots.collect::<Vec<_>>(), None))

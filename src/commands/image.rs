@@ -12,10 +12,11 @@ use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Step};
+use crate::image::archive::Fault;
 use crate::image::file::{ImageFile, STDIN};
 use crate::image::names::repository_and_tag;
 use crate::image::push::Receiver;
-use crate::image::source::Source;
+use crate::image::source::{self, Source};
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::inventory::{IMAGE, Inventory};
 use crate::render::table::table;
@@ -194,7 +195,13 @@ pub async fn push(options: &ImagePush, context: &Context) -> Result<Outcome, Err
     if repository_and_tag(image).is_none() {
         return Err(Error::usage(
             format!("{image} has no tag, and a node would have no name for it"),
-            "give the image a name (docker tag), and push that",
+            match image.split_once('@') {
+                Some((name, _)) => format!(
+                    "push it under its tag (hvdctl image push {name}), and name that in the inventory; only a registry gives digests: \
+                     hvdctl image pull"
+                ),
+                None => "give the image a name (docker tag), and push that".to_owned(),
+            },
         ));
     }
     // before any node is locked: to unpack takes a while
@@ -233,15 +240,60 @@ pub(super) async fn give(
     if receivers.ok.is_empty() {
         return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
-    let file = match from {
-        SourceChoice::File(archive) => {
-            let platform = receivers.ok[0].engine.platform.clone();
-            Some(session.cancellation.run(Source::from_file(archive, image, &platform)).await?)
-        }
-        _ => None,
-    };
+    if let SourceChoice::File(archive) = from {
+        return give_file(archive, image, receivers, context).boxed().await;
+    }
     let delivery = Delivery { image, origin: origin.as_ref(), context };
-    delivery.run(file, receivers).boxed().await
+    delivery.run(None, receivers).boxed().await
+}
+
+/// Gives nodes the image of an archive: to those of each platform the one that it has for that.
+///
+/// # Errors
+/// If it is no archive of the image, or the command is cancelled.
+async fn give_file(
+    archive: &ImageFile,
+    image: &str,
+    receivers: NodeResults<Receiver>,
+    context: &Context,
+) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
+    let Context { events, session, .. } = context;
+    let order: Vec<String> = receivers.ok.iter().map(|receiver| receiver.name().to_owned()).collect();
+    let mut results = NodeResults { ok: Vec::new(), failed: receivers.failed };
+    let by_platform =
+        nodeset::alike(receivers.ok.into_iter().map(|receiver| (receiver.engine.platform.clone(), receiver)));
+    // all are read before a node gets anything
+    let (mut sources, mut lacking) = (Vec::new(), Vec::new());
+    for (platform, receivers) in by_platform {
+        let read = async { Ok(Source::from_file(archive, image, &platform).await) };
+        match session.cancellation.run(read).await? {
+            Ok(source) => sources.push((source, receivers)),
+            Err(fault @ Fault::Platform { .. }) => lacking.extend(receivers.into_iter().map(|receiver| {
+                let operation = format!("push the image {image}");
+                NodeError::failed(receiver.name(), &operation, &fault).hint(source::hint(&fault))
+            })),
+            Err(fault) => {
+                let hint = source::hint(&fault);
+                return Err(Error::Local(format!("cannot read {}: {fault}\n  hint: {hint}", archive.shown)));
+            }
+        }
+    }
+    if let Some(other) = sources.iter().find_map(|(source, _)| source.image.other_name.as_ref()) {
+        let (shown, other) = (&archive.shown, nodeset::printable(other));
+        events.note(format!("{shown} names its image {other}; the nodes get it as {image}"));
+    }
+    lacking.iter().for_each(|error| events.failed(error));
+    results.failed.extend(lacking);
+    session.progress.failed(&results.failed);
+    for (source, receivers) in sources {
+        let delivery = Delivery { image, origin: None, context };
+        let receivers = NodeResults { ok: receivers, failed: Vec::new() };
+        let given = delivery.run(Some(source), receivers).boxed().await?;
+        results.ok.extend(given.ok);
+        results.failed.extend(given.failed);
+    }
+    results.ok.sort_by_key(|entry| order.iter().position(|name| *name == entry.node));
+    Ok(results)
 }
 
 /// Returns the engine that has the image; `None` for a file.

@@ -14,7 +14,7 @@ use crate::event::{Events, Message, Phase};
 use crate::image::build::{Build, ProjectDockerfile, remove_containers};
 use crate::image::dockerfile::Dockerfile;
 use crate::image::relay::deployment;
-use crate::image::setup::Setup;
+use crate::image::setup::{DIRECTORY, Setup};
 use crate::inventory::{Cluster, Pull};
 use crate::launch::env_file::{EnvFiles, environment};
 use crate::runtime::Runtime;
@@ -22,7 +22,8 @@ use crate::runtime::spec::is_setup_image;
 use crate::secret::Secret;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project::{self, ProjectFile};
-use crate::text::nodeset;
+use crate::sync::setup_files;
+use crate::text::nodeset::{self, printable};
 use crate::text::units::count;
 use crate::worker::image;
 use anyhow::Context as _;
@@ -71,11 +72,16 @@ struct OwnDockerfile {
 impl Recipe {
     /// Reads that of a project, if it has one.
     async fn read(root: &Path) -> Result<Option<Recipe>, Error> {
-        let ProjectFile { build, setup, setup_files, .. } = ProjectFile::read(root)?;
+        let ProjectFile { build, setup, setup_files: named, .. } = ProjectFile::read(root)?;
         if build.is_none() && setup.is_none() {
             return Ok(None);
         }
-        let setup = Setup::read(root, &setup.unwrap_or_default(), &setup_files)?;
+        let path = root.to_owned();
+        let reading = tokio::task::spawn_blocking(move || {
+            let files = setup_files::select(&path, &named)?;
+            Setup::read(&path, &setup.unwrap_or_default(), &files)
+        });
+        let setup = reading.await.context("cannot read the project")??;
         let dockerfile = match build {
             Some(name) => Some(OwnDockerfile::read(root, name).await?),
             None => None,
@@ -275,6 +281,11 @@ async fn provide(
     // only what the node that builds has counts: whoever is root on another one decides what the name stands for there
     if found[0].is_none() {
         events.phase(Phase::BuildingImage { image: ensured.image.clone() });
+        if let Some(step) = recipe.setup.editable() {
+            let gone =
+                format!("this installs a package by its files in {DIRECTORY}, which are removed after the build");
+            events.warn(format!("setup: {}: {gone}\n  hint: leave out -e", printable(step)));
+        }
         let env = environment(&first.member.node, &mut ensured.env_files)?;
         build_on(first, recipe, &ensured.image, env, limit, context).await?;
     }

@@ -41,14 +41,19 @@ pub fn outcome(
     program: &FailedProgram<'_>,
     events: &Events,
 ) -> Result<Outcome, Error> {
-    match ended.state {
-        JobState::Succeeded => {}
-        JobState::Stopped => events.warn(format!("job {} was stopped", ended.id)),
-        _ => report_failure(&ended, launcher, program, events)?,
-    }
+    let reported = match ended.state {
+        JobState::Succeeded => Ok(()),
+        JobState::Stopped => {
+            events.warn(format!("job {} was stopped", ended.id));
+            Ok(())
+        }
+        _ => report_failure(&ended, launcher, program, events),
+    };
+    // of a job that failed as well
     if let Some(outside) = outside(&ended.outside) {
-        events.warn(Message::from(outside).hint(outside::HINT));
+        events.warn(Message::from(outside).hint(outside::hint(&ended.id)));
     }
+    reported?;
     let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
     // a job whose outputs are incomplete has not succeeded
     let verdict = if ended.code == 0 && !is_complete { Verdict::Incomplete } else { Verdict::Program(ended.code) };

@@ -4,7 +4,6 @@ use super::output::{NoDetails, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::each_node::NodeResults;
-use crate::cluster::operator::now;
 use crate::error::{Error, NodeError, Verdict};
 use crate::job::manage::{self, JobList};
 use crate::model::idle_rank;
@@ -53,14 +52,15 @@ const A_DAY: f64 = 86_400.0;
 
 /// `jobs`.
 pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
-    let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.fleet, &context.events).await?;
+    let list = manage::list(&context.target, &context.fleet, &context.events).await?;
+    let JobList { jobs, members, failed, now, .. } = list;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
-    Ok(listed(&wanted, members.len(), &failed))
+    Ok(listed(&wanted, members.len(), &failed, now))
 }
 
-pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError]) -> Outcome {
+pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError], now: f64) -> Outcome {
     let details = JobsDocument { jobs: jobs.iter().copied().cloned().collect(), nodes: entries([], failed) };
-    Outcome::new(Verdict::Nodes { done: answered, failed }, text(jobs), details)
+    Outcome::new(Verdict::Nodes { done: answered, failed }, text(jobs, now), details)
 }
 
 /// `jobs prune`.
@@ -68,8 +68,8 @@ pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error>
     let Context { target, fleet, events, .. } = context;
     let list = manage::list(target, fleet, events).await?;
     // a job that seems lost may still be uploading a large project
-    let over = list.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
-    let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
+    let over = list.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && list.now - job.started > A_DAY);
+    let old = |job: &Job| options.older_than.is_none_or(|age| job.started < list.now - age.as_secs_f64());
     let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
     if !ids.is_empty() {
         context.confirm(&format!("remove the records and logs of {}?", count(ids.len(), "ended job"))).await?;
@@ -118,7 +118,8 @@ pub(super) fn stopped(id: &str, state: JobState, silent: Vec<String>) -> Outcome
     Outcome::new(verdict, text, StopDocument { job: id.to_owned(), changed: true, state: Some(state), silent })
 }
 
-fn text(jobs: &[&Job]) -> String {
+/// `now`: by the nodes' clocks, in seconds since the epoch.
+fn text(jobs: &[&Job], now: f64) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
@@ -128,11 +129,11 @@ fn text(jobs: &[&Job]) -> String {
             known(&job.name),
             cell(job.project.as_ref()),
             known(&job.operator),
-            state(job.state) + &attempt(job) + &idle(job),
+            state(job.state) + &attempt(job) + &idle(job, now),
             size(job),
             nodeset::fold(&job.nodes),
-            cell((job.started > 0.0).then(|| format!("{} ago", span(now() - job.started)))),
-            cell(lasted(job)),
+            cell((job.started > 0.0).then(|| format!("{} ago", span(now - job.started)))),
+            cell(lasted(job, now)),
             cell(job.code),
             job.reason.clone().unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
         ]
@@ -177,8 +178,8 @@ fn attempt(job: &Job) -> String {
 }
 
 /// Which ranks make no progress.
-fn idle(job: &Job) -> String {
-    idle_rank::summary(&job.idle, now()).map_or_else(String::new, |idle| format!(", {idle}"))
+fn idle(job: &Job, now: f64) -> String {
+    idle_rank::summary(&job.idle, now).map_or_else(String::new, |idle| format!(", {idle}"))
 }
 
 /// A span of time with its two largest units.
@@ -187,9 +188,9 @@ fn span(seconds: f64) -> String {
     humantime::format_duration(whole).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-fn lasted(job: &Job) -> Option<String> {
+fn lasted(job: &Job, now: f64) -> Option<String> {
     let is_running = job.state.is_some() && !job.is_over() && job.started > 0.0;
-    let until = job.ended.or_else(|| is_running.then(now))?;
+    let until = job.ended.or_else(|| is_running.then_some(now))?;
     Some(span(until - job.started))
 }
 

@@ -4,6 +4,7 @@ use super::output::End;
 use super::recording::record_job;
 use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
+use crate::cluster::operator::now;
 use crate::error::Error;
 use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
@@ -36,11 +37,13 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     let project = if job.project.is_some() { KnownProject::Elsewhere } else { KnownProject::None };
     let program = FailedProgram { command: &job.command, project };
     if !job.is_over() {
+        // by the clock of this machine, as its end is
+        let began = now() - (jobs.now - job.started);
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
         let ended = watch::attach(&jobs, job, options, events, cancellation.signal()).await?;
         if !job.is_check {
-            record_job(context, &ended, job.started).await;
+            record_job(context, &ended, began).await;
         }
         return job_end::outcome(ended, None, launcher, &program, events);
     }

@@ -3,6 +3,8 @@
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, Nodes};
+use crate::checks::preflight;
+use crate::checks::{Finding, fold};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
@@ -48,6 +50,9 @@ pub struct NodeStatus {
     pub idle: Vec<IdleRank>,
     /// Who drained it, or null.
     pub drained: Option<Drained>,
+    /// Accelerators that its containers do not get, or that no slots stand for.
+    #[serde(skip)]
+    pub accelerators: Option<Finding>,
 }
 
 /// `status`.
@@ -82,6 +87,7 @@ fn entry(
         jobs: plan::running_jobs(&cluster.name, &facts, &[]),
         idle: idle_ranks(&name, &facts),
         drained: facts.drained.clone(),
+        accelerators: preflight::accelerators(&member.node, &facts),
     };
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -146,6 +152,8 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
     let failed_gpus =
         |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.nvidia_smi.clone()?));
     text.extend(nodes.iter().filter_map(failed_gpus).map(|(node, why)| format!("{node}: nvidia-smi failed: {why}\n")));
+    let unused = nodes.iter().filter_map(|node| node.result.as_ref()?.accelerators.clone()).collect();
+    text.extend(fold(unused).iter().map(|finding| format!("{finding}\n")));
     let done = nodes.iter().filter(|node| node.ok).count();
     Outcome::new(Verdict::Nodes { done, failed: &failed }, text, Nodes { nodes })
 }

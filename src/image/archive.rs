@@ -1,13 +1,13 @@
 //! Reads the archive of an image in place: both layouts of `docker save` (with `manifest.json`), and OCI layouts (`index.json`).
 //! Nothing is unpacked: a path or link in the archive leads to another entry of it, or nowhere.
 
-use super::names::{familiar, sha256};
+use super::names::{familiar, repository_and_tag, sha256};
 use crate::runtime::image_content;
 use crate::text::digest::hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// The most bytes of a JSON document in an archive.
@@ -51,6 +51,14 @@ pub enum Fault {
         /// The digest that it should have.
         expected: String,
         /// The digest that it has.
+        found: String,
+    },
+    /// It has the image for other platforms.
+    #[error("the image is for {found}, and the platform of the node is {wanted}")]
+    Platform {
+        /// The platform that is needed.
+        wanted: String,
+        /// Those that it has.
         found: String,
     },
     /// It has more than one image.
@@ -104,6 +112,16 @@ pub struct SavedImage {
     pub content: String,
     /// Its platform, e.g. `linux/amd64`.
     pub platform: String,
+    /// Its name in the archive, if that is another one than that by which it was asked for.
+    #[serde(skip)]
+    pub other_name: Option<String>,
+}
+
+/// An image that was chosen in an archive.
+struct Chosen {
+    config: Vec<u8>,
+    layers: Vec<SavedLayer>,
+    other_name: Option<String>,
 }
 
 /// What is at a name in an archive.
@@ -214,14 +232,21 @@ impl<R: Read + Seek> Archive<R> {
         Ok(Archive { file, entries })
     }
 
-    /// Returns the image of this name, or the only one. `platform`: the one to choose if the archive has several.
+    /// Returns the image of this name, or the only one, for this platform; empty: any, if the archive has it for one
+    /// alone.
     ///
     /// # Errors
-    /// If it cannot be chosen, or is incomplete.
+    /// If it cannot be chosen, is for another platform, or is incomplete.
     pub fn image(&mut self, image: &str, platform: &str) -> Result<SavedImage, Fault> {
-        let (config, layers) = if self.entries.contains_key("manifest.json") {
-            self.saved(image)?
-        } else if self.entries.contains_key("index.json") {
+        let wanted = platform;
+        let has_index = self.entries.contains_key("index.json");
+        let Chosen { config, layers, other_name } = if self.entries.contains_key("manifest.json") {
+            let saved = self.saved(image, wanted)?;
+            // some programs write only the first platform there, and all of them to the index
+            let indexed =
+                (has_index && !is_for(&saved.config, wanted)?).then(|| self.in_layout(image, wanted).ok()).flatten();
+            indexed.filter(|indexed| is_for(&indexed.config, wanted).unwrap_or(false)).unwrap_or(saved)
+        } else if has_index {
             self.in_layout(image, platform)?
         } else if EXPORTED.iter().any(|name| self.entries.contains_key(*name)) {
             return Err(Fault::Export);
@@ -231,6 +256,9 @@ impl<R: Read + Seek> Archive<R> {
             ));
         };
         let Config { platform, config: process, rootfs } = parse("configuration", &config)?;
+        if !wanted.is_empty() && platform.text() != wanted {
+            return Err(Fault::Platform { wanted: wanted.to_owned(), found: platform.text() });
+        }
         let diff_ids = rootfs.diff_ids;
         if diff_ids.len() != layers.len() || !diff_ids.iter().all(|digest| is_digest(digest)) {
             let cause = format!("it names {} layers, and the archive has {}", diff_ids.len(), layers.len());
@@ -245,32 +273,42 @@ impl<R: Read + Seek> Archive<R> {
         };
         let layers = layers.into_iter().zip(&diff_ids).map(with_digest).collect();
         let content = image_content(&diff_ids, env);
-        Ok(SavedImage { config, layers, content, diff_ids, platform: platform.text() })
+        Ok(SavedImage { config, layers, content, diff_ids, platform: platform.text(), other_name })
     }
 
     /// Reads `manifest.json`.
-    fn saved(&mut self, image: &str) -> Result<(Vec<u8>, Vec<SavedLayer>), Fault> {
-        let mut all: Vec<Saved> = parse("manifest.json", &self.document("manifest.json")?)?;
-        let has_name = |saved: &Saved| saved.repo_tags.iter().flatten().any(|tag| familiar(tag) == familiar(image));
-        let chosen = if all.len() == 1 { Some(0) } else { all.iter().position(has_name) };
-        let Some(chosen) = chosen else {
-            let tags: Vec<String> = all.into_iter().filter_map(|saved| saved.repo_tags).flatten().collect();
+    fn saved(&mut self, image: &str, platform: &str) -> Result<Chosen, Fault> {
+        let all: Vec<Saved> = parse("manifest.json", &self.document("manifest.json")?)?;
+        let has_name = |saved: &&Saved| saved.repo_tags.iter().flatten().any(|tag| familiar(tag) == familiar(image));
+        let tags = || all.iter().filter_map(|saved| saved.repo_tags.as_ref()).flatten();
+        let mut left: Vec<&Saved> =
+            if all.len() == 1 { all.iter().collect() } else { all.iter().filter(has_name).collect() };
+        if left.len() > 1 {
+            // one name for several platforms
+            let fits = left.iter().map(|saved| is_for(&self.document(&saved.config)?, platform));
+            let fits = fits.collect::<Result<Vec<bool>, Fault>>()?;
+            let position = fits.iter().position(|fits| *fits).unwrap_or_default();
+            left = vec![left[position]];
+        }
+        let Some(Saved { config: name, layers, .. }) = left.pop() else {
+            let tags: Vec<&str> = tags().map(String::as_str).collect();
             return Err(if tags.is_empty() { Fault::Missing("image".into()) } else { Fault::Several(tags.join(", ")) });
         };
-        let Saved { config: name, layers, .. } = all.swap_remove(chosen);
-        let config = self.document(&name)?;
-        if let Some(expected) = blob_digest(name.strip_suffix(".json").unwrap_or(&name)) {
-            check(&name, &expected, &sha256(&config))?;
+        let config = self.document(name)?;
+        if let Some(expected) = blob_digest(name.strip_suffix(".json").unwrap_or(name)) {
+            check(name, &expected, &sha256(&config))?;
         }
-        let layers: Result<_, Fault> = layers.into_iter().map(|name| self.layer(name)).collect();
-        Ok((config, layers?))
+        let layers: Result<_, Fault> = layers.iter().map(|name| self.layer(name.clone())).collect();
+        let other_name = tags().next().filter(|_| !all.iter().any(|saved| has_name(&saved))).cloned();
+        Ok(Chosen { config, layers: layers?, other_name })
     }
 
     /// Reads `index.json`.
-    fn in_layout(&mut self, image: &str, platform: &str) -> Result<(Vec<u8>, Vec<SavedLayer>), Fault> {
+    fn in_layout(&mut self, image: &str, platform: &str) -> Result<Chosen, Fault> {
         let (mut manifest, mut depth): (Manifest, _) = (parse("index.json", &self.document("index.json")?)?, 0);
         while manifest.config.is_none() {
-            let chosen = choose(manifest.manifests, image, platform)?;
+            let has_blob = |one: &Descriptor| blob_path(&one.digest).is_ok_and(|path| self.find(&path).is_ok());
+            let chosen = choose(manifest.manifests, image, platform, &has_blob)?;
             depth += 1;
             if depth > MAX_DEPTH {
                 return Err(Fault::Missing("manifest".into()));
@@ -283,7 +321,7 @@ impl<R: Read + Seek> Archive<R> {
         };
         let layers: Result<_, Fault> =
             manifest.layers.iter().map(|layer| self.layer(blob_path(&layer.digest)?)).collect();
-        Ok((config, layers?))
+        Ok(Chosen { config, layers: layers?, other_name: None })
     }
 
     /// Returns a small blob of an OCI layout, verified.
@@ -362,20 +400,43 @@ impl<R: Read + Seek> Archive<R> {
     }
 }
 
-/// Chooses a manifest of an index: the only one, or the one of this name, or the one for this platform.
-fn choose(all: Vec<Descriptor>, image: &str, platform: &str) -> Result<Descriptor, Fault> {
+/// Returns whether a configuration is that of an image for this platform; empty: any.
+fn is_for(config: &[u8], platform: &str) -> Result<bool, Fault> {
+    Ok(platform.is_empty() || parse::<Platform>("configuration", config)?.text() == platform)
+}
+
+/// Chooses a manifest of an index: the only one, or the one of this name, or the one for this platform. An index may
+/// name platforms that the archive does not have.
+fn choose(
+    all: Vec<Descriptor>,
+    image: &str,
+    platform: &str,
+    has_blob: &dyn Fn(&Descriptor) -> bool,
+) -> Result<Descriptor, Fault> {
     const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
     // proofs of origin have no platform
     let is_image = |other: &Descriptor| other.platform.as_ref().is_none_or(|platform| platform.os != "unknown");
     let mut left: Vec<Descriptor> = all.into_iter().filter(is_image).collect();
     let names =
         |one: &Descriptor| NAMES.iter().filter_map(|key| one.annotations.get(*key)).cloned().collect::<Vec<_>>();
-    let has_name = |one: &Descriptor| names(one).iter().any(|name| familiar(name) == familiar(image));
+    // buildx writes the tag alone
+    let tag = repository_and_tag(image).map(|(_, tag)| tag);
+    let has_name = |one: &Descriptor| {
+        names(one).iter().any(|name| familiar(name) == familiar(image) || Some(name.as_str()) == tag)
+    };
     let has_platform = |one: &Descriptor| one.platform.as_ref().is_some_and(|own| own.text() == platform);
-    for fits in [&has_name as &dyn Fn(&Descriptor) -> bool, &has_platform] {
+    for fits in [&has_name as &dyn Fn(&Descriptor) -> bool, has_blob, &has_platform] {
         if left.len() > 1 && left.iter().any(fits) {
             left.retain(fits);
         }
+    }
+    let platforms: Option<BTreeSet<String>> =
+        left.iter().map(|one| one.platform.as_ref().map(Platform::text)).collect();
+    if let Some(found) =
+        platforms.filter(|found| !platform.is_empty() && !found.is_empty() && !found.contains(platform))
+    {
+        let found = found.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Fault::Platform { wanted: platform.to_owned(), found });
     }
     if left.len() > 1 {
         let text = |one: &Descriptor| {

@@ -36,7 +36,7 @@ pub struct ImageFile {
     /// The archive.
     pub(super) file: File,
     /// Its name for messages.
-    pub(super) shown: String,
+    pub shown: String,
 }
 
 /// A program that unpacks. All take `-dc`.
@@ -137,14 +137,23 @@ impl ImageFile {
         events.note(format!("unpacking {shown} with {} to {}", packer.name, spool_directory().display()));
         // standard input may have been read before
         file.rewind().map_err(unreadable)?;
-        let file = output(Command::new(program).arg("-dc").stdin(file), &shown).await?;
+        let damaged = "it may be cut off or damaged: copy it again";
+        let file = output(Command::new(program).arg("-dc").stdin(file), "unpack", &shown, damaged).await?;
         Ok(ImageFile { file, shown })
     }
 }
 
 /// Packs a directory with the files of an archive.
 async fn packed_layout(directory: &Path, shown: String, events: &Events) -> Result<ImageFile, Error> {
-    if !["index.json", "manifest.json"].iter().any(|name| directory.join(name).is_file()) {
+    // a `manifest.json` of something else is no list
+    let is_list = |file: PathBuf| {
+        let mut head = [0; HEAD];
+        let read = File::open(file).and_then(|file| file.read_at(&mut head, 0)).unwrap_or_default();
+        head[..read].trim_ascii_start().starts_with(b"[")
+    };
+    let has_layout = directory.join("index.json").is_file() && directory.join("blobs").is_dir();
+    let has_list = is_list(directory.join("manifest.json"));
+    if !has_layout && !has_list {
         // skopeo's `dir:`
         let hint = match directory.join("version").is_file() {
             true => "`skopeo copy dir:DIR oci-archive:FILE` makes an archive of it",
@@ -156,28 +165,35 @@ async fn packed_layout(directory: &Path, shown: String, events: &Events) -> Resu
         .map_err(|error| Error::usage(format!("cannot read {shown}: {error}"), EXPECTED))?;
     let program = local::find("tar", "tar")?;
     events.note(format!("packing {shown} to {}", spool_directory().display()));
+    // in a layout, all blobs are verified by their digests: build systems link them to their caches
+    let (options, names): (_, &[&str]) = if has_list { ("-cf", &["."]) } else { ("-chf", &["index.json", "blobs"]) };
     let mut tar = Command::new(program);
-    let file = output(tar.args(["-cf", "-", "-C"]).arg(absolute).arg(".").stdin(Stdio::null()), &shown).await?;
+    tar.args([options, "-", "-C"]).arg(absolute).args(names).stdin(Stdio::null());
+    let file = output(&mut tar, "pack", &shown, "see whether its files can be read").await?;
     Ok(ImageFile { file, shown })
 }
 
-/// Spools what a program prints.
-async fn output(command: &mut Command, shown: &str) -> Result<File, Error> {
-    let failed = |why: &str, hint: &str| Error::Local(format!("cannot unpack {shown}: {why}{hint}"));
+/// Spools what a program prints. `hint`: what to do if it fails.
+async fn output(command: &mut Command, verb: &str, shown: &str, hint: &str) -> Result<File, Error> {
+    let failed = |why: &str, hint: &str| Error::Local(format!("cannot {verb} {shown}: {why}{hint}"));
     let here = |error: io::Error| failed(&error.to_string(), "");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().map_err(here)?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(failed("it has no output", ""));
     };
     let (mut messages, mut stderr) = (Vec::new(), stderr.take(MESSAGES));
-    let complaints = async { stderr.read_to_end(&mut messages).await.map_err(here) };
+    let complaints = async {
+        stderr.read_to_end(&mut messages).await.map_err(here)?;
+        // it would wait for a reader of the rest
+        tokio::io::copy(stderr.get_mut(), &mut tokio::io::sink()).await.map_err(here)
+    };
     let (file, _) = tokio::try_join!(spool(stdout, shown, RESERVE), complaints)?;
     let status = child.wait().await.map_err(here)?;
     if !status.success() {
         let messages = String::from_utf8_lossy(&messages);
         let last = messages.lines().rev().map(str::trim).find(|line| !line.is_empty());
         let why = last.map_or_else(|| status.to_string(), printable);
-        return Err(failed(&why, "\n  hint: it may be cut off or damaged: copy it again"));
+        return Err(failed(&why, &format!("\n  hint: {hint}")));
     }
     Ok(file)
 }
@@ -289,7 +305,7 @@ mod tests {
         assert_eq!(open(&plain).await.unwrap(), bytes);
         for packer in PACKERS {
             if packer.name != "gzip" && which::which(packer.name).is_err() {
-                eprintln!("not tried: {}", packer.name);
+                let _ = io::Write::write_all(&mut io::stderr(), format!("not tried: {}\n", packer.name).as_bytes());
                 continue;
             }
             let packed =
@@ -314,14 +330,24 @@ mod tests {
         assert!(error.contains("no index.json of an OCI layout") && error.contains("docker save"), "{error}");
         fs::write(layout.join("version"), "Directory Transport Version: 1.1\n").unwrap();
         assert!(open(&layout).await.unwrap_err().contains("skopeo copy dir:DIR"));
+        for (name, text) in [("index.json", "{}"), ("manifest.json", "{\"name\": \"a web page\"}")] {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        assert!(open(dir.path()).await.unwrap_err().contains("no index.json of an OCI layout"), "a project");
         fs::write(layout.join("index.json"), "{}").unwrap();
-        fs::write(layout.join("blobs/sha256/x"), "blob").unwrap();
+        fs::write(dir.path().join("cached"), "blob").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("cached"), layout.join("blobs/sha256/x")).unwrap();
         let bytes = open(&layout).await.unwrap();
         let mut archive = tar::Archive::new(&bytes[..]);
-        let names: Vec<String> =
-            archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
-        for name in ["index.json", "blobs/sha256/x"] {
-            assert!(names.iter().any(|other| other.trim_start_matches("./") == name), "{names:?}");
+        let read = |entry: io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            (entry.path().unwrap().display().to_string(), text)
+        };
+        let entries: Vec<(String, String)> = archive.entries().unwrap().map(read).collect();
+        for (name, text) in [("index.json", "{}"), ("blobs/sha256/x", "blob")] {
+            assert!(entries.contains(&(name.to_owned(), text.to_owned())), "{entries:?}");
         }
     }
 
@@ -354,6 +380,17 @@ mod tests {
         );
         assert!(open(Path::new("/dev/null")).await.unwrap_err().contains("/dev/null is no file, directory or pipe"));
         assert!(open(&dir.path().join("none")).await.unwrap_err().contains("No such file"));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_complains_much_is_not_waited_for() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "i=0; while [ $i -lt 5000 ]; do echo 'tar: a file has changed as we read it' >&2; i=$((i + 1)); done; echo x"]);
+        let mut file = output(shell.stdin(Stdio::null()), "pack", "app", "").await.unwrap();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x\n");
     }
 
     #[tokio::test]

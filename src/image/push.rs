@@ -1,5 +1,6 @@
 //! Gives nodes an image: each node's engine pulls it, from this process or from a relay, and proves that it is the same.
 
+use super::archive::{Compression, SavedImage};
 use super::names::{is_relay, is_temporary, repository_and_tag};
 use super::registry::{Guest, Registry};
 use super::relay::deployment::{self, Relay};
@@ -183,6 +184,12 @@ pub async fn expose(member: &Member, port: u16, what: &str) -> Result<Exposed, N
     })
 }
 
+/// Returns whether an engine of this version reads layers that zstd has compressed. One whose version says nothing is
+/// believed to.
+fn reads_zstd(version: &str) -> bool {
+    !version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| (17..23).contains(&major))
+}
+
 /// The push of one image to many nodes.
 pub struct Push<'a> {
     image: &'a str,
@@ -217,6 +224,7 @@ impl<'a> Push<'a> {
     /// As [`Push::deliver`]; also if the relay ends, or has no source.
     pub async fn deliver_by(&self, relay: &Relay, receiver: &Receiver) -> Result<u64, NodeError> {
         self.check_platform(receiver)?;
+        self.check_compression(receiver)?;
         self.check_space(receiver).await?;
         let _step = self.step(receiver);
         let reference = relay.reference(&self.source.contents().manifest);
@@ -237,6 +245,7 @@ impl<'a> Push<'a> {
     /// it then has another image.
     pub async fn deliver(&self, receiver: &Receiver) -> Result<u64, NodeError> {
         self.check_platform(receiver)?;
+        self.check_compression(receiver)?;
         self.check_space(receiver).await?;
         let _permit = self.pulling.acquire().await.map_err(|error| self.failed(receiver, error))?;
         let _step = self.step(receiver);
@@ -299,6 +308,20 @@ impl<'a> Push<'a> {
         Err(failed.hint(format!("push an image for {own} to this node, or leave it out with --on")))
     }
 
+    fn check_compression(&self, receiver: &Receiver) -> Result<(), NodeError> {
+        let SavedImage { layers, diff_ids, .. } = &self.source.image;
+        let mut lacking = layers.iter().zip(diff_ids).filter(|(_, diff_id)| !receiver.known.contains(*diff_id));
+        let version = &receiver.engine.version;
+        if reads_zstd(version) || lacking.all(|(layer, _)| layer.compression != Compression::Zstd) {
+            return Ok(());
+        }
+        let failed = format!("the image has layers compressed by zstd, which Docker {version} does not read");
+        Err(self.failed(receiver, failed).hint(format!(
+            "update Docker there (23.0 reads them), or convert the image: skopeo copy oci-archive:FILE docker-archive:NEW.tar:{}",
+            self.image
+        )))
+    }
+
     /// Checks that the layers that the node seems to lack fit twice: as they are received, and unpacked.
     async fn check_space(&self, receiver: &Receiver) -> Result<(), NodeError> {
         let needed = 2 * receiver.missing_of(self.source);
@@ -313,5 +336,24 @@ impl<'a> Push<'a> {
 
     fn failed(&self, receiver: &Receiver, cause: impl std::fmt::Display) -> NodeError {
         NodeError::failed(receiver.name(), &format!("push the image {}", self.image), cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_before_docker_23_do_not_read_zstd() {
+        for (version, expected) in [
+            ("20.10.24", false),
+            ("17.03.2-ce", false),
+            ("23.0.0", true),
+            ("28.1.1", true),
+            ("4.9.3", true),
+            ("", true),
+        ] {
+            assert_eq!(reads_zstd(version), expected, "{version}");
+        }
     }
 }

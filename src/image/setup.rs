@@ -59,7 +59,7 @@ impl Setup {
         if let Some(step) = steps.iter().find(|step| step.trim().is_empty() || step.contains('\0')) {
             return Err(wrong(format!("setup: {} is not a command", quote::readable(step))));
         }
-        let mut left = MOST;
+        let (mut left, top) = (MOST, fs::canonicalize(root));
         let read = |name: &String| {
             let path = Path::new(name);
             let is_inside = !name.is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)));
@@ -72,10 +72,11 @@ impl Setup {
             let unreadable = |error| wrong(format!("setup_files: cannot read {}: {error}", quote::readable(name)));
             // where it really is: a link may lead to a file that is not meant for the nodes
             let real = fs::canonicalize(root.join(path)).map_err(unreadable)?;
-            let root = fs::canonicalize(root).map_err(unreadable)?;
             let meta = fs::metadata(&real).map_err(unreadable)?;
-            if !real.starts_with(root) || !meta.is_file() {
-                return Err(wrong(format!("setup_files: {} is not a file in the project", quote::readable(name))));
+            if !top.as_ref().is_ok_and(|top| real.starts_with(top)) || !meta.is_file() {
+                let why = format!("hvdctl.toml: setup_files: {} is not a file in the project", quote::readable(name));
+                let hint = "correct it; a line in .hvdctlignore leaves a link out of its directory";
+                return Err(Error::usage(why, hint));
             }
             // as git has it: what else the mode says depends on the machine
             let mode = if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
@@ -85,6 +86,21 @@ impl Setup {
         };
         let files = names.iter().map(read).collect::<Result<_, _>>()?;
         Ok(Setup { steps: steps.to_vec(), files })
+    }
+
+    /// Returns the step that installs a package in the form that reads its files later, when they are removed.
+    pub fn editable(&self) -> Option<&str> {
+        let is_version = |c: char| c == '.' || c.is_ascii_digit();
+        let is_pip =
+            |word: &str| word.rsplit('/').next().is_some_and(|name| name.trim_end_matches(is_version) == "pip");
+        let is_editable = |command: &str| {
+            let mut words = command.split_whitespace();
+            words.any(is_pip)
+                && words.any(|word| word == "install")
+                && words.any(|word| word == "-e" || word == "--editable" || word.starts_with("--editable="))
+        };
+        let of = |step: &&String| step.split(['\n', ';', '&', '|']).any(is_editable);
+        self.steps.iter().find(of).map(String::as_str)
     }
 
     /// Returns the steps in their order.
@@ -226,6 +242,19 @@ mod tests {
         ] {
             let error = read(steps, files);
             assert!(error.contains("hvdctl.toml: ") && error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_editable_install_is_found() {
+        for (step, is_editable) in [
+            ("pip install -e ./mylib", true),
+            ("set -e; /usr/bin/pip3.11 install --no-deps --editable ./mylib", true),
+            ("python -m pip install --editable=.", true),
+            ("set -e; pip install ./mylib", false),
+            ("pip install ./mylib && sed -e s/a/b/ x", false),
+        ] {
+            assert_eq!(setup(&["true", step], &[]).editable(), is_editable.then_some(step));
         }
     }
 

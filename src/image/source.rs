@@ -46,15 +46,13 @@ impl Drop for Stop {
 }
 
 impl Source {
-    /// Reads an archive, and verifies its layers as far as it names their digests. `platform`: the one to choose if it has several.
+    /// Reads an archive, and verifies its layers as far as it names their digests. `platform`: that of the nodes; empty
+    /// if it is not known.
     ///
     /// # Errors
-    /// [`Error::Local`] if it is no archive of the image, or damaged.
-    pub async fn from_file(archive: &ImageFile, image: &str, platform: &str) -> Result<Source, Error> {
-        let ImageFile { file, shown } = archive;
-        let file = file.try_clone().map_err(|error| Error::Local(format!("cannot read {shown}: {error}")))?;
-        let read = read(file, image.to_owned(), platform.to_owned()).await;
-        read.map_err(|fault| Error::Local(format!("cannot read {shown}: {fault}\n  hint: {}", hint(&fault))))
+    /// If it is no archive of the image, has it for other platforms only, or is damaged.
+    pub async fn from_file(archive: &ImageFile, image: &str, platform: &str) -> Result<Source, Fault> {
+        read(archive.file.try_clone()?, image.to_owned(), platform.to_owned()).await
     }
 
     /// Spools the image of an engine to a file without a name, whose space is free again when hvdctl ends, however it ends.
@@ -157,15 +155,21 @@ async fn read(file: File, image: String, platform: String) -> Result<Source, Fau
 }
 
 /// Returns what to do about a file.
-fn hint(fault: &Fault) -> &'static str {
+pub fn hint(fault: &Fault) -> String {
     match fault {
         Fault::Export => {
-            "`docker save IMAGE >FILE` writes an image; `docker import FILE NAME` makes one of these files"
+            "`docker save IMAGE >FILE` writes an image; `docker import FILE NAME` makes one of these files".to_owned()
         }
-        Fault::Several(_) => "name one of them: hvdctl image push NAME --from FILE",
-        Fault::Truncated(_) | Fault::Damaged { .. } => "copy the file again, or write it once more with docker save",
+        Fault::Platform { wanted, .. } => format!(
+            "`docker pull --platform {wanted} IMAGE && docker save IMAGE >FILE`, or `docker buildx build --platform {wanted} --output \
+             type=oci,dest=FILE .`, writes one for it; or leave the node out with --on"
+        ),
+        Fault::Several(_) => "name one of them: hvdctl image push NAME --from FILE".to_owned(),
+        Fault::Truncated(_) | Fault::Damaged { .. } => {
+            "copy the file again, or write it once more with docker save".to_owned()
+        }
         Fault::Tar(_) | Fault::Missing(_) | Fault::Malformed { .. } => {
-            "name a file of docker save or podman save, or an OCI layout"
+            "name a file of docker save or podman save, or an OCI layout".to_owned()
         }
     }
 }

@@ -6,11 +6,13 @@ use crate::cluster::operator::now;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
+use crate::node::facts::Facts;
 use crate::record::{JobResult, stored};
 use crate::runtime::Runtime;
-use crate::runtime::container::launchers;
+use crate::runtime::container::{ContainerSummary, launchers};
 use crate::transport::node::Script;
 use crate::worker::apply::WorkerPlan;
+use crate::worker::plan::exited;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -22,6 +24,7 @@ pub const END: &str = concat!(
     include_str!("../scripts/job/lend.sh"),
     include_str!("../scripts/job/end.sh")
 );
+const OUTSIDE: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/outside.sh"));
 const RESULT: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/result.sh"));
 
 /// An operation, for messages.
@@ -198,12 +201,31 @@ pub fn unrecorded(code: Option<i64>) -> JobResult {
     JobResult { ended: now(), fault, ..JobResult::default() }
 }
 
+/// Removes the job's containers from a node. If the job has written files there outside the mounts, they are stopped and stay, and those
+/// of earlier jobs go that were kept for the same reason.
 async fn remove_containers(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
     let engine = member.runtime().await?;
-    for container in engine.containers().await? {
-        if container.belongs_to(&cluster.name) && container.job() == Some(id) {
+    let containers = engine.containers().await?;
+    let own = containers.iter().filter(|c| c.belongs_to(&cluster.name) && c.job() == Some(id));
+    let own: Vec<&ContainerSummary> = own.collect();
+    if own.is_empty() {
+        return Ok(());
+    }
+    let script = Script::new(OUTSIDE).with("jobs_dir", &cluster.jobs_dir);
+    let listed = member.transport.script(&script, "find the files that jobs wrote outside the mounts").await?;
+    let outside = Facts::parse(&String::from_utf8_lossy(&listed)).jobs.outside;
+    if !outside.contains(id) {
+        for container in own {
             engine.remove(&container.id).await?;
         }
+        return Ok(());
+    }
+    for container in own.iter().filter(|container| container.state.is_up()) {
+        engine.kill(&container.id).await?;
+    }
+    let earlier = |c: &&ContainerSummary| c.job().is_some_and(|job| job != id && outside.contains(job));
+    for container in exited(&cluster.name, &containers).filter(earlier) {
+        engine.remove(&container.id).await?;
     }
     Ok(())
 }

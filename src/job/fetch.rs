@@ -94,7 +94,7 @@ pub async fn fetch(
 }
 
 /// Returns an error for each of the job's nodes that was not reached.
-fn not_asked(jobs: &JobList<'_>, job: &Job, members: &[Member]) -> Vec<NodeError> {
+pub(super) fn not_asked(jobs: &JobList<'_>, job: &Job, members: &[Member]) -> Vec<NodeError> {
     let absent = job.nodes.iter().filter(|node| members.iter().all(|member| member.node.name != **node));
     let error = |node: &String| {
         let reason = jobs.failed.iter().find(|error| error.node == *node).cloned();
@@ -138,7 +138,7 @@ async fn list_all(
 }
 
 /// Opens the target directory, and finds what is at each item's path.
-async fn compare(
+pub(super) async fn compare(
     directory: PathBuf,
     items: Vec<Download>,
 ) -> Result<(Arc<TargetDirectory>, Vec<(Download, Existing)>), Error> {
@@ -183,7 +183,7 @@ async fn download_all(
 }
 
 /// Checks that nothing would be replaced that was not fetched.
-fn check_conflicts(existing: &[(Download, Existing)], directory: &Path) -> Result<(), Error> {
+pub(super) fn check_conflicts(existing: &[(Download, Existing)], directory: &Path) -> Result<(), Error> {
     let conflicts = existing.iter().filter(|(_, existing)| *existing == Existing::Conflicting);
     let conflicts: Vec<String> = conflicts.map(|(item, _)| directory.join(&item.path).display().to_string()).collect();
     let more = match conflicts.len() {

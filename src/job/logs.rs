@@ -17,6 +17,7 @@ use crate::text::nodeset::printable;
 use futures_util::future::join_all;
 use regex::bytes::Regex;
 use std::collections::VecDeque;
+use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 
@@ -32,8 +33,8 @@ const END: u64 = 256 << 10;
 pub struct LogRequest {
     /// Only these ranks; empty: all.
     pub ranks: Vec<u32>,
-    /// Only what was written since then, in seconds since the epoch by the node's clock.
-    pub since: Option<f64>,
+    /// Only what was written since then.
+    pub since: Option<Since>,
     /// Only lines in which this is found.
     pub grep: Option<Regex>,
     /// Only this many, from the end.
@@ -42,10 +43,32 @@ pub struct LogRequest {
     pub follow: bool,
 }
 
+/// The time of the first line that is wanted, by the clock of the node that wrote it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Since {
+    /// So long before the request.
+    Ago(Duration),
+    /// Seconds since the epoch.
+    At(f64),
+}
+
 impl LogRequest {
+    /// Returns this request to a node, by whose clock it is so late.
+    fn on_node(&self, clock: f64) -> LogRequest {
+        let at = |since| match since {
+            Since::Ago(span) => Since::At(clock - span.as_secs_f64()),
+            Since::At(_) => since,
+        };
+        LogRequest { since: self.since.map(at), ..self.clone() }
+    }
+
     /// Returns whether a frame is to be shown.
     fn takes(&self, frame: &Frame) -> bool {
-        let is_recent = self.since.is_none_or(|since| frame.time >= since);
+        let is_recent = match self.since {
+            Some(Since::At(since)) => frame.time >= since,
+            // it has just been written
+            Some(Since::Ago(_)) | None => true,
+        };
         let is_of_rank = self.ranks.is_empty() || self.ranks.contains(&frame.rank);
         match &frame.kind {
             FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
@@ -150,6 +173,7 @@ async fn read(
     wanted: &LogRequest,
     sender: Sender<Vec<Frame>>,
 ) -> Result<u64, NodeError> {
+    let wanted = &wanted.on_node(extent.clock);
     let filter = |frames: Vec<Frame>| frames.into_iter().filter(|frame| wanted.takes(frame));
     let Some(tail) = wanted.tail else {
         return log.read(extent.start, async |frames| drop(sender.send(filter(frames).collect()).await)).await;
@@ -275,8 +299,13 @@ mod tests {
         assert!(takes(LogRequest::default()));
         assert!(takes(LogRequest { ranks: vec![1, 3], ..LogRequest::default() }));
         assert!(!takes(LogRequest { ranks: vec![1], ..LogRequest::default() }));
-        assert!(takes(LogRequest { since: Some(10.0), ..LogRequest::default() }));
-        assert!(!takes(LogRequest { since: Some(10.1), ..LogRequest::default() }));
+        let since = |since| LogRequest { since: Some(since), ..LogRequest::default() };
+        assert!(takes(since(Since::At(10.0))));
+        assert!(!takes(since(Since::At(10.1))));
+        // by the clocks of two nodes
+        let ago = since(Since::Ago(Duration::from_secs(600)));
+        assert!(takes(ago.on_node(610.0)) && !takes(ago.on_node(4210.0)) && takes(ago));
+        assert!(!takes(since(Since::At(10.1)).on_node(0.0)));
         assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
         assert!(!takes(LogRequest { grep: Some(Regex::new("accuracy").unwrap()), ..LogRequest::default() }));
         assert!(!LogRequest::default().takes(&Frame { kind: FrameKind::Started, ..frame }));

@@ -14,6 +14,7 @@ use crate::record::{JobResult, JobState};
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
+use crate::worker::plan::exited;
 
 const LIST: &str = concat!(
     include_str!("../scripts/job/directory.sh"),
@@ -32,6 +33,8 @@ pub struct JobList<'a> {
     pub members: Vec<Member>,
     /// Those that did not; what only they know is missing.
     pub failed: Vec<NodeError>,
+    /// The time by the nodes' clocks, in seconds since the epoch: that of the operator's machine may be wrong by hours.
+    pub now: f64,
 }
 
 /// Lists the jobs of all nodes. A node that does not answer hides only what it alone knows.
@@ -48,10 +51,12 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         Ok((member.transport.script(&script, "list the jobs").await?, containers, member))
     };
     let NodeResults { ok, failed } = fleet.members(target, events).await?.then(events, list).await;
-    let (mut stored, mut members) = (StoredJobs::new(), Vec::new());
+    let (mut stored, mut members, mut clocks) = (StoredJobs::new(), Vec::new(), Vec::new());
     for (files, containers, member) in ok {
         let node = &member.node.name;
-        list::add(&mut stored, node, &String::from_utf8_lossy(&files));
+        let files = String::from_utf8_lossy(&files);
+        list::add(&mut stored, node, &files);
+        clocks.extend(list::clock(&files));
         for container in running(cluster, &containers) {
             let files = stored.entry(container.job().unwrap_or_default().to_owned()).or_default();
             files.container = Some(container.id.clone());
@@ -61,7 +66,10 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         members.push(member);
     }
     let answered: Vec<&str> = members.iter().map(|member| member.node.name.as_str()).collect();
-    let mut jobs = list::jobs(&cluster.name, stored, &answered, now());
+    // one that is wrong changes nothing as long as most are right
+    clocks.sort_by(f64::total_cmp);
+    let now = clocks.get(clocks.len() / 2).copied().unwrap_or_else(now);
+    let mut jobs = list::jobs(&cluster.name, stored, &answered, now);
     for job in jobs.iter_mut().filter(|job| job.state.is_none()) {
         let launcher = job.launcher();
         let reason = match failed.iter().find(|error| error.node == launcher) {
@@ -70,7 +78,7 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         };
         job.reason = Some(format!("its launcher's node {launcher} {reason}"));
     }
-    Ok(JobList { cluster, jobs, members, failed })
+    Ok(JobList { cluster, jobs, members, failed, now })
 }
 
 /// Returns the containers of the cluster's launchers that are up.
@@ -167,10 +175,16 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Job
     Ok(result.map_or((JobState::Unreadable, instead.silent), |result| (result.state(), result.silent)))
 }
 
-/// Removes the records and logs of these jobs from every node that answered.
+/// Removes the records and logs of these jobs, and what is left of their containers, from every node that answered.
 pub async fn prune(list: &JobList<'_>, ids: &[String], events: &Events) -> NodeResults<String> {
     each_node(list.members.clone(), events, async |member| {
         let _step = events.begin(&member.node.name, Step::write("removing records"));
+        let engine = member.runtime().await?;
+        let containers = engine.containers().await?;
+        let is_pruned = |c: &&ContainerSummary| c.job().is_some_and(|job| ids.iter().any(|id| id == job));
+        for container in exited(&list.cluster.name, &containers).filter(is_pruned) {
+            engine.remove(&container.id).await?;
+        }
         remove_records(list.cluster, &member, ids).await?;
         Ok(member.node.name)
     })

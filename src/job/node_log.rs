@@ -47,6 +47,8 @@ pub struct Extent {
     pub size: u64,
     /// The offset of its first byte that was not given back to the disk (`--log-max`).
     pub start: u64,
+    /// The time by the node's clock, in seconds since the epoch.
+    pub clock: f64,
 }
 
 /// How far a log was read, and where it is read on.
@@ -112,13 +114,12 @@ impl NodeLog {
     async fn extent(&self) -> Result<Extent, NodeError> {
         let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
-        let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        let [size, blocks, block_size] = numbers[..] else {
+        let Some((size, blocks, block_size, clock)) = parse_extent(&output) else {
             return Err(NodeError::failed(self.node(), OPERATION, &output));
         };
         // not every file system can give back a part of a file
         let limit = self.log_max.filter(|_| size > blocks.saturating_mul(block_size));
-        Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)) })
+        Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)), clock })
     }
 
     /// Reads the frames from `offset` to the end. Returns the offset after the last whole frame.
@@ -137,7 +138,7 @@ impl NodeLog {
     /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less of it, and ranks that
     /// were started there since may have written more than is missing. What follows the position may have been discarded, too.
     pub async fn find(&self, position: Position) -> Result<Position, NodeError> {
-        let Extent { size, start } = self.extent().await?;
+        let Extent { size, start, .. } = self.extent().await?;
         let (length, time) = (position.mark.len(), position.time);
         if size >= position.offset {
             let marked = position.offset.saturating_sub(length as u64);
@@ -189,6 +190,15 @@ impl NodeLog {
     }
 }
 
+/// Reads what `job/size.sh` prints.
+fn parse_extent(text: &str) -> Option<(u64, u64, u64, f64)> {
+    let mut words = text.split_whitespace();
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (size, blocks, block_size) = (number()?, number()?, number()?);
+    let clock = words.next()?.parse().ok().filter(|clock: &f64| clock.is_finite())?;
+    words.next().is_none().then_some((size, blocks, block_size, clock))
+}
+
 /// Reads frames to the end. Reads the next chunk only after `take` has handled the previous one.
 async fn read_frames(
     from: &mut (impl AsyncRead + Unpin),
@@ -227,6 +237,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::AsyncWriteExt;
     use tokio::sync::mpsc;
+
+    #[test]
+    fn a_size_comes_with_the_time_of_the_node() {
+        assert_eq!(parse_extent("7 8 512 1700000000.5\n"), Some((7, 8, 512, 1_700_000_000.5)));
+        for bad in ["", "7 8 512", "7 8 512 nan", "7 8 512 inf", "7 -8 512 1.0", "7 8 512 1.0 x", "x"] {
+            assert_eq!(parse_extent(bad), None, "{bad}");
+        }
+    }
 
     #[tokio::test]
     async fn a_log_stays_on_its_node_until_it_can_be_shown() {

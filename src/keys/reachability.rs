@@ -124,7 +124,7 @@ impl Matrix {
 
 /// Returns what to do about a login that failed for this reason.
 pub fn hint(reason: &str, port: u16) -> String {
-    if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown | Ssh::TooManyKeys | Ssh::NoKeyAccepted) {
+    if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown | Ssh::TooManyKeys) {
         "run `hvdctl keys push`, then `hvdctl down` and `hvdctl up` on nodes whose workers still present another host key".to_owned()
     } else {
         format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")

@@ -5,6 +5,8 @@ use std::fmt;
 /// A check of `doctor` or `verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
+    /// Accelerators that containers do not get, or that no slots stand for.
+    Accelerators,
     /// The address in the cluster: two nodes have the same, or it is not that of the inventory.
     Address,
     /// A clock that differs from those of the other nodes.
@@ -17,6 +19,8 @@ pub enum Check {
     Dcgm,
     /// Room on disks.
     Disk,
+    /// Devices of fast networks that containers do not get.
+    Fabric,
     /// Clocks of GPUs that are slowed down.
     GpuClocks,
     /// The temperature of GPUs.
@@ -114,12 +118,14 @@ impl Check {
     fn described(self) -> (&'static str, Subject) {
         use Subject::{Machine, Setup};
         match self {
+            Check::Accelerators => ("accelerators", Setup),
             Check::Address => ("address", Setup),
             Check::Clock => ("clock", Machine),
             Check::Container => ("container", Setup),
             Check::Data => ("data", Setup),
             Check::Dcgm => ("dcgm", Machine),
             Check::Disk => ("disk", Machine),
+            Check::Fabric => ("fabric", Setup),
             Check::GpuClocks => ("gpu-clocks", Machine),
             Check::GpuHeat => ("gpu-heat", Machine),
             Check::GpuLost => ("gpu-lost", Machine),
@@ -179,13 +185,15 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Check; 44] = [
+    const ALL: [Check; 46] = [
+        Check::Accelerators,
         Check::Address,
         Check::Clock,
         Check::Container,
         Check::Data,
         Check::Dcgm,
         Check::Disk,
+        Check::Fabric,
         Check::GpuClocks,
         Check::GpuHeat,
         Check::GpuLost,

@@ -1,5 +1,6 @@
 //! Parses what `src/scripts/node/facts.sh` reports about a node.
 
+use super::accelerators::Accelerators;
 use super::gpus::{self, Gpu, NvidiaSmi};
 use super::interfaces::NodeNetwork;
 use super::jobs::NodeJobs;
@@ -55,6 +56,10 @@ pub struct Facts {
     pub nvidia_smi: NvidiaSmi,
     /// GPUs that the machine itself sees. They may not be all if `nvidia-smi` failed.
     pub gpus: Vec<Gpu>,
+    /// Whether it has a device of NVIDIA's drivers, also of those that have no `nvidia-smi` (Jetson, WSL 2).
+    pub has_nvidia_device: bool,
+    /// Its accelerators of other makers.
+    pub accelerators: Vec<Accelerators>,
     /// When its report began and ended by its own clock, in seconds since the epoch.
     pub clock: Option<Span>,
     /// How far its clock is ahead of ours.
@@ -90,6 +95,8 @@ impl Facts {
                     let read = value.parse().ok().filter(|time: &f64| time.is_finite());
                     facts.clock = read.map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
                 }
+                "nvidia-device" => facts.has_nvidia_device = true,
+                "accelerator" => facts.accelerators.extend(Accelerators::parse(value)),
                 "measured" => facts.measured.push(value.to_owned()),
                 "drained" => {
                     // a full disk may have cut it off
@@ -106,6 +113,14 @@ impl Facts {
             }
         }
         facts
+    }
+
+    /// Returns by how many seconds its clock is ahead of ours, or 0 if the two may be equal.
+    pub fn clock_ahead(&self) -> f64 {
+        match self.ahead {
+            Some(Span { low, high }) if low > 0.0 || high < 0.0 => (low + high) / 2.0,
+            _ => 0.0,
+        }
     }
 
     /// Compares the node's clock with ours. The report was requested at `asked` and complete at `came`: the node began
@@ -210,17 +225,21 @@ mod tests {
         let facts = Facts::parse("clock 130.100\ngpu slow\nclock 134.900\n").between(100.0, 105.0);
         let ahead = facts.ahead.unwrap();
         assert!(ahead.low > 29.8 && ahead.low <= 30.0 && ahead.high >= 30.0 && ahead.high < 30.2, "{ahead:?}");
-        assert_eq!(Facts::parse("clock x\nclock nan\nclock inf\n").between(0.0, 1.0).ahead, None);
+        let unknown = Facts::parse("clock x\nclock nan\nclock inf\n").between(0.0, 1.0);
+        assert_eq!((unknown.ahead, unknown.clock_ahead()), (None, 0.0));
+        assert!((29.8..30.2).contains(&facts.clock_ahead()));
+        assert_eq!(Facts::parse("clock 102.0\nclock 102.5\n").between(100.0, 105.0).clock_ahead(), 0.0);
     }
 
     #[test]
     fn what_no_node_has_is_not_believed() {
         let facts = Facts::parse(
             "cores 4294967295\ndisk jobs 18446744073709551615 /opt\nopen .* {}\nopen ../../etc {}\nopen j1 {}\n\
-             rank .* 1 - - -\nrank j1 2 - - -\n",
+             rank .* 1 - - -\nrank j1 2 - - -\noutside ../x\noutside j2\n",
         );
         assert_eq!((facts.cores, facts.storage.disks[0].free), (MOST_CORES, u64::MAX));
         assert_eq!(facts.jobs.recorded.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["j1"]);
         assert_eq!(facts.jobs.ranks.iter().map(|rank| rank.pid).collect::<Vec<_>>(), [2]);
+        assert_eq!(facts.jobs.outside, ["j2".to_owned()].into());
     }
 }

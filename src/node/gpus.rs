@@ -195,14 +195,24 @@ fn queried(line: &str) -> Option<(u32, &str, &str)> {
 /// The GPUs that a container asks the engine for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GpuRequest {
-    /// None.
+    /// None, whatever the image asks for.
     None,
+    /// None, but what the image asks for by itself is not refused: the node may have GPUs that no `nvidia-smi` lists
+    /// (Jetson, WSL 2).
+    Unstated,
     /// All (`--gpus all`).
     All,
     /// The first so many (`--gpus 2`).
     First(u32),
     /// These, by index or UUID (`--gpus device=…`).
     Devices(Vec<String>),
+}
+
+impl GpuRequest {
+    /// Returns whether the engine is asked for none.
+    pub fn is_none(&self) -> bool {
+        matches!(self, GpuRequest::None | GpuRequest::Unstated)
+    }
 }
 
 #[cfg(test)]

@@ -75,6 +75,9 @@ pub struct GpuProcess {
     pub pid: u32,
     /// Its program.
     pub program: String,
+    /// How much memory of the GPU it has, in MiB.
+    #[serde(skip)]
+    pub memory_mib: Reading<u64>,
 }
 
 /// What was observed of a GPU. Values that the GPU or its driver does not report are null.
@@ -344,7 +347,8 @@ fn processes(gpu: &Element) -> Vec<GpuProcess> {
     let listed = gpu.child("processes").into_iter().flat_map(|processes| &processes.children);
     let process = |process: &Element| {
         let pid = process.text("pid").parse().ok()?;
-        Some(GpuProcess { pid, program: printable(process.text("process_name")) })
+        let memory_mib = number(process.text("used_memory"));
+        Some(GpuProcess { pid, program: printable(process.text("process_name")), memory_mib })
     };
     listed.filter_map(process).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::lines::{known, parts};
 use crate::model::job_state::is_job_id;
+use std::collections::BTreeSet;
 
 /// A process of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct NodeJobs {
     pub recorded: Vec<RecordedJob>,
     /// Their ranks that make no progress, each as `JOB RANK SINCE WHAT` (`waiting.py`).
     pub idle: Vec<String>,
+    /// The jobs, other clusters' too, that have written files here outside the mounts of their containers.
+    pub outside: BTreeSet<String>,
 }
 
 /// Those of a node's recorded jobs that have not ended.
@@ -59,6 +62,7 @@ impl NodeJobs {
                 }
             }
             "idle" => self.idle.push(value.to_owned()),
+            "outside" => self.outside.extend(Some(value).filter(|id| is_job_id(id)).map(str::to_owned)),
             _ => {}
         }
     }

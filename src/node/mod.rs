@@ -1,5 +1,6 @@
 //! The observed state of a node: its system, addresses, GPUs and their health.
 
+pub mod accelerators;
 pub mod facts;
 pub mod gpus;
 pub mod health;

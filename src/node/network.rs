@@ -150,6 +150,7 @@ pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
             GpuRequest::Devices(devices.iter().take(*n as usize).map(|device| device.uuid().to_owned()).collect())
         }
         Gpus::Count(n) => GpuRequest::First(*n),
+        Gpus::Auto if devices.is_empty() && facts.has_nvidia_device => GpuRequest::Unstated,
         Gpus::Auto if devices.is_empty() => GpuRequest::None,
         Gpus::Auto | Gpus::All => GpuRequest::All,
         Gpus::List(list) => GpuRequest::Devices(list.clone()),
@@ -170,7 +171,7 @@ pub fn chosen_gpus<'a>(node: &Node, facts: &'a Facts) -> Vec<Device<'a>> {
 /// The fewest devices that the node's containers must see; 0 where they get none.
 pub fn least_gpus(node: &Node, facts: &Facts) -> usize {
     match (&node.gpus, gpu_request(node, facts)) {
-        (_, GpuRequest::None) => 0,
+        (_, request) if request.is_none() => 0,
         (Gpus::Auto | Gpus::All, _) => chosen_gpus(node, facts).len().max(1),
         (Gpus::Count(n), _) => *n as usize,
         (Gpus::List(list), _) => list.len(),
@@ -229,7 +230,7 @@ pub fn gpu_variables(
     order: Option<&str>,
 ) -> Vec<(&'static str, String)> {
     const BY_BUS: &str = "PCI_BUS_ID";
-    if gpu_request(node, facts) == GpuRequest::None {
+    if gpu_request(node, facts).is_none() {
         return Vec::new();
     }
     let visible = visible_devices(&chosen_gpus(node, facts), allocated, order.is_none_or(|order| order == BY_BUS));
@@ -351,6 +352,11 @@ mod tests {
             (of(Gpus::Auto), of(Gpus::All), of(Gpus::Count(2))),
             (GpuRequest::None, GpuRequest::All, GpuRequest::First(2))
         );
+        let jetson = Facts { has_nvidia_device: true, ..bare.clone() };
+        for (gpus, request) in [(Gpus::Auto, GpuRequest::Unstated), (Gpus::Count(0), GpuRequest::None)] {
+            let node = Node { gpus, ..Node::default() };
+            assert_eq!((gpu_request(&node, &jetson), least_gpus(&node, &jetson)), (request, 0));
+        }
         let all = Node { gpus: Gpus::All, ..Node::default() };
         assert_eq!(
             (missing_gpus(&all, &bare), slots(&all, &bare)),

@@ -15,6 +15,17 @@ pub struct Disk {
     pub path: String,
 }
 
+/// How many more files and directories a file system can have, where that is limited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inodes {
+    /// What it is for: `images`, `jobs`, `projects` or `data`.
+    pub what: String,
+    /// How many are free.
+    pub free: u64,
+    /// The directory.
+    pub path: String,
+}
+
 /// A directory of the cluster on a node, or its nearest parent that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDirectory {
@@ -42,6 +53,8 @@ pub struct SharedDirectory {
 pub struct NodeStorage {
     /// Room for jobs and projects.
     pub disks: Vec<Disk>,
+    /// Room for files of jobs, projects and data.
+    pub inodes: Vec<Inodes>,
     /// The directories that belong to this node alone, or should.
     pub directories: Vec<NodeDirectory>,
     /// Those of them that are other nodes' too.
@@ -66,6 +79,7 @@ impl NodeStorage {
     pub(super) fn read(&mut self, key: &str, value: &str) {
         match key {
             "disk" => self.disks.extend(disk(value)),
+            "inodes" => self.inodes.extend(inodes(value)),
             "directory" => self.directories.extend(directory(value)),
             "pushed" => self.pushed.extend(pushed(value)),
             _ => {}
@@ -77,6 +91,12 @@ impl NodeStorage {
 pub fn disk(value: &str) -> Option<Disk> {
     let [what, free, path] = parts(value)?;
     Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()?.saturating_mul(1024), path: path.to_owned() })
+}
+
+/// Parses `WHAT COUNT PATH`. A number that cannot be read counts as none.
+pub fn inodes(value: &str) -> Option<Inodes> {
+    let [what, free, path] = parts(value)?;
+    Some(Inodes { what: what.to_owned(), free: free.parse().unwrap_or_default(), path: path.to_owned() })
 }
 
 /// Parses `NAME HASH INODE`.

@@ -203,6 +203,12 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
     }
 }
 
+/// Returns the time by a node's clock, as `job/list.sh` prints it, in seconds since the epoch.
+pub fn clock(text: &str) -> Option<f64> {
+    let time: f64 = text.lines().find_map(|line| line.strip_prefix("clock:"))?.parse().ok()?;
+    (0.0..LAST_SECOND as f64).contains(&time).then_some(time)
+}
+
 impl JobFiles {
     /// Keeps the record with the most nodes: it was written when nodes were added to the job. One that can be read goes before one that
     /// cannot.

@@ -1,6 +1,6 @@
 //! Files that a job wrote outside the mounts of its containers, where they go with these (`src/scripts/programs/outside.py`).
 
-use crate::text::nodeset::printable;
+use crate::text::nodeset::{fold, printable};
 use crate::text::units::{count, human};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,13 @@ use std::cmp::Reverse;
 const NODES: usize = 4;
 const CHARACTERS: usize = 200;
 
-/// What to do about such files.
-pub const HINT: &str =
-    "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
+/// Returns what to do about such files of a job.
+pub fn hint(id: &str) -> String {
+    format!(
+        "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory; while the \
+         containers are there, hvdctl fetch {id} --from-container gets these"
+    )
+}
 
 /// Files on one node that may be results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +42,7 @@ pub struct OutsideFile {
     pub bytes: u64,
 }
 
-/// Describes these files and their nodes, those with the most bytes first; `None` if there are none.
+/// Describes these files and their nodes, those with the most bytes first, or where there may be some; `None` if there are none.
 pub fn outside(found: &[OutsideFiles]) -> Option<String> {
     let mut nodes: Vec<&OutsideFiles> = found.iter().filter(|node| node.files > 0).collect();
     nodes.sort_by_key(|node| Reverse(node.bytes));
@@ -47,7 +51,20 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
         parts.push(format!("more on {}", count(nodes.len() - NODES, "other node")));
     }
     let what = "the job wrote files outside the mounts of its containers, which go with these";
-    (!parts.is_empty()).then(|| format!("{what}: {}", parts.join("; ")))
+    let unseen: Vec<&str> =
+        found.iter().filter(|node| node.files == 0 && !node.whole).map(|node| &*node.node).collect();
+    match (parts.is_empty(), unseen.is_empty()) {
+        (true, true) => None,
+        (true, false) => Some(format!(
+            "not everything outside the mounts of the job's containers was examined on {}: what the job wrote there goes with these",
+            fold(&unseen)
+        )),
+        (false, is_complete) => {
+            let more =
+                if is_complete { String::new() } else { format!("; not everything was examined on {}", fold(&unseen)) };
+            Some(format!("{what}: {}{more}", parts.join("; ")))
+        }
+    }
 }
 
 /// Describes how much there is in a few words, for a table.
@@ -61,7 +78,7 @@ fn of_node(OutsideFiles { node, files, bytes, largest, whole }: &OutsideFiles) -
         let path: String = file.path.chars().take(CHARACTERS).collect();
         format!("{} ({})", printable(&path), human(file.bytes))
     });
-    let least = if *whole { "" } else { "at least " };
+    let (node, least) = (printable(node), if *whole { "" } else { "at least " });
     match largest {
         Some(file) if *files == 1 => format!("{least}{file} on {node}"),
         largest => {
@@ -95,6 +112,18 @@ mod tests {
         let many: Vec<_> = (0..6).map(|i| on(&format!("n{i}"), 1, 1 + i, "/x")).collect();
         assert!(text(&many).ends_with("; /x (3 B) on n2; more on 2 other nodes"), "{}", text(&many));
         assert_eq!((outside(&[]), outside(&[on("a", 0, 0, "/x")]), outside_in_short(&[])), (None, None, None));
+    }
+
+    #[test]
+    fn a_node_that_was_not_examined_is_named() {
+        let cut_off = |node: &str| OutsideFiles { node: node.into(), ..OutsideFiles::default() };
+        let text = outside(&[cut_off("node1"), cut_off("node2")]).unwrap();
+        assert!(
+            text.starts_with("not everything outside the mounts") && text.contains(" on node[1-2]: what"),
+            "{text}"
+        );
+        let text = outside(&[on("node1", 1, 5, "/x"), cut_off("node2")]).unwrap();
+        assert!(text.ends_with("/x (5 B) on node1; not everything was examined on node2"), "{text}");
     }
 
     #[test]

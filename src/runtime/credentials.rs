@@ -110,12 +110,28 @@ impl Login {
         }
     }
 
+    /// Returns the registry's host for messages.
+    pub fn host(&self) -> &str {
+        if matches!(self.registry.as_str(), HUB | "") { "docker.io" } else { &self.registry }
+    }
+
+    /// Returns the command by which the operator logs in to the registry.
+    pub fn command(&self) -> String {
+        match self.registry.as_str() {
+            HUB | "" => "docker login".to_owned(),
+            // the password is an API key
+            "nvcr.io" => "docker login nvcr.io -u '$oauthtoken'".to_owned(),
+            // valid for 12 hours
+            host if host.ends_with(".amazonaws.com") => {
+                format!("aws ecr get-login-password | docker login -u AWS --password-stdin {host}")
+            }
+            host => format!("docker login {host}"),
+        }
+    }
+
     /// Returns the next step after the registry has refused the image.
     pub fn hint(&self) -> String {
-        let login = match self.registry.as_str() {
-            HUB | "" => "docker login".to_owned(),
-            host => format!("docker login {host}"),
-        };
+        let login = self.command();
         if let Some(owner) = &self.withheld_from {
             return format!(
                 "your login to the registry is not sent to nodes of {owner}: pull = \"peers\" in [cluster] gives them the image of another \
@@ -362,6 +378,12 @@ mod tests {
                 .starts_with("this machine has no login for the registry: `docker login r:5000` here.")
         );
         assert!(login(HUB, None, None).contains("`docker login` here"));
+        assert!(login("nvcr.io", None, None).contains("`docker login nvcr.io -u '$oauthtoken'` here"));
+        let ecr = login("1.dkr.ecr.eu-west-1.amazonaws.com", None, None);
+        assert!(
+            ecr.contains("| docker login -u AWS --password-stdin 1.dkr.ecr.eu-west-1.amazonaws.com` here"),
+            "{ecr}"
+        );
         let sent = login("r", Some(Credentials::IdentityToken(Secret::plain("t"))), None);
         assert!(sent.starts_with("this machine's login was sent; renew it by `docker login r` here"), "{sent}");
         assert_eq!(

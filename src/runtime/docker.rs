@@ -43,7 +43,7 @@ pub struct Runtime {
 }
 
 /// The next step where the engine's disk is full.
-const MAKE_SPACE: &str = "free space on that node: df -h, docker system df";
+const MAKE_SPACE: &str = "free space on that node: df -h, docker system df; df -i where only files are too many";
 
 impl Runtime {
     /// Connects to a node's engine.
@@ -136,8 +136,17 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
     let (kind, hint) = match cause {
         Cause::NoGpuRuntime => (
             ErrorKind::GpusMissing,
-            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
-             this node",
+            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker (from Docker 28 on, also `sudo \
+             nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`), or set `gpus = 0` for this node",
+        ),
+        Cause::CudaTooNew => (
+            ErrorKind::GpusMissing,
+            "the image needs a newer NVIDIA driver than the node has: update the driver, or use an image for an older CUDA. Where it \
+             works all the same (compatibility packages), an image with ENV NVIDIA_DISABLE_REQUIRE=1 is not checked",
+        ),
+        Cause::DriverFailed => (
+            ErrorKind::GpusMissing,
+            "the NVIDIA driver does not work there: run `nvidia-smi` and `sudo dmesg` on the node; after an update of the driver reboot it",
         ),
         Cause::NoSpace => (ErrorKind::NoSpace, MAKE_SPACE),
         Cause::ImageMissing => {
@@ -170,6 +179,9 @@ mod tests {
     fn known_causes_have_hints() {
         for (message, hint) in [
             ("could not select device driver \"\" with capabilities: [[gpu]]", "nvidia-container-toolkit"),
+            ("unresolvable CDI devices nvidia.com/gpu=all", "nvidia-ctk cdi generate"),
+            ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4", "update the driver"),
+            ("nvidia-container-cli: initialization error: nvml error: driver not loaded", "after an update"),
             ("No such image: a/b:1", "docker save"),
             ("sh: 1: docker: not found", "install Docker Engine"),
             ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),

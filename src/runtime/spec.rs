@@ -76,7 +76,7 @@ impl Serialize for GpuRequest {
     /// Serializes `All` and `None` as true and false, for compatibility with labels of hvdctl 0.1.0.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            GpuRequest::None => false.serialize(serializer),
+            GpuRequest::None | GpuRequest::Unstated => false.serialize(serializer),
             GpuRequest::All => true.serialize(serializer),
             GpuRequest::First(count) => count.serialize(serializer),
             GpuRequest::Devices(devices) => devices.serialize(serializer),

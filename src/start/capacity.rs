@@ -14,7 +14,7 @@ use crate::inventory::Cluster;
 use crate::job::manage::running;
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
-use crate::node::gpus::{Device, GpuRequest};
+use crate::node::gpus::Device;
 use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::node::network;
 use crate::record::{Record, UnreadableRecord, open_jobs};
@@ -316,7 +316,7 @@ fn check_per_node(observed: &ObservedNode, per_node: u32) -> Result<(), Error> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     let (gpus, slots) = (network::chosen_gpus(node, facts).len(), network::slots(node, facts));
     let reason = match gpus {
-        0 if network::gpu_request(node, facts) != GpuRequest::None => {
+        0 if !network::gpu_request(node, facts).is_none() => {
             "its GPUs cannot be distinguished, because nvidia-smi lists none".to_owned()
         }
         1.. if gpus < per_node as usize => format!("it has {}", count(gpus, "GPU")),

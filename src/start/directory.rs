@@ -86,7 +86,7 @@ impl JobPlan {
             min_ranks: options.min_ranks(),
             max_ranks: self.max_ranks,
             operator: operator(),
-            created: now(),
+            created: now() + self.hosts.launcher.observed.facts.clock_ahead(),
             launcher: options.launcher,
             controller: options.launcher.has_controller().then_some(options.controller),
             placement: self.placement.clone(),

@@ -23,13 +23,14 @@ use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
+use crate::paths::DATA;
 use crate::record::stored;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
-use crate::worker::plan::{ForeignContainer, Operation};
+use crate::worker::plan::{ForeignContainer, Operation, kept};
 use std::collections::BTreeMap;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
@@ -223,11 +224,28 @@ impl JobPlan {
     pub fn check(&self, events: &Events) -> Result<(), Error> {
         let others = self.hosts.others.iter().map(|host| self.check_worker(&host.observed));
         let checked = std::iter::once(self.check_launcher().map(|()| Vec::new())).chain(others);
-        let found = self.preflight().failed.into_iter().map(Err);
+        let mixed = self.hosts.all().filter_map(|host| self.mixed_data(host));
+        let found = self.preflight().failed.into_iter().chain(mixed).map(Err);
         let planned = all(events, checked.chain(found).collect())?;
         let planned = self.hosts.observed().zip(planned.iter().map(Vec::as_slice));
         apply::check_disrupted(&self.inventory.cluster, planned)?;
         check_keys(&self.inventory, self.hosts.observed())
+    }
+
+    /// Returns the error of a node whose ranks would read the files of two pushes: of data that are incomplete there
+    /// and that the program's arguments or environment name. Others are only warned about: the job may not need them.
+    fn mixed_data(&self, host: &HostAssignment) -> Option<NodeError> {
+        let is_named = |name: &str| {
+            self.program.command.iter().any(|argument| names_data(&argument.to_string(), name))
+                || host.environment.values().any(|value| names_data(value.expose(), name))
+        };
+        let pushed = host.observed.facts.storage.pushed.iter().filter(|_| host.ranks > 0);
+        let mut mixed = pushed.filter(|(_, data)| data.hash == "-" && data.inode.is_some());
+        let (name, _) = mixed.find(|(name, _)| is_named(name))?;
+        let cause =
+            format!("a push was interrupted, and some of the files in {DATA}/{name} are those of the push before");
+        let hint = format!("`hvdctl data push DIR --as {name}` completes them, `hvdctl data rm {name}` removes them");
+        Some(NodeError::failed(host.observed.name(), &format!("use the data {name}"), cause).hint(hint))
     }
 
     /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the job has its own.
@@ -257,6 +275,14 @@ impl JobPlan {
             others: self.hosts.others.iter().map(member).collect(),
         }
     }
+}
+
+/// Returns whether a text has the path of these data in the containers.
+fn names_data(text: &str, name: &str) -> bool {
+    let path = format!("{DATA}/{name}");
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    text.match_indices(&path)
+        .any(|(at, _)| !text[..at].ends_with(is_of_name) && !text[at + path.len()..].starts_with(is_of_name))
 }
 
 /// Returns a node as its speed is compared.
@@ -320,10 +346,15 @@ impl Workers {
     }
 }
 
-/// Returns the name of the launcher's container: one of the job's own if another job has the usual one.
+/// Returns the name of the launcher's container: one of the job's own if another job's container has the usual one, because that job runs
+/// or has ended and its container is kept.
 fn master_name(cluster: &Cluster, id: &str, launcher: &HostAssignment) -> String {
-    let is_used = |c: &ContainerSummary| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up();
-    match launcher.observed.runtime.containers.iter().any(is_used) {
+    let (containers, outside) = (&launcher.observed.runtime.containers, &launcher.observed.facts.jobs.outside);
+    let kept = kept(&cluster.name, containers, outside).map(|kept| &kept.id);
+    let is_used = |c: &ContainerSummary| {
+        c.name == cluster.master && c.belongs_to(&cluster.name) && (c.state.is_up() || kept == Some(&c.id))
+    };
+    match containers.iter().any(is_used) {
         true => format!("{}-{id}", cluster.master),
         false => cluster.master.clone(),
     }
@@ -481,6 +512,16 @@ fn launch_file(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_are_named_by_their_path_and_no_longer_one() {
+        for text in ["/data/set", "--dir=/data/set/train", "a:/data/set:b", "'/data/set'", "/data/set2 /data/set"] {
+            assert!(names_data(text, "set"), "{text}");
+        }
+        for text in ["", "/data", "/data/set2", "/data/set.old", "/mnt/data/set", "data/set", "/data/"] {
+            assert!(!names_data(text, "set"), "{text}");
+        }
+    }
 
     #[test]
     fn a_port_that_is_taken_is_skipped() {

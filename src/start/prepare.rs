@@ -14,7 +14,7 @@ use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
 use crate::sync::upload::{Project, Uploaded, Workspace};
-use crate::worker::plan::{interrupted_builds, orphaned_shells};
+use crate::worker::plan::{Operation, ended_containers, interrupted_builds, orphaned_shells};
 use crate::worker::{apply, directories};
 use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,9 +206,12 @@ async fn start_container(
         }
         NodeRole::Launcher(_) => {
             remove_ended_master(&plan.container.name, observed).await?;
-            let containers = &observed.runtime.containers;
-            let shells = orphaned_shells(&cluster.name, containers, observed.facts.clock);
-            let left = [shells, interrupted_builds(&cluster.name, containers)].concat();
+            let (containers, jobs) = (&observed.runtime.containers, &observed.facts.jobs);
+            let mut left = ended_containers(&cluster.name, containers, jobs, |job| observed.open.has(job));
+            let is_gone = |operation: &Operation| matches!(operation, Operation::Remove { name, .. } if *name == plan.container.name);
+            left.retain(|operation| !is_gone(operation));
+            left.extend(orphaned_shells(&cluster.name, containers, observed.facts.clock));
+            left.extend(interrupted_builds(&cluster.name, containers));
             apply::apply(inventory, observed, &left, events).await
         }
     }

@@ -1,7 +1,7 @@
 //! The contents of files as they were hashed, for as long as the upload takes, although others write to them meanwhile.
 
 use crate::text::digest::{Hash, Hasher, finish, hasher};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, SeekFrom, seek};
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -32,6 +32,58 @@ enum Source {
     Copy(Arc<File>),
     /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without another state.
     Place(Option<Box<Stamp>>),
+    /// The same of a file with holes, and where it has data.
+    Sparse(Arc<(Option<Box<Stamp>>, Vec<Range>)>),
+}
+
+/// The offset and the length of a part of a file.
+pub(super) type Range = (u64, u64);
+
+/// The most parts of one file that are sent; with more it is sent as a whole.
+pub(super) const MOST_RANGES: usize = 16 << 10;
+
+/// Holes of fewer bytes altogether are sent.
+const WORTHWHILE: u64 = 64 << 10;
+
+/// Where parts of a file begin and end in a tar stream; the last one ends with the file.
+const TAR_BLOCK: u64 = 512;
+
+/// Returns whether these are parts of a file of this size, in order, as a tar stream can have them.
+pub(super) fn are_ranges(ranges: &[Range], size: u64) -> bool {
+    let mut least = 0;
+    ranges.len() <= MOST_RANGES
+        && ranges.iter().all(|(offset, length)| {
+            let end = offset.checked_add(*length).filter(|end| *length > 0 && *end <= size && *offset >= least);
+            least = end.unwrap_or_default();
+            offset % TAR_BLOCK == 0 && end.is_some_and(|end| end % TAR_BLOCK == 0 || end == size)
+        })
+}
+
+/// Returns where a file of this size has data, if sending its holes can be spared.
+fn data_of(file: &File, meta: &Metadata, size: u64) -> Option<Vec<Range>> {
+    // most file systems allocate a little less or more than is written
+    if meta.blocks().saturating_mul(512).saturating_add(WORTHWHILE) >= size {
+        return None;
+    }
+    let (mut ranges, mut at, mut stored) = (Vec::<Range>::new(), 0, 0);
+    while at < size {
+        let found = match seek(file, SeekFrom::Data(at)) {
+            // a hole up to the end
+            Err(rustix::io::Errno::NXIO) => break,
+            found => found.ok()?,
+        };
+        let end = seek(file, SeekFrom::Hole(found)).ok()?.checked_next_multiple_of(TAR_BLOCK)?.min(size);
+        let start = (found / TAR_BLOCK * TAR_BLOCK).max(at);
+        if start >= size {
+            break;
+        }
+        if end <= start || ranges.len() == MOST_RANGES {
+            return None;
+        }
+        ranges.push((start, end - start));
+        (at, stored) = (end, stored + end - start);
+    }
+    (stored + WORTHWHILE < size).then_some(ranges)
 }
 
 /// The state of a file that changes with its contents.
@@ -71,7 +123,25 @@ impl Contents {
         let (file, meta) = open(path)?;
         let mut hasher = hasher();
         let size = copy(&file, meta.len(), &mut hasher)?;
-        Ok((finish(&hasher), size, mode(&meta), Contents::in_place(&file, &meta)?))
+        let mut contents = Contents::in_place(&file, &meta)?;
+        if let (Source::Place(stamp), Some(ranges)) = (&mut contents.source, data_of(&file, &meta, size)) {
+            contents.source = Source::Sparse(Arc::new((stamp.take(), ranges)));
+        }
+        Ok((finish(&hasher), size, mode(&meta), contents))
+    }
+
+    /// Returns where a file with holes has data; `None` for others.
+    pub(super) fn ranges(&self) -> Option<&[Range]> {
+        if let Source::Sparse(place) = &self.source { Some(&place.1) } else { None }
+    }
+
+    /// Returns the state of the file in its place when it was hashed.
+    fn stamp(&self) -> Option<&Stamp> {
+        match &self.source {
+            Source::Place(stamp) => stamp.as_deref(),
+            Source::Sparse(place) => place.0.as_deref(),
+            Source::Memory(_) | Source::Copy(_) => None,
+        }
     }
 
     /// Hashes a file that keeps changing, and copies what was hashed.
@@ -82,21 +152,28 @@ impl Contents {
         Ok((finish(&both.hasher), size, mode(&meta), Contents::new(Source::Copy(Arc::new(both.copy)), &meta)))
     }
 
-    /// Passes `size` bytes to `write`. Returns whether they are those of the hash, as far as this machine can know; the node finds out.
+    /// Passes `size` bytes to `write`, or only what is in these ranges. Returns whether they are those of the hash, as
+    /// far as this machine can know; the node finds out.
     pub(super) fn send(
         &self,
         path: &Path,
         (hash, size): (&Hash, u64),
+        ranges: Option<&[Range]>,
         write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<bool> {
         match &self.source {
             Source::Memory(bytes) => write(&mut &bytes[..])?,
             Source::Copy(file) => write(&mut BufReader::with_capacity(BLOCK, ReadAt { file, at: 0 }.take(size)))?,
-            Source::Place(_) => {
+            Source::Place(_) | Source::Sparse(_) => {
                 let file = match open(path) {
                     Err(e) if is_gone(&e) => return Ok(false),
                     opened => opened?.0,
                 };
+                if let Some(ranges) = ranges {
+                    let mut reader = Ranges { file: &file, ranges, read: 0 };
+                    write(&mut BufReader::with_capacity(BLOCK, &mut reader))?;
+                    return Ok(reader.ranges.is_empty() && self.is_as_hashed(&file, hash, size)?);
+                }
                 let mut reader = BufReader::with_capacity(BLOCK, (&file).take(size));
                 write(&mut reader)?;
                 return Ok(reader.get_ref().limit() == 0 && self.is_as_hashed(&file, hash, size)?);
@@ -109,18 +186,18 @@ impl Contents {
     pub(super) fn is_intact(&self, path: &Path, hash: &Hash, size: u64) -> io::Result<bool> {
         match &self.source {
             Source::Memory(_) | Source::Copy(_) => Ok(true),
-            Source::Place(_) => self.is_as_hashed(&open(path)?.0, hash, size),
+            Source::Place(_) | Source::Sparse(_) => self.is_as_hashed(&open(path)?.0, hash, size),
         }
     }
 
     /// Returns whether the file's state says that its contents are those that were hashed.
     #[cfg(test)]
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self.source, Source::Place(Some(_)))
+        self.stamp().is_some()
     }
 
     fn is_as_hashed(&self, mut file: &File, hash: &Hash, size: u64) -> io::Result<bool> {
-        if matches!(&self.source, Source::Place(Some(stamp)) if **stamp == Stamp::of(&file.metadata()?)) {
+        if self.stamp() == Some(&Stamp::of(&file.metadata()?)) {
             return Ok(true);
         }
         let mut hasher = hasher();
@@ -177,6 +254,28 @@ impl Write for HashedCopy {
 
     fn flush(&mut self) -> io::Result<()> {
         self.copy.flush()
+    }
+}
+
+/// Reads these parts of a file, one after the other. Ends early where the file does.
+struct Ranges<'a> {
+    file: &'a File,
+    /// Those that are not read to their end.
+    ranges: &'a [Range],
+    /// The bytes of the first of them that were read.
+    read: u64,
+}
+
+impl Read for Ranges<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(((offset, length), rest)) = self.ranges.split_first() else { return Ok(0) };
+        let most = usize::try_from(length - self.read).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..most], offset + self.read)?;
+        self.read += read as u64;
+        if self.read == *length {
+            (self.ranges, self.read) = (rest, 0);
+        }
+        Ok(read)
     }
 }
 

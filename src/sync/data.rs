@@ -11,9 +11,9 @@ use crate::inventory::Cluster;
 use crate::paths::DATA;
 use crate::sync::difference::{self, HAS, MANY, STAGED};
 use crate::sync::files::{NAMED, ProjectFiles};
-use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
+use crate::sync::manifest::{Difference, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
-use crate::sync::{limit, run};
+use crate::sync::{limit, run, too_many};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
@@ -111,6 +111,8 @@ pub struct DataState {
     is_staging: bool,
     /// The free bytes.
     free: u64,
+    /// How many more files and directories fit, if that is limited.
+    inodes: Option<u64>,
 }
 
 /// What is sent to a node, and what is there of it.
@@ -133,7 +135,7 @@ pub struct ChangeSet {
 pub struct PushSummary {
     /// Number of files and links sent.
     pub sent: usize,
-    /// Their bytes.
+    /// Their bytes, without holes.
     pub bytes: u64,
     /// Number of files that an interrupted push had sent.
     pub resumed: usize,
@@ -143,10 +145,10 @@ pub struct PushSummary {
 
 impl PushSummary {
     /// Counts the files and links among these entries.
-    fn of(manifest: &Manifest, sent: &Selection) -> PushSummary {
-        let files = manifest.select(sent).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. }));
-        let bytes = files.clone().map(|(_, entry)| entry.size()).sum();
-        PushSummary { sent: files.count(), bytes, ..PushSummary::default() }
+    fn of(files: &ProjectFiles, sent: &Selection) -> PushSummary {
+        let entries = files.manifest.select(sent).map(|(_, entry)| entry);
+        let count = entries.filter(|entry| !matches!(entry, ManifestEntry::Directory { .. })).count();
+        PushSummary { sent: count, bytes: files.stored(sent), ..PushSummary::default() }
     }
 }
 
@@ -197,16 +199,16 @@ impl Data {
 impl ChangeSet {
     /// Decides what is sent to a node. `staged`: what an interrupted push has left there.
     fn new(
-        manifest: &Manifest,
+        files: &ProjectFiles,
         difference: Arc<Difference>,
         staged: Option<&Selection>,
         is_staging: bool,
     ) -> ChangeSet {
         let missing = &difference.missing;
-        let kept = manifest.kept(missing, staged.unwrap_or(&missing.without(missing)));
+        let kept = files.manifest.kept(missing, staged.unwrap_or(&missing.without(missing)));
         let sent = if kept.is_empty() { missing.clone() } else { missing.without(&kept) };
         let removed = difference.removed;
-        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(manifest, &sent) };
+        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(files, &sent) };
         ChangeSet { difference, sent, kept, is_staging, summary }
     }
 
@@ -217,20 +219,23 @@ impl ChangeSet {
 
     /// Returns what is done if more is sent: all entries of a group of nodes to which this one belongs.
     #[must_use]
-    pub fn in_group(&self, manifest: &Manifest, sent: &Selection) -> ChangeSet {
+    pub fn in_group(&self, files: &ProjectFiles, sent: &Selection) -> ChangeSet {
         if self.sent == *sent {
             return self.clone();
         }
         let kept = self.kept.without(sent);
         let removed = self.summary.removed;
-        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(manifest, sent) };
+        let summary = PushSummary { resumed: kept.count(), removed, ..PushSummary::of(files, sent) };
         ChangeSet { sent: sent.clone(), kept, summary, ..self.clone() }
     }
 
     /// Returns the bytes that the node needs for it, with an allowance for its manifest.
-    fn needed(&self, manifest: &Manifest) -> u64 {
-        let entries = manifest.select(&self.sent).map(|(_, entry)| entry.size().div_ceil(BLOCK).max(1) * BLOCK);
-        entries.sum::<u64>() + 4 * manifest.length(&manifest.all())
+    fn needed(&self, files: &ProjectFiles) -> u64 {
+        let manifest = &files.manifest;
+        let stored = |(at, _, entry): (usize, &String, &ManifestEntry)| {
+            files.stored_at(at, entry).div_ceil(BLOCK).max(1) * BLOCK
+        };
+        manifest.select_at(&self.sent).map(stored).sum::<u64>() + 4 * manifest.length(&manifest.all())
     }
 }
 
@@ -270,8 +275,8 @@ impl NodeData<'_> {
         })?;
         let change = self.change(data, &state).await?;
         if !state.is_same {
-            let needed = change.needed(manifest);
-            self.check_space(needed, state.free)?;
+            self.check_space(change.needed(&data.files), state.free)?;
+            self.check_inodes(change.sent.count() as u64, state.inodes)?;
         }
         Ok((state, change))
     }
@@ -289,7 +294,7 @@ impl NodeData<'_> {
             Some(hash) => Some(difference::had(manifest, hash, (self.transport, &of(STAGED))).await?),
             None => None,
         };
-        Ok(ChangeSet::new(manifest, difference, staged.as_ref(), state.is_staging))
+        Ok(ChangeSet::new(&data.files, difference, staged.as_ref(), state.is_staging))
     }
 
     fn check_space(&self, needed: u64, free: u64) -> Result<(), NodeError> {
@@ -304,6 +309,14 @@ impl NodeData<'_> {
             human(needed - free)
         );
         Err(self.no_space(self.failed(cause)))
+    }
+
+    /// Checks that a node can have the files and directories that it is sent.
+    fn check_inodes(&self, needed: u64, free: Option<u64>) -> Result<(), NodeError> {
+        let Some(cause) = too_many("they are", needed, free, &self.cluster.data_dir) else { return Ok(()) };
+        Err(self.failed(cause).kind(ErrorKind::NoSpace).hint(
+            "remove files there (df -i), set cluster.data_dir to another disk, or pack the data (tar, WebDataset)",
+        ))
     }
 
     /// Sends a change set from this machine. Returns the bytes of its stream.
@@ -410,10 +423,13 @@ impl NodeData<'_> {
         length: u64,
     ) -> Result<String, NodeError> {
         let (node, operation) = (self.transport.node(), "start a relay");
-        let needed = change.needed(&data.files.manifest).saturating_add(length);
+        let needed = change.needed(&data.files).saturating_add(length);
         if needed > state.free {
             let (needed, free) = (human(needed), human(state.free));
             let cause = format!("{} has {free} free, and it takes {needed}", self.cluster.data_dir);
+            return Err(NodeError::failed(node, operation, cause));
+        }
+        if let Some(cause) = too_many("they are", change.sent.count() as u64, state.inodes, &self.cluster.data_dir) {
             return Err(NodeError::failed(node, operation, cause));
         }
         run(self.transport, &self.argv(RELAY, &[]), &[], operation, 0).await?;
@@ -464,7 +480,8 @@ impl NodeData<'_> {
 
     fn no_space(&self, error: NodeError) -> NodeError {
         error.kind(ErrorKind::NoSpace).hint(format!(
-            "free space below {} on the node, or set cluster.data_dir to a larger disk; files that have arrived are not sent again",
+            "free space below {} on the node (df -h; df -i where only files are too many), or set cluster.data_dir to \
+             a larger disk; files that have arrived are not sent again",
             self.cluster.data_dir
         ))
     }
@@ -520,6 +537,7 @@ impl DataState {
                 "present" => state.is_present = true,
                 "staging" => state.is_staging = true,
                 "free" => state.free = value.parse().unwrap_or(0),
+                "inodes" => state.inodes = Some(value.parse().unwrap_or(0)),
                 "has" => state.has = Some(value.into()),
                 "staged" => state.staged = Some(value.into()),
                 "replaces" => state.replaces = Some(value.into()),

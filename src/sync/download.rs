@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::sync::NodeProject;
-use crate::sync::outputs::{Download, NodeOutputs};
+use crate::sync::outputs::{Download, NodeOutputs, Output};
 use crate::sync::receive::{TarStream, receive};
 use crate::sync::target::TargetDirectory;
 use crate::text::failure::{self, Files};
@@ -153,6 +153,27 @@ fn unpack(
         Ok(())
     });
     (placed, unpacked)
+}
+
+/// Puts the file of a tar stream, which has no other, in its place. Returns false if it is not the one that was listed.
+///
+/// # Errors
+/// If it cannot be written, or the stream breaks.
+pub fn unpack_file(stream: impl Read, download: &Download, target: &TargetDirectory) -> Result<bool, Error> {
+    let Output::File { hash, size, time, .. } = &download.output else { return Ok(false) };
+    let broken = |error: io::Error| Error::Local(error.to_string());
+    let mut stream = TarStream::new(stream);
+    let Some(entry) = stream.entries().map_err(broken)?.next() else { return Ok(false) };
+    let mut entry = entry.map_err(broken)?;
+    let header = entry.header();
+    // engines round the time differently
+    let is_of_time = header.mtime().is_ok_and(|found| *time < 0.0 || found.abs_diff(*time as u64) <= 1);
+    if !header.entry_type().is_file() || entry.size() != *size || !is_of_time {
+        return Ok(false);
+    }
+    let mode = header.mode().map_err(broken)?;
+    let output = Output::File { hash: hash.clone(), mode, size: *size, time: *time };
+    target.write(&Download { output, ..download.clone() }, &mut entry)
 }
 
 /// Returns the name of an output in the tar stream.

@@ -1,10 +1,11 @@
 //! Reads the operator's project: which files belong to it, their contents, and the tar stream that carries them.
 
 use crate::error::Error;
-use crate::sync::contents::{BLOCK, Contents, is_gone};
+use crate::sync::contents::{BLOCK, Contents, Range, is_gone};
 use crate::sync::difference::Differences;
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
+pub(super) use crate::sync::tree::NAMED;
 use crate::sync::tree::{Found, FoundState, pattern, read_tree, unreadable};
 use crate::text::digest::{Hash, finish, hasher};
 use crate::text::nodeset::printable;
@@ -27,9 +28,6 @@ const LIST: &str = "f";
 const PIECE: usize = 256 * 1024;
 /// How many pieces are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
-
-/// How many files a note names.
-pub(super) const NAMED: usize = 5;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
 /// more. It starts a few programs for each list.
@@ -223,7 +221,9 @@ impl ProjectFiles {
         self.send(|files, pieces| {
             let mut tar = tar::Builder::new(pieces);
             let mut entries = files.manifest.0.iter().enumerate();
-            entries.try_for_each(|(at, (name, entry))| files.append(&mut tar, at, name, entry, name))?;
+            // engines read no entries with holes
+            entries
+                .try_for_each(|(at, (name, entry))| files.append(&mut tar, (at, name.as_str(), entry), name, false))?;
             tar.finish()
         })
     }
@@ -249,7 +249,24 @@ impl ProjectFiles {
         let entries = self.manifest.select_at(selection);
         let entries = entries.map(|(at, name, entry)| (name.as_str(), size(entry), (at, entry)));
         let records = (self.manifest.length(selection), self.manifest.records(selection));
-        write_stream(out, records, entries, |tar, name, (at, entry), in_tar| self.append(tar, at, name, entry, in_tar))
+        write_stream(out, records, entries, |tar, name, (at, entry), in_tar| {
+            self.append(tar, (at, name, entry), in_tar, true)
+        })
+    }
+
+    /// Returns the bytes of the selected files that are sent and stored: those of holes are not.
+    pub fn stored(&self, selection: &Selection) -> u64 {
+        self.manifest.select_at(selection).map(|(at, _, entry)| self.stored_at(at, entry)).sum()
+    }
+
+    /// Returns these bytes of the entry at a position.
+    pub(super) fn stored_at(&self, at: usize, entry: &ManifestEntry) -> u64 {
+        self.ranges(at).map_or(entry.size(), |ranges| ranges.iter().map(|(_, length)| length).sum())
+    }
+
+    /// Returns where the entry at a position has data, if it is a file with holes.
+    pub(super) fn ranges(&self, at: usize) -> Option<&[Range]> {
+        self.contents(at)?.ranges()
     }
 
     /// Returns the contents of the entry at a position, if it is a file.
@@ -273,18 +290,20 @@ impl ProjectFiles {
         self.contents(at).map_or(0, |contents| contents.mtime)
     }
 
+    /// Appends an entry, named by its position, its name and itself.
     fn append(
         &self,
         tar: &mut tar::Builder<impl Write>,
-        at: usize,
-        name: &str,
-        entry: &ManifestEntry,
+        (at, name, entry): (usize, &str, &ManifestEntry),
         in_tar: &str,
+        keeps_holes: bool,
     ) -> io::Result<()> {
         let appended = match entry {
             ManifestEntry::File { mode, size, .. } => {
-                let mut header = file_header(*mode, *size, self.mtime(at));
-                return self.send_file((at, name, entry), |reader| tar.append_data(&mut header, in_tar, reader));
+                let ranges = self.ranges(at).filter(|_| keeps_holes);
+                let header = file_header(*mode, *size, self.mtime(at));
+                let append = |reader: &mut dyn Read| append_file(tar, header, in_tar, ranges, reader);
+                return self.send_file((at, name, entry), ranges, append);
             }
             ManifestEntry::Directory { mode } => append_directory(tar, in_tar, *mode),
             ManifestEntry::Link { target } => append_link(tar, in_tar, target),
@@ -292,19 +311,21 @@ impl ProjectFiles {
         appended.map_err(|e| self.at(name, &e))
     }
 
-    /// Passes the contents of a file to `write`. It is named by its position, its name and its entry.
+    /// Passes the contents of a file to `write`, or what is in these ranges. It is named by its position, its name and
+    /// its entry.
     ///
     /// # Errors
     /// Those of `write`, and if the contents cannot be had any more as they were hashed.
     pub(super) fn send_file(
         &self,
         (at, name, entry): (usize, &str, &ManifestEntry),
+        ranges: Option<&[Range]>,
         write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<()> {
         let changed = || Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED));
         let read = match (entry, self.contents(at)) {
             (ManifestEntry::File { hash, size, .. }, Some(contents)) => {
-                contents.send(&self.root.join(name), (hash, *size), write)
+                contents.send(&self.root.join(name), (hash, *size), ranges, write)
             }
             _ => changed().map(|()| false),
         };
@@ -353,6 +374,39 @@ pub(super) fn file_header(mode: u32, size: u64, mtime: u64) -> tar::Header {
     let mut header = header(tar::EntryType::Regular, mode, size);
     header.set_mtime(mtime);
     header
+}
+
+/// Appends a file with the header of a whole one. With ranges, `contents` has only what is in these, and the file gets
+/// holes elsewhere: in GNU's form, whose first parts are in the header and the others in blocks before the contents.
+pub(super) fn append_file(
+    tar: &mut tar::Builder<impl Write>,
+    mut header: tar::Header,
+    in_tar: &str,
+    ranges: Option<&[Range]>,
+    contents: &mut dyn Read,
+) -> io::Result<()> {
+    let Some(ranges) = ranges else { return tar.append_data(&mut header, in_tar, contents) };
+    let (size, stored) = (header.size()?, ranges.iter().map(|(_, length)| length).sum());
+    header.set_entry_type(tar::EntryType::GNUSparse);
+    header.set_size(stored);
+    let gnu = header.as_gnu_mut().ok_or(io::ErrorKind::InvalidData)?;
+    gnu.set_real_size(size);
+    // a part without bytes at the end gives the file its size
+    let mut parts = ranges.iter().copied().chain([(size, 0)]).peekable();
+    let set = |sparse: &mut tar::GnuSparseHeader, (offset, length): Range| {
+        sparse.set_offset(offset);
+        sparse.set_length(length);
+    };
+    gnu.sparse.iter_mut().zip(&mut parts).for_each(|(sparse, part)| set(sparse, part));
+    gnu.set_is_extended(parts.peek().is_some());
+    let mut blocks = Vec::new();
+    while parts.peek().is_some() {
+        let mut block = tar::GnuExtSparseHeader::new();
+        block.sparse.iter_mut().zip(&mut parts).for_each(|(sparse, part)| set(sparse, part));
+        block.set_is_extended(parts.peek().is_some());
+        blocks.extend_from_slice(block.as_bytes());
+    }
+    tar.append_data(&mut header, in_tar, (&blocks[..]).chain(contents))
 }
 
 fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
@@ -425,7 +479,7 @@ pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -471,6 +525,48 @@ mod tests {
         let tree = ProjectFiles::read(dir.path()).unwrap();
         let names: Vec<&str> = tree.manifest.0.keys().map(String::as_str).collect();
         assert_eq!(names, [".hvdctlignore", "data [1]", "data [1]/cafe.txt"]);
+    }
+
+    #[test]
+    fn all_names_that_are_not_utf_8_are_named_at_once() {
+        let odd =
+            |name: &str| std::ffi::OsString::from_vec(name.replace('?', "\u{e9}").chars().map(|c| c as u8).collect());
+        for (files, links, words) in [
+            (
+                &["caf?1", "caf?2", "d/caf?3"][..],
+                &[][..],
+                "3 names that are not UTF-8: caf\u{fffd}1, caf\u{fffd}2, d/caf\u{fffd}3",
+            ),
+            (
+                &["a?", "b?", "c?", "d?", "e?", "f?"],
+                &[],
+                "6 names that are not UTF-8: a\u{fffd}, b\u{fffd}, c\u{fffd}, d\u{fffd}, e\u{fffd}, …",
+            ),
+            // what is in a directory is renamed with it, or after it
+            (&["dir?/a", "dir?/b?", "dir?/c/d"], &[], "1 name that is not UTF-8: dir\u{fffd}"),
+            (&["a"], &["link", "other"], "2 links to names that are not UTF-8: link, other"),
+            (&["a?"], &["link"], "1 name that is not UTF-8: a\u{fffd}, and 1 link to a name that is not UTF-8: link"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in files {
+                let path = dir.path().join(odd(name));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "").unwrap();
+            }
+            for name in links {
+                std::os::unix::fs::symlink(odd("x?"), dir.path().join(name)).unwrap();
+            }
+            let data = ProjectFiles::read_data(dir.path()).err().unwrap();
+            let project = ProjectFiles::read(dir.path()).err().unwrap();
+            let [data, project] = [data, project].map(|error| error.to_string());
+            assert!(data.contains(&format!("the data have {words}")), "{data}");
+            assert!(project.contains(&format!("the project has {words}")), "{project}");
+            let command =
+                format!("convmv -r --notest -f ISO-8859-1 -t UTF-8 {}", dir.path().canonicalize().unwrap().display());
+            assert_eq!(data.contains(&command), files.iter().any(|name| name.contains('?')), "{data}");
+            assert!(!data.contains(".hvdctlignore"), "{data}");
+            assert_eq!(project.contains(".hvdctlignore"), files.len() < 6, "{project}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
 //! in its place.
 //! [`data`] pushes directories of data by the same manifest and proof. [`project`] has the project's directory here, its name and command.
-//! [`program`] finds what would keep its command from starting.
+//! [`program`] finds what would keep its command from starting, [`setup_files`] what its setup reads.
 
 mod build_context;
 pub mod commit;
@@ -22,6 +22,7 @@ pub mod parcel;
 pub mod program;
 pub mod project;
 mod receive;
+pub mod setup_files;
 pub mod target;
 mod tree;
 pub mod upload;
@@ -62,6 +63,15 @@ impl<'a> NodeProject<'a> {
     async fn run(&self, argv: &[&str], input: &[u8], operation: &str, bytes: u64) -> Result<Output, NodeError> {
         run(self.transport, argv, input, operation, bytes).await
     }
+}
+
+/// Returns why so many files and directories cannot be sent to a node, if its file system has room for fewer.
+fn too_many(they: &str, needed: u64, free: Option<u64>, directory: &str) -> Option<String> {
+    let free = free.filter(|free| needed > *free)?;
+    let missing = needed - free;
+    Some(format!(
+        "{they} {needed} files and directories, and {directory} has room for {free} more: {missing} are missing"
+    ))
 }
 
 /// Returns the time limit for a script that reads this many bytes, also from a slow disk.

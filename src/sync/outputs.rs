@@ -12,7 +12,7 @@ pub const STATE_DIR: &str = ".hvdctl-fetch";
 pub enum Output {
     /// A file.
     File {
-        /// Its hash in hex; empty until [`NodeOutputs::add_hashes`].
+        /// Its hash in hex; empty until [`NodeOutputs::add_hashes`], and for a file of a container.
         hash: String,
         /// Permission bits.
         mode: u32,
@@ -121,7 +121,7 @@ impl NodeOutputs {
 }
 
 /// Returns whether a name stays below the directory that it is joined to, and out of [`STATE_DIR`].
-fn is_inside(name: &str) -> bool {
+pub fn is_inside(name: &str) -> bool {
     let mut parts = name.split('/');
     parts.clone().next() != Some(STATE_DIR) && parts.all(|part| !matches!(part, "" | "." | ".."))
 }

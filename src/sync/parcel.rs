@@ -2,11 +2,12 @@
 //! the tar stream for its node of it: with many small files, the headers and the padding of tar would be a large part of what crosses
 //! the operator's link.
 //!
-//! The head is a line with two lengths, the manifest's records of the entries that are sent, and a table with a record (NUL) for each of
-//! these: `SIZE MTIME` of a file, `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other.
+//! The head is a line with two lengths, the manifest's records of the entries that are sent, and a table with a record
+//! (NUL) for each of these: `SIZE MTIME` of a file, with ` OFFSET:LENGTH` of each part that has data if it has holes,
+//! `.` of a directory, `>TARGET` of a link. The contents of the files follow, one after the other, without holes.
 
-use crate::sync::contents::KEPT_MODE;
-use crate::sync::files::{ProjectFiles, append_directory, append_link, file_header, write_stream};
+use crate::sync::contents::{KEPT_MODE, Range, are_ranges};
+use crate::sync::files::{ProjectFiles, append_directory, append_file, append_link, file_header, write_stream};
 use crate::sync::manifest::{ManifestEntry, Selection};
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
@@ -33,7 +34,11 @@ impl Parcel {
         for (at, _, entry) in files.manifest.select_at(sent) {
             match entry {
                 ManifestEntry::File { size, .. } => {
-                    table.extend([size.to_string(), " ".into(), files.mtime(at).to_string()])
+                    table.extend([size.to_string(), " ".into(), files.mtime(at).to_string()]);
+                    let ranges = files.ranges(at).into_iter().flatten();
+                    table.extend(ranges.map(|(offset, length)| format!(" {offset}:{length}")));
+                    // of a file that is all hole
+                    table.push_str(if files.ranges(at).is_some_and(<[Range]>::is_empty) { " -" } else { "" });
                 }
                 ManifestEntry::Directory { .. } => table.push('.'),
                 ManifestEntry::Link { target } => table.extend([">", target]),
@@ -41,8 +46,7 @@ impl Parcel {
             table.push('\0');
         }
         let head = format!("{} {}\n{records}{table}", records.len(), table.len()).into_bytes();
-        let contents: u64 = files.manifest.select(sent).map(|(_, entry)| entry.size()).sum();
-        let length = head.len() as u64 + contents;
+        let length = head.len() as u64 + files.stored(sent);
         Parcel { files: files.clone(), sent: sent.clone(), head: head.into(), length }
     }
 
@@ -63,13 +67,14 @@ impl Parcel {
             let mut out = Skip { left: offset, inner: pieces };
             out.write_all(&head)?;
             for (at, name, entry) in files.manifest.select_at(&sent) {
-                if entry.size() <= out.left {
-                    out.left -= entry.size();
+                let stored = files.stored_at(at, entry);
+                if stored <= out.left {
+                    out.left -= stored;
                     continue;
                 }
                 let copy =
                     |reader: &mut dyn Read| io::copy(&mut BufReader::with_capacity(BLOCK, reader), &mut out).map(drop);
-                files.send_file((at, name, entry), copy)?;
+                files.send_file((at, name, entry), files.ranges(at), copy)?;
             }
             Ok(())
         })
@@ -109,7 +114,7 @@ pub fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> io::
     let entries: Option<Vec<_>> = entries.map(|(record, sent)| item(record, sent)).collect();
     let entries = entries.ok_or_else(wrong)?;
     let with_size = entries.into_iter().map(|(name, item)| {
-        let size = if let Item::File { size, .. } = item { Some(size) } else { None };
+        let size = if let Item::File { size, .. } = &item { Some(*size) } else { None };
         (name, size, item)
     });
     write_stream(
@@ -117,9 +122,10 @@ pub fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> io::
         (records.len() as u64, records.as_bytes()),
         with_size,
         |tar, _, item, in_tar| match item {
-            Item::File { mode, size, mtime } => {
-                let mut contents = (&mut input).take(size);
-                tar.append_data(&mut file_header(mode, size, mtime), in_tar, &mut contents)?;
+            Item::File { mode, size, mtime, ranges } => {
+                let stored = ranges.as_ref().map_or(size, |ranges| ranges.iter().map(|(_, length)| length).sum());
+                let mut contents = (&mut input).take(stored);
+                append_file(tar, file_header(mode, size, mtime), in_tar, ranges.as_deref(), &mut contents)?;
                 if contents.limit() == 0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
             }
             Item::Directory { mode } => append_directory(tar, in_tar, mode),
@@ -131,7 +137,7 @@ pub fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> io::
 
 /// An entry of a parcel.
 enum Item<'a> {
-    File { mode: u32, size: u64, mtime: u64 },
+    File { mode: u32, size: u64, mtime: u64, ranges: Option<Vec<Range>> },
     Directory { mode: u32 },
     Link { target: &'a str },
 }
@@ -143,13 +149,28 @@ fn item<'a>(record: &'a str, sent: &'a str) -> Option<(&'a str, Item<'a>)> {
     let mode = || Some(u32::from_str_radix(mode, 8).ok()? & KEPT_MODE);
     let item = match kind {
         "f" => {
-            let (size, mtime) = sent.split_once(' ')?;
-            Item::File { mode: mode()?, size: size.parse().ok()?, mtime: mtime.parse().ok()? }
+            let (size, rest) = sent.split_once(' ')?;
+            let (mtime, ranges) = rest.split_once(' ').map_or((rest, None), |(mtime, ranges)| (mtime, Some(ranges)));
+            let size = size.parse().ok()?;
+            let ranges = match ranges {
+                Some(ranges) => Some(read_ranges(ranges).filter(|ranges| are_ranges(ranges, size))?),
+                None => None,
+            };
+            Item::File { mode: mode()?, size, mtime: mtime.parse().ok()?, ranges }
         }
         "d" => Item::Directory { mode: mode()? },
         _ => Item::Link { target: sent.strip_prefix('>')? },
     };
     Some((name, item))
+}
+
+/// Reads where a file has data; `-` is nowhere.
+fn read_ranges(text: &str) -> Option<Vec<Range>> {
+    let range = |text: &str| {
+        let (offset, length) = text.split_once(':')?;
+        Some((offset.parse().ok()?, length.parse().ok()?))
+    };
+    if text == "-" { Some(Vec::new()) } else { text.split(' ').map(range).collect() }
 }
 
 #[cfg(test)]
@@ -175,6 +196,12 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, vec![7; size]).unwrap();
         }
+        fs::File::create(dir.path().join("y hole")).unwrap().set_len(1 << 20).unwrap();
+        let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
+        sparse.set_len(8 << 20).unwrap();
+        for at in (0..100).step_by(2) {
+            std::os::unix::fs::FileExt::write_all_at(&sparse, &[1; 4096], at << 16).unwrap();
+        }
         symlink("..//x", dir.path().join("link")).unwrap();
         symlink(format!("t/{long}"), dir.path().join("long link")).unwrap();
         let files = ProjectFiles::read_data(dir.path()).unwrap();
@@ -184,9 +211,10 @@ mod tests {
             let (at, _) = record.match_indices(' ').nth(2).unwrap();
             (record[at + 1..].to_owned(), record[..at].to_owned())
         });
-        let is_there = |name: &str| !["new\nline", "z", "link"].contains(&name) && !name.starts_with("deep");
+        let is_there = |name: &str| !["new\nline", "z", "link", "sparse"].contains(&name) && !name.starts_with("deep");
         let a_part = files.manifest.missing(&records.filter(|(name, _)| is_there(name)).collect());
-        assert_eq!(files.manifest.select(&a_part).count(), 6);
+        assert_eq!(files.manifest.select(&a_part).count(), 7);
+        assert!(files.stored(&all_of_it) < 1 << 20);
         for sent in [all_of_it, a_part] {
             let parcel = Parcel::new(&files, &sent);
             let whole = all(parcel.stream(0)).unwrap();
@@ -202,6 +230,26 @@ mod tests {
             for cut in [0, 3] {
                 assert!(unpack(&head[..cut], &mut io::empty(), &mut io::sink()).is_err(), "cut at {cut}");
             }
+        }
+        for (table, is_right) in [
+            ("1024 0 0:512 512:512", true),
+            ("1024 0 512:512", true),
+            ("1023 0 512:511", true),
+            ("1024 0 -", true),
+            ("1024 0 512:512 0:512", false),
+            ("1024 0 0:1024 512:512", false),
+            ("1024 0 0:1025", false),
+            ("1024 0 0:0", false),
+            ("1024 0 1:1023", false),
+            ("1024 0 0:500", false),
+            ("1024 0 512:18446744073709551615", false),
+            ("1024 0 ", false),
+            ("1024 0 x:1", false),
+        ] {
+            let text = format!("f 600 {} a\0", "0".repeat(64));
+            let head = format!("{} {}\n{text}{table}\0", text.len(), table.len() + 1);
+            let unpacked = unpack(head.as_bytes(), &mut io::repeat(0), &mut io::sink());
+            assert_eq!(unpacked.is_ok(), is_right, "{table}");
         }
         // whatever the head says, no mode lets others write or become another user
         let text = "f 6777 0 a\0d 7777 - d\0";

@@ -74,7 +74,7 @@ pub struct ProjectFile {
     pub build: Option<String>,
     /// Commands that add to the image what the project needs; none: the image is enough.
     pub setup: Option<Vec<String>>,
-    /// Files of the project that these commands read.
+    /// Files, directories and patterns of the project that these commands read.
     #[serde(default)]
     pub setup_files: Vec<String>,
 }

@@ -92,7 +92,9 @@ impl TargetDirectory {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Existing::Free),
             Err(e) => Err(failed("read", &path, e)),
             Ok(Some(content)) if content == download.output.content() => Ok(Existing::Identical),
-            Ok(Some(content)) if self.fetched().contents.get(&download.path) == Some(&content) => Ok(Existing::Free),
+            Ok(Some(content)) if self.fetched().contents.get(&download.path) == Some(&content) => {
+                Ok(if looks_like(&path, &download.output) { Existing::Identical } else { Existing::Free })
+            }
             Ok(_) => Ok(Existing::Conflicting),
         }
     }
@@ -124,34 +126,36 @@ impl TargetDirectory {
         }
         let parent = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(parent).map_err(|e| failed("create", parent, e))?;
-        let is_complete = self.place(&download.output, contents, &path).map_err(|e| failed("write", &path, e))?;
-        if is_complete {
-            self.record(download)?;
+        let placed = self.place(&download.output, contents, &path).map_err(|e| failed("write", &path, e))?;
+        if let Some(content) = &placed {
+            self.record_content(&download.path, content)?;
         }
-        Ok(is_complete)
+        Ok(placed.is_some())
     }
 
-    fn place(&self, output: &Output, contents: &mut impl Read, path: &Path) -> io::Result<bool> {
+    /// Returns the [`Output::content`] of what is in its place, or `None` if it did not arrive as it was listed.
+    fn place(&self, output: &Output, contents: &mut impl Read, path: &Path) -> io::Result<Option<String>> {
         let (hash, mode, size, time) = match output {
             Output::File { hash, mode, size, time } => (hash, mode, *size, *time),
             Output::Link(target) => {
                 let link = tempfile::Builder::new().make_in(self.parts(), |part| symlink(target, part))?;
-                return Ok(link.persist(path).map(|()| true)?);
+                return Ok(link.persist(path).map(|()| Some(output.content()))?);
             }
         };
         // what the umask here takes away from the node's mode stays away
         let permissions = Permissions::from_mode(mode & KEPT_MODE | 0o600);
         let mut part = tempfile::Builder::new().permissions(permissions).tempfile_in(self.parts())?;
         // a file that has grown since may still begin with what was listed
-        io::copy(&mut contents.take(size), &mut part)?;
-        if hex(&hash_file(part.path())?.0) != *hash {
-            return Ok(false);
+        let arrived = io::copy(&mut contents.take(size), &mut part)?;
+        let content = hex(&hash_file(part.path())?.0);
+        if arrived != size || !hash.is_empty() && content != *hash {
+            return Ok(None);
         }
         let file = part.as_file();
         file.set_modified(units::time(time))?;
         file.sync_all()?;
         part.persist(path)?;
-        Ok(true)
+        Ok(Some(content))
     }
 
     /// Records that an output is fetched, so that a later fetch may replace it.
@@ -159,11 +163,15 @@ impl TargetDirectory {
     /// # Errors
     /// If the record cannot be written.
     pub fn record(&self, download: &Download) -> Result<(), Error> {
-        let (path, content, mut fetched) = (&download.path, download.output.content(), self.fetched());
-        if fetched.contents.get(path) != Some(&content) {
+        self.record_content(&download.path, &download.output.content())
+    }
+
+    fn record_content(&self, path: &str, content: &str) -> Result<(), Error> {
+        let mut fetched = self.fetched();
+        if fetched.contents.get(path).map(String::as_str) != Some(content) {
             let written = write!(fetched.list, "{content} {path}\0");
             written.map_err(|e| failed("record", &self.root.join(path), e))?;
-            fetched.contents.insert(path.clone(), content);
+            fetched.contents.insert(path.to_owned(), content.to_owned());
         }
         Ok(())
     }
@@ -200,6 +208,15 @@ fn content(path: &Path) -> io::Result<Option<String>> {
         return Ok(Some(Output::Link(fs::read_link(path)?.to_string_lossy().into_owned()).content()));
     }
     if meta.is_file() { Ok(Some(hex(&hash_file(path)?.0))) } else { Ok(None) }
+}
+
+/// Returns whether the file at a path has the size and time of one whose hash is not known.
+fn looks_like(path: &Path, output: &Output) -> bool {
+    let Output::File { hash, size, time, .. } = output else { return false };
+    let is_it = |meta: fs::Metadata| {
+        meta.len() == *size && meta.modified().is_ok_and(|modified| modified == units::time(*time))
+    };
+    hash.is_empty() && fs::symlink_metadata(path).is_ok_and(is_it)
 }
 
 /// Locks the directory until the returned file is closed.
@@ -274,6 +291,25 @@ mod tests {
         let modified = |name: &str| fs::metadata(dir.path().join(name)).unwrap().modified().unwrap();
         assert_eq!([modified("c"), modified("d")], [UNIX_EPOCH; 2]);
         assert!(modified("a") > UNIX_EPOCH && modified("a") == modified("b"));
+    }
+
+    #[test]
+    fn a_file_without_a_known_hash_is_known_by_its_size_and_time_once_it_was_fetched() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
+        let listed = |size, time| {
+            let output = Output::File { hash: String::new(), mode: 0o644, size, time };
+            Download { output, ..download("n1/root/last.pt", "") }
+        };
+        let wanted = listed(8, 1_700_000_000.0);
+        assert_eq!(target.existing(&wanted).unwrap(), Existing::Free);
+        assert!(!write(&target, &wanted, "short"));
+        assert!(write(&target, &wanted, "contents"));
+        assert_eq!(target.existing(&wanted).unwrap(), Existing::Identical);
+        assert_eq!(target.existing(&listed(9, 1_700_000_000.0)).unwrap(), Existing::Free);
+        assert_eq!(target.existing(&listed(8, 1_700_000_001.0)).unwrap(), Existing::Free);
+        fs::write(dir.path().join("n1/root/last.pt"), "changed!").unwrap();
+        assert_eq!(target.existing(&wanted).unwrap(), Existing::Conflicting);
     }
 
     #[test]

@@ -6,15 +6,19 @@ use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::ManifestEntry;
 use crate::sync::outputs::STATE_DIR;
 use crate::text::digest::{Hash, hash_each};
+use crate::text::nodeset::printable;
+use crate::text::quote::readable;
+use crate::text::units::count;
 use anyhow::Context as _;
 use ignore::{WalkBuilder, WalkParallel, WalkState};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
 use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -24,6 +28,9 @@ use std::thread;
 const LARGE: u64 = 64 * 1024;
 const GROUP: usize = 16;
 const MAX_THREADS: usize = 12;
+
+/// How many files a message names.
+pub(super) const NAMED: usize = 5;
 
 /// So many bytes of small files are kept in memory as they were hashed, for all nodes.
 const KEPT: u64 = 32 << 20;
@@ -35,11 +42,15 @@ const KEPT: u64 = 32 << 20;
 pub(super) fn read_tree(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<Vec<Found>, Error> {
     let (own_output, is_data) = (own_output(), rules.is_none());
     let (sender, found) = std::sync::mpsc::channel();
-    let unread = Arc::new(Mutex::new(None));
+    let (unread, odd) = (Arc::new(Mutex::new(None)), Mutex::new(Odd::default()));
     walk(root, rules, Arc::clone(&unread)).run(|| {
-        let (sender, own_output) = (sender.clone(), &own_output);
+        let (sender, own_output, odd) = (sender.clone(), &own_output, &odd);
         Box::new(move |found| {
-            let read = read_found(root, found, own_output, is_data);
+            if let Some(path) = found.as_ref().ok().and_then(|found| odd_path(root, found.path())) {
+                odd.lock().unwrap_or_else(PoisonError::into_inner).names.add(path);
+                return WalkState::Skip;
+            }
+            let read = read_found(root, found, own_output, is_data, odd);
             let state = if read.is_ok() { WalkState::Continue } else { WalkState::Quit };
             if let Some(read) = read.transpose() {
                 let _ = sender.send(read);
@@ -52,8 +63,37 @@ pub(super) fn read_tree(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<
     if let Some(error) = unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(error);
     }
+    if let Some(error) = odd.into_inner().unwrap_or_else(PoisonError::into_inner).error(root, is_data) {
+        return Err(error);
+    }
     read_small_files(root, &mut found)?;
     Ok(found)
+}
+
+/// Returns the paths of the files and links that belong to a project, or without rules of all that are there.
+///
+/// # Errors
+/// If a directory or a line of an ignore file cannot be read.
+pub(super) fn walked(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<Vec<PathBuf>, Error> {
+    let (sender, found) = std::sync::mpsc::channel();
+    let unread = Arc::new(Mutex::new(None));
+    walk(root, rules, Arc::clone(&unread)).run(|| {
+        let sender = sender.clone();
+        Box::new(move |found| {
+            let path = match found {
+                Ok(found) if found.file_type().is_none_or(|kind| kind.is_dir()) => return WalkState::Continue,
+                Ok(found) => Ok(found.path().strip_prefix(root).unwrap_or(found.path()).to_owned()),
+                Err(e) if e.depth() > Some(0) && e.io_error().is_some_and(is_gone) => return WalkState::Continue,
+                Err(e) => Err(Error::Local(format!("cannot read the project: {e}"))),
+            };
+            let state = if path.is_ok() { WalkState::Continue } else { WalkState::Quit };
+            let _ = sender.send(path);
+            state
+        })
+    });
+    drop(sender);
+    let found = found.into_iter().collect::<Result<_, Error>>()?;
+    unread.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(found), Err)
 }
 
 /// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put
@@ -91,6 +131,78 @@ fn own_output() -> Vec<(u64, u64)> {
     files.map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
+/// Returns the path in the directory of what the walk has found, if it is not UTF-8.
+fn odd_path<'a>(root: &Path, path: &'a Path) -> Option<&'a Path> {
+    let relative = path.strip_prefix(root).unwrap_or(path);
+    relative.to_str().is_none().then_some(relative)
+}
+
+/// What the walk has found that no manifest can have. What is in a directory with such a name is not counted.
+#[derive(Default)]
+struct Odd {
+    /// Those whose names are not UTF-8.
+    names: Counted,
+    /// Links whose targets are not UTF-8.
+    links: Counted,
+}
+
+/// How many paths there are, and the first of them.
+#[derive(Default)]
+struct Counted {
+    count: usize,
+    first: BTreeSet<PathBuf>,
+}
+
+impl Counted {
+    fn add(&mut self, path: &Path) {
+        self.count += 1;
+        self.first.insert(path.to_owned());
+        if self.first.len() > NAMED {
+            self.first.pop_last();
+        }
+    }
+
+    /// Returns the first ones as text.
+    fn named(&self) -> String {
+        let named: Vec<_> = self.first.iter().map(|path| printable(&path.to_string_lossy())).collect();
+        named.join(", ") + if self.count > NAMED { ", …" } else { "" }
+    }
+}
+
+impl Odd {
+    /// Returns the error about all of them, with one command against it.
+    fn error(&self, root: &Path, is_data: bool) -> Option<Error> {
+        let Odd { names, links } = self;
+        let mut found = Vec::new();
+        if names.count > 0 {
+            let are = if names.count == 1 { "is" } else { "are" };
+            found.push(format!("{} that {are} not UTF-8: {}", count(names.count, "name"), names.named()));
+        }
+        if links.count > 0 {
+            let to = if links.count == 1 { "to a name that is" } else { "to names that are" };
+            found.push(format!("{} {to} not UTF-8: {}", count(links.count, "link"), links.named()));
+        }
+        let what = if is_data { "the data have" } else { "the project has" };
+        let mut hints = Vec::new();
+        if names.count > 0 {
+            let directory = readable(&root.to_string_lossy());
+            hints.push(format!(
+                "rename them all: convmv -r --notest -f ISO-8859-1 -t UTF-8 {directory} (cp932 for Japanese names, \
+                 gbk for Chinese ones; without --notest it only shows what it would do)"
+            ));
+        }
+        if links.count > 0 {
+            hints.push("let the links lead elsewhere".to_owned());
+        }
+        let lines: Vec<String> = names.first.union(&links.first).map(|path| pattern(path)).collect();
+        if !is_data && lines.len() == names.count + links.count {
+            let these = if lines.len() == 1 { "this line" } else { "these lines" };
+            hints.push(format!("or exclude them with {these} in .hvdctlignore: {}", lines.join(", ")));
+        }
+        (!found.is_empty()).then(|| Error::usage(format!("{what} {}", found.join(", and ")), hints.join(", ")))
+    }
+}
+
 /// What the walk has found.
 pub(super) struct Found {
     /// Its path in the directory.
@@ -116,6 +228,7 @@ fn read_found(
     found: Result<ignore::DirEntry, ignore::Error>,
     own_output: &[(u64, u64)],
     is_data: bool,
+    odd: &Mutex<Odd>,
 ) -> Result<Option<Found>, Error> {
     let found = match found {
         // a directory that was removed before it was read, and is noted when it is looked at
@@ -124,22 +237,14 @@ fn read_found(
     };
     let path = found.into_path();
     let relative = path.strip_prefix(root).unwrap_or(&path);
-    let not_utf8 = |what: &str, remedy: &str| {
-        if is_data {
-            return Error::usage(format!("the data have a {what} is not UTF-8: {}", relative.display()), remedy);
-        }
-        Error::usage(
-            format!("the project has a {what} is not UTF-8: {}", relative.display()),
-            format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
-        )
-    };
-    let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?.to_owned();
+    let Some(name) = relative.to_str().map(str::to_owned) else { return Ok(None) };
     let nothing = ManifestEntry::Directory { mode: 0 };
     let (entry, state) = match read_entry(&path, own_output) {
         Ok(Some(read)) if !name.is_empty() => read,
         Ok(_) => return Ok(None),
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-            return Err(not_utf8("link whose target", "point it elsewhere"));
+            odd.lock().unwrap_or_else(PoisonError::into_inner).links.add(relative);
+            return Ok(None);
         }
         Err(e) if is_gone(&e) => (nothing, FoundState::Vanished),
         Err(e) => return Err(unreadable(&path, &e)),

@@ -6,12 +6,12 @@ use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::paths::WORKSPACE;
-use crate::sync::NodeProject;
 use crate::sync::difference::{HAS, MANY};
 use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
 use crate::sync::tree::pattern;
+use crate::sync::{NodeProject, too_many};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
@@ -83,6 +83,8 @@ pub struct Comparison {
     has: Option<String>,
     /// Whether the node has exactly the project's files.
     is_same: bool,
+    /// How many more files and directories fit, if that is limited.
+    inodes: Option<u64>,
 }
 
 /// What was uploaded to a node.
@@ -139,7 +141,7 @@ impl NodeProject<'_> {
         events: &Events,
     ) -> Result<Uploaded, NodeError> {
         let NodeProject { cluster, transport, job, .. } = self;
-        let Comparison { workspace, has, is_same } = comparison;
+        let Comparison { workspace, has, is_same, inodes } = comparison;
         if is_same {
             return Ok(Uploaded::default());
         }
@@ -152,8 +154,13 @@ impl NodeProject<'_> {
         let (missing, removed) = (difference.missing.clone(), difference.removed);
         let sent =
             manifest.select(&missing).filter(|(_, entry)| !matches!(entry, ManifestEntry::Directory { .. })).count();
-        let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
+        let bytes = project.files.stored(&missing);
         let operation = format!("upload the project to {}", workspace.directory);
+        if let Some(cause) = too_many("it has", missing.count() as u64, inodes, &cluster.projects_dir) {
+            let hint = "remove files there (df -i), exclude files in .hvdctlignore, or set cluster.projects_dir to \
+                        another disk";
+            return Err(NodeError::failed(transport.node(), &operation, cause).kind(ErrorKind::NoSpace).hint(hint));
+        }
         let _step = events
             .begin(transport.node(), Step::transfer(format!("uploading {}, {}", count(sent, "file"), human(bytes))));
 
@@ -221,8 +228,9 @@ impl Project {
         noted.project.call_once(|| {
             notes.iter().cloned().chain(note_of_links(manifest, &self.mounts)).for_each(|note| events.note(note));
         });
-        if is_first && manifest.size() > LARGE {
-            noted.size.call_once(|| events.note(note_of_size(manifest)));
+        let stored = self.files.stored(&manifest.all());
+        if is_first && stored > LARGE {
+            noted.size.call_once(|| events.note(note_of_size(manifest, stored)));
         }
     }
 }
@@ -244,14 +252,14 @@ fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
 }
 
 /// Returns a note about what is large in a project.
-fn note_of_size(manifest: &Manifest) -> String {
+fn note_of_size(manifest: &Manifest, stored: u64) -> String {
     let largest = manifest.largest();
     let named: Vec<_> = largest.iter().map(|(name, size)| format!("{} ({})", printable(name), human(*size))).collect();
     let most = if named.is_empty() { String::new() } else { format!(", most of it in {}", named.join(", ")) };
     let line = largest.first().map_or_else(|| "NAME".to_owned(), |(name, _)| pattern(Path::new(name)));
     format!(
         "the first upload sends {} to each node{most}\n  hint: a line in .hvdctlignore leaves out what it names: {line}",
-        human(manifest.size())
+        human(stored)
     )
 }
 
@@ -268,11 +276,12 @@ impl Comparison {
     /// Reads the records of `upload/compare.sh`.
     fn parse(output: &[u8]) -> Result<Comparison, Refusal> {
         let mut comparison = Comparison::default();
-        let Comparison { workspace, has, is_same } = &mut comparison;
+        let Comparison { workspace, has, is_same, inodes } = &mut comparison;
         for record in String::from_utf8_lossy(output).split('\0') {
             let fields: Vec<&str> = record.splitn(5, ' ').collect();
             match fields[..] {
                 ["same"] => *is_same = true,
+                ["inodes", free] => *inodes = Some(free.parse().unwrap_or(0)),
                 ["new"] => workspace.is_new = true,
                 ["busy"] => workspace.is_separate = true,
                 ["has", hash] => *has = Some(hash.into()),
@@ -293,9 +302,10 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
         (Some(Files::Occupied), kind) => {
             (kind, "a job wrote where the project now has something else: move it away on the node".to_owned())
         }
-        (Some(Files::NoSpace), _) if is_misplaced => {
-            (ErrorKind::NoSpace, format!("free space below {dir} on the node and try again: the upload is incomplete"))
-        }
+        (Some(Files::NoSpace), _) if is_misplaced => (
+            ErrorKind::NoSpace,
+            format!("free space below {dir} on the node (df -h, df -i) and try again: the upload is incomplete"),
+        ),
         (_, kind) if is_misplaced => (
             kind,
             format!(
@@ -305,7 +315,8 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
         (Some(Files::NoSpace), _) => (
             ErrorKind::NoSpace,
             format!(
-                "free space below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
+                "free space below {dir} on the node (df -h; df -i where only files are too many), or set \
+                 cluster.projects_dir to a larger disk; the earlier files are intact"
             ),
         ),
         (Some(Files::Vanished), _)

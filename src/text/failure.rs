@@ -38,11 +38,17 @@ pub enum Ssh {
     Other,
 }
 
+/// How hvdctl's own message of a login begins that a person has not confirmed.
+pub const UNCONFIRMED: &str = "the login was not confirmed";
+
 /// What decides each kind. A cause comes before what follows from it.
 const SSH_KINDS: [(Ssh, &[&str]); 11] = [
     (Ssh::HostKeyUnknown, &["Host key verification failed", "host key is known"]),
     (Ssh::TooManyKeys, &["Too many authentication failures"]),
-    (Ssh::AgentRefused, &["agent refused operation", "signing failed for", "communication with agent failed"]),
+    (
+        Ssh::AgentRefused,
+        &["agent refused operation", "signing failed for", "communication with agent failed", UNCONFIRMED],
+    ),
     (Ssh::KeyFileOpen, &["are too open", "bad permissions"]),
     (Ssh::ConfigOpen, &["Bad owner or permissions on"]),
     (Ssh::KeyFileBroken, &["Load key "]),
@@ -169,6 +175,10 @@ pub fn sshd(text: &str) -> Sshd {
 pub enum Docker {
     /// The engine cannot give GPUs to containers.
     NoGpuRuntime,
+    /// The image asks for a newer driver than the node has.
+    CudaTooNew,
+    /// NVIDIA's container tools cannot use the driver.
+    DriverFailed,
     /// The engine's disk is full.
     NoSpace,
     /// The image is not on the node.
@@ -185,8 +195,19 @@ pub enum Docker {
 
 /// Classifies the text of the Docker Engine (20.10 and later) and of its command; `None` for anything else.
 pub fn docker(text: &str) -> Option<Docker> {
-    let kinds: [(Docker, &[&str]); 6] = [
-        (Docker::NoGpuRuntime, &["could not select device driver"]),
+    let no_runtime = [
+        "could not select device driver",
+        "failed to discover GPU vendor",
+        "unresolvable CDI devices",
+        "runtime name: nvidia",
+        "runtime specified nvidia",
+        "nvidia-container-runtime-hook",
+    ];
+    let driver = ["nvidia-container-cli: initialization error", "nvml error", "failed to initialize NVML"];
+    let kinds: [(Docker, &[&str]); 8] = [
+        (Docker::NoGpuRuntime, &no_runtime),
+        (Docker::CudaTooNew, &["unsatisfied condition: ", "nvidia-container-cli: requirement error"]),
+        (Docker::DriverFailed, &driver),
         (Docker::NoSpace, &["no space left on device"]),
         (Docker::ImageMissing, &["No such image", "Unable to find image"]),
         (Docker::NotInstalled, &["command not found", "docker: not found"]),
@@ -213,20 +234,73 @@ pub fn needs_buildkit(text: &str) -> bool {
     text.contains("requires BuildKit")
 }
 
-/// Returns whether a registry gave no image because of the login, by the text of an engine that pulls (Docker 20.10 and later with both
-/// image stores, Podman). Registries refuse an unknown image in the same way.
-pub fn is_registry_refusal(text: &str) -> bool {
-    let patterns = [
+/// Why a registry gave no image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registry {
+    /// It has given too many to this address or login.
+    RateLimited,
+    /// It has the image for other platforms only.
+    NoPlatform,
+    /// It has the image in a format that engines do not read any more.
+    OldFormat,
+    /// It speaks HTTP, and the engine HTTPS.
+    PlainHttp,
+    /// The engine does not trust its certificate.
+    Untrusted,
+    /// The login is missing or may not have the image. Registries refuse an unknown image in the same way.
+    Refused,
+    /// It does not have the image.
+    NoImage,
+    /// The engine does not reach it.
+    Unreachable,
+}
+
+/// Classifies the text of an engine that pulls (Docker 20.10 and later with both image stores, Podman); `None` for
+/// anything else.
+pub fn registry(text: &str) -> Option<Registry> {
+    let refused = [
         "access denied",
         "unauthorized",
         "denied: ",
         "no basic auth credentials",
         "403 forbidden",
         "authorization failed",
+        "payment required",
     ];
-    // of a file of the engine
+    let unreachable = [
+        "no such host",
+        "i/o timeout",
+        "connection refused",
+        "connection reset",
+        "network is unreachable",
+        "no route to host",
+        "tls handshake timeout",
+        "proxyconnect",
+        "deadline exceeded",
+        "client.timeout",
+        "request canceled while waiting for connection",
+    ];
+    let kinds: [(Registry, &[&str]); 8] = [
+        (Registry::RateLimited, &["toomanyrequests", "too many requests", "rate limit"]),
+        (
+            Registry::NoPlatform,
+            &[
+                "no matching manifest for",
+                "no match for platform",
+                "does not match the specified platform",
+                "no image found in manifest list",
+            ],
+        ),
+        (Registry::OldFormat, &["manifest.v1+prettyjws", "docker image format v1", "schema 1"]),
+        (Registry::PlainHttp, &["server gave http response to https client"]),
+        (Registry::Untrusted, &["x509:", "failed to verify certificate"]),
+        (Registry::Refused, &refused),
+        (Registry::NoImage, &["manifest unknown", "name unknown", ": not found"]),
+        (Registry::Unreachable, &unreachable),
+    ];
+    // the first is about a file of the engine
     let text = text.to_ascii_lowercase().replace("permission denied", "");
-    patterns.iter().any(|pattern| text.contains(pattern))
+    classify(&text, &kinds)
 }
 
 /// Why `nvidia-smi` failed.
@@ -345,6 +419,7 @@ mod tests {
                 "sign_and_send_pubkey: signing failed for ED25519-SK \"/k\": device not found\nana@h: Permission denied (publickey).",
                 Ssh::AgentRefused,
             ),
+            ("the login was not confirmed within 150 s: confirm it in the ssh agent", Ssh::AgentRefused),
             (OPEN_KEY, Ssh::KeyFileOpen),
             ("Bad owner or permissions on /home/ana/.ssh/config", Ssh::ConfigOpen),
             ("Load key \"crlf\": error in libcrypto\nroot@h: Permission denied (publickey).", Ssh::KeyFileBroken),
@@ -492,6 +567,34 @@ mod tests {
     fn docker_is_classified() {
         let said = [
             ("could not select device driver \"\" with capabilities: [[gpu]]", Some(Docker::NoGpuRuntime)),
+            (
+                "failed to create task for container: failed to create shim task: OCI runtime create failed: could not apply required \
+                 modification to OCI specification: error modifying OCI spec: failed to inject CDI devices: unresolvable CDI devices \
+                 nvidia.com/gpu=all: unknown",
+                Some(Docker::NoGpuRuntime),
+            ),
+            ("failed to discover GPU vendor from CDI: no known GPU vendor found", Some(Docker::NoGpuRuntime)),
+            ("unknown or invalid runtime name: nvidia", Some(Docker::NoGpuRuntime)),
+            ("Unknown runtime specified nvidia", Some(Docker::NoGpuRuntime)),
+            (
+                "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version, \
+                 or use an earlier cuda container: unknown",
+                Some(Docker::CudaTooNew),
+            ),
+            (
+                "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file: no such \
+                 file or directory: unknown",
+                Some(Docker::DriverFailed),
+            ),
+            (
+                "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+                Some(Docker::DriverFailed),
+            ),
+            (
+                "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch",
+                Some(Docker::DriverFailed),
+            ),
+            ("nvidia-container-cli: device error: 7: unknown device: unknown", None),
             ("write /var/lib/docker/tmp/x: no space left on device", Some(Docker::NoSpace)),
             ("No such image: a/b:1", Some(Docker::ImageMissing)),
             ("Unable to find image 'a/b:1' locally", Some(Docker::ImageMissing)),
@@ -514,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_registries_are_known() {
+    fn what_registries_answer_is_classified() {
         for text in [
             "pull access denied for a/b, repository does not exist or may require 'docker login': denied: requested access to the \
              resource is denied",
@@ -526,15 +629,52 @@ mod tests {
             "Error response from daemon: denied: your authorization token has expired",
             "initializing source docker://r/a:1: reading manifest 1 in r/a: Unauthorized: access to the requested resource is not authorized",
         ] {
-            assert!(is_registry_refusal(text), "{text}");
+            assert_eq!(registry(text), Some(Registry::Refused), "{text}");
         }
-        for text in [
-            "manifest for a/b:2 not found: manifest unknown: manifest unknown",
-            "Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host",
-            "write /var/lib/docker/tmp/x: no space left on device",
-            "open /var/lib/docker/tmp/x: permission denied: x",
+        for (text, kind) in [
+            (
+                "toomanyrequests: You have reached your unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit",
+                Some(Registry::RateLimited),
+            ),
+            ("received unexpected HTTP status: 429 Too Many Requests", Some(Registry::RateLimited)),
+            ("no matching manifest for linux/arm64/v8 in the manifest list entries", Some(Registry::NoPlatform)),
+            ("no match for platform in manifest: not found", Some(Registry::NoPlatform)),
+            (
+                "choosing an image from manifest list docker://r/a:1: no image found in manifest list for architecture arm64",
+                Some(Registry::NoPlatform),
+            ),
+            (
+                "media type \"application/vnd.docker.distribution.manifest.v1+prettyjws\" is no longer supported since containerd v2.1",
+                Some(Registry::OldFormat),
+            ),
+            (
+                "[DEPRECATION NOTICE] Docker Image Format v1 and Docker Image manifest version 2, schema 1 support is disabled",
+                Some(Registry::OldFormat),
+            ),
+            (
+                "Get \"https://10.0.0.9:5000/v2/\": http: server gave HTTP response to HTTPS client",
+                Some(Registry::PlainHttp),
+            ),
+            (
+                "Get \"https://r.example/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                Some(Registry::Untrusted),
+            ),
+            ("manifest for a/b:2 not found: manifest unknown: manifest unknown", Some(Registry::NoImage)),
+            ("failed to resolve reference \"docker.io/a/b:2\": docker.io/a/b:2: not found", Some(Registry::NoImage)),
+            (
+                "Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host",
+                Some(Registry::Unreachable),
+            ),
+            (
+                "Get \"https://r.example/v2/\": net/http: request canceled while waiting for connection (Client.Timeout exceeded while \
+                 awaiting headers)",
+                Some(Registry::Unreachable),
+            ),
+            ("proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused", Some(Registry::Unreachable)),
+            ("write /var/lib/docker/tmp/x: no space left on device", None),
+            ("open /var/lib/docker/tmp/x: permission denied: x", None),
         ] {
-            assert!(!is_registry_refusal(text), "{text}");
+            assert_eq!(registry(text), kind, "{text}");
         }
     }
 

@@ -7,11 +7,13 @@ mod forward;
 mod kept;
 mod masters;
 mod settings;
+mod turns;
 
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
+use crate::text::nodeset::printable;
 use crate::text::public_key;
 use crate::text::quote::readable;
 use crate::trace;
@@ -21,7 +23,7 @@ pub use client::Client;
 use config::{configuration, own_known_hosts};
 pub use forward::Forward;
 use kept::{Directory, Kept, check_private};
-use masters::MasterDirectory;
+use masters::{MasterDirectory, Starting};
 use openssh::Session;
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
@@ -34,11 +36,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::process::Command;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
+use turns::{ASKED, PERSON, Phase, Turns};
 
 /// Precedes the message of a jump host's ssh.
 const JUMP_HOST_PREFIX: &str = "jump host: ";
+
+/// What to do where the operator's key is not on a node yet.
+const FIRST_LOGIN_HINT: &str = "If the node does not accept the key yet: hvdctl keys push --first-login asks for the node's password and \
+                                installs the key";
 
 /// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at the tenth
 /// (`MaxStartups`, sshd_config(5)).
@@ -46,6 +53,9 @@ const OVER_JUMP_HOSTS: usize = 8;
 
 /// The path of a control socket may have about 100 bytes, so it is here whatever TMPDIR says.
 const TMP: &str = "/tmp";
+
+/// How often it is seen what a login does.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Time limit for local programs that contact no node.
 const HERE_LIMIT: Duration = Duration::from_secs(10);
@@ -69,6 +79,7 @@ pub struct Control {
     /// The time between two keep-alive probes of a session.
     keep_alive: Duration,
     jumping: Semaphore,
+    turns: Turns,
     known: Mutex<KnownHostKeys>,
     events: Events,
 }
@@ -177,6 +188,16 @@ impl HostConfig {
         matches!(self.first("stricthostkeychecking"), Some("yes" | "true" | "ask"))
     }
 
+    /// Whether a login may ask a person: an agent or a security key has the key.
+    fn may_ask(&self, node: &Node) -> bool {
+        let has_agent = match self.first("identityagent") {
+            None | Some("SSH_AUTH_SOCK") => std::env::var_os("SSH_AUTH_SOCK").is_some_and(|socket| !socket.is_empty()),
+            Some(_) => true,
+        };
+        let own = node.identity.as_ref().map(|file| file.display().to_string());
+        has_agent || own.iter().chain(self.all("identityfile")).any(|file| file.ends_with("_sk"))
+    }
+
     fn uses_jump_host(&self) -> bool {
         self.first("proxyjump").or(self.first("proxycommand")).is_some()
     }
@@ -249,6 +270,7 @@ impl Control {
             own_known_hosts: own_known_hosts.display().to_string(),
             keep_alive: cluster.keep_alive,
             jumping: Semaphore::new(OVER_JUMP_HOSTS),
+            turns: Turns::default(),
             known: Mutex::default(),
             events: events.clone(),
         })
@@ -325,6 +347,7 @@ impl Control {
         limit: Duration,
         keeping: Option<&Keeping>,
     ) -> Result<Session, NodeError> {
+        let turn = self.turns.take(resolved.may_ask(node)).await;
         let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
         let mut ssh = Command::new("ssh");
         if keeping.is_some_and(|keeping| !keeping.settings.is_relative) {
@@ -346,18 +369,66 @@ impl Control {
             ssh.args(["-o", "IdentitiesOnly=yes"]);
         }
         ssh.args(login_options(node)).args(self.host_key_options(node));
-        // ssh's own time-out ends at the banner, and a server may stall later
-        let whole = limit + Duration::from_secs(5);
-        let started = async { masters::start(ssh, self.directory()?.as_path(), &node.host).await };
-        let message = match timeout(whole, started).await {
-            Ok(Ok(session)) => return Ok(session),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", whole.as_secs()),
+        let starting = self.directory().and_then(|directory| Starting::new(ssh, &directory, &node.host));
+        let started = async { self.follow(node, starting?, limit, turn).await };
+        let message = match started.await {
+            Ok(session) => return Ok(session),
+            Err(error) => error.to_string(),
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
         let jump_host =
             if failure::is_from_jump_host(&message) { self.jump_host_error(node, limit).await } else { None };
         Err(self.explain(node, &jump_host.map_or(message, |error| format!("{JUMP_HOST_PREFIX}{error}"))))
+    }
+
+    /// Waits for a login. The time that a person takes has a limit of its own. `turn`: held while no other login may
+    /// ask.
+    ///
+    /// # Errors
+    /// With ssh's own message.
+    async fn follow(
+        &self,
+        node: &Node,
+        mut starting: Starting,
+        limit: Duration,
+        mut turn: Option<SemaphorePermit<'_>>,
+    ) -> io::Result<Session> {
+        // ssh's own time-out ends at the banner, and a server may stall later
+        let whole = limit + Duration::from_secs(5);
+        let (mut connecting, mut asking, mut is_reported) = (Duration::ZERO, Duration::ZERO, false);
+        loop {
+            let since = Instant::now();
+            if let Ok(status) = timeout(GLANCE, starting.ended()).await {
+                let session = starting.session(status?);
+                if session.is_ok() && !is_reported {
+                    self.turns.open();
+                }
+                return session;
+            }
+            let waits_for = match starting.phase() {
+                Phase::Connecting | Phase::LoggedIn => {
+                    connecting += since.elapsed();
+                    // a node that does not answer keeps no other waiting
+                    turn = turn.filter(|_| connecting < ASKED || is_reported);
+                    if connecting >= whole {
+                        return Err(io::Error::other(format!("no answer within {} s", whole.as_secs())));
+                    }
+                    continue;
+                }
+                Phase::Signing => "confirm it in the ssh agent, or touch the security key".to_owned(),
+                Phase::Page(page) => printable(&page),
+            };
+            asking += since.elapsed();
+            if asking >= ASKED && !is_reported {
+                is_reported = true;
+                // without the person nothing goes on, so that this is shown even with `--quiet`
+                self.events.warn(Message::of(&node.name, format!("the login waits for you: {waits_for}")));
+            }
+            if asking >= PERSON {
+                let message = format!("{} within {} s: {waits_for}", failure::UNCONFIRMED, PERSON.as_secs());
+                return Err(io::Error::other(message));
+            }
+        }
     }
 
     /// Returns the directory of this process's sockets, another one if it is gone. It is in the file system of those that are kept.
@@ -549,7 +620,10 @@ impl Control {
             return NodeError::unreachable(&node.name, &operation, message);
         }
         let hint = self.refusal_hint(node, &message);
-        NodeError::unreachable(&node.name, &operation, message).hint(hint)
+        // where no key was used, that of the operator may be missing as well
+        let first_login = (is_refused(&message) && failure::ssh(&message) != Ssh::Refused).then_some(FIRST_LOGIN_HINT);
+        let error = NodeError::unreachable(&node.name, &operation, message).hint(hint);
+        first_login.into_iter().fold(error, NodeError::hint)
     }
 
     /// Returns what to do about a failed login, by ssh's message.
@@ -576,7 +650,10 @@ impl Control {
             }
             Ssh::ConfigOpen => {
                 let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
-                format!("ssh reads it only if it belongs to you or root, and no other user can change it: chmod 600 {file}")
+                format!(
+                    "ssh reads it only if it belongs to you or root, and no other user can change it: chmod go-w {file}, or \
+                     chown it"
+                )
             }
             Ssh::KeyFileBroken => "ssh cannot read the private key: it may be cut off, belong to another user, have Windows line ends, \
                                    be in PuTTY's format (puttygen KEY -O private-openssh -o NEW), or need a newer OpenSSH; \
@@ -595,9 +672,7 @@ impl Control {
             Ssh::BadOption => "this ssh does not know an option of your configuration: remove it, or put `IgnoreUnknown OPTION` before \
                                it (for example IgnoreUnknown UseKeychain)"
                 .into(),
-            Ssh::Refused => "load a key with a passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys \
-                             push --first-login asks for the node's password and installs the key"
-                .into(),
+            Ssh::Refused => format!("load a key with a passphrase into an agent (ssh-add). {FIRST_LOGIN_HINT}"),
             Ssh::Dropped => format!(
                 "sshd closed the connection before the login: it may have too many at once (MaxStartups), block this machine after \
                  failed logins (fail2ban, PerSourcePenalties), or not be ready yet; see whether `{by_hand}` works"
@@ -679,10 +754,11 @@ fn by_hand(node: &Node, named_config: Option<&Path>) -> String {
     format!("ssh{}{options} {}", config.unwrap_or_default(), login(node))
 }
 
-/// Returns whether no key let the operator in, so that a password may.
+/// Returns whether no key let the operator in, so that a password may install one. Where sshd lets no one in by a key,
+/// none helps.
 pub fn is_refused(message: &str) -> bool {
-    use Ssh::{AgentRefused, KeyFileBroken, KeyFileMissing, KeyFileOpen, NoKeyAccepted, Refused, TooManyKeys};
-    let kinds = [Refused, TooManyKeys, AgentRefused, KeyFileOpen, KeyFileBroken, KeyFileMissing, NoKeyAccepted];
+    use Ssh::{AgentRefused, KeyFileBroken, KeyFileMissing, KeyFileOpen, Refused, TooManyKeys};
+    let kinds = [Refused, TooManyKeys, AgentRefused, KeyFileOpen, KeyFileBroken, KeyFileMissing];
     !message.starts_with(JUMP_HOST_PREFIX) && kinds.contains(&failure::ssh(message))
 }
 
@@ -755,6 +831,7 @@ mod tests {
             own_known_hosts: String::new(),
             keep_alive: Cluster::default().keep_alive,
             jumping: Semaphore::new(1),
+            turns: Turns::default(),
             known: Mutex::default(),
             events: Events::channel().0,
         }
@@ -817,7 +894,7 @@ mod tests {
                 "Permissions 0644 for '/a b/key' are too open.\nLoad key \"/a b/key\": bad permissions",
                 "chmod 600 '/a b/key'",
             ),
-            ("Bad owner or permissions on /home/ana/.ssh/config", "chmod 600 /home/ana/.ssh/config"),
+            ("Bad owner or permissions on /home/ana/.ssh/config", "chmod go-w /home/ana/.ssh/config"),
             ("Load key \"k\": error in libcrypto\nana@gpu1: Permission denied (publickey).", "ssh-keygen -y -f KEY"),
             (
                 "Warning: Identity file k not accessible: No such file or directory.\nPermission denied (publickey).",
@@ -837,12 +914,19 @@ mod tests {
         }
         for (said, refused) in [
             ("Permission denied (publickey).", true),
+            (
+                "Load key \"/home/ana/.ssh/id_rsa\": invalid format\nana@gpu1: Permission denied (publickey,password).",
+                true,
+            ),
             (&many.message, true),
             (&agent.message, true),
+            ("ana@gpu1: Permission denied (password,keyboard-interactive).", false),
             ("jump host: Permission denied (publickey).", false),
             ("Bad owner or permissions on /c", false),
         ] {
             assert_eq!(is_refused(said), refused, "{said}");
+            let offers = explained(said).hints.iter().filter(|hint| hint.contains("--first-login")).count();
+            assert_eq!(offers, usize::from(refused), "{said}");
         }
         node.ssh_port = Some(2222);
         node.jump = Some("gate".into());
@@ -850,6 +934,54 @@ mod tests {
             control(Some(Path::new("/a b/config"))).explain(&node, "connect to host gpu1: Connection refused");
         let hint = refused.hints.join("\n");
         assert_eq!(hint, "see whether `ssh -F '/a b/config' -p 2222 -J gate ana@gpu1` works");
+    }
+
+    /// A stand-in for ssh, as [`Starting::new`] calls it.
+    fn stand_in(script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "ssh"]);
+        shell
+    }
+
+    #[tokio::test]
+    async fn a_login_that_waits_for_a_person_says_so_and_the_others_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let (events, reported) = Events::channel();
+        let mut control = control(None);
+        control.events = events;
+        let node = Inventory::local("gpu1", "i").nodes.remove(0);
+        let follow = async |script: &str| {
+            let starting = Starting::new(stand_in(script), dir.path(), "gpu1").unwrap();
+            let turn = control.turns.take(true).await;
+            let limit = Duration::from_secs(10);
+            control.follow(&node, starting, limit, turn).await.map(drop).map_err(|error| error.to_string())
+        };
+        let asks = "echo 'debug1: Server accepts key: k'; sleep 1.5";
+        assert_eq!(follow(asks).await, Ok(()));
+        let mut warnings = Vec::new();
+        while let Ok(event) = reported.receive(Duration::ZERO) {
+            warnings.push(format!("{event:?}"));
+        }
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("the login waits for you: confirm it in the ssh agent"), "{warnings:?}");
+        let turn = control.turns.take(true).await;
+        assert!(turn.is_some(), "the next may ask as well");
+        drop(turn);
+        let fails =
+            "printf 'OpenSSH_9.2p1\\ndebug1: x\\nssh: connect to host h port 22: Connection refused\\n'; exit 255";
+        assert_eq!(follow(fails).await, Err("connect to host h port 22: Connection refused".into()));
+        assert!(control.turns.take(true).await.is_some());
+        assert_eq!(follow("echo 'debug1: Server accepts key: k'").await, Ok(()));
+        assert!(control.turns.take(true).await.is_none(), "nothing asks");
+    }
+
+    #[test]
+    fn only_agents_and_security_keys_ask() {
+        let may_ask = |printed: &str, identity: Option<&str>| {
+            HostConfig::parse(printed).may_ask(&Node { identity: identity.map(Into::into), ..Node::default() })
+        };
+        assert!(may_ask("identityagent /run/agent\n", None));
+        assert!(may_ask("identityfile ~/.ssh/id_rsa\n", Some("/keys/id_ed25519_sk")));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     check_gpus(&observed.member.node, facts)?;
     let image_id = observed.image_id(cluster)?;
     let is_open = |job: &str| observed.open.has(job);
-    let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.jobs.ranks, is_open);
+    let mut operations = plan::ended_containers(&cluster.name, containers, &facts.jobs, is_open);
     operations.extend(plan::orphaned_shells(&cluster.name, containers, facts.clock));
     operations.extend(plan::interrupted_builds(&cluster.name, containers));
     operations.extend(plan::worker(desired, image_id, containers).map_err(|foreign| {

@@ -3,6 +3,7 @@
 //! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all plan here, so that a dry run shows what would be done.
 
 mod disrupted;
+mod ended;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
-pub use disrupted::{NodePlan, disrupted_jobs, orphaned_workers};
+pub use disrupted::{NodePlan, disrupted_jobs};
+pub use ended::{ended_containers, exited, kept};
 
 /// Seconds after which a shell's container that was created but not started counts as orphaned.
 const SHELL_START_TIMEOUT: f64 = 120.0;

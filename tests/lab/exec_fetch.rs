@@ -1,7 +1,7 @@
 //! `exec` on every node, and `fetch`: outputs arrive as the nodes have them.
 
 use crate::process::{eventually, s};
-use crate::state::{FULL, Lab, NODES, no_job_is_left, no_session_is_left, node_sh, on};
+use crate::state::{FULL, Lab, NODES, no_job_is_left, no_session_is_left, node_sh, on, ours};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -201,6 +201,30 @@ fn an_interrupted_fetch_after_a_job_is_completed_by_the_hinted_command() {
     let here = crate::process::run(sha256sum(&results.join("large")), s(60)).ok();
     assert_eq!(here.split(' ').next(), there.split(' ').next());
     assert!(!parts.exists(), "unfinished files are removed");
+}
+
+#[test]
+fn files_outside_the_mounts_are_fetched_from_the_container_that_is_kept() {
+    let lab = Lab::up();
+    let write = |bytes: &str| {
+        let script = format!("mkdir -p /root/ckpt && head -c {bytes} /dev/urandom >/root/ckpt/last.pt");
+        lab.hvdctl(&["run", "-np", "2", "--map-by", "node", "--", "sh", "-c", &script]).code(0)
+    };
+    write("5000000").complains(&["/root/ckpt/last.pt (4.8 MiB) on node1", "--from-container"]);
+    let got = lab.path().join("got");
+    let fetch = ["fetch", "--from-container", "-o", got.to_str().unwrap()];
+    lab.hvdctl(&fetch).code(0).says(&["2 fetched"]);
+    let size = |node: &str| fs::metadata(got.join(node).join("root/ckpt/last.pt")).unwrap().len();
+    assert_eq!(NODES.map(size), [5_000_000; 2]);
+    lab.hvdctl(&fetch).code(0).says(&["unchanged"]);
+    // one stays, that of the newest job
+    let stopped = || ours("node1").lines().filter(|line| line.ends_with(" exited")).count();
+    assert_eq!(stopped(), 1, "{}", ours("node1"));
+    write("6000000");
+    assert_eq!(stopped(), 1, "{}", ours("node1"));
+    assert!(!lab.hvdctl(&["doctor"]).out.contains("still exists"));
+    lab.hvdctl(&["down"]).code(0);
+    assert_eq!(ours("node1"), "");
 }
 
 fn sha256sum(file: &Path) -> Command {

@@ -1,11 +1,12 @@
 //! Logins and ways to become root: every kind of login that the lab's nodes have.
 
 use crate::operator::{Operator, engine_has, needle, nothing_is_there, password, sshd_log, wrong_passwords};
-use crate::process::{Running, eventually, s};
-use crate::state::{FULL, NODES, files_with, no_job_is_left, node_sh, on, ours};
+use crate::process::{Running, eventually, kill, s};
+use crate::state::{FULL, NODES, Restore, files_with, no_job_is_left, node_sh, on, ours};
 use crate::watch::{DIRECTORIES, Watcher};
 use std::fs;
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 /// A detached job, and the output of one.
 #[track_caller]
@@ -123,6 +124,34 @@ fn nothing_of_a_job_is_left_where_containers_provide_root() {
     }
     operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
+}
+
+#[test]
+fn an_agent_that_asks_is_waited_for_and_asks_once_at_a_time() {
+    let mut operator = Operator::new("user = \"root\"", "user = \"root\"");
+    operator.lab.edit("connect_timeout_s = 10", "connect_timeout_s = 1");
+    let [asks, questions, socket] = ["asks", "questions", "agent"].map(|name| operator.lab.path().join(name));
+    let script = format!("#!/bin/sh\necho asked >>'{0}'\nsleep 8\necho answered >>'{0}'\n", questions.display());
+    fs::write(&asks, script).unwrap();
+    fs::set_permissions(&asks, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut agent = Command::new("ssh-agent");
+    agent
+        .args(["-D", "-a"])
+        .arg(&socket)
+        .env("DISPLAY", ":9")
+        .env("SSH_ASKPASS", &asks)
+        .env("SSH_ASKPASS_REQUIRE", "force");
+    let pid = agent.stdout(Stdio::null()).spawn().unwrap().id().to_string();
+    let _end = Restore(|| kill(&pid, "TERM"));
+    assert!(eventually(s(10), || socket.exists()));
+    let key = operator.home().join(".ssh/id_ed25519");
+    let added = Command::new("ssh-add").arg("-c").arg(&key).env("SSH_AUTH_SOCK", &socket).status().unwrap();
+    assert!(added.success());
+    fs::remove_file(&key).unwrap();
+    operator.set("SSH_AUTH_SOCK", socket.to_str().unwrap());
+    let words = ["node1: the login waits for you: confirm it in the ssh agent", "node2: the login waits for you"];
+    operator.hvdctl(&["status"]).code(0).complains(&words);
+    assert_eq!(fs::read_to_string(&questions).unwrap(), "asked\nanswered\n".repeat(2), "one question at a time");
 }
 
 #[test]

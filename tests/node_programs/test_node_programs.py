@@ -3,6 +3,7 @@ interpreter that it finds."""
 import errno
 import fcntl
 import ipaddress
+import itertools
 import json
 import os
 import re
@@ -385,8 +386,7 @@ class Answers(unittest.TestCase):
     OUTSIDE = {"files": 1, "bytes": 7, "largest": [{"path": "/a", "bytes": 7}], "whole": True}
 
     def test_a_report_that_says_what_cannot_be_is_no_report(self):
-        for end in self.END, dict(self.END, outside=self.OUTSIDE), dict(self.END, outside=None):
-            self.assertEqual(job_files.parse(json.dumps(end).encode(), reap.REPORT), end)
+        self.assertEqual(job_files.parse(json.dumps(self.END).encode(), reap.REPORT), self.END)
         exit, hung = self.END["exits"][0], self.END["hung"][0]
         for wrong in ([], None, 1, {}, dict(self.END, started=-1), dict(self.END, started=1 << 31), dict(self.END, exits={}),
                       dict(self.END, exits=[1]), dict(self.END, exits=[dict(exit, time=float("nan"))]),
@@ -394,15 +394,29 @@ class Answers(unittest.TestCase):
                       dict(self.END, exits=[dict(exit, rank=True)]), dict(self.END, exits=[dict(exit, code=10 ** 400)]),
                       dict(self.END, exits=[dict(exit, signal="9")]), dict(self.END, exits=[dict(exit, asked=None)]),
                       dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])]),
-                      dict(self.END, hung=[dict(hung, tensors="\ud800")]), dict(self.END, outside=[]),
-                      *(dict(self.END, outside=dict(self.OUTSIDE, **wrong)) for wrong in (
-                          {"files": -1}, {"bytes": -1}, {"bytes": 1 << 63}, {"whole": 1}, {"largest": [1]},
-                          {"largest": [{"path": "\udcff", "bytes": 1}]}, {"largest": [{"path": "a", "bytes": float("nan")}]}))):
+                      dict(self.END, hung=[dict(hung, tensors="\ud800")])):
             with self.assertRaises(ValueError):
                 job_files.parse(json.dumps(wrong).encode(), reap.REPORT)
         for text in (b"", b"\xff", b"{", b"[" * (1 << 17)):
             with self.assertRaises(ValueError):
                 job_files.parse(text, reap.REPORT)
+
+    def read_outside(self, answer):
+        """What is known of the files outside the mounts, by what a node answers to the question."""
+        report = workers.Report()
+        with processes.Children().start(["sh", "-c", "read -r asked; [ \"$asked\" = outside ] && printf %s \"$0\"", answer],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+            workers.Workers.read_outside(child, "b", report)
+        return report.outside["b"]
+
+    def test_files_outside_the_mounts_are_no_part_of_the_report(self):
+        for known in self.OUTSIDE, None:
+            self.assertEqual(self.read_outside(json.dumps(known) + "\n"), known)
+        # an earlier version answers with the time; a connection breaks; and what cannot be
+        wrong = ({"files": -1}, {"bytes": -1}, {"bytes": 1 << 63}, {"whole": 1}, {"largest": [1]},
+                 {"largest": [{"path": "\udcff", "bytes": 1}]}, {"largest": [{"path": "a", "bytes": float("nan")}]})
+        for answer in ("1700000000.5\n", "", "{", *(json.dumps(dict(self.OUTSIDE, **one)) for one in wrong)):
+            self.assertEqual(self.read_outside(answer), outside.UNSEEN, answer)
 
     def test_a_node_with_a_forged_report_did_not_answer(self):
         report, ended, everywhere = workers.Report(), threading.Event(), threading.Event()
@@ -519,18 +533,20 @@ class Outside(unittest.TestCase):
         return file
 
     def found(self, since=0.0, others=(), **more):
-        found, is_whole = outside.find(since, others, top=self.top, **more)
-        return [path for _, _, path in found], is_whole
+        found = outside.find(since, others, top=self.top, **more)
+        self.assertEqual(found.files, len(found.largest))
+        return [path for _, _, path in sorted(found.largest, reverse=True)], found.is_whole
 
     def test_what_may_be_a_result(self):
         results = {"/root/ckpt/last.pt": 50, "/var/tmp/x.pt": 1 << 20, "/tmp/out/a.bin": 2 << 20, "/usr/src/app/log": 6, "/a b\n\xe4": 7,
-                   "/VOLUME/x": 8, "/opt/node1/y": 9}
+                   "/VOLUME/x": 8, "/opt/node1/y": 9, "/data/ray/x": 10, "/root/tmpab3_xy9z/x": 11, "/opt/hvdctl-1/x": 12,
+                   "/tmp/out/ray/x": 3 << 20}
         for path, size in results.items():
             self.write(path, size)
         for path in ("/empty",):
             self.write(path, 0)
         for path in ("/root/.cache/hub/x", "/root/.hidden", "/usr/lib/x", "/etc/x", "/var/log/x", "/proc/x", "/tmp/small", "/var/tmp/small",
-                     "/opt/site-packages/x.py", "/app/__pycache__/x.pyc", "/mnt/data/x", "/opt/hvdctl-1/x"):
+                     "/opt/site-packages/x.py", "/app/__pycache__/x.pyc", "/mnt/data/x"):
             self.write(path)
         for path in ("/tmp/tmpab3_xy9z/x", "/tmp/torchinductor_root/x", "/tmp/ompi.node1.0/x", "/tmp/ray/x", "/var/tmp/pymp-1/x"):
             self.write(path, 2 << 20)
@@ -547,9 +563,36 @@ class Outside(unittest.TestCase):
         os.utime(self.top + "/old", (0, 0))
         self.assertEqual(self.found(os.stat(self.top + "/old").st_ctime), (["/old"], True))
 
-    def test_it_takes_no_longer_than_its_limit(self):
+    def test_it_takes_no_longer_than_its_limit_in_one_directory_either(self):
+        for i in range(200):
+            self.write("/root/%d" % i)
+        seconds = itertools.count()
+        with mock.patch.object(outside.time, "monotonic", lambda: next(seconds)):
+            found, is_whole = self.found(limit=50)
+        self.assertEqual((0 < len(found) <= 50, is_whole), (True, False))
+        with mock.patch.object(outside, "MOST_DIRECTORIES", 3):
+            self.assertEqual(self.found(), ([], False))
+
+    def test_only_the_largest_are_kept(self):
+        for i in range(20):
+            self.write("/root/%d" % i, 1 + i * 7 % 20)
+        with mock.patch.object(outside, "MOST", 3):
+            found = outside.find(0.0, (), top=self.top)
+        sizes = sorted(size for size, _, _ in found.largest)
+        self.assertEqual((found.files, found.bytes, sizes, found.is_whole), (20, 210, [18, 19, 20], True))
+
+    def test_what_cannot_be_read_was_not_examined(self):
         self.write("/a/b")
-        self.assertEqual(self.found(limit=-1), ([], False))
+        scandir = os.scandir
+
+        def fails(path, error):
+            if path.endswith("/a"):
+                raise error
+            return scandir(path)
+
+        for error, is_whole in ((FileNotFoundError(), True), (PermissionError(), False), (OSError(5, "EIO"), False)):
+            with mock.patch.object(outside.os, "scandir", lambda path: fails(path, error)):
+                self.assertEqual(self.found(), ([], is_whole), error)
 
     def test_mount_points_are_left_out_but_an_images_own_volumes(self):
         lines = ["1 2 8:1 /opt/projects/p /workspace rw,relatime - ext4 /dev/sda1 rw", "1 2 0:5 / /dev/shm rw - tmpfs shm rw",
@@ -557,12 +600,16 @@ class Outside(unittest.TestCase):
                  "1 2 8:1 /var/lib/docker/volumes/named/_data /named rw - ext4 /dev/sda1 rw", "1 2 8:1 /x /a\\040b rw - ext4 /dev/sda1 rw"]
         self.assertEqual(outside.mounts(lines), {"/workspace", "/dev/shm", "/named", "/a b"})
 
-    def record(self, cwd, found):
+    def record(self, cwd, files, is_whole=True, **more):
         """What is reported, and what is in the file."""
+        found = outside.Found()
+        for file in files:
+            found.add(file)
+        found.is_whole = is_whole
         with open(os.path.join(JOB, "job.json"), "w") as file:
             json.dump({"cwd": cwd}, file)
         open(os.path.join(JOB, "launcher.json"), "w").close()
-        with mock.patch.object(outside, "find", return_value=found):
+        with mock.patch.object(outside, "find", **dict({"return_value": found}, **more)) as self.find:
             reported = outside.record()
         os.unlink(os.path.join(JOB, "job.json"))
         os.unlink(os.path.join(JOB, "launcher.json"))
@@ -576,20 +623,43 @@ class Outside(unittest.TestCase):
 
     def test_the_list_and_what_is_reported(self):
         found = [(9, 5.5, "/a\udcff b\n"), (8, -1.0, "/" + "x" * 300), (7, 0.0, "/c"), (6, 0.0, "/d")]
-        reported, text = self.record("/workspace", (found, True))
+        reported, text = self.record("/workspace", found)
         largest = [{"path": "/a\ufffd b\n", "bytes": 9}, {"path": "/" + "x" * 199, "bytes": 8}, {"path": "/c", "bytes": 7}]
         self.assertEqual(reported, {"files": 4, "bytes": 30, "largest": largest, "whole": True})
         self.assertTrue(job_files.fits(reported, outside.REPORT))
         self.assertEqual(text.splitlines()[::3], ['9 5 "/a\\udcff b\\n"', '6 0 "/d"'])
-        many, text = self.record("/workspace", ([(1 << 62, 0.0, "/x")] * 2000, False))
+        many, text = self.record("/workspace", [(1 << 62, 0.0, "/x")] * 2000, False)
         self.assertEqual((many["bytes"], many["whole"], len(text.splitlines())), ((1 << 63) - 1, False, 1000))
         self.assertTrue(job_files.fits(many, outside.REPORT))
 
     def test_no_list_without_files_and_none_of_a_check(self):
-        self.assertEqual(self.record("/workspace", ([], True)), (None, None))
-        self.assertEqual(self.record("/jobs/" + os.path.basename(JOB), ([(1, 0.0, "/x")], True)), (None, None))
+        self.assertEqual(self.record("/workspace", []), (None, None))
+        self.assertEqual(self.record("/jobs/" + os.path.basename(JOB), [(1, 0.0, "/x")]), (None, None))
         with mock.patch.object(outside.files, "write", side_effect=OSError):
-            self.assertEqual(self.record("/", ([(1, 0.0, "/x")], True))[0]["files"], 1)
+            self.assertEqual(self.record("/", [(1, 0.0, "/x")])[0]["files"], 1)
+
+    def test_no_job_fails_because_its_files_cannot_be_examined(self):
+        self.assertEqual(self.record("/", [], False), (outside.UNSEEN, None))
+        for error in OSError, MemoryError, UnicodeEncodeError("utf-8", "", 0, 1, ""), RuntimeError:
+            self.assertEqual(self.record("/", [], side_effect=error), (outside.UNSEEN, None))
+        # a file system that does not answer
+        answers = threading.Event()
+        with mock.patch.object(outside, "PATIENCE", 0):
+            self.assertEqual(self.record("/", [], side_effect=lambda *_: answers.wait() and outside.Found()), (outside.UNSEEN, None))
+        answers.set()
+        with mock.patch.object(outside.threading.Thread, "start", side_effect=RuntimeError):
+            self.assertEqual(outside.record(), outside.UNSEEN)
+
+    def test_what_the_image_has_is_older_than_its_container(self):
+        for began in 0.0, 4e9:
+            with mock.patch.object(outside, "began", return_value=began):
+                self.record("/", [])
+            self.assertEqual(self.find.call_args[0][0] == began, began > 0)
+        clocks = mock.Mock(time=lambda: 5000.0, clock_gettime={time.CLOCK_BOOTTIME: 1000.0}.get, CLOCK_BOOTTIME=time.CLOCK_BOOTTIME)
+        started = b"%d" % (900 * os.sysconf("SC_CLK_TCK"))
+        with mock.patch.object(outside, "time", clocks), mock.patch.object(processes, "start_time", return_value=started):
+            self.assertEqual(outside.began(), 4900.0)
+        self.assertLess(outside.began(), time.time())
 
     def test_the_result_has_the_files_of_so_many_nodes(self):
         one = {"files": 4, "bytes": 9, "largest": [{"path": "/" + "x" * 999, "bytes": 1, "more": 1}] * 9, "whole": True, "more": 1}

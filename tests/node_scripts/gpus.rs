@@ -74,6 +74,40 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
 }
 
 #[test]
+fn accelerators_of_other_makers_are_counted() {
+    let found = |files: &[&str]| {
+        let files: Vec<(&str, &str)> = files.iter().map(|file| file.split_once('=').unwrap_or((file, ""))).collect();
+        let machine = Machine::new(&[&[("jobs/x", "")], &files[..]].concat());
+        let facts = Facts::parse(&machine.prints(FACTS, ""));
+        let accelerators = facts.accelerators.iter().map(|found| format!("{} {}", found.count, found.name()));
+        (accelerators.collect::<Vec<_>>().join(", "), facts.has_nvidia_device)
+    };
+    let topology = ["class/kfd/kfd/topology/nodes/0/gpu_id=0\n", "class/kfd/kfd/topology/nodes/1/gpu_id=48351\n"];
+    let pci = |class: &str, device: &str, vendor: &str, kind: &str| {
+        [("vendor", vendor), ("class", kind)]
+            .map(|(file, value)| format!("class/{class}/{device}/device/{file}={value}\n"))
+    };
+    assert_eq!(found(&[]), (String::new(), false));
+    assert_eq!(found(&["dev/kfd", "dev/dri/card0", "dev/dri/renderD128", "dev/dri/renderD129"]).0, "2 AMD GPU");
+    assert_eq!(
+        found(&["dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129", topology[0], topology[1]]).0,
+        "1 AMD GPU"
+    );
+    // the driver is there, and only processors
+    assert_eq!(found(&["dev/kfd", "dev/dri/renderD128", topology[0]]).0, "");
+    let [screen, center] = ["0x030000", "0x038000"].map(|kind| pci("drm", "renderD128", "0x8086", kind));
+    assert_eq!(found(&screen.each_ref().map(String::as_str)).0, "");
+    assert_eq!(found(&center.each_ref().map(String::as_str)).0, "1 Intel GPU");
+    let gaudi = pci("accel", "accel0", "0x1da3", "0x120000");
+    assert_eq!(found(&gaudi.each_ref().map(String::as_str)).0, "1 Intel Gaudi accelerator");
+    assert_eq!(found(&["dev/neuron0", "dev/neuron1"]).0, "2 AWS Neuron device");
+    assert_eq!(found(&["dev/davinci0", "dev/davinci_manager"]).0, "1 Ascend NPU");
+    for device in ["dev/nvidia0", "dev/nvhost-gpu", "dev/dxg"] {
+        assert_eq!(found(&[device]), (String::new(), true), "{device}");
+    }
+}
+
+#[test]
 fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
     let machine = Machine::new(&[("jobs/x", "")]);
     let report =

@@ -4,7 +4,7 @@
 use hvdctl::node::facts::Facts;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -24,13 +24,30 @@ const FACTS: &[&str] = &[
     "node/marked.sh",
     "node/killed.sh",
     "job/directory.sh",
+    "job/outside.sh",
     "node/facts.sh",
 ];
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 3] =
-    [("/usr/lib/wsl/lib", "wsl"), ("/sys/bus/pci/drivers/nvidia", "pci"), ("/proc/driver/nvidia/gpus", "driver")];
+const PLACES: [(&str, &str); 16] = [
+    ("/usr/lib/wsl/lib", "wsl"),
+    ("/sys/bus/pci/drivers/nvidia", "pci"),
+    ("/proc/driver/nvidia/gpus", "driver"),
+    ("/sys/class/kfd", "class/kfd"),
+    ("/sys/class/drm", "class/drm"),
+    ("/sys/class/accel", "class/accel"),
+    ("/sys/class/infiniband", "class/infiniband"),
+    ("/dev/nvidia", "dev/nvidia"),
+    ("/dev/nvhost", "dev/nvhost"),
+    ("/dev/dxg", "dev/dxg"),
+    ("/dev/kfd", "dev/kfd"),
+    ("/dev/dri", "dev/dri"),
+    ("/dev/neuron", "dev/neuron"),
+    ("/dev/davinci", "dev/davinci"),
+    ("/dev/infiniband", "dev/infiniband"),
+    ("/dev/gdrdrv", "dev/gdrdrv"),
+];
 
 /// A node's directories, and tools that are found before those of this machine.
 struct Machine {
@@ -132,6 +149,9 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("jobs/j6/env.json", "{}"),
         ("jobs/j7/env.json", "{}"),
         ("jobs/j8/job.json", "{\"cluster\":\"la"),
+        ("jobs/j8/outside", "7 5 \"/root/a\"\n"),
+        ("jobs/j7/outside", ""),
+        ("jobs/j6/outside/x", ""),
         ("data/.set@lab/shipped", ""),
         ("data/.set@lab/tree", "1f0c\n"),
         ("data/set/a", ""),
@@ -157,6 +177,13 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         "another cluster's are not"
     );
     assert_eq!(Facts::parse(&facts).jobs.idle, ["j1 3 1795262584 waiting in read for data from /a b"]);
+    assert_eq!(lines("outside "), ["outside j8"]);
+    symlink(machine.path("jobs/j8/outside"), machine.path("jobs/j5/outside")).unwrap();
+    assert_eq!(
+        machine.prints(&["job/directory.sh", "job/outside.sh"], ""),
+        "outside j8\n",
+        "a link counts for nothing"
+    );
     assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
@@ -254,7 +281,8 @@ fn jobs_are_listed_or_it_fails() {
     ]);
     let list = &["job/directory.sh", "job/lend.sh", "job/list.sh"];
     let listed = |text: &str| {
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        assert!(hvdctl::record::list::clock(text).is_some(), "{text}");
+        let mut lines: Vec<String> = text.lines().skip(1).map(str::to_owned).collect();
         lines.sort();
         lines
     };
@@ -342,6 +370,28 @@ fn doctor_reads_the_hard_limits_of_a_worker() {
     let printed = machine.prints(DOCTOR, "ulimit -S -n 64; worker_pid=$$ docker_root= addresses= names=");
     let expected = format!("nofile {}", limit.map_or("unlimited".to_owned(), |limit| limit.to_string()));
     assert!(printed.lines().any(|line| line == expected), "no {expected} in {printed}");
+}
+
+#[test]
+fn the_files_that_fit_are_counted_where_they_are_limited() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    // in the order of the directories: ssh, jobs, projects, data
+    machine.stub(
+        "stat",
+        "case \"$*\" in *'%c %d %T'*) printf '9 1024 2000 15%s tmpfs\\n' 1 2 3; echo 9 1024 0 0 btrfs ;;
+            *'%c %d'*) echo 2000 150 ;; *) exec /usr/bin/stat \"$@\" ;; esac",
+    );
+    let lines =
+        |text: &str| text.lines().filter(|line| line.starts_with("inodes ")).map(str::to_owned).collect::<Vec<_>>();
+    let found = lines(&machine.prints(FACTS, ""));
+    assert!(found.len() == 2 && found[0].starts_with("inodes jobs 152 /"), "{found:?}");
+    assert!(found[1].starts_with("inodes projects 153 /"), "{found:?}");
+    let root = machine.dir.path().display().to_string();
+    let variables = format!("worker_pid= docker_root={root} addresses= names=");
+    assert_eq!(lines(&machine.prints(DOCTOR, &variables)), [format!("inodes images 150 {root}")]);
+    machine.break_tool("stat", "-f*", "Input/output error");
+    let printed = machine.prints(DOCTOR, &variables);
+    assert!(printed.contains("unchecked disk stat: Input/output error\n"), "{printed}");
 }
 
 #[test]

@@ -135,6 +135,27 @@ fn each_fault_of_a_gpu_is_named() {
 }
 
 #[test]
+fn memory_that_no_process_has_is_named() {
+    let used = "<used>909 MiB";
+    let leaked = (used, "<used>14409 MiB");
+    let expected = "warning gpu-users n0: GPU 0: 13.2 GiB of its memory are in use by no process that nvidia-smi lists";
+    assert_eq!(found(health(BUSY, &[leaked], "")), [expected]);
+    let none = ("<used_memory>900 MiB", "<used_memory>N/A");
+    let mig = ("<current_mig>Disabled", "<current_mig>Enabled");
+    let pending = ("<pending_mig>Disabled", "<pending_mig>Enabled");
+    for other in [
+        &[leaked, none][..],
+        &[leaked, ("NVIDIA H200", "NVIDIA GH200 480GB")],
+        &[leaked, ("<used_memory>900 MiB", "<used_memory>13500 MiB")],
+        &[(used, "<used>1923 MiB")],
+        &[(used, "<used>N/A")],
+    ] {
+        assert_eq!(found(health(BUSY, other, "")), [""; 0], "{other:?}");
+    }
+    assert!(found(health(BUSY, &[leaked, mig, pending], "")).iter().all(|line| !line.contains("gpu-users")));
+}
+
+#[test]
 fn earlier_drivers_ask_for_a_reset_in_two_ways() {
     let recovery = "<gpu_recovery_action>None</gpu_recovery_action>";
     let status = |required: &str, recommended: &str| {

@@ -125,6 +125,21 @@ async fn data_that_a_job_may_read_stay_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_does_not_read_the_files_of_two_pushes() {
+    let nodes = two_up().await;
+    nodes.edit("node2", |state| drop(state.data.get_or_insert_default().insert("set".into(), "-".into())));
+    for arguments in ["-- python x.py --data=/data/set/train", "-e DIR=/data/set -- python x.py"] {
+        let done = hvdctl(&nodes, &format!("run -np 2 --map-by node {arguments}")).await;
+        done.code(125).complains(&["node2: cannot use the data set: a push was interrupted", "`hvdctl data rm set`"]);
+    }
+    // a job that reads nothing of them
+    let started = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s ");
+    nodes.play(started.frame(0, "node1", "0 x 0").frame(0, "node2", "1 x 0").ends(1, 0));
+    let done = hvdctl(&nodes, "run -np 2 --map-by node -- python x.py --data=/data/set2").await;
+    done.code(0).complains(&["the data set differ: node1 missing · node2 incomplete"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_running_job_keeps_its_workers_when_data_are_added() {
     let (nodes, (_dir, path)) = (two_up().await, directory("set"));
     nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node2", "1 s "));
@@ -169,7 +184,13 @@ async fn what_prevents_a_push_is_named() {
         " are missing",
         "hint: free space below /opt/horovod/data",
     ]);
-    nodes.edit("node2", |state| state.free = 1 << 30);
+    nodes.edit("node2", |state| (state.free, state.inodes) = (1 << 30, 1));
+    push(&nodes, "", &path).await.code(3).complains(&[
+        "node2: cannot push the data set: they are ",
+        " files and directories, and /opt/horovod/data has room for 1 more: ",
+        "hint: remove files there (df -i)",
+    ]);
+    nodes.edit("node2", |state| state.inodes = 1 << 20);
     for (call, words, complaint) in [
         (
             "data/compare.sh",

@@ -96,3 +96,17 @@ async fn a_worker_that_cannot_be_asked_is_no_ready_one() {
     hvdctl(&nodes, "up").await.code(0);
     assert!(!nodes.calls("node2").iter().any(|call| call == "worker/ready.sh"), "{:?}", nodes.calls("node2"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn gpus_that_containers_do_not_get_are_no_silent_slots() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| state.facts = "accelerator amd 8\n".into());
+    let words = [
+        "node2: it has 8 AMD GPUs, which its containers do not get",
+        "devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8",
+    ];
+    hvdctl(&nodes, "up").await.code(0).complains(&words);
+    hvdctl(&nodes, "status").await.code(0).says(&words);
+    hvdctl(&nodes, "hosts --format mpi").await.code(0).complains(&words);
+    hvdctl(&nodes, "run -np 2 --map-by node --dry-run -- true").await.code(0).complains(&words);
+}

@@ -164,6 +164,39 @@ async fn what_prevents_a_push_is_named_and_other_nodes_get_the_image() {
     push(&nodes, &file, "").await.code(0).says(&["node1: unchanged\n", "node2: pushed"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn nodes_of_each_platform_get_what_the_file_has_for_them() {
+    let (nodes, dir) = (Nodes::new(&["node1", "node2", "node3"]), tempfile::tempdir().unwrap());
+    nodes.edit("node2", |state| state.platform = ("linux", "arm64"));
+    nodes.edit("node3", |state| state.platform = ("linux", "s390x"));
+    let mut tar = tar::Builder::new(std::fs::File::create(dir.path().join("app.tar")).unwrap());
+    let mut put = |name: &str, bytes: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        tar.append_data(&mut header, name, bytes).unwrap();
+    };
+    let entry = |architecture: &str| json!({ "Config": architecture, "RepoTags": ["app:1"], "Layers": ["layer.tar"] });
+    for architecture in ["amd64", "arm64"] {
+        let config = json!({
+            "architecture": architecture, "os": "linux", "config": { "Env": [format!("ON={architecture}")] },
+            "created": "2026-01-01T00:00:00Z", "rootfs": { "type": "layers", "diff_ids": [sha256(BASE)] },
+        });
+        put(architecture, config.to_string().as_bytes());
+    }
+    put("layer.tar", BASE);
+    put("manifest.json", json!([entry("amd64"), entry("arm64")]).to_string().as_bytes());
+    tar.finish().unwrap();
+    drop(tar);
+    let done = push(&nodes, &dir.path().join("app.tar"), "").await;
+    done.code(3).says(&["node[1-2] (2): pushed, "]).complains(&[
+        "node3: cannot push the image app:1: the image is for linux/amd64, and the platform of the node is linux/s390x",
+        "docker pull --platform linux/s390x",
+    ]);
+    let config = |node: &str| nodes.state(node).pulled["app:1"]["Id"].clone();
+    assert_ne!(config("node1"), config("node2"));
+    assert_eq!(names(&nodes, "node3"), [""; 0]);
+}
+
 // a paused clock does not wait for the programs that unpack
 #[tokio::test]
 async fn a_compressed_archive_and_a_directory_are_pushed() {
@@ -300,6 +333,29 @@ async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
 fn docker_config(dir: &Path, config: &str) {
     std::fs::write(dir.join("config.json"), config).unwrap();
     credentials::DIRECTORY.set(Some(dir.to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_refusal_of_a_registry_has_its_next_step() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node1", |state| state.platform = ("linux", "arm64"));
+    for (answer, hint) in [
+        (
+            "toomanyrequests: You have reached your unauthenticated pull rate limit",
+            "`docker login r.example` on this machine",
+        ),
+        (
+            "no matching manifest for linux/arm64/v8 in the manifest list entries",
+            "r.example has no image for linux/arm64",
+        ),
+        ("http: server gave HTTP response to HTTPS client", "insecure-registries\": [\"r.example\"]"),
+        ("manifest unknown", "r.example has no such image, tag or digest"),
+        ("dial tcp 10.0.0.9:443: i/o timeout", "does not reach r.example"),
+    ] {
+        NODES.iter().for_each(|node| nodes.fault(node, "docker pull", Fault::Fails(answer.into())));
+        hvdctl(&nodes, "image pull r.example/app:1").await.code(1).complains(&[answer, hint]);
+        nodes.repair();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Jobs whose records or containers cannot be read, because a newer hvdctl wrote them or a full disk cut them off: they count as running.
 
+use super::jobs::ends_with;
 use super::*;
 use crate::transport::node::scripted::{CONNECT, DIAL, Fault};
 
@@ -199,6 +200,30 @@ async fn containers_of_a_newer_hvdctl_are_refused_by_name_and_stay() {
     assert_eq!(nodes.state("node1").ps(), ["hworker running", "hmaster exited"]);
     // `down` is asked for all of them
     hvdctl(&nodes, "down").await.code(0).says(&["node1: removed hworker, hmaster"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn relative_times_are_by_the_clocks_of_the_nodes() {
+    // this machine is two hours ahead of the nodes, or behind
+    for ahead in [-7200, 7200] {
+        let nodes = two_up().await;
+        NODES.iter().for_each(|node| nodes.edit(node, |state| state.clock_ahead = ahead));
+        nodes.play(ends_with([0, 0]));
+        hvdctl(&nodes, "run -np 2 --map-by node -- true").await.code(0);
+        let log = hvdctl(&nodes, "logs --since 10m").await;
+        assert!(log.ranks.contains("0 step 1"), "{ahead}: {log}");
+        let jobs = hvdctl(&nodes, "jobs").await;
+        assert!(!jobs.out.contains("2h") && jobs.out.contains("s ago"), "{ahead}: {jobs}");
+        hvdctl(&nodes, "jobs prune --older-than 1h").await.code(0).says(&["nothing to remove"]);
+        hvdctl(&nodes, "jobs prune --older-than 0s").await.code(0).says(&["removed 1 job"]);
+    }
+    // a line that one node wrote an hour ago by its own clock
+    let nodes = two_up().await;
+    nodes.play(ends_with([0, 0]));
+    hvdctl(&nodes, "run -np 2 --map-by node -- true").await.code(0);
+    nodes.edit("node2", |state| state.clock_ahead = 3600);
+    let log = hvdctl(&nodes, "logs --since 10m").await;
+    assert!(log.ranks.contains("0 step 1") && !log.ranks.contains("1 step 1"), "{log}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,6 +48,38 @@ async fn an_image_is_built_once_for_what_makes_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_files_below_a_directory_are_a_part_of_what_makes_the_image() {
+    let nodes = two_up().await;
+    let of_package = |steps: &str, files: &str| {
+        let project = project(&format!("setup = ['{steps}']\nsetup_files = {files}\n"));
+        std::fs::create_dir_all(project.path().join("mylib/__pycache__")).unwrap();
+        std::fs::write(project.path().join("mylib/pyproject.toml"), "[project]").unwrap();
+        project
+    };
+    let line = |project: &tempfile::TempDir| format!("--on node1 image build {}", project.path().display());
+    let project = of_package("pip install ./mylib", "['requirements.txt', 'mylib']");
+    let code = project.path().join("mylib/code.py");
+    for (text, is_built) in [("a", true), ("b", true), ("a", false)] {
+        std::fs::write(&code, text).unwrap();
+        std::fs::write(project.path().join("mylib/__pycache__/code.pyc"), format!("{text}{is_built}")).unwrap();
+        let done = hvdctl(&nodes, &line(&project)).await;
+        done.code(0).says(&[if is_built { ": built" } else { ": nothing to do" }]);
+    }
+    std::fs::set_permissions(&code, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let done = hvdctl(&nodes, &line(&project)).await;
+    done.code(0).says(&[": built"]);
+    let otherwise = "setup = ['pip install ./mylib']\nsetup_files = ['mylib/*', 'requirements.txt', './mylib/']\n";
+    std::fs::write(project.path().join("hvdctl.toml"), otherwise).unwrap();
+    hvdctl(&nodes, &line(&project)).await.code(0).says(&[": nothing to do"]);
+
+    let editable = of_package("pip install -e ./mylib", "['mylib']");
+    hvdctl(&nodes, &line(&editable))
+        .await
+        .code(0)
+        .complains(&["warning: setup: pip install -e ./mylib", "leave out -e"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_of_the_project_has_its_image() {
     let (nodes, project) = (two_up().await, project(SETUP));
     let job = || Play::default().frame(0, "node1", "0 s ").frame(0, "node1", "0 x 0").ends(1, 0);
@@ -115,6 +147,7 @@ async fn what_cannot_be_built_is_an_error_before_anything_is_done() {
     for (file, words) in [
         ("", "has no setup"),
         ("setup = ['x']\nsetup_files = ['missing']\n", "cannot read missing"),
+        ("setup = ['x']\nsetup_files = ['*.whl']\n", "no file of the project matches '*.whl'"),
         ("setup = ['']\n", "is not a command"),
         ("setup_files = ['train.py']\n", "setup_files without setup"),
     ] {

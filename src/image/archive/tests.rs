@@ -238,3 +238,71 @@ fn the_files_of_a_container_are_no_image() {
         tar(&[(".dockerenv", Put::File(b"")), ("etc/passwd", Put::File(b"root")), ("bin", Put::Symlink("usr/bin"))]);
     assert_eq!(read(bytes).unwrap_err(), "it has the files of a container (docker export) and no image");
 }
+
+/// A configuration for an architecture, its manifest, and the names of their blobs.
+fn built(architecture: &str, layer: &[u8]) -> [(String, Vec<u8>); 2] {
+    let blob = |bytes: Vec<u8>| (format!("blobs/sha256/{}", hash(&bytes)), bytes);
+    let config = json!({ "architecture": architecture, "os": "linux", "rootfs": { "diff_ids": [sha256(layer)] } });
+    let config = config.to_string().into_bytes();
+    let manifest = json!({ "config": { "digest": sha256(&config) }, "layers": [{ "digest": sha256(layer) }] });
+    [blob(config), blob(manifest.to_string().into_bytes())]
+}
+
+#[test]
+fn the_platform_is_chosen_from_what_the_archive_has() {
+    let layer = format!("blobs/sha256/{}", hash(BASE));
+    let [amd, arm] = ["amd64", "arm64"].map(|architecture| built(architecture, BASE));
+    let described = |manifest: &[u8], architecture: &str, name: &str| {
+        json!({
+            "digest": sha256(manifest), "platform": { "os": "linux", "architecture": architecture },
+            "annotations": { "org.opencontainers.image.ref.name": name },
+        })
+    };
+    let index = json!({ "manifests": [
+        described(&amd[1].1, "amd64", "1"), described(&arm[1].1, "arm64", "1"), described(b"absent", "s390x", "1"),
+        { "digest": sha256(b"proof"), "platform": { "os": "unknown", "architecture": "unknown" } },
+    ] });
+    let index = index.to_string().into_bytes();
+    let list = |blobs: &[&[(String, Vec<u8>); 2]]| -> Vec<u8> {
+        let entry =
+            |blobs: &&[(String, Vec<u8>); 2]| json!({ "Config": blobs[0].0, "RepoTags": ["app:1"], "Layers": [layer] });
+        json!(blobs.iter().map(entry).collect::<Vec<_>>()).to_string().into_bytes()
+    };
+    let image = |blobs: &[&[(String, Vec<u8>); 2]], documents: &[(&str, &[u8])], platform: &str| {
+        let mut entries: Vec<(&str, Put<'_>)> = vec![(&layer, Put::File(BASE))];
+        entries
+            .extend(blobs.iter().flat_map(|blobs| blobs.iter()).map(|(name, bytes)| (name.as_str(), Put::File(bytes))));
+        entries.extend(documents.iter().map(|(name, bytes)| (*name, Put::File(bytes))));
+        let read = open(tar(&entries)).and_then(|mut archive| archive.image("app:1", platform));
+        read.map(|image| image.platform).map_err(|fault| fault.to_string())
+    };
+    let both = [&amd, &arm];
+    for platform in ["linux/amd64", "linux/arm64"] {
+        let expected = Ok(platform.to_owned());
+        assert_eq!(image(&both, &[("index.json", &index)], platform), expected);
+        // a list with the first platform alone, and one with both under one name
+        let first = list(&[&amd]);
+        assert_eq!(image(&both, &[("index.json", &index), ("manifest.json", &first)], platform), expected);
+        assert_eq!(image(&both, &[("manifest.json", &list(&both))], platform), expected);
+    }
+    let refused =
+        |wanted: &str, found: &str| Err(format!("the image is for {found}, and the platform of the node is {wanted}"));
+    assert_eq!(image(&[&amd], &[("index.json", &index)], "linux/arm64"), refused("linux/arm64", "linux/amd64"));
+    assert_eq!(
+        image(&both, &[("index.json", &index)], "linux/s390x"),
+        refused("linux/s390x", "linux/amd64, linux/arm64")
+    );
+    assert_eq!(
+        image(&[&amd], &[("manifest.json", &list(&[&amd]))], "linux/arm64"),
+        refused("linux/arm64", "linux/amd64")
+    );
+    // an engine exports what it has
+    assert_eq!(image(&[&arm], &[("index.json", &index)], ""), Ok("linux/arm64".into()));
+}
+
+#[test]
+fn an_only_image_of_another_name_is_named() {
+    let named = |asked: &str| open(classic()).unwrap().image(asked, "linux/amd64").unwrap().other_name;
+    assert_eq!(named("docker.io/library/app:1"), None);
+    assert_eq!(named("other:2").as_deref(), Some("app:1"));
+}

@@ -23,7 +23,7 @@ fn a_real_gpu_is_read() {
     assert_eq!((gpu.pcie_width.known(), gpu.max_pcie_width.known()), (Some(&16), Some(&16)));
     assert_eq!((gpu.recovery_action.clone(), &gpu.fabric), (Reading::Known("None".into()), &Reading::Absent));
     assert_eq!((gpu.is_idle(), gpu.uncorrected_errors.known()), (false, Some(&0)));
-    assert_eq!(gpu.processes, [GpuProcess { pid: 532, program: "python3".into() }]);
+    assert_eq!(gpu.processes, [GpuProcess { pid: 532, program: "python3".into(), memory_mib: Reading::Known(900) }]);
     assert!(gpu.unread().is_empty() && gpu.failures.is_empty() && gpu.slowdowns.is_empty(), "{gpu:?}");
     let idle = &MachineHealth::read(H100).unwrap().gpus[0];
     assert!(idle.is_idle() && idle.slowdowns.is_empty() && idle.failures.is_empty(), "{idle:?}");

@@ -5,6 +5,7 @@ use super::{Runtime, explain, none_for};
 use crate::error::NodeError;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_PROCESS, Role};
+use crate::text::nodeset::printable;
 use crate::transport::privileges;
 use bollard::container::LogOutput;
 use bollard::errors::Error as DockerError;
@@ -12,6 +13,7 @@ use bollard::models::ContainerSummary as Listed;
 use bollard::query_parameters as query;
 use futures_util::{StreamExt, TryStreamExt};
 use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// About the most bytes that are read of a container's last lines.
 const LONGEST_LOG: usize = 64 << 10;
@@ -156,6 +158,23 @@ impl Runtime {
         // 304: it is not running
         let killed = none_for(&[304, 404], self.docker.stop_container(id, Some(options)));
         self.call(&format!("stop {id}"), killed).await.map(drop)
+    }
+
+    /// Writes a file of a container, running or not, to a sink as a tar archive, as `docker cp` does. A sink that is closed has enough of it.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's message.
+    pub async fn copy_out(&self, id: &str, path: &str, sink: &mut (impl AsyncWrite + Unpin)) -> Result<(), NodeError> {
+        let (node, operation) = (self.transport.node(), format!("copy {} out of the container", printable(path)));
+        let options = query::DownloadFromContainerOptionsBuilder::new().path(path).build();
+        let mut parts = std::pin::pin!(self.docker.download_from_container(id, Some(options)));
+        while let Some(part) = self.transport.in_time(parts.next(), &operation, self.transport.limit()).await? {
+            let part = part.map_err(|error| explain(node, &operation, &error))?;
+            if sink.write_all(&part).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Waits without a time-out until a container has exited. Returns its exit code, or `None` if it was removed before.

@@ -8,7 +8,7 @@ use crate::runtime::credentials::{Credentials, Login};
 use crate::runtime::progress::PullProgress;
 use crate::runtime::spec::LABEL_BUILT_FOR;
 use crate::text::digest::hex;
-use crate::text::failure;
+use crate::text::failure::{self, Registry as Refusal};
 use bollard::auth::DockerCredentials;
 use bollard::models::ImageInspect;
 use bollard::query_parameters as query;
@@ -108,6 +108,41 @@ fn sent(credentials: &Credentials) -> DockerCredentials {
         Credentials::RegistryToken(token) => {
             DockerCredentials { registrytoken: Some(token.expose().to_owned()), ..none }
         }
+    }
+}
+
+/// Returns what to do about a pull that a registry has not answered with an image. `platform`: that of the node.
+fn registry_hint(kind: Refusal, login: &Login, platform: &str) -> String {
+    let host = login.host();
+    let platform = if platform.is_empty() { "PLATFORM" } else { platform };
+    match kind {
+        Refusal::Refused => login.hint(),
+        Refusal::RateLimited if login.withheld_from.is_some() => login.hint(),
+        Refusal::RateLimited => format!(
+            "{host} limits the pulls of an address: `{}` on this machine raises the limit, and is sent with each pull; or let one node \
+             pull (hvdctl --on NODE image pull) and give it to the others (hvdctl image push)",
+            login.command()
+        ),
+        Refusal::NoPlatform => format!(
+            "{host} has no image for {platform}: `docker buildx build --platform {platform}` makes one; or leave the node out with --on"
+        ),
+        Refusal::OldFormat => {
+            "current engines do not pull this old format (schema 1): pull and push the image once with Docker 27 or older, or build it again"
+                .to_owned()
+        }
+        Refusal::PlainHttp => format!(
+            "{host} speaks only HTTP: \"insecure-registries\": [\"{host}\"] in /etc/docker/daemon.json of the node, then systemctl restart \
+             docker"
+        ),
+        Refusal::Untrusted => format!(
+            "the node's engine does not know who signed the certificate of {host}: put the CA's certificate into \
+             /etc/docker/certs.d/{host}/ca.crt on the node"
+        ),
+        Refusal::NoImage => format!("{host} has no such image, tag or digest; a name without a tag means :latest"),
+        Refusal::Unreachable => format!(
+            "the node's engine does not reach {host}: check DNS, firewall and the engine's proxy there (systemctl show docker --property \
+             Environment)"
+        ),
     }
 }
 
@@ -222,9 +257,12 @@ impl Runtime {
     /// [`NodeError`] with the engine's message; of kind [`ErrorKind::RegistryRefused`] with the next step.
     pub async fn pull_with(&self, reference: &str, login: &Login, events: &Events) -> Result<(), NodeError> {
         let pulled = self.pull_as(reference, reference, login.credentials.as_ref().map(sent), events).await;
-        pulled.map_err(|error| match failure::is_registry_refusal(&error.message) {
-            true => error.kind(ErrorKind::RegistryRefused).hint(login.hint()),
-            false => error,
+        pulled.map_err(|error| match failure::registry(&error.message).filter(|_| error.kind == ErrorKind::Failed) {
+            Some(kind @ (Refusal::Refused | Refusal::RateLimited)) => {
+                error.kind(ErrorKind::RegistryRefused).hint(registry_hint(kind, login, &self.platform))
+            }
+            Some(kind) => error.hint(registry_hint(kind, login, &self.platform)),
+            None => error,
         })
     }
 

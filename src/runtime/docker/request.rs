@@ -58,8 +58,8 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             devices: unless_empty(devices.collect()),
             ulimits: unless_empty(ulimits.collect()),
             shm_size: i64::try_from(spec.shm_size).ok(),
-            // no container of an ended job stays, even if no hvdctl is connected
-            auto_remove: Some(container.job.is_some() || *role == Role::Shell),
+            // what a job wrote in its container may be the only copy (worker/plan/ended.rs)
+            auto_remove: Some(*role == Role::Shell),
             device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
             // what a relay says is for hvdctl alone
             log_config: (*role == Role::Relay)
@@ -90,7 +90,7 @@ fn unless_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
 /// Returns what `docker run --gpus` sends; `--gpus all` is a request for -1 devices.
 fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
     let (count, device_ids) = match request {
-        GpuRequest::None => return None,
+        GpuRequest::None | GpuRequest::Unstated => return None,
         GpuRequest::All => (Some(-1), None),
         GpuRequest::First(count) => (Some(i64::from(*count)), None),
         GpuRequest::Devices(devices) => (None, Some(devices.clone())),
@@ -132,6 +132,11 @@ mod tests {
         assert_eq!((data.target.as_deref(), data.read_only), (Some("/data/set"), Some(true)));
         let gpus = &host.device_requests.unwrap()[0];
         assert_eq!((gpus.count, gpus.capabilities.clone()), (Some(-1), Some(vec![vec!["gpu".to_owned()]])));
+        let stays = |role| {
+            let spec = ContainerSpec { role, job: Some("j1".into()), ..worker(GpuRequest::None) };
+            create_request(&spec).host_config.unwrap().auto_remove == Some(false)
+        };
+        assert!(stays(Role::Master) && stays(Role::Worker) && !stays(Role::Shell));
         let without = create_request(&worker(GpuRequest::None)).host_config.unwrap();
         assert!(without.device_requests.is_none() && without.mounts.is_none());
         assert!(host.devices.is_none() && host.ulimits.is_none());
@@ -140,6 +145,8 @@ mod tests {
         for gpus in [GpuRequest::All, GpuRequest::First(1), GpuRequest::Devices(vec!["0".into()])] {
             assert_eq!(requests(&gpus), None, "the engine sets what a request asks for");
         }
+        let unstated = create_request(&worker(GpuRequest::Unstated));
+        assert!(unstated.env.is_none() && unstated.host_config.unwrap().device_requests.is_none());
         for role in [Role::Worker, Role::Master, Role::Shell, Role::Helper, Role::Setup, Role::Relay] {
             let spec = ContainerSpec { role, env: vec!["A=b".into()], ..worker(GpuRequest::None) };
             let env = create_request(&spec).env.unwrap();

@@ -15,6 +15,13 @@ records() { # DIRECTORY
     sed -z 's|^\([^ ]* [^ ]* [^ ]* \)\./|\1|'
 }
 
+# prints records with the kind alone of what has the names on standard input now: what an interrupted push has not
+# removed, or others have put there, is removed if it is of another kind than what is placed
+kinds() { # DIRECTORY
+  (cd "$1" && xargs -0 -r stat --printf='%f %n\0' 2>/dev/null) |
+    sed -z 's|^8[^ ]* \./|f - - |; t; s|^4[^ ]* \./|d - - |; t; s|^a[^ ]* \./|l - - |; t; s|^[^ ]* \./|- - - |'
+}
+
 for other in ".$name@"*; do
   if [ "$other" != "$known" ] && [ -d "$other" ]; then
     record "cluster ${other#*@}"
@@ -50,7 +57,8 @@ if [ -d "$name" ]; then
   else
     survey
     records "$name" <"$compared/changed" >"$compared/actual" || exit
-    cat "$compared/actual" "$compared/present" | by_name 4 >"$compared/all" || exit
+    kinds "$name" <"$compared/changed" >"$compared/kinds" || exit
+    cat "$compared/actual" "$compared/kinds" "$compared/present" | by_name 4 >"$compared/all" || exit
     mv -f "$compared/all" "$compared/present" || exit
     hash=$(b2sum -l 256 <"$compared/present") || exit
   fi
@@ -65,3 +73,4 @@ if [ -d "$known/stage/t" ]; then
 fi
 space=$(df -Pk . | awk 'NR == 2 { print $4 }') || exit
 record "free $((space * 1024))"
+record_inodes

@@ -1,11 +1,12 @@
 # Lists the jobs of this node: the contents of job.json, result.json, attempts.json, members.json and idle.RANK (waiting.py), each line
 # after its path (an empty one for an empty file), how many ranks have started here, and the path of env.json, which is there until the
-# job ends here. Appended to job/directory.sh and job/lend.sh. Variables: jobs_dir. Fails if a file cannot be read; one that is removed
-# meanwhile is left out.
+# job ends here; first the time by this node's clock. Appended to job/directory.sh and job/lend.sh. Variables: jobs_dir. Fails if a file
+# cannot be read; one that is removed meanwhile is left out.
 LC_ALL=C
 export LC_ALL
 [ -d "$jobs_dir" ] || exit 0
 cd "$jobs_dir" || exit
+printf 'clock:%s\n' "$(date +%s.%N)"
 newline='
 '
 list() { # DIRECTORY…

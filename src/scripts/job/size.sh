@@ -1,4 +1,7 @@
-# Prints how many bytes a job's log has on this node, and how many blocks of which size are allocated. Appended to job/directory.sh.
-# Variables: jobs_dir, id.
-{ enter "$id" && regular log; } 2>/dev/null || { echo 0 0 1; exit; }
-exec stat -c '%s %b %B' log
+# Prints how many bytes a job's log has on this node, how many blocks of which size are allocated, and the time by this node's clock.
+# Appended to job/directory.sh. Variables: jobs_dir, id.
+size='0 0 1'
+if { enter "$id" && regular log; } 2>/dev/null; then
+  size=$(stat -c '%s %b %B' log) || exit
+fi
+printf '%s %s\n' "$size" "$(date +%s.%N)"

@@ -5,6 +5,18 @@ PATH=$PATH:/usr/sbin:/sbin
 
 say kernel "$(uname -r)"
 [ ! -d /dev/infiniband ] || say infiniband yes
+# devices by which ranks on different nodes reach each other's memory
+for device in /dev/infiniband/uverbs[0-9]* /dev/gdrdrv /dev/nvidia-caps-imex-channels/channel[0-9]*; do
+  [ ! -e "$device" ] || say fabric "$device"
+done
+# adapters with a connected port; what cannot be read counts as connected
+for port in /sys/class/infiniband/*/ports/*/state; do
+  [ -e "$port" ] || continue
+  state=
+  { read -r state <"$port"; } 2>/dev/null
+  adapter=${port#/sys/class/infiniband/}
+  case $state in '' | *ACTIVE*) say adapter "${adapter%%/*}" ;; esac
+done
 # unknown for an sshd with another configuration file; requires root
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 [ -z "$sessions" ] || say max-sessions "$sessions"
@@ -31,13 +43,18 @@ unchecked() { # CHECK CODE OUTPUT
   [ "$2" != 124 ] || reason="no answer within 20 s"
   say unchecked "$1" "${reason:-exit code $2}"
 }
-disk() { # WHAT DIRECTORY: the free space in the nearest existing parent
+disk() { # WHAT DIRECTORY: the free space and inodes in the nearest existing parent
   directory=$2
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
   if table=$(df -Pk "$directory" 2>&1); then
     say disk "$1" "$(printf '%s\n' "$table" | awk 'NR == 2 { print $4 }')" "$directory"
   else
     unchecked disk $? "$table"
+  fi
+  if inodes=$(stat -f -c '%c %d' -- "$directory" 2>&1); then
+    [ "${inodes%% *}" = 0 ] || say inodes "$1" "${inodes#* }" "$directory"
+  else
+    unchecked disk $? "$inodes"
   fi
 }
 [ -z "$docker_root" ] || disk images "$docker_root"

@@ -10,6 +10,49 @@ contents() {
   dd if="$1" iflag=nofollow,nonblock bs=1048576 count=1 status=none || ! regular "$1"
 }
 
+# a device of NVIDIA's drivers, also of those that have no nvidia-smi (Jetson, WSL 2)
+for device in /dev/nvidia* /dev/nvhost* /dev/dxg; do
+  if [ -e "$device" ]; then
+    say nvidia-device "$device"
+    break
+  fi
+done
+# accelerators of other makers: MAKER COUNT
+report_devices() { # MAKER DEVICE…
+  maker=$1 number=0
+  shift
+  for device; do [ ! -e "$device" ] || number=$((number + 1)); done
+  [ "$number" = 0 ] || say accelerator "$maker" "$number"
+}
+# those of a vendor and class of PCI. What cannot be read is of no vendor
+report_class() { # MAKER VENDOR CLASS DIRECTORY…
+  maker=$1 wanted="$2 $3" number=0
+  shift 3
+  for device; do
+    vendor='' class=''
+    { read -r vendor <"$device/device/vendor" && read -r class <"$device/device/class"; } 2>/dev/null
+    case "$vendor $class" in "$wanted"*) number=$((number + 1)) ;; esac
+  done
+  [ "$number" = 0 ] || say accelerator "$maker" "$number"
+}
+if [ -e /dev/kfd ]; then
+  # the processors are nodes as well, without a number of a GPU
+  set --
+  for device in /sys/class/kfd/kfd/topology/nodes/*/gpu_id; do
+    number=0
+    { read -r number <"$device"; } 2>/dev/null
+    [ "$number" = 0 ] || set -- "$@" "$device"
+  done
+  [ -d /sys/class/kfd/kfd/topology/nodes ] || set -- /dev/dri/renderD*
+  report_devices amd "$@"
+fi
+# as display controllers: what draws the screen of a machine is none
+report_class intel 0x8086 0x0380 /sys/class/drm/renderD*
+report_class gaudi 0x1da3 0x /sys/class/accel/accel[0-9]*
+report_class tpu 0x1ae0 0x /sys/class/accel/accel[0-9]*
+report_devices neuron /dev/neuron[0-9]*
+report_devices ascend /dev/davinci[0-9]*
+
 # prints the id of the container of a process, which may have ended
 container_of() { # PID
   ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
@@ -75,7 +118,7 @@ find_unclosed() { # DIRECTORY
 find_unclosed "$projects_dir" && find_unclosed "$data_dir" || exit
 report_exposed report_unclosed || exit
 
-# disk: WHAT KILOBYTES DIRECTORY; the nearest existing parent
+# disk: WHAT KILOBYTES DIRECTORY; inodes: WHAT COUNT DIRECTORY, if there is a limit; the nearest existing parent
 nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
@@ -86,9 +129,9 @@ for directory in "$ssh_dir" "$jobs_dir" "$projects_dir" "$data_dir"; do
   nearest "$directory"
   set -- "$@" "$directory"
 done
-systems=$(stat -f -c '%a %S %T' -- "$@") || exit
+systems=$(stat -f -c '%a %S %c %d %T' -- "$@") || exit
 ssh=$1 jobs=$2 projects=$3 data=$4 what=
-report_system() { # BLOCKS SIZE TYPE…
+report_system() { # BLOCKS SIZE INODES FREE-INODES TYPE…
   # the systems are in the order of the directories
   case $what in
   '') what=ssh directory=$ssh ;;
@@ -97,13 +140,15 @@ report_system() { # BLOCKS SIZE TYPE…
   *) what=data directory=$data ;;
   esac
   space=$(($1 * $2 / 1024))
-  shift 2
+  inodes=$3 free_inodes=$4
+  shift 4
   # a type that is not known has a space
   IFS=
   type=$*
   unset IFS
   say directory "$what" "${type:--}" "$directory"
   case $what in jobs | projects) say disk "$what" "$space" "$directory" ;; esac
+  [ "$what" = ssh ] || [ "$inodes" = 0 ] || say inodes "$what" "$free_inodes" "$directory"
 }
 each_line report_system "$systems"
 

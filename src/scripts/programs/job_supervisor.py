@@ -547,10 +547,9 @@ class JobSupervisor:
         for thread in threads:
             thread.join()
         if not again:
-            found = {node: end.get("outside") for node, end in report.ends.items()}
             # an engine that stops this container does not wait for long
-            found[self.launch["node"]] = None if job_state.engine_fault(self.signals) else outside.record()
-            self.outside = outside.of_nodes(found)
+            here = None if job_state.engine_fault(self.signals) else outside.record()
+            self.outside = outside.of_nodes(dict(report.outside, **{self.launch["node"]: here}))
 
     def start_reaping(self, grace, report, again):
         """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for each the event that

@@ -1,28 +1,35 @@
 """Finds what a job has written outside the mounts of its container, where it goes with the container: files that may be results. Their
 times decide and not what the image has, so that it depends on no storage driver. The system's directories, caches and hidden files are
 left out."""
+import heapq
 import json
 import os
 import re
 import stat
+import threading
 import time
 
 import files
+import processes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SYSTEM = {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
 INSIDE = ("/usr/src", "/var/tmp")  # in these, and programs write there all the same
-TEMPORARY = ("/tmp/", "/var/tmp/")
+TEMPORARY = ("/tmp", "/var/tmp")
 LEAST_TEMPORARY = 1 << 20  # bytes; smaller temporary files are no results
-NO_RESULTS = re.compile(r"\.|__pycache__$|site-packages$|dist-packages$|node_modules$|lost\+found$|"
-                        r"(tmp[a-z0-9_]{8}|pymp-.*|torchinductor_.*|torchelastic_.*|ompi\..*|prte\..*|openmpi-.*|pmix-.*|ray|hvdctl.*)$")
+NO_RESULTS = re.compile(r"\.|(__pycache__|site-packages|dist-packages|node_modules|lost\+found)$")
+# what libraries keep directly below the directories of temporary files
+OF_LIBRARIES = re.compile(r"(tmp[a-z0-9_]{8}|pymp-.*|torchinductor_.*|torchelastic_.*|ompi\..*|prte\..*|openmpi-.*|pmix-.*|ray|hvdctl.*)$")
 VOLUME = re.compile(r"/volumes/[0-9a-f]{64}/_data$")  # of an image's VOLUME, which goes with the container
 MOST, LIMIT = 1000, 2.0  # files in the list; seconds
+PATIENCE = 3  # seconds in all: a file system may not answer
+MOST_DIRECTORIES = 100000  # that are known at once, each with its path in memory
 LARGEST, LONGEST = 3, 200  # files that are reported, and characters of their paths
 WITH_FILES = 64  # nodes for which the result has their files
 # what a node reports
 REPORT = {"files": files.is_count, "bytes": files.is_size, "whole": files.is_flag,
           "largest": [{"path": files.is_text, "bytes": files.is_size}]}
+UNSEEN = {"files": 0, "bytes": 0, "largest": [], "whole": False}  # the report of a node where nothing could be examined
 
 
 def mounts(lines):
@@ -31,56 +38,104 @@ def mounts(lines):
     return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), point) for root, point in found if not VOLUME.search(root)}
 
 
+class Found:
+    """Files as (bytes, time, path), of which the largest are kept, and whether everything was examined."""
+
+    def __init__(self):
+        self.files, self.bytes, self.largest, self.is_whole = 0, 0, [], True
+
+    def add(self, file):
+        self.files += 1
+        self.bytes += file[0]
+        (heapq.heappush if len(self.largest) < MOST else heapq.heappushpop)(self.largest, file)
+
+
 def find(since, others, top="/", limit=LIMIT):
-    """The files that were changed since then as (bytes, time, path), the largest first, and whether all directories were examined."""
-    found, end, left = [], time.monotonic() + limit, [top, *(top.rstrip("/") + place for place in INSIDE)]
+    """Finds the files that were changed since then, in as many seconds as the limit says."""
+    top = top.rstrip("/")
+    found, end, left = Found(), time.monotonic() + limit, [top + "/", *(top + place for place in INSIDE)]
     for directory in left:  # grows: near directories come first
-        if time.monotonic() > end:
-            return sorted(found, reverse=True), False
         try:
-            entries = list(os.scandir(directory))
+            # not as a list: it may have millions of entries
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if time.monotonic() > end:
+                        found.is_whole = False
+                        return found
+                    examine(entry, entry.path[len(top):], since, others, left, found)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # it has been removed
         except OSError:
-            continue
-        for entry in entries:
-            path = entry.path[len(top.rstrip("/")):]
-            # before anything is asked of it: a network drive may not answer
-            if path in SYSTEM or path in others or NO_RESULTS.match(entry.name):
-                continue
-            try:
-                state = entry.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if stat.S_ISDIR(state.st_mode):
-                left.append(entry.path)
-            elif stat.S_ISREG(state.st_mode) and state.st_size and state.st_ctime >= since:
-                if state.st_size >= LEAST_TEMPORARY or not path.startswith(TEMPORARY):
-                    found.append((state.st_size, state.st_mtime, path))
-    return sorted(found, reverse=True), True
+            found.is_whole = False
+    return found
+
+
+def examine(entry, path, since, others, left, found):
+    # before anything is asked of it: a network drive may not answer
+    if path in SYSTEM or path in others or NO_RESULTS.match(entry.name):
+        return
+    if os.path.dirname(path) in TEMPORARY and OF_LIBRARIES.match(entry.name):
+        return
+    try:
+        state = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(state.st_mode):
+        if len(left) < MOST_DIRECTORIES:
+            left.append(entry.path)
+        else:
+            found.is_whole = False
+    elif stat.S_ISREG(state.st_mode) and state.st_size and state.st_ctime >= since:
+        if state.st_size >= LEAST_TEMPORARY or not path.startswith(tuple(place + "/" for place in TEMPORARY)):
+            found.add((state.st_size, state.st_mtime, path))
+
+
+def began():
+    """When the container's main process was started, by the clock of the files' times."""
+    started = int(processes.start_time(1)) / os.sysconf("SC_CLK_TCK")
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
 
 def record():
     """Stores the list in the file `outside` of the job's directory, a line each: bytes, time of modification and path as JSON. Returns what
-    is reported of it, or None if there is nothing. A check (verify, bench) has its working directory there, and writes nothing."""
+    is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must not depend
+    on this."""
+    reports = [UNSEEN]
+    # nothing ends a thread that waits for a file system, and nothing waits for this one
+    work = threading.Thread(target=lambda: reports.append(try_to_record()), daemon=True)
+    try:
+        work.start()
+        work.join(PATIENCE)
+    except RuntimeError:
+        pass  # no more processes are allowed
+    return reports[-1]
+
+
+def try_to_record():
+    """Does that. A check (verify, bench) has its working directory in that of the job, and writes nothing."""
     try:
         cwd = files.read_json("job.json", {"cwd": files.is_text})["cwd"]
         if cwd.endswith("/" + os.path.basename(HERE)):
             return None
-        since = os.stat(os.path.join(HERE, "launcher.json")).st_ctime
+        # some storage drivers copy the image for each container, after the job's directory was made
+        since = max(os.stat(os.path.join(HERE, "launcher.json")).st_ctime, began())
         with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-            found, is_whole = find(since, mounts(lines))
-    except (OSError, ValueError):
-        return None
-    return store(found, is_whole) if found else None
+            found = find(since, mounts(lines))
+        return store(found) if found.files or not found.is_whole else None
+    except Exception:  # of any kind: memory, names
+        return UNSEEN
 
 
-def store(found, is_whole):
-    try:
-        files.write("outside", "".join("%d %d %s\n" % (size, at, json.dumps(path)) for size, at, path in found[:MOST]))
-    except OSError:
-        pass  # the disk is full
-    largest = [{"path": shown(path), "bytes": size} for size, _, path in found[:LARGEST]]
-    size = min(sum(size for size, _, _ in found), (1 << 63) - 1)  # of sparse files
-    return {"files": len(found), "bytes": size, "largest": largest, "whole": is_whole}
+def store(found):
+    largest = sorted(found.largest, reverse=True)
+    if largest:
+        try:
+            files.write("outside", "".join("%d %d %s\n" % (size, at, json.dumps(path)) for size, at, path in largest))
+        except OSError:
+            pass  # the disk is full
+    size = min(found.bytes, (1 << 63) - 1)  # of sparse files
+    reported = [{"path": shown(path), "bytes": size} for size, _, path in largest[:LARGEST]]
+    return {"files": found.files, "bytes": size, "largest": reported, "whole": found.is_whole}
 
 
 def shown(path):
@@ -94,6 +149,6 @@ def of_nodes(reports):
     for node in sorted(node for node in reports if reports[node]):
         report = reports[node]
         largest = report["largest"][:LARGEST] if len(found) < WITH_FILES else []
-        largest = [{"path": shown(one["path"]), "bytes": one["bytes"]} for one in largest]
+        largest = [{"path": one["path"][:LONGEST], "bytes": one["bytes"]} for one in largest]
         found.append({"node": node, "files": report["files"], "bytes": report["bytes"], "largest": largest, "whole": report["whole"]})
     return found

@@ -1,6 +1,5 @@
 """Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Arguments: the grace period in
-seconds, and `again` if the job is to be restarted; else it also reports what the job has written outside the mounts (outside.py). The
-job supervisor calls it in hmaster and over the workers' sshd.
+seconds, and `again` if the job is to be restarted. The job supervisor calls it in hmaster and over the workers' sshd.
 
 A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor passes SIGTERM on
 to its program, waits the grace period for it (a last checkpoint), and records how it ended.
@@ -9,7 +8,8 @@ With `started` as its only argument it ends nothing, and prints how many ranks h
 start here: the job's record exists, and so does their working directory. On a drained node it exits with DRAINED.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
-ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends
+ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE with what the job has written
+outside the mounts, as JSON (outside.py): an earlier version answers with the time here, too. At the end of its standard input it ends
 what else is left of the job: the launcher shims exit only when the ranks of all nodes have ended, and with them the launcher's daemons,
 which no rank outlives."""
 import contextlib
@@ -32,6 +32,7 @@ ASKED = signal.SIGUSR1  # requests the end of a rank together with all others, s
 FAILED = b"hvdctl: a rank has failed with "  # its exit code, and its node's address: from a launcher shim, in the launcher's output
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
+OUTSIDE = "outside"  # asks for the files outside the mounts
 DRAINED = 3  # exit code of `ready` on a drained node
 MOST_TENSORS = 1000  # characters of their names
 IDLE = (None, "blocked", "kernel", "waiting")  # what a rank without progress does (activity.py)
@@ -43,7 +44,6 @@ REPORT = {
     "hung": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "tensors": files.optional(files.is_text),
               "idle": lambda idle: idle in IDLE}],
     "lost": [{"time": files.is_number, "rank": files.is_count, "lines": files.is_count}],
-    "outside": files.optional(outside.REPORT),
 }
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
@@ -197,17 +197,16 @@ def main():
     reported, again = states(), sys.argv[2:] == ["again"]
     if not again:
         forget(again)
-        reported["outside"] = outside.record()
     # limits the wait for a job supervisor whose machine is gone, or that was killed
     signal.signal(signal.SIGALRM, late)
     signal.alarm(grace + 40)
     try:
         print(json.dumps(reported), flush=True)
-        for _ in sys.stdin:
+        for line in sys.stdin:
             # not before it has been read: a job supervisor that got no answer asks once more, over another connection
             if again:
                 forget(again)
-            print(time.time(), flush=True)
+            print(json.dumps(outside.record()) if line.strip() == OUTSIDE else time.time(), flush=True)
     except OSError:
         pass
     signal.alarm(0)

@@ -10,12 +10,14 @@ import threading
 import time
 
 import files
+import outside
 import reap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # programs/ssh.sh looks there as well; only root may write to /run
 SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
+OUTSIDE_LIMIT = 8  # seconds for a node to find the files outside the mounts
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
 MOST = 4096  # bytes of a short answer
 MOST_TEXT = 300  # characters of an error
@@ -65,11 +67,11 @@ def clock_offset(child):
 
 
 class Report:
-    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; and for those that
-    did not answer, the error instead."""
+    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; for those that
+    did not answer, the error instead; and the files outside the mounts, if there is no other attempt."""
 
     def __init__(self):
-        self.ends, self.silent = {}, {}
+        self.ends, self.silent, self.outside = {}, {}, {}
 
 
 class Workers:
@@ -150,6 +152,8 @@ class Workers:
                     report.silent[node] = "".join(last)[:MOST_TEXT] or "no answer"
             late.cancel()
             ended.set()
+            if node in report.ends and not again:
+                self.read_outside(child, node, report)
             everywhere.wait()
             late = kill_after(child, PROGRAM_LIMIT)
         late.cancel()
@@ -163,6 +167,18 @@ class Workers:
         report.ends[node] = dict(files.parse(child.stdout.readline(files.MOST), reap.REPORT), ahead=0.0)
         report.silent.pop(node, None)
         report.ends[node]["ahead"] = clock_offset(child)
+
+    @staticmethod
+    def read_outside(child, node, report):
+        """Asks a node whose ranks have ended for the files outside the mounts. What the job's result has must not depend on the answer."""
+        report.outside[node] = outside.UNSEEN
+        late = kill_after(child, OUTSIDE_LIMIT)
+        try:
+            child.stdin.write(reap.OUTSIDE.encode() + b"\n")
+            report.outside[node] = files.parse(child.stdout.readline(files.MOST), files.optional(outside.REPORT))
+        except (OSError, ValueError):
+            pass
+        late.cancel()
 
     def answering(self, candidates, grace=0):
         """The nodes that answer. Ends what is left of the job there, within the grace period in seconds."""
@@ -207,7 +223,7 @@ class Workers:
         return None
 
     def end_all(self):
-        """Ends the workers of this job's own: their main process, and with it the container, which removes itself."""
+        """Ends the workers of this job's own: their main process, and with it the container."""
 
         def end(worker):
             try:

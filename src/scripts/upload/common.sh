@@ -19,6 +19,12 @@ known=.$name@$cluster compared=$known/compared
 # prints a record
 record() { printf '%s\0' "$*"; }
 
+# prints how many more files and directories fit. A file system that counts none in total has no limit
+record_inodes() {
+  inodes=$(stat -f -c '%c %d' .) || exit
+  [ "${inodes%% *}" = 0 ] || record "inodes ${inodes#* }"
+}
+
 # prints the names of the records on standard input, with ./ in front: many programs read standard input for the name `-`
 names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 

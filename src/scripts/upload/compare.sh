@@ -65,3 +65,4 @@ elif [ -f "$known/shipped" ]; then
 fi
 # another job uses the directory, so this one gets a separate one
 if in_use; then record busy; fi
+record_inodes

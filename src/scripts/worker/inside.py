@@ -19,7 +19,7 @@ except ImportError:
 NAMES_LIMIT = 15  # seconds for the addresses of all names
 DEADLINE = time.monotonic() + globals()["LIMIT"]
 # what is to be read, in this order
-left = ["python", "torch", "tensorflow", "mxnet", "jax", "mpi4py", "cuda", "nccl", "launchers", "horovod", "build"]
+left = ["python", "torch", "tensorflow", "mxnet", "jax", "mpi4py", "cuda", "nccl", "ibverbs", "launchers", "horovod", "build"]
 
 
 def say(key, value):
@@ -108,6 +108,15 @@ def nccl():
     return None
 
 
+def ibverbs():
+    """The library by which NCCL and MPI use InfiniBand and the like."""
+    try:
+        ctypes.CDLL("libibverbs.so.1")
+    except OSError:
+        return None
+    return "1"
+
+
 def addresses(name):
     """Returns the IPv4 addresses of a host name; None if it is unknown."""
     try:
@@ -128,6 +137,7 @@ say("jax", installed("jax"))
 say("mpi4py", installed("mpi4py"))
 say("cuda", cuda())
 say("nccl", nccl())
+say("ibverbs", ibverbs())
 # last, and within a time limit: a name server may not answer
 found = {}
 lookups = [threading.Thread(target=lambda host=host: found.update({host: addresses(host)}), daemon=True) for host in globals()["NAMES"]]

@@ -82,7 +82,7 @@ impl Bench {
             comparer
         };
         let difference = Arc::new(list(HAS, &state.has).difference());
-        ChangeSet::new(&files.manifest, difference, Some(&list(STAGED, &state.staged).had()), state.is_staging)
+        ChangeSet::new(files, difference, Some(&list(STAGED, &state.staged).had()), state.is_staging)
     }
 
     /// Lets the node prepare itself for this change set.
@@ -324,6 +324,29 @@ fn a_failure_at_any_step_of_the_change_is_made_good_without_sending_files_again(
 }
 
 #[test]
+fn what_is_of_another_kind_on_the_node_is_replaced() {
+    let bench = Bench::new(&[("a", "x"), ("b/c", "x"), ("d", "x"), ("e/f", "x")]);
+    symlink("a", bench.here("link")).unwrap();
+    bench.push();
+    fs::remove_file(bench.here("link")).unwrap();
+    bench.write("link/x", "y");
+    // interrupted before it removes anything
+    bench.break_tool("rm", "-df*", "Killed");
+    assert!(!bench.send(usize::MAX).2.status.success());
+    bench.repair();
+    bench.push();
+    // by others
+    let there = |name: &str| bench.there("set").join(name);
+    fs::remove_dir_all(there("b")).unwrap();
+    symlink("a", there("b")).unwrap();
+    fs::remove_file(there("d")).unwrap();
+    fs::create_dir(there("d")).unwrap();
+    fs::remove_dir_all(there("e")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, there("e"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    bench.push();
+}
+
+#[test]
 fn a_push_that_outlives_its_hvdctl_changes_nothing_after_another_has_begun() {
     let bench = Bench::new(&[("a", "first")]);
     bench.push();
@@ -456,7 +479,7 @@ fn nobody_else_can_use_data_even_if_a_relay_sends_other_modes() {
         append("f1", 0o666, b"./d/z\0./tool\0./zz\0");
         let change = bench.change(files);
         bench.prepare(files, &change);
-        let all = ChangeSet::new(&files.manifest, files.differences.all(&files.manifest), None, false);
+        let all = ChangeSet::new(files, files.differences.all(&files.manifest), None, false);
         (tar.into_inner().unwrap(), Bench::stream(files, &all).1)
     };
     let push = |is_other: bool| {
@@ -560,19 +583,81 @@ fn data_of_others_are_refused() {
 
 #[test]
 fn what_is_needed_counts_blocks_of_what_is_sent_alone() {
-    let file = |size| ManifestEntry::File { hash: [1; 32], mode: 0o644, size };
-    let manifest = Manifest([("a".to_owned(), file(1)), ("b".to_owned(), file(4097))].into());
-    let of = |records: &[(&str, String)]| {
-        let mut comparer = Comparer::new(&manifest);
-        records.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());
-        ChangeSet::new(&manifest, Arc::new(comparer.difference()), None, false)
+    let bench = Bench::new(&[("a", "x"), ("b", &"y".repeat(4097))]);
+    let files = bench.files();
+    let records = files.manifest.text();
+    let of_b = records.split_terminator('\0').nth(1).unwrap();
+    let of = |records: &[String]| {
+        let mut comparer = Comparer::new(&files.manifest);
+        records.iter().for_each(|record| comparer.take(record.as_bytes()).unwrap());
+        ChangeSet::new(&files, Arc::new(comparer.difference()), None, false)
     };
     let all = of(&[]);
-    let text = 4 * manifest.text().len() as u64;
-    assert_eq!((all.needed(&manifest), all.summary.bytes), (3 * 4096 + text, 4098));
-    let record = format!("f 644 {}", "01".repeat(32));
-    let rest = of(&[("b", record.clone())]);
-    assert_eq!((rest.needed(&manifest), rest.summary.sent), (4096 + text, 1));
+    let text = 4 * records.len() as u64;
+    assert_eq!((all.needed(&files), all.summary.bytes), (3 * 4096 + text, 4098));
+    let rest = of(&[of_b.to_owned()]);
+    assert_eq!((rest.needed(&files), rest.summary.sent), (4096 + text, 1));
     // another mode is another file
-    assert_eq!(of(&[("b", record.replace("644", "755"))]).summary.sent, 2);
+    let other = of_b.replace("f 6", "f 7");
+    assert!(other != of_b && of(&[other]).summary.sent == 2, "{of_b}");
+}
+
+#[test]
+fn holes_are_not_sent_and_stay_holes() {
+    let bench = Bench::new(&[("a", "x")]);
+    let write = |name: &str, size: u64, parts: &[(u64, usize)]| {
+        let file = fs::File::create(bench.here(name)).unwrap();
+        file.set_len(size).unwrap();
+        for (offset, length) in parts {
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; *length], *offset).unwrap();
+        }
+    };
+    let many: Vec<(u64, usize)> = (0..100).map(|at| (at << 16, 4096)).collect();
+    let sparse = ["many", "hole", "odd", "in the middle"];
+    write("many", 100 << 16, &many);
+    write("hole", 1 << 20, &[]);
+    write("odd", (4 << 20) + 7, &[(3 << 20, 1), ((4 << 20) + 6, 1)]);
+    write("in the middle", 64 << 20, &[(0, 9), (32 << 20, 10_000)]);
+    write("dense", 200_000, &[(0, 200_000)]);
+    let allocated =
+        |name: &str| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(bench.there(name)).unwrap()) * 512;
+    for is_new in [true, false] {
+        if !is_new {
+            // files are staged one by one
+            bench.write("a", "y");
+            write("many", 100 << 16, &many[1..]);
+            write("odd", (4 << 20) + 7, &[(2 << 20, 1)]);
+        }
+        let files = bench.files();
+        let change = bench.change(&files);
+        let (stream, _) = Bench::stream(&files, &change);
+        assert!(stream.len() < 1 << 20, "{}", stream.len());
+        assert!(change.summary.bytes < 1 << 20 && change.needed(&files) < 1 << 20, "{change:?}");
+        bench.push();
+        for name in sparse {
+            assert!(allocated(&format!("set/{name}")) < 1 << 20, "{name}: {}", allocated(&format!("set/{name}")));
+        }
+    }
+    assert!(allocated("set/dense") >= 200_000);
+}
+
+#[test]
+fn a_comparison_counts_the_files_that_fit() {
+    let bench = Bench::new(&[("a", "x")]);
+    let files = bench.files();
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = "mount -t tmpfs -o nr_inodes=20 none $1 && exec sh -c \"$2\" sh $1 set lab $3 desk:/set '' ''";
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(bench.0.path()).args([COMPARE, &files.hash]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let inodes = DataState::parse(&output.stdout).unwrap().inodes;
+    assert!(inodes.is_some_and(|inodes| (10..20).contains(&inodes)), "{inodes:?}");
+    assert_eq!(too_many("it has", 20, Some(20), "/d"), None);
+    assert_eq!(too_many("it has", 20, None, "/d"), None);
+    let words = "they are 5000 files and directories, and /d has room for 1990 more: 3010 are missing";
+    assert_eq!(too_many("they are", 5000, Some(1990), "/d").unwrap(), words);
+    assert_eq!(DataState::parse(b"inodes -1\0").unwrap().inodes, Some(0));
 }

@@ -165,7 +165,7 @@ fn one_note_names_links_that_lead_out_and_one_what_is_large() {
         "1 link leads out of the project, and what is there is not uploaded: data -> /home/me/datasets/mnist\n"
     ));
     assert!(note_of_links(&manifest, &["/data".into(), "/home".into()]).is_none());
-    let note = note_of_size(&manifest);
+    let note = note_of_size(&manifest, manifest.size());
     assert!(
         note.starts_with("the first upload sends 3.0 GiB to each node, most of it in runs/a [1] (3.0 GiB)\n"),
         "{note}"

@@ -3,6 +3,7 @@
 use super::kept::Directory;
 use super::{HERE_LIMIT, output, settings};
 use crate::error::Error;
+use crate::text::nodeset::printable;
 use crate::transport::local;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -55,14 +56,33 @@ impl Client {
     /// When it is not installed or fails.
     pub async fn find() -> Result<Client, Error> {
         local::find("ssh", PACKAGE)?;
-        let exchanges = run(Command::new("ssh").args(["-Q", "kex"])).await?;
-        let mut ssh = Command::new("ssh");
+        let program = || Command::new("ssh");
+        let version = output(program().arg("-V"), HERE_LIMIT).await.map(|done| done.stderr).unwrap_or_default();
+        let version = String::from_utf8_lossy(&version).lines().next().map(printable).unwrap_or_default();
+        Client::ask(program, &version).await
+    }
+
+    /// Asks the program of this version.
+    async fn ask(program: impl Fn() -> Command, version: &str) -> Result<Client, Error> {
+        if version.starts_with("OpenSSH_for_Windows") {
+            let message = format!("the ssh in PATH is that of Windows, which cannot share connections: {version}");
+            return Err(Error::usage(message, format!("install {PACKAGE} in WSL, and put it first in PATH")));
+        }
+        let other = |error: Error| match version.contains("OpenSSH") || version.is_empty() {
+            true => error,
+            false => Error::usage(
+                format!("the ssh in PATH is not OpenSSH's: {version}"),
+                format!("put the client of OpenSSH first in PATH (Debian: {PACKAGE})"),
+            ),
+        };
+        let exchanges = run(program().args(["-Q", "kex"])).await.map_err(other)?;
+        let mut ssh = program();
         // an option that an older ssh does not know would be an error. A control path is the one path that every version expands
         ssh.args(["-G", "-F", "/dev/null", "-o", "IgnoreUnknown=*", "-o", "ControlPath=~/.ssh"]);
         for (name, value) in INTERACTIVE {
             ssh.arg("-o").arg(format!("{name}={}", if value == "none" { PRINTED } else { value }));
         }
-        let printed = run(ssh.arg("localhost")).await?;
+        let printed = run(ssh.arg("localhost")).await.map_err(other)?;
         let client = Client::parse(&printed, exchanges);
         Ok(Client { home: client.home.or_else(std::env::home_dir), ..client })
     }
@@ -135,6 +155,27 @@ mod tests {
         assert_eq!(Client::parse("controlpath /.ssh\n", String::new()).home, Some("/".into()));
         for nothing in ["", "controlpath none\n", "host x\n"] {
             assert_eq!(Client::parse(nothing, String::new()).home, None, "{nothing}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_clients_of_other_makers_are_named() {
+        let fails = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "echo 'WARNING: Ignoring unknown option -Q' >&2; exit 1", "ssh"]);
+            shell
+        };
+        for (version, words) in [
+            (
+                "Dropbear v2022.83",
+                "the ssh in PATH is not OpenSSH's: Dropbear v2022.83\n  hint: put the client of OpenSSH first",
+            ),
+            ("OpenSSH_for_Windows_9.5p1, LibreSSL 3.8.2", "the ssh in PATH is that of Windows"),
+            ("OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.9", "cannot run ssh: exit status: 1: WARNING"),
+            ("", "cannot run ssh: exit status: 1: WARNING"),
+        ] {
+            let error = Client::ask(fails, version).await.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
         }
     }
 

@@ -26,6 +26,17 @@ pub(super) fn configuration(
     strict: bool,
     client: &Client,
 ) -> Result<String, Error> {
+    with_system(Path::new("/etc/ssh/ssh_config"), named, known_hosts, strict, client)
+}
+
+/// Returns the configuration where this file is that of the system.
+fn with_system(
+    system: &Path,
+    named: Option<&Path>,
+    known_hosts: &Path,
+    strict: bool,
+    client: &Client,
+) -> Result<String, Error> {
     let quoted = |path: &Path, what: &str| -> Result<String, Error> {
         let path = std::path::absolute(path).map_err(|e| Error::Local(format!("{}: {e}", path.display())))?;
         let text = path.to_str().filter(|p| !p.contains(['"', '\n', '$']));
@@ -43,9 +54,10 @@ pub(super) fn configuration(
     for path in [named.map(Path::to_owned), client.config()].into_iter().flatten() {
         text.push_str(&format!("Include {}\n", quoted(&path, "include")?));
     }
-    // a first contact is reported by its name, which Debian's own configuration would hash
-    text.push_str("Host *\nHashKnownHosts no\nInclude /etc/ssh/ssh_config\nHost *\nStrictHostKeyChecking accept-new\n");
-    text.push_str("UserKnownHostsFile");
+    // a first contact is reported by its name, which Debian's own configuration would hash. An ssh of another origin
+    // (conda, nix, Homebrew) may not know options of this system's
+    text.push_str(&format!("Host *\nHashKnownHosts no\nIgnoreUnknown *\nInclude {}\n", system.display()));
+    text.push_str("Host *\nStrictHostKeyChecking accept-new\nUserKnownHostsFile");
     let users = [in_home(".ssh/known_hosts"), in_home(".ssh/known_hosts2")];
     for path in [Some(known_hosts.to_owned())].into_iter().chain(users).flatten() {
         // ssh expands %-tokens in this option
@@ -122,6 +134,24 @@ mod tests {
         let strict = configuration("/c", "/k", true).unwrap();
         assert!(strict.find("StrictHostKeyChecking yes").unwrap() < strict.find("Include").unwrap());
         assert!(configuration("/a\"b", "/k", false).is_err());
+    }
+
+    #[test]
+    fn an_ssh_may_not_know_the_options_of_the_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let [system, named, config] = ["system", "named", "config"].map(|name| dir.path().join(name));
+        let client = Client::default();
+        let printed = |users: &str| {
+            fs::write(&system, "Host a\n  GSSAPINonsense yes\n  User ana\n").unwrap();
+            fs::write(&named, users).unwrap();
+            let text = with_system(&system, Some(&named), Path::new("/k"), false, &client).unwrap();
+            fs::write(&config, text).unwrap();
+            let output = std::process::Command::new("ssh").arg("-GF").arg(&config).arg("a").output().unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (succeeds, printed_system) = printed("");
+        assert!(succeeds && printed_system.contains("user ana\n"), "{printed_system}");
+        assert!(!printed("Host a\n  UserNonsense yes\n").0, "a mistake in the user's own is reported");
     }
 
     #[tokio::test]

@@ -1,20 +1,25 @@
 //! The ssh masters of this process and their directory.
 
 use super::kept;
+use super::turns::{Phase, is_of_debugging, phase};
 use crate::paths;
 use openssh::Session;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 const PREFIX: &str = "hvdctl-ssh.";
+/// The most bytes that are kept of what ssh writes while it logs in; a server may write without an end.
+const MOST_OUTPUT: usize = 1 << 18;
+/// How many pieces are read at once.
+const MOST_PIECES: usize = 64;
 
 /// A directory for the control sockets of this process, which is locked for as long as the process lives.
 #[derive(Debug)]
@@ -51,22 +56,83 @@ fn lock(directory: &Path, operation: FlockOperation) -> Option<File> {
     (file.metadata().ok()?.ino() == fs::metadata(directory).ok()?.ino()).then_some(file)
 }
 
-/// Starts an ssh master for a host, with these options. ssh goes to the background once it has logged in.
-///
-/// # Errors
-/// With ssh's own message.
-pub(super) async fn start(mut ssh: Command, directory: &Path, host: &str) -> io::Result<Session> {
-    let dir = paths::private_directory().prefix("m").tempdir_in(directory)?;
-    let log = dir.path().join("log");
-    ssh.arg("-E").arg(&log).arg("-S").arg(dir.path().join("master")).args(["--", host]);
-    ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let status = ssh.status().await?;
-    if status.success() {
-        return Ok(Session::new_native_mux(dir));
+/// An ssh master that logs in.
+pub(super) struct Starting {
+    dir: TempDir,
+    child: Child,
+    /// Its log at the level DEBUG3, which tells what it waits for.
+    log: Output,
+    /// Its standard error, which alone has a server's banner.
+    stderr: Output,
+}
+
+impl Starting {
+    /// Starts one for a host, with these options. ssh goes to the background once it has logged in. It then writes to
+    /// its log without a reader, which it ignores: a file would grow for as long as the connection is kept.
+    ///
+    /// # Errors
+    /// When ssh cannot be started.
+    pub(super) fn new(mut ssh: Command, directory: &Path, host: &str) -> io::Result<Starting> {
+        let dir = paths::private_directory().prefix("m").tempdir_in(directory)?;
+        let [(log, stdout), (stderr, writer)] = [Output::new()?, Output::new()?];
+        ssh.args(["-o", "LogLevel=DEBUG3", "-E", "/dev/stdout", "-S"])
+            .arg(dir.path().join("master"))
+            .args(["--", host]);
+        ssh.stdin(Stdio::null()).stdout(stdout).stderr(writer).kill_on_drop(true);
+        Ok(Starting { dir, child: ssh.spawn()?, log, stderr })
     }
-    let log = String::from_utf8_lossy(&fs::read(log)?).trim().to_owned();
-    let message = log.strip_prefix("ssh: ").unwrap_or(&log);
-    Err(io::Error::other(if message.is_empty() { format!("ssh failed: {status}") } else { message.to_owned() }))
+
+    /// Returns what it does.
+    pub(super) fn phase(&mut self) -> Phase {
+        phase(&self.log.text(), &self.stderr.text())
+    }
+
+    /// Waits until it is logged in, or has failed.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Returns the session of one that has ended so.
+    ///
+    /// # Errors
+    /// With ssh's own message.
+    pub(super) fn session(mut self, status: ExitStatus) -> io::Result<Session> {
+        if status.success() {
+            return Ok(Session::new_native_mux(self.dir));
+        }
+        let log = self.log.text();
+        let lines: Vec<&str> = log.lines().filter(|line| !is_of_debugging(line)).collect();
+        let message = lines.join("\n").trim().to_owned();
+        let message = message.strip_prefix("ssh: ").unwrap_or(&message);
+        Err(io::Error::other(if message.is_empty() { format!("ssh failed: {status}") } else { message.to_owned() }))
+    }
+}
+
+/// What a program has written to a pipe so far. Processes that it leaves behind may keep the pipe open.
+struct Output {
+    pipe: io::PipeReader,
+    bytes: Vec<u8>,
+}
+
+impl Output {
+    fn new() -> io::Result<(Output, io::PipeWriter)> {
+        let (pipe, writer) = io::pipe()?;
+        rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
+        Ok((Output { pipe, bytes: Vec::new() }, writer))
+    }
+
+    /// Reads what is there, and returns all of it; the rest of a program that writes much is lost.
+    fn text(&mut self) -> String {
+        let mut piece = [0; 4096];
+        for _ in 0..MOST_PIECES {
+            match self.pipe.read(&mut piece) {
+                Ok(count @ 1..) if self.bytes.len() < MOST_OUTPUT => self.bytes.extend(&piece[..count]),
+                Ok(1..) => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
 }
 
 /// Removes a directory of control sockets. An ssh that was still connecting when its login was cancelled continues, and would become

@@ -1,6 +1,6 @@
-//! Jobs that a plan would disrupt, because their ranks run in a worker that would be replaced, and workers of jobs that have ended.
+//! Jobs that a plan would disrupt, because their ranks run in a worker that would be replaced.
 
-use super::{Operation, remove};
+use super::Operation;
 use crate::node::jobs::{OpenJobs, Rank};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
@@ -67,19 +67,4 @@ pub fn disrupted_jobs(cluster: &str, nodes: &[NodePlan<'_>]) -> BTreeMap<String,
         }
     }
     disrupted
-}
-
-/// Returns the removal of workers of single jobs that have ended, because the command that should have removed them was killed. A job
-/// with ranks has not ended.
-pub fn orphaned_workers(
-    cluster: &str,
-    containers: &[ContainerSummary],
-    ranks: &[Rank],
-    is_open: impl Fn(&str) -> bool,
-) -> Vec<Operation> {
-    let has_ended = |job: &str| !is_open(job) && ranks.iter().all(|rank| rank.job != job);
-    let is_ours = |c: &&ContainerSummary| c.belongs_to(cluster) && c.is(Role::Worker) && c.check_format().is_ok();
-    let workers = containers.iter().filter(is_ours);
-    let orphaned = workers.filter(|c| c.job().is_some_and(has_ended));
-    orphaned.map(|c| remove(c, vec!["its job has ended".into()])).collect()
 }

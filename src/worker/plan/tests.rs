@@ -2,7 +2,7 @@ use super::*;
 use crate::inventory::Inventory;
 use crate::node::facts::{Facts, Span};
 use crate::node::gpus::GpuRequest;
-use crate::node::jobs::{OpenJobs, Rank};
+use crate::node::jobs::{NodeJobs, OpenJobs, Rank};
 use crate::runtime::spec::{LABEL_NAME, LABEL_ROLE};
 use proptest::prelude::*;
 
@@ -112,6 +112,40 @@ fn a_shell_that_was_never_started_is_removed() {
 }
 
 #[test]
+fn of_ended_containers_the_newest_with_files_is_kept() {
+    let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
+    cluster.name = "lab".into();
+    let of_job = |job: &str, created, state| {
+        let master = ContainerSpec::master(&cluster, &nodes[0], GpuRequest::None, Vec::new(), job);
+        let named = ContainerSpec { name: format!("hmaster-{job}"), ..master };
+        ContainerSummary { id: job.into(), created: Some(created), ..summary(&named, "img", state) }
+    };
+    let exited = |job: &str, created| of_job(job, created, ContainerState::Exited);
+    let left = |containers: &[ContainerSummary], outside: &[&str]| {
+        let outside = outside.iter().map(|job| (*job).to_owned()).collect();
+        let kept = kept("lab", containers, &outside).map(|kept| kept.id.clone());
+        let removed = ended_containers("lab", containers, &NodeJobs { outside, ..NodeJobs::default() }, |_| false);
+        (kept.unwrap_or_default(), line(&removed).replace(" (its job has ended)", ""))
+    };
+    let three = [exited("j2", 20), exited("j3", 30), exited("j1", 10)];
+    let removed = |kept: &str, rest: &str| (kept.to_owned(), rest.to_owned());
+    assert_eq!(left(&three, &["j1", "j2"]), removed("j2", "remove hmaster-j3, remove hmaster-j1"));
+    assert_eq!(left(&three, &[]), removed("", "remove hmaster-j2, remove hmaster-j3, remove hmaster-j1"));
+    // what runs or is about to be started is no container of an ended job
+    let up = [of_job("j1", 10, ContainerState::Running), of_job("j2", 20, ContainerState::Created)];
+    assert_eq!(left(&up, &["j1", "j2"]), removed("", "unchanged"));
+    // nor is that of another cluster or of a newer hvdctl touched
+    let foreign = |label: &str, value: &str| {
+        let mut container = exited("j1", 10);
+        container.labels.insert(label.to_owned(), value.to_owned());
+        container
+    };
+    for container in [foreign(LABEL_CLUSTER, "other"), foreign("hvdctl.format", "9")] {
+        assert_eq!(left(&[container], &["j1"]), removed("", "unchanged"));
+    }
+}
+
+#[test]
 fn table() {
     let want = desired(12345, true, None);
     let plan = |containers: &[ContainerSummary]| worker(&want, "img", containers).map(|o| line(&o));
@@ -144,10 +178,12 @@ fn table() {
     let both = [summary(&want, "img", ContainerState::Running), summary(&own, "img", ContainerState::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
     assert_eq!(line(&worker(&own, "img", &both[..1]).unwrap()), "start hworker-j1");
-    assert_eq!(orphaned_workers("lab", &both, &[], |run| run == "j1"), []);
+    let none = NodeJobs::default();
+    assert_eq!(ended_containers("lab", &both, &none, |run| run == "j1"), []);
     let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
-    assert_eq!(orphaned_workers("lab", &both, &[rank], |_| false), []);
-    assert_eq!(line(&orphaned_workers("lab", &both, &[], |_| false)), "remove hworker-j1 (its job has ended)");
+    let ranks = NodeJobs { ranks: vec![rank], ..NodeJobs::default() };
+    assert_eq!(ended_containers("lab", &both, &ranks, |_| false), []);
+    assert_eq!(line(&ended_containers("lab", &both, &none, |_| false)), "remove hworker-j1 (its job has ended)");
     let mut older = summary(&want, "img", ContainerState::Running);
     older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
     older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());

@@ -1,5 +1,6 @@
 //! The Docker Engine of a scripted node: the few requests that hvdctl makes, over HTTP/1.1, on a list of containers.
 
+use super::jobs::WRITTEN;
 use super::state::{Container, NodeState, image_id};
 use super::{DIAL, Node, Own};
 use crate::text::digest::hex;
@@ -49,7 +50,7 @@ impl Node {
                 return 1;
             };
             let exits = call.strip_prefix("docker wait ").map(str::to_owned);
-            let is_export = call == "docker export";
+            let is_archive = call == "docker export" || call.starts_with("docker cp-out ");
             let (status, body) = match self.arrives(&call).await {
                 Some(words) if call == "docker build" => (200, build_report(&words, false)),
                 Some(words) => (500, json!({ "message": words })),
@@ -69,15 +70,29 @@ impl Node {
                     answer
                 }
             };
-            let answer = match is_export && status == 200 {
-                true => archive(&self.edit(|state| state.saved.clone())),
-                false => response(status, &body),
+            let answer = match body {
+                Value::String(path) if is_archive && status == 200 => archive(&self.archived(&path)),
+                _ if is_archive && status == 200 => archive(&self.edit(|state| state.saved.clone())),
+                body => response(status, &body),
             };
             if own.stdout.write_all(&answer).await.is_err() {
                 break;
             }
         }
         0
+    }
+
+    /// A file of its containers as a tar archive, as `docker cp` sends it.
+    fn archived(&self, path: &str) -> Vec<u8> {
+        let contents = self.edit(|state| state.container_files.get(path).cloned()).unwrap_or_default();
+        let mut header = tar::Header::new_gnu();
+        header.set_size(contents.len() as u64);
+        header.set_mode(0o640);
+        header.set_mtime(WRITTEN);
+        let mut archive = tar::Builder::new(Vec::new());
+        let name = path.rsplit('/').next().unwrap_or_default();
+        archive.append_data(&mut header, name, &contents[..]).expect("an archive");
+        archive.into_inner().expect("an archive")
     }
 
     /// Waits until a container does not run.
@@ -124,10 +139,10 @@ impl Node {
                 let body: Value = serde_json::from_slice(&request.body).ok()?;
                 (format!("docker create {name}"), Box::new(move |node| create(node, &name, &body)))
             }
-            ("POST", ["containers", id, verb @ ("start" | "unpause" | "kill")]) => {
+            ("POST", ["containers", id, verb @ ("start" | "unpause" | "kill" | "stop")]) => {
                 let (call, id) = (format!("docker {verb} {}", named(id)), (*id).to_owned());
                 let change: Effect = match *verb {
-                    "kill" => Box::new(move |node| kill(node, &id)),
+                    "kill" | "stop" => Box::new(move |node| kill(node, &id)),
                     _ => Box::new(move |node| start(node, &id)),
                 };
                 (call, change)
@@ -135,6 +150,14 @@ impl Node {
             ("POST", ["containers", id, "wait"]) => {
                 let (call, id) = (format!("docker wait {}", named(id)), (*id).to_owned());
                 (call, Box::new(move |node| exit_code(node, &id)))
+            }
+            ("GET", ["containers", id, "archive"]) => {
+                let path = decoded(request.query.strip_prefix("path=")?);
+                let answer = move |node: &Node| match node.edit(|state| state.container_files.contains_key(&path)) {
+                    true => (200, Value::String(path)),
+                    false => (404, json!({ "message": format!("Could not find the file {path} in container") })),
+                };
+                (format!("docker cp-out {}", named(id)), Box::new(answer))
             }
             ("PUT", ["containers", id, "archive"]) => {
                 (format!("docker cp {}", named(id)), Box::new(|_| (200, json!({}))))
@@ -185,7 +208,7 @@ fn list(node: &Node) -> Answer {
         let listed = state.containers.iter().map(|c| {
             json!({
                 "Id": c.id, "Names": [format!("/{}", c.name)], "Image": c.image, "ImageID": c.image, "State": c.state,
-                "Labels": c.labels, "Created": 1_763_735_527,
+                "Labels": c.labels, "Created": 1_763_735_527 + i64::from_str_radix(&c.id, 16).unwrap_or_default(),
             })
         });
         listed.collect::<Vec<_>>()

@@ -10,6 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
+/// When files outside the mounts were written, in seconds since the epoch.
+pub(super) const WRITTEN: u64 = 1_763_735_600;
+
 /// How often a follower looks for more.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -45,8 +48,8 @@ impl Directory {
         running
     }
 
-    fn write(&mut self, frame: &str) {
-        self.log.push_str(&format!("{:.6} {frame}\n", clock()));
+    fn write(&mut self, at: f64, frame: &str) {
+        self.log.push_str(&format!("{at:.6} {frame}\n"));
     }
 }
 
@@ -75,7 +78,7 @@ impl Play {
         self
     }
 
-    /// Adds to the result which files are outside the mounts.
+    /// Adds to the result which files are outside the mounts; their nodes have lists of them.
     pub fn outside(mut self, files: Value) -> Play {
         let ended = self.scenes.iter().position(|(_, scene)| matches!(scene, Scene::Result(_))).expect("an end");
         self.scenes.insert(ended + 1, (self.scenes[ended].0, Scene::Outside(files)));
@@ -105,14 +108,25 @@ impl Play {
                 return;
             }
             match scene {
-                Scene::Frame(node, frame) => nodes.edit(&node, |state| state.directory(&job).write(&frame)),
-                Scene::Result(code) => nodes.record(&node, &job, Some(code)),
-                Scene::Outside(files) => nodes.edit(&node, |state| {
-                    let result = state.directory(&job).files.get_mut("result.json").expect("a result");
-                    let mut changed: Value = serde_json::from_str(result).unwrap();
-                    changed["outside"] = files;
-                    *result = changed.to_string();
+                Scene::Frame(node, frame) => nodes.edit(&node, |state| {
+                    let at = state.clock();
+                    state.directory(&job).write(at, &frame);
                 }),
+                Scene::Result(code) => nodes.record(&node, &job, Some(code)),
+                Scene::Outside(files) => {
+                    for found in files.as_array().into_iter().flatten() {
+                        let line = |file: &Value| format!("{} {WRITTEN} {}\n", file["bytes"], file["path"]);
+                        let list: String = found["largest"].as_array().into_iter().flatten().map(line).collect();
+                        let keep = |state: &mut NodeState| state.directory(&job).files.insert("outside".into(), list);
+                        nodes.edit(found["node"].as_str().expect("a node"), |state| drop(keep(state)));
+                    }
+                    nodes.edit(&node, |state| {
+                        let result = state.directory(&job).files.get_mut("result.json").expect("a result");
+                        let mut changed: Value = serde_json::from_str(result).unwrap();
+                        changed["outside"] = files;
+                        *result = changed.to_string();
+                    });
+                }
                 Scene::Exit(code) => nodes.edit(&node, |state| {
                     let exited = state.containers.iter_mut().find(|other| other.id == container);
                     exited.into_iter().for_each(|container| (container.state, container.code) = ("exited", code));
@@ -135,9 +149,10 @@ impl Nodes {
         let (mut exits, mut started) = (Vec::new(), 0);
         for name in self.names() {
             self.edit(&name, |state| {
+                let at = state.clock();
                 let Some(directory) = state.directories.get_mut(job) else { return };
                 if launcher.is_none() {
-                    directory.end_ranks();
+                    directory.end_ranks(at);
                 }
                 for frame in directory.log.lines() {
                     let words: Vec<&str> = frame.split(' ').collect();
@@ -161,7 +176,7 @@ impl Nodes {
         let shares = record["placement"]["shares"].as_array().cloned().unwrap_or_default();
         let ranks: u64 = shares.iter().filter_map(|share| share["ranks"].as_u64()).sum();
         let result = json!({
-            "ended": clock(), "launcher": launcher, "stopped": launcher.is_none(), "ranks": ranks, "started": started,
+            "ended": self.state(node).clock(), "launcher": launcher, "stopped": launcher.is_none(), "ranks": ranks, "started": started,
             "exits": exits,
         });
         self.edit(node, |state| drop(state.directory(job).files.insert("result.json".into(), result.to_string())));
@@ -170,8 +185,8 @@ impl Nodes {
 
 impl Directory {
     /// Ends its ranks as a supervisor that is asked to.
-    fn end_ranks(&mut self) {
-        self.running().into_iter().for_each(|rank| self.write(&format!("{rank} x 143 asked")));
+    fn end_ranks(&mut self, at: f64) {
+        self.running().into_iter().for_each(|rank| self.write(at, &format!("{rank} x 143 asked")));
     }
 }
 
@@ -194,12 +209,19 @@ impl NodeState {
                 text.push_str(&format!("open {job} {record}\n"));
             }
         }
-        text
+        text + &self.outside()
+    }
+
+    /// What `job/outside.sh` says.
+    pub(super) fn outside(&self) -> String {
+        let has_files = |directory: &&Directory| directory.files.get("outside").is_some_and(|list| !list.is_empty());
+        let jobs = self.directories.iter().filter(|(_, directory)| has_files(directory));
+        jobs.map(|(job, _)| format!("outside {job}\n")).collect()
     }
 
     /// What `job/list.sh` says.
     pub(super) fn job_list(&self) -> String {
-        let mut text = self.jobs.clone();
+        let mut text = format!("clock:{}\n{}", self.clock(), self.jobs);
         for (job, directory) in &self.directories {
             for (name, content) in &directory.files {
                 match name.as_str() {
@@ -253,8 +275,9 @@ impl NodeState {
         let rest = self.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
         self.facts = rest.collect();
         self.jobs = self.jobs.replace(&format!("./{job}/env.json:\n"), "");
+        let at = self.clock();
         if let Some(directory) = self.directories.get_mut(&job) {
-            directory.end_ranks();
+            directory.end_ranks(at);
             directory.files.remove("env.json");
         }
     }
@@ -294,7 +317,7 @@ impl NodeState {
     pub(super) fn log_size(&self, script: &str) -> String {
         let log = self.log_from(&variable(script, "id"), 0);
         let allocated = log.bytes().filter(|byte| *byte != 0).count();
-        format!("{} {} 512\n", log.len(), allocated.div_ceil(512))
+        format!("{} {} 512 {}\n", log.len(), allocated.div_ceil(512), self.clock())
     }
 }
 
@@ -304,7 +327,7 @@ impl super::Node {
         let job = variable(script, "id");
         let mut offset = variable(script, "offset").parse().expect("a number");
         let pulse = Duration::from_secs(variable(script, "pulse").parse().expect("seconds"));
-        own.say(&format!("{:.9}\n", clock())).await;
+        own.say(&format!("{:.9}\n", self.edit(|state| state.clock()))).await;
         let (mut beat, mut input) = (Instant::now(), [0; 64]);
         let lost = self.edit(|state| state.lost_followers);
         while self.is_connected() && self.edit(|state| state.lost_followers) == lost {
@@ -330,16 +353,16 @@ impl super::Node {
         if let Some(words) = self.arrives("upload/compare.sh").await {
             return own.fail(&words).await;
         }
-        let had = self.edit(|state| {
+        let (had, inodes) = self.edit(|state| {
             let had = state.projects.get(name).cloned();
             state.projects.entry(name.to_owned()).or_default();
-            had
+            (had, format!("inodes {}\0", state.inodes))
         });
         self.ends("upload/compare.sh").await;
         match had {
-            None => own.say("new\0").await,
+            None => own.say(&format!("new\0{inodes}")).await,
             Some(had) if had == tree => own.say("same\0").await,
-            Some(_) => {}
+            Some(_) => own.say(&inodes).await,
         }
         0
     }

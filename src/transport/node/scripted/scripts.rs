@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 36] = scripts![
+const SCRIPTS: [(&str, &str); 37] = scripts![
     "access/access.sh",
     "node/directories.sh",
     "node/drain.sh",
@@ -26,6 +26,7 @@ const SCRIPTS: [(&str, &str); 36] = scripts![
     "job/end.sh",
     "job/files.sh",
     "job/follow.sh",
+    "job/outside.sh",
     "job/piece.sh",
     "job/read.sh",
     "job/result.sh",
@@ -184,6 +185,7 @@ impl Node {
     fn effect_on_jobs(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         match name {
             "job/files.sh" => self.edit(|state| state.job_files(text)),
+            "job/outside.sh" => Ok(self.edit(|state| state.outside())),
             "job/piece.sh" => Ok(self.edit(|state| state.piece_of_log(text))),
             "job/read.sh" => Ok(self.edit(|state| state.read_log(text))),
             "job/size.sh" => Ok(self.edit(|state| state.log_size(text))),

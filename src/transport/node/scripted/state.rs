@@ -40,6 +40,8 @@ pub struct NodeState {
     pub saved: Vec<u8>,
     /// The free bytes of its disk.
     pub free: u64,
+    /// How many more files its disk can have.
+    pub inodes: u64,
     /// The platform of its engine: operating system and architecture.
     pub platform: (&'static str, &'static str),
     /// The lines of sshd's configuration about forwarded ports.
@@ -82,6 +84,8 @@ pub struct NodeState {
     pub passwords: Vec<String>,
     /// What every container has written to its log.
     pub log: String,
+    /// The files of every container by their paths.
+    pub container_files: BTreeMap<String, Vec<u8>>,
     /// The last image of a container that was made here.
     pub last_image: String,
     /// How many containers were ever made here.
@@ -180,6 +184,7 @@ impl NodeState {
             builds: Vec::new(),
             saved: Vec::new(),
             free: 1 << 40,
+            inodes: 1 << 20,
             platform: ("linux", "amd64"),
             sshd: String::new(),
             containers: Vec::new(),
@@ -201,6 +206,7 @@ impl NodeState {
             access: "user root\nsudo root\nengine open\n",
             passwords: Vec::new(),
             log: String::new(),
+            container_files: BTreeMap::new(),
             last_image: String::new(),
             made: 0,
             scripts: Vec::new(),
@@ -343,7 +349,7 @@ impl NodeState {
                 let replaces: String = origin.map(|origin| format!("replaces {origin}\0")).collect();
                 // the files are none of those that are pushed, and there is no other
                 let present = has.map(|_| format!("present\0has {}\0", digest::in_hex(b""))).unwrap_or_default();
-                format!("{replaces}{present}free {}\0", self.free)
+                format!("{replaces}{present}free {}\0inodes {}\0", self.free, self.inodes)
             }
             "data/apply.sh" => {
                 self.data.get_or_insert_default().insert(name.to_owned(), tree.to_owned());
@@ -376,10 +382,14 @@ impl NodeState {
         String::new()
     }
 
+    /// The time by its clock, in seconds since the epoch: hvdctl compares this clock with its own, which no test can pause.
+    pub(super) fn clock(&self) -> f64 {
+        clock() + f64::from(self.clock_ahead)
+    }
+
     /// What `node/facts.sh` says.
     pub fn facts(&self) -> String {
-        // hvdctl compares this clock with its own, which no test can pause
-        let clock = clock() + f64::from(self.clock_ahead);
+        let clock = self.clock();
         let NodeState { hostname, address, facts, .. } = self;
         let figures = self.ledger.lines().filter(|entry| entry.contains("\"what\":\"bench\","));
         let measured: String = figures.map(|entry| format!("measured {entry}\n")).collect();

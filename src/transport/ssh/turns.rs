@@ -1,0 +1,139 @@
+//! Logins that wait for a person: an agent asks for a confirmation, a security key for a touch, a server shows the
+//! address of a page. As long as it is not known that nothing asks, logins go one after the other, so that the person
+//! has one question at a time.
+
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// How long a person may take; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
+pub(super) const PERSON: Duration = Duration::from_secs(150);
+/// After which time without an answer somebody is asked.
+pub(super) const ASKED: Duration = Duration::from_secs(1);
+
+/// What ssh does before it is logged in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It connects, or offers keys.
+    Connecting,
+    /// It waits for a signature: the server accepts the key.
+    Signing,
+    /// It waits for a page, which the server names.
+    Page(String),
+    /// It is logged in.
+    LoggedIn,
+}
+
+/// Returns what ssh does, by its log at the level DEBUG3 and what it has written to its standard error, which has the
+/// server's banner.
+pub(super) fn phase(log: &str, stderr: &str) -> Phase {
+    let (mut phase, mut is_answered) = (Phase::Connecting, false);
+    for line in log.lines() {
+        match line.split_once(": ") {
+            Some(("debug1", line)) if line.starts_with("Server accepts key: ") => phase = Phase::Signing,
+            // the signature: SSH_MSG_USERAUTH_REQUEST (RFC 4252)
+            Some(("debug3", "send packet: type 50")) => phase = Phase::Connecting,
+            Some(("debug1", line)) if line.starts_with("Authentications that can continue") => {
+                (phase, is_answered) = (Phase::Connecting, true);
+            }
+            _ if line.starts_with("Authenticated to ") => return Phase::LoggedIn,
+            _ => {}
+        }
+    }
+    // the banner of a server that has said how to log in asks for nothing
+    match stderr.lines().find(|line| !is_answered && line.contains("https://")) {
+        Some(page) if phase == Phase::Connecting => Phase::Page(page.trim().to_owned()),
+        _ => phase,
+    }
+}
+
+/// Returns whether a line of a log at the level DEBUG3 says nothing of a failure.
+pub(super) fn is_of_debugging(line: &str) -> bool {
+    let beginnings = [
+        "debug1: ",
+        "debug2: ",
+        "debug3: ",
+        "OpenSSH_",
+        "Authenticated to ",
+        "Transferred: sent ",
+        "Bytes per second: sent ",
+    ];
+    beginnings.iter().any(|beginning| line.starts_with(beginning))
+}
+
+/// The turns of logins that may ask a person.
+#[derive(Debug)]
+pub(super) struct Turns(Semaphore);
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns(Semaphore::new(1))
+    }
+}
+
+impl Turns {
+    /// Waits for a turn; `None` where none is needed.
+    pub(super) async fn take(&self, may_ask: bool) -> Option<SemaphorePermit<'_>> {
+        if may_ask { self.0.acquire().await.ok() } else { None }
+    }
+
+    /// Lets all logins go at once: one has signed without a question.
+    pub(super) fn open(&self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::timeout;
+
+    #[test]
+    fn the_log_tells_what_a_login_waits_for() {
+        // OpenSSH 9.2
+        let offered = "OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.9\r\ndebug3: send packet: type 50\r\n\
+                       debug1: Authentications that can continue: publickey\r\n\
+                       debug1: Offering public key: root@vm ED25519 SHA256:x agent\r\ndebug3: send packet: type 50\r\n\
+                       debug2: we sent a publickey packet, wait for reply\r\ndebug3: receive packet: type 60\r\n";
+        let accepted = format!("{offered}debug1: Server accepts key: root@vm ED25519 SHA256:x agent\r\n");
+        let signed = format!(
+            "{accepted}debug3: sign_and_send_pubkey: signing using ssh-ed25519 SHA256:x\r\ndebug3: send packet: type 50\r\n"
+        );
+        let refused = format!("{accepted}debug1: Authentications that can continue: publickey\r\n");
+        let done = format!("{signed}Authenticated to 127.0.0.1 ([127.0.0.1]:2299) using \"publickey\".\r\n");
+        let banner =
+            "# Tailscale SSH requires an additional check.\r\n# To authenticate, visit: https://login.example/a/1\r\n";
+        for (log, stderr, expected) in [
+            ("", "", Phase::Connecting),
+            (offered, "", Phase::Connecting),
+            (&accepted, "", Phase::Signing),
+            (&accepted, "Welcome to https://example.com\n", Phase::Signing),
+            // a server may be slow as well
+            (&signed, "", Phase::Connecting),
+            (&refused, "", Phase::Connecting),
+            (offered, banner, Phase::Connecting),
+            (
+                "debug1: SSH2_MSG_SERVICE_ACCEPT received\n",
+                banner,
+                Phase::Page("# To authenticate, visit: https://login.example/a/1".into()),
+            ),
+            (&done, banner, Phase::LoggedIn),
+        ] {
+            assert_eq!(phase(log, stderr), expected, "{log}");
+        }
+        assert!(done.lines().all(is_of_debugging));
+        assert!(!is_of_debugging("ssh: connect to host h port 22: Connection refused"));
+    }
+
+    #[tokio::test]
+    async fn one_login_asks_at_a_time_until_nothing_asks() {
+        let (turns, moment) = (Turns::default(), Duration::from_millis(1));
+        let first = turns.take(true).await;
+        assert!(first.is_some() && timeout(moment, turns.take(true)).await.is_err(), "the others wait");
+        assert!(turns.take(false).await.is_none(), "no agent has its key");
+        drop(first);
+        let second = turns.take(true).await;
+        assert!(second.is_some());
+        turns.open();
+        assert!(turns.take(true).await.is_none(), "it need not wait");
+    }
+}
