@@ -332,11 +332,9 @@ fn line_ends(line: &str) -> Option<String> {
 
 /// Returns a hint on a script that starts `python` where there is none.
 fn no_python(line: &str) -> Option<String> {
-    let before = |text: &&str| line.trim_end().strip_suffix(*text).is_some_and(is_message_start);
-    NO_PYTHON
-        .iter()
-        .any(|text| before(&text))
-        .then(|| "the image has no `python`: write python3 in the script".to_owned())
+    let is_at_end = |text: &str| line.trim_end().strip_suffix(text).is_some_and(is_message_start);
+    let is_found = NO_PYTHON.iter().any(|text| is_at_end(text));
+    is_found.then(|| "the image has no `python`: write python3 in the script".to_owned())
 }
 
 /// Returns whether the message of a system call may follow this text.
