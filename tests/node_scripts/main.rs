@@ -243,10 +243,18 @@ fn the_latest_figures_of_this_machine_come_with_its_state() {
 #[test]
 fn jobs_with_files_outside_the_mounts_are_known() {
     let list = "7 5 \"/root/a\"\n";
-    let machine =
-        Machine::new(&[("jobs/j8/outside", list), ("jobs/j7/outside", ""), ("jobs/j6/outside/x", ""), ("jobs/j5/x", "")]);
+    let machine = Machine::new(&[
+        ("jobs/j8/outside", list),
+        ("jobs/j7/outside", ""),
+        ("jobs/j6/outside/x", ""),
+        ("jobs/j5/x", ""),
+    ]);
     symlink(machine.path("jobs/j8/outside"), machine.path("jobs/j5/outside")).unwrap();
-    assert_eq!(machine.prints(&["job/directory.sh", "job/outside.sh"], ""), "outside j8\n", "a link counts for nothing");
+    assert_eq!(
+        machine.prints(&["job/directory.sh", "job/outside.sh"], ""),
+        "outside j8\n",
+        "a link counts for nothing"
+    );
     assert_eq!(Facts::parse(&machine.prints(FACTS, "")).jobs.outside, ["j8".to_owned()].into());
 }
 
