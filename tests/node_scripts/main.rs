@@ -149,9 +149,6 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("jobs/j6/env.json", "{}"),
         ("jobs/j7/env.json", "{}"),
         ("jobs/j8/job.json", "{\"cluster\":\"la"),
-        ("jobs/j8/outside", "7 5 \"/root/a\"\n"),
-        ("jobs/j7/outside", ""),
-        ("jobs/j6/outside/x", ""),
         ("data/.set@lab/shipped", ""),
         ("data/.set@lab/tree", "1f0c\n"),
         ("data/set/a", ""),
@@ -177,13 +174,6 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         "another cluster's are not"
     );
     assert_eq!(Facts::parse(&facts).jobs.idle, ["j1 3 1795262584 waiting in read for data from /a b"]);
-    assert_eq!(lines("outside "), ["outside j8"]);
-    symlink(machine.path("jobs/j8/outside"), machine.path("jobs/j5/outside")).unwrap();
-    assert_eq!(
-        machine.prints(&["job/directory.sh", "job/outside.sh"], ""),
-        "outside j8\n",
-        "a link counts for nothing"
-    );
     assert_eq!(
         lines("text "),
         ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
@@ -264,6 +254,24 @@ fn the_latest_figures_of_this_machine_come_with_its_state() {
     machine.break_tool("tail", "*", "Input/output error");
     assert_eq!(Facts::parse(&machine.prints(FACTS, "")).measured, Vec::<String>::new());
     assert!(machine.prints(FACTS, "cluster=lab2").contains("clock "));
+}
+
+#[test]
+fn jobs_with_files_outside_the_mounts_are_known() {
+    let list = "7 5 \"/root/a\"\n";
+    let machine = Machine::new(&[
+        ("jobs/j8/outside", list),
+        ("jobs/j7/outside", ""),
+        ("jobs/j6/outside/x", ""),
+        ("jobs/j5/x", ""),
+    ]);
+    symlink(machine.path("jobs/j8/outside"), machine.path("jobs/j5/outside")).unwrap();
+    assert_eq!(
+        machine.prints(&["job/directory.sh", "job/outside.sh"], ""),
+        "outside j8\n",
+        "a link counts for nothing"
+    );
+    assert_eq!(Facts::parse(&machine.prints(FACTS, "")).jobs.outside, ["j8".to_owned()].into());
 }
 
 #[test]

@@ -151,14 +151,7 @@ impl Node {
                 let (call, id) = (format!("docker wait {}", named(id)), (*id).to_owned());
                 (call, Box::new(move |node| exit_code(node, &id)))
             }
-            ("GET", ["containers", id, "archive"]) => {
-                let path = decoded(request.query.strip_prefix("path=")?);
-                let answer = move |node: &Node| match node.edit(|state| state.container_files.contains_key(&path)) {
-                    true => (200, Value::String(path)),
-                    false => (404, json!({ "message": format!("Could not find the file {path} in container") })),
-                };
-                (format!("docker cp-out {}", named(id)), Box::new(answer))
-            }
+            ("GET", ["containers", id, "archive"]) => (format!("docker cp-out {}", named(id)), copy_out(request)?),
             ("PUT", ["containers", id, "archive"]) => {
                 (format!("docker cp {}", named(id)), Box::new(|_| (200, json!({}))))
             }
@@ -186,13 +179,23 @@ impl Node {
                 let (call, id) = (format!("docker inspect {}", named(id)), (*id).to_owned());
                 (call, Box::new(move |node| inspect(node, &id)))
             }
-            ("GET", ["containers", id, "logs"]) => {
-                let log = |node: &Node| (200, Value::String(node.edit(|state| state.log.clone())));
-                (format!("docker logs {}", named(id)), Box::new(log))
-            }
+            ("GET", ["containers", id, "logs"]) => (format!("docker logs {}", named(id)), Box::new(log)),
             _ => return None,
         })
     }
+}
+
+fn log(node: &Node) -> Answer {
+    (200, Value::String(node.edit(|state| state.log.clone())))
+}
+
+/// Sends a file of a container.
+fn copy_out(request: &Request) -> Option<Effect> {
+    let path = decoded(request.query.strip_prefix("path=")?);
+    Some(Box::new(move |node: &Node| match node.edit(|state| state.container_files.contains_key(&path)) {
+        true => (200, Value::String(path)),
+        false => (404, json!({ "message": format!("Could not find the file {path} in container") })),
+    }))
 }
 
 fn is(container: &Container, id: &str) -> bool {
