@@ -208,6 +208,8 @@ async fn files_outside_the_mounts_are_fetched_from_the_container() {
     let files = one_outside(&nodes);
     nodes.play(ends_with([0, 0]).outside(files));
     hvdctl(&nodes, RUN).await.code(0);
+    // paused time stands still while a thread unpacks
+    tokio::time::resume();
     let dir = tempfile::tempdir().unwrap();
     let into = dir.path().join("got");
     let fetch = format!("fetch --from-container -o {}", into.display());
@@ -225,6 +227,7 @@ async fn files_outside_the_mounts_are_fetched_from_the_container() {
     hvdctl(&nodes, &fetch).await.code(1).complains(&["Could not find the file /root/last.pt"]);
     nodes.edit("node1", |state| state.containers.retain(|container| container.name == "hworker"));
     hvdctl(&nodes, &fetch).await.code(1).complains(&["the container of the job is gone", "hint: only the newest"]);
+    tokio::time::pause();
     nodes.play(ends_with([0, 0]));
     hvdctl(&nodes, RUN).await.code(0);
     hvdctl(&nodes, &fetch).await.code(1).complains(&["has left no files outside the mounts"]);
