@@ -1,7 +1,7 @@
 //! Logins and ways to become root: every kind of login that the lab's nodes have.
 
 use crate::operator::{Operator, engine_has, needle, nothing_is_there, password, sshd_log, wrong_passwords};
-use crate::process::{Running, eventually, kill, s};
+use crate::process::{Running, eventually, s};
 use crate::state::{FULL, NODES, Restore, files_with, no_job_is_left, node_sh, on, ours};
 use crate::watch::{DIRECTORIES, Watcher};
 use std::fs;
@@ -141,8 +141,11 @@ fn an_agent_that_asks_is_waited_for_and_asks_once_at_a_time() {
         .env("DISPLAY", ":9")
         .env("SSH_ASKPASS", &asks)
         .env("SSH_ASKPASS_REQUIRE", "force");
-    let pid = agent.stdout(Stdio::null()).spawn().unwrap().id().to_string();
-    let _end = Restore(|| kill(&pid, "TERM"));
+    let mut agent = agent.stdout(Stdio::null()).spawn().unwrap();
+    let _end = Restore(move || {
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    });
     assert!(eventually(s(10), || socket.exists()));
     let key = operator.home().join(".ssh/id_ed25519");
     let added = Command::new("ssh-add").arg("-c").arg(&key).env("SSH_AUTH_SOCK", &socket).status().unwrap();
