@@ -3,7 +3,7 @@
 //! For a push hvdctl is a read-only registry ([`registry`]) of one image. A port of each node's 127.0.0.1, where engines ask for no
 //! TLS, leads to it over an SSH connection, and the node's own engine pulls from there ([`push`]): it asks only for layers that it does
 //! not have, and verifies each by its digest. The image comes from an archive ([`archive`]) that is read in place; what is
-//! compressed ([`file`]) and the image of an engine ([`source`]) is spooled first.
+//! compressed ([`mod@file`]) and the image of an engine ([`source`]) is spooled first.
 //!
 //! Where several nodes need it, or a node has it, each node runs a [`relay`], so that this process sends it once or not at all.
 //!
