@@ -43,6 +43,9 @@ use turns::{ASKED, PERSON, Phase, Turns};
 /// Precedes the message of a jump host's ssh.
 const JUMP_HOST_PREFIX: &str = "jump host: ";
 
+/// What a person has to do for a login that waits for a signature.
+const CONFIRM: &str = "confirm it in the ssh agent, or touch the security key";
+
 /// What to do where the operator's key is not on a node yet.
 const FIRST_LOGIN_HINT: &str = "If the node does not accept the key yet: hvdctl keys push --first-login asks for the node's password and \
                                 installs the key";
@@ -347,8 +350,12 @@ impl Control {
         limit: Duration,
         keeping: Option<&Keeping>,
     ) -> Result<Session, NodeError> {
-        let turn = self.turns.take(resolved.may_ask(node)).await;
+        // a login that waits for the jump host would keep all others waiting
         let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
+        let turn = self.turns.take(resolved.may_ask(node)).await;
+        if turn.is_some() && self.turns.is_unattended() {
+            return Err(self.explain(node, &format!("{}: another login waited in vain", failure::UNCONFIRMED)));
+        }
         let mut ssh = Command::new("ssh");
         if keeping.is_some_and(|keeping| !keeping.settings.is_relative) {
             ssh.current_dir("/");
@@ -400,7 +407,9 @@ impl Control {
             let since = Instant::now();
             if let Ok(status) = timeout(GLANCE, starting.ended()).await {
                 let session = starting.session(status?);
-                if session.is_ok() && !is_reported {
+                if session.is_ok() && is_reported {
+                    self.turns.note_person(true);
+                } else if session.is_ok() {
                     self.turns.open();
                 }
                 return session;
@@ -409,13 +418,16 @@ impl Control {
                 Phase::Connecting | Phase::LoggedIn => {
                     connecting += since.elapsed();
                     // a node that does not answer keeps no other waiting
-                    turn = turn.filter(|_| connecting < ASKED || is_reported);
+                    if turn.is_some() && !is_reported && connecting >= self.turns.patience() {
+                        self.turns.pass_on();
+                        turn = None;
+                    }
                     if connecting >= whole {
                         return Err(io::Error::other(format!("no answer within {} s", whole.as_secs())));
                     }
                     continue;
                 }
-                Phase::Signing => "confirm it in the ssh agent, or touch the security key".to_owned(),
+                Phase::Signing => CONFIRM.to_owned(),
                 Phase::Page(page) => printable(&page),
             };
             asking += since.elapsed();
@@ -425,6 +437,8 @@ impl Control {
                 self.events.warn(Message::of(&node.name, format!("the login waits for you: {waits_for}")));
             }
             if asking >= PERSON {
+                // each node may have a page of its own
+                self.turns.note_person(waits_for != CONFIRM);
                 let message = format!("{} within {} s: {waits_for}", failure::UNCONFIRMED, PERSON.as_secs());
                 return Err(io::Error::other(message));
             }
@@ -669,8 +683,8 @@ impl Control {
                 "the node's sshd is older or stricter than this ssh: update it, or allow what it offers in {config}, e.g. Host {host}, \
                  HostKeyAlgorithms +ssh-rsa, PubkeyAcceptedAlgorithms +ssh-rsa"
             ),
-            Ssh::BadOption => "this ssh does not know an option of your configuration: remove it, or put `IgnoreUnknown OPTION` before \
-                               it (for example IgnoreUnknown UseKeychain)"
+            Ssh::BadOption => "this ssh does not know an option of its configuration: remove it, or name it before it, in the first \
+                               IgnoreUnknown, which alone counts (for example IgnoreUnknown UseKeychain,GSSAPIAuthentication)"
                 .into(),
             Ssh::Refused => format!("load a key with a passphrase into an agent (ssh-add). {FIRST_LOGIN_HINT}"),
             Ssh::Dropped => format!(

@@ -101,8 +101,9 @@ impl Starting {
             return Ok(Session::new_native_mux(self.dir));
         }
         let log = self.log.text();
-        let lines: Vec<&str> = log.lines().filter(|line| !is_of_debugging(line)).collect();
-        let message = lines.join("\n").trim().to_owned();
+        // a message may have several lines, which end without the carriage return
+        let messages: Vec<&str> = log.split("\r\n").filter(|message| !is_of_debugging(message)).collect();
+        let message = messages.join("\n").trim().to_owned();
         let message = message.strip_prefix("ssh: ").unwrap_or(&message);
         Err(io::Error::other(if message.is_empty() { format!("ssh failed: {status}") } else { message.to_owned() }))
     }

@@ -2,12 +2,13 @@
 //! address of a page. As long as it is not known that nothing asks, logins go one after the other, so that the person
 //! has one question at a time.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// How long a person may take; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
 pub(super) const PERSON: Duration = Duration::from_secs(150);
-/// After which time without an answer somebody is asked.
+/// After which time without an answer a login waits for a person.
 pub(super) const ASKED: Duration = Duration::from_secs(1);
 
 /// What ssh does before it is logged in.
@@ -54,6 +55,7 @@ pub(super) fn is_of_debugging(line: &str) -> bool {
         "debug3: ",
         "OpenSSH_",
         "Authenticated to ",
+        "Authenticated using ",
         "Transferred: sent ",
         "Bytes per second: sent ",
     ];
@@ -62,23 +64,50 @@ pub(super) fn is_of_debugging(line: &str) -> bool {
 
 /// The turns of logins that may ask a person.
 #[derive(Debug)]
-pub(super) struct Turns(Semaphore);
+pub(super) struct Turns {
+    one: Semaphore,
+    /// How many logins have passed their turn on because their nodes did not answer.
+    passed_on: AtomicU32,
+    /// Whether no one has confirmed a login.
+    is_unattended: AtomicBool,
+}
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns(Semaphore::new(1))
+        Turns { one: Semaphore::new(1), passed_on: AtomicU32::new(0), is_unattended: AtomicBool::new(false) }
     }
 }
 
 impl Turns {
     /// Waits for a turn; `None` where none is needed.
     pub(super) async fn take(&self, may_ask: bool) -> Option<SemaphorePermit<'_>> {
-        if may_ask { self.0.acquire().await.ok() } else { None }
+        if may_ask { self.one.acquire().await.ok() } else { None }
     }
 
     /// Lets all logins go at once: one has signed without a question.
     pub(super) fn open(&self) {
-        self.0.close();
+        self.one.close();
+    }
+
+    /// Returns for how long a login keeps its turn while its node does not answer: a second, and ever shorter times after
+    /// other nodes did not.
+    pub(super) fn patience(&self) -> Duration {
+        ASKED / (1 + self.passed_on.load(Relaxed))
+    }
+
+    /// Notes that a login passes its turn on because its node does not answer.
+    pub(super) fn pass_on(&self) {
+        self.passed_on.fetch_add(1, Relaxed);
+    }
+
+    /// Notes whether someone has confirmed a login that waited for that.
+    pub(super) fn note_person(&self, is_there: bool) {
+        self.is_unattended.store(!is_there, Relaxed);
+    }
+
+    /// Returns whether the last login that waited for a person waited in vain. The next one need not.
+    pub(super) fn is_unattended(&self) -> bool {
+        self.is_unattended.load(Relaxed)
     }
 }
 
@@ -135,5 +164,19 @@ mod tests {
         assert!(second.is_some());
         turns.open();
         assert!(turns.take(true).await.is_none(), "it need not wait");
+    }
+
+    #[test]
+    fn nodes_that_do_not_answer_delay_others_for_some_seconds_at_most() {
+        let turns = Turns::default();
+        assert_eq!(turns.patience(), ASKED);
+        let waited: Duration = (0..1000)
+            .map(|_| {
+                let patience = turns.patience();
+                turns.pass_on();
+                patience
+            })
+            .sum();
+        assert!(waited < 8 * ASKED, "{waited:?}");
     }
 }
