@@ -92,7 +92,7 @@ impl Details {
                 "max-sessions" => details.max_sessions = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
                 "fabric" => drop(details.fabrics.insert(value.to_owned())),
-                "adapter" => drop(details.adapters.insert(value.to_owned())),
+                "adapter" => drop(details.adapters.insert(value.trim().to_owned())),
                 "memlock" => details.memlock = limit(value),
                 "nofile" => details.nofile = limit(value),
                 "mtu" => details.mtu.extend(pair(value)),

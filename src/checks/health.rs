@@ -332,6 +332,10 @@ fn unowned(gpu: &GpuHealth) -> Option<u64> {
     let used = gpu.used_memory_mib.known().filter(|_| !is_of_system && gpu.mig != Reading::Known(true))?;
     let mut owned = gpu.processes.iter().map(|process| process.memory_mib.known().copied());
     let owned = owned.try_fold(0, |sum: u64, memory| Some(sum.saturating_add(memory?)))?;
+    // where the node is a container, the driver lists not even the processes of our own job
+    if gpu.processes.is_empty() && !gpu.is_idle() {
+        return None;
+    }
     let unowned = used.saturating_sub(owned);
     (unowned > MOST_UNOWNED).then(|| unowned.saturating_mul(1 << 20))
 }

@@ -206,15 +206,27 @@ pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
         view.node.container.devices.iter().any(|device| Path::new(&device.source).starts_with(directory))
     };
     let mut found = Vec::new();
-    let adapters: Vec<&str> = details.adapters.iter().take(SHOWN_ADAPTERS).map(String::as_str).collect();
+    let is_ethernet = details.adapters.iter().all(|adapter| adapter.ends_with(" Ethernet"));
+    let name = |adapter: &str| adapter.split(' ').next().unwrap_or_default().to_owned();
+    let adapters: Vec<String> = details.adapters.iter().take(SHOWN_ADAPTERS).map(|adapter| name(adapter)).collect();
     if has("/dev/infiniband") && !adapters.is_empty() {
         if !is_given("/dev/infiniband") {
-            let message =
-                format!("it has InfiniBand, RoCE or EFA ({}), which its containers do not get", adapters.join(", "));
-            found.push(view.warning(Check::Fabric, message).explain(
-                "NCCL and MPI use TCP there, without a message, at a fraction of the speed",
-                "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
-            ));
+            let adapters = adapters.join(", ");
+            if is_ethernet {
+                let message = format!(
+                    "it has Ethernet cards that know RoCE or iWARP ({adapters}), which its containers do not get"
+                );
+                found.push(view.note(Check::Fabric, message).explain(
+                    "if the network is set up for it, NCCL and MPI are faster with it",
+                    "then set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], and `hvdctl up`",
+                ));
+            } else {
+                let message = format!("it has InfiniBand or EFA ({adapters}), which its containers do not get");
+                found.push(view.warning(Check::Fabric, message).explain(
+                    "NCCL and MPI use TCP there, without a message, at a fraction of the speed",
+                    "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
+                ));
+            }
         } else if !view.inside.is_empty()
             && !view.inside.contains_key("ibverbs")
             && !view.inside.contains_key("unread:ibverbs")

@@ -488,8 +488,11 @@ fn fast_networks_that_containers_do_not_get() {
         found.map(|finding| format!("{} {}", finding.severity, finding.message)).collect::<Vec<_>>()
     };
     let lines = "fabric /dev/infiniband/uverbs0\nadapter mlx5_0\nadapter mlx5_1\n";
-    let lacking = "warning it has InfiniBand, RoCE or EFA (mlx5_0, mlx5_1), which its containers do not get";
+    let lacking = "warning it has InfiniBand or EFA (mlx5_0, mlx5_1), which its containers do not get";
     assert_eq!(found(lines, &[], ""), [lacking]);
+    let ethernet = "fabric /dev/infiniband/uverbs0\nadapter mlx5_0 Ethernet\n";
+    assert!(found(ethernet, &[], "")[0].starts_with("note it has Ethernet cards that know RoCE or iWARP (mlx5_0), "));
+    assert_eq!(found(&format!("{ethernet}adapter mlx5_1 InfiniBand\n"), &[], ""), [lacking]);
     assert_eq!(found("fabric /dev/infiniband/uverbs0\n", &[], ""), [""; 0], "no port is connected");
     let given = ["/dev/infiniband"];
     assert_eq!(found(lines, &given, "ibverbs 1\n"), [""; 0]);

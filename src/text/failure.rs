@@ -300,6 +300,8 @@ pub fn registry(text: &str) -> Option<Registry> {
     ];
     // the first is about a file of the engine
     let text = text.to_ascii_lowercase().replace("permission denied", "");
+    // a layer that the engine has lost is no missing tag
+    let text = if text.contains("content digest") { text.replace(": not found", "") } else { text };
     classify(&text, &kinds)
 }
 

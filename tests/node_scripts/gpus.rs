@@ -93,6 +93,10 @@ fn accelerators_of_other_makers_are_counted() {
         found(&["dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129", topology[0], topology[1]]).0,
         "1 AMD GPU"
     );
+    let units =
+        |count: u32| format!("class/kfd/kfd/topology/nodes/1/properties=cpu_cores_count 0\nsimd_count {count}\n");
+    assert_eq!(found(&["dev/kfd", topology[0], topology[1], &units(4)]).0, "", "what draws the screen");
+    assert_eq!(found(&["dev/kfd", topology[0], topology[1], &units(432)]).0, "1 AMD GPU");
     // the driver is there, and only processors
     assert_eq!(found(&["dev/kfd", "dev/dri/renderD128", topology[0]]).0, "");
     let [screen, center] = ["0x030000", "0x038000"].map(|kind| pci("drm", "renderD128", "0x8086", kind));
@@ -102,9 +106,10 @@ fn accelerators_of_other_makers_are_counted() {
     assert_eq!(found(&gaudi.each_ref().map(String::as_str)).0, "1 Intel Gaudi accelerator");
     assert_eq!(found(&["dev/neuron0", "dev/neuron1"]).0, "2 AWS Neuron device");
     assert_eq!(found(&["dev/davinci0", "dev/davinci_manager"]).0, "1 Ascend NPU");
-    for device in ["dev/nvidia0", "dev/nvhost-gpu", "dev/dxg"] {
-        assert_eq!(found(&[device]), (String::new(), true), "{device}");
+    for devices in [&["dev/nvidia0"][..], &["dev/nvhost-gpu"], &["dev/dxg", "wsl/libcuda.so.1"]] {
+        assert_eq!(found(devices), (String::new(), true), "{devices:?}");
     }
+    assert_eq!(found(&["dev/dxg"]), (String::new(), false), "a GPU of another maker in WSL 2");
 }
 
 #[test]

@@ -9,13 +9,17 @@ say kernel "$(uname -r)"
 for device in /dev/infiniband/uverbs[0-9]* /dev/gdrdrv /dev/nvidia-caps-imex-channels/channel[0-9]*; do
   [ ! -e "$device" ] || say fabric "$device"
 done
-# adapters with a connected port; what cannot be read counts as connected
+# adapters with a connected port, NAME LINK-LAYER; what cannot be read counts as connected. Those that programs make of an Ethernet card
+# (rxe, siw) are none, and those of Azure's Ethernet cannot be used
+vendor=
+{ read -r vendor </sys/class/dmi/id/sys_vendor; } 2>/dev/null
 for port in /sys/class/infiniband/*/ports/*/state; do
   [ -e "$port" ] || continue
-  state=
-  { read -r state <"$port"; } 2>/dev/null
+  state='' layer=''
+  { read -r state <"$port" && read -r layer <"${port%state}link_layer"; } 2>/dev/null
   adapter=${port#/sys/class/infiniband/}
-  case $state in '' | *ACTIVE*) say adapter "${adapter%%/*}" ;; esac
+  case ${adapter%%/*}:$layer:$vendor in rxe* | siw* | *:Ethernet:Microsoft*) continue ;; esac
+  case $state in '' | *ACTIVE*) say adapter "${adapter%%/*}" "$layer" ;; esac
 done
 # unknown for an sshd with another configuration file; requires root
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')

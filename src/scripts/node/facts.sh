@@ -12,6 +12,8 @@ contents() {
 
 # a device of NVIDIA's drivers, also of those that have no nvidia-smi (Jetson, WSL 2)
 for device in /dev/nvidia* /dev/nvhost* /dev/dxg; do
+  # WSL 2 has this device for GPUs of every maker
+  [ "$device" != /dev/dxg ] || [ -e /usr/lib/wsl/lib/libcuda.so.1 ] || continue
   if [ -e "$device" ]; then
     say nvidia-device "$device"
     break
@@ -31,7 +33,12 @@ report_class() { # MAKER VENDOR CLASS DIRECTORY…
   for device; do
     vendor='' class=''
     { read -r vendor <"$device/device/vendor" && read -r class <"$device/device/class"; } 2>/dev/null
-    case "$vendor $class" in "$wanted"*) number=$((number + 1)) ;; esac
+    case "$vendor $class" in
+    "$wanted"*)
+      # the GPU in a processor of Intel's, also where another one draws the screen
+      case $maker:$(readlink "$device/device") in intel:*/0000:00:02.0) ;; *) number=$((number + 1)) ;; esac
+      ;;
+    esac
   done
   [ "$number" = 0 ] || say accelerator "$maker" "$number"
 }
@@ -39,9 +46,13 @@ if [ -e /dev/kfd ]; then
   # the processors are nodes as well, without a number of a GPU
   set --
   for device in /sys/class/kfd/kfd/topology/nodes/*/gpu_id; do
-    number=0
+    number=0 units='' properties=${device%gpu_id}properties
     { read -r number <"$device"; } 2>/dev/null
-    [ "$number" = 0 ] || set -- "$@" "$device"
+    [ ! -r "$properties" ] || while read -r key value; do
+      [ "$key" != simd_count ] || units=$value
+    done <"$properties"
+    # what is in a processor to draw the screen has fewer units than the smallest card
+    [ "$number" = 0 ] || [ "${units:-48}" -lt 48 ] || set -- "$@" "$device"
   done
   [ -d /sys/class/kfd/kfd/topology/nodes ] || set -- /dev/dri/renderD*
   report_devices amd "$@"
