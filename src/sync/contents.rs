@@ -130,6 +130,14 @@ impl Contents {
         Ok((finish(&hasher), size, mode(&meta), contents))
     }
 
+    /// Returns the same contents without what is known of holes: file systems were wrong about them.
+    pub(super) fn whole(mut self) -> Contents {
+        if let Source::Sparse(place) = &self.source {
+            self.source = Source::Place(place.0.clone());
+        }
+        self
+    }
+
     /// Returns where a file with holes has data; `None` for others.
     pub(super) fn ranges(&self) -> Option<&[Range]> {
         if let Source::Sparse(place) = &self.source { Some(&place.1) } else { None }

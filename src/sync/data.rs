@@ -259,8 +259,8 @@ impl NodeData<'_> {
         let replaces = if data.replaces { "shared" } else { "" };
         let earlier = earlier_origin(&data.origin);
         let argv = self.argv(COMPARE, &[&data.files.hash, &data.origin, &earlier, replaces]);
-        // what is in place and what is staged
-        let output = run(self.transport, &argv, &[], &operation, 2 * manifest.size()).await?.stdout;
+        // what is in place and what is staged may be larger than these
+        let output = run(self.transport, &argv, &[], &operation, MANY.max(2 * manifest.size())).await?.stdout;
         let state = DataState::parse(&output).map_err(|refusal| {
             let hint = match &refusal {
                 Refusal::Origin(_) => {

@@ -165,7 +165,7 @@ impl ProjectFiles {
     ) -> Result<Option<(Option<ManifestEntry>, Contents)>, Error> {
         let path = self.root.join(name);
         let copied = match earlier.is_intact(&path, hash, size) {
-            Ok(true) => return Ok(Some((None, earlier.clone()))),
+            Ok(true) => return Ok(Some((None, earlier.clone().whole()))),
             Ok(false) => Contents::hash_copy(&path),
             Err(e) => Err(e),
         };
