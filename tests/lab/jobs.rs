@@ -61,7 +61,8 @@ fn a_detached_job_ends_by_itself_and_its_result_is_shown_later() {
         go("node2", 7);
         let ending = result(&id);
         no_job_is_left();
-        assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+        // the next job or `up` removes it
+        assert_eq!(NODES.map(ours), ["hmaster exited\nhworker running\n", "hworker running\n"]);
         let exits = ending["exits"].as_array().unwrap();
         let of = |rank: u64| exits.iter().find(|exit| exit["rank"] == rank).unwrap();
         assert_eq!((&of(1)["code"], &of(1)["node"], &of(1)["asked"]), (&7.into(), &"node2".into(), &false.into()));

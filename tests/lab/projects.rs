@@ -100,7 +100,7 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     fs::write(data.join("b"), vec![7; 3_000_000]).unwrap();
     // so much that relays pay: the operator sends it once
     const LARGE: u64 = 128 << 20;
-    fs::File::create(data.join("large")).unwrap().set_len(LARGE).unwrap();
+    fs::write(data.join("large"), vec![7; LARGE as usize]).unwrap();
     let data = data.to_str().unwrap();
     let bridge = format!("/sys/class/net/{}/statistics/tx_bytes", network_bridge());
     let sent = || fs::read_to_string(&bridge).unwrap().trim().parse::<u64>().unwrap();
