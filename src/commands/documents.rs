@@ -643,6 +643,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         lost: Vec::new(),
         outside: Vec::new(),
         is_check: false,
+        port: 0,
         log_max: None,
         container: None,
         may_run: false,

@@ -55,7 +55,7 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
     }
     let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
     if let Some(outside) = outside(&job.outside) {
-        events.note(Message::from(outside).hint(outside::hint(&job.id)));
+        events.note(Message::from(outside).hint(outside::hint(&job.id, &job.outside)));
     }
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))

@@ -51,7 +51,7 @@ pub fn outcome(
     };
     // of a job that failed as well
     if let Some(outside) = outside(&ended.outside) {
-        events.warn(Message::from(outside).hint(outside::hint(&ended.id)));
+        events.warn(Message::from(outside).hint(outside::hint(&ended.id, &ended.outside)));
     }
     reported?;
     let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));

@@ -33,6 +33,9 @@ const BUFFER: usize = 1 << 20;
 /// The most files that a node lists (`outside.py`).
 const MOST: usize = 1000;
 
+/// The list until the files have been examined.
+const UNKNOWN: &str = "?";
+
 /// What a node's container has.
 struct Found {
     node: String,
@@ -105,11 +108,8 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
     let listed = String::from_utf8_lossy(&output);
     let Some(text) = listed.lines().find_map(|line| line.strip_prefix("outside ")) else { return Ok(None) };
     let text = base64::engine::general_purpose::STANDARD.decode(text.trim()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let node = member.node.name.clone();
-    let (items, odd) = parse(&node, &String::from_utf8_lossy(&text));
-    if items.is_empty() && odd.is_empty() {
-        return Ok(None);
-    }
     let engine = member.runtime().await?;
     let containers = engine.containers().await?;
     let Some(container) = container(cluster, job, &node, &containers) else {
@@ -118,6 +118,12 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
              /workspace",
         ));
     };
+    if text.trim() == UNKNOWN {
+        let cause = "what the job wrote there was not examined, or could not be listed";
+        let hint = format!("`docker cp {}:PATH .` there gets it", container.name);
+        return Err(NodeError::failed(&node, operation, cause).hint(hint));
+    }
+    let (items, odd) = parse(&node, &text);
     Ok(Some(Found { node, engine, container: container.id.clone(), items, odd }))
 }
 
@@ -132,7 +138,8 @@ fn container<'a>(
         c.belongs_to(&cluster.name) && c.job() == Some(&job.id) && (c.is(Role::Master) || c.is(Role::Worker))
     };
     let own = containers.iter().find(is_own);
-    own.or_else(|| running_worker(cluster, containers).filter(|_| node != job.launcher()))
+    let is_shared = job.port == cluster.port && node != job.launcher();
+    own.or_else(|| running_worker(cluster, containers).filter(|_| is_shared))
 }
 
 /// Reads the lines of a list: `BYTES MTIME PATH`, the path as JSON. Returns the files, and the paths that cannot be written here.

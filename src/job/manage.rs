@@ -66,9 +66,9 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         members.push(member);
     }
     let answered: Vec<&str> = members.iter().map(|member| member.node.name.as_str()).collect();
-    // one that is wrong changes nothing as long as most are right
+    // one that is wrong changes nothing as long as most are right; of two the earlier one counts, as no job is too old by it
     clocks.sort_by(f64::total_cmp);
-    let now = clocks.get(clocks.len() / 2).copied().unwrap_or_else(now);
+    let now = clocks.get(clocks.len().saturating_sub(1) / 2).copied().unwrap_or_else(now);
     let mut jobs = list::jobs(&cluster.name, stored, &answered, now);
     for job in jobs.iter_mut().filter(|job| job.state.is_none()) {
         let launcher = job.launcher();

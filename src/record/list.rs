@@ -118,6 +118,9 @@ pub struct Job {
     /// Whether it is a check of hvdctl's own.
     #[serde(skip)]
     pub is_check: bool,
+    /// The port of its workers' sshd; 0 if it is not known.
+    #[serde(skip)]
+    pub port: u16,
     /// Bytes that its log may take on each node.
     #[serde(skip)]
     pub log_max: Option<u64>,
@@ -311,6 +314,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
     };
     Job {
         is_check: record.cwd.ends_with(&format!("/{id}")),
+        port: record.port,
         nodes: placement.shares.iter().map(|share| share.node.clone()).collect(),
         id,
         name: record.name,

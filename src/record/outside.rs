@@ -11,11 +11,13 @@ const NODES: usize = 4;
 const CHARACTERS: usize = 200;
 
 /// Returns what to do about such files of a job.
-pub fn hint(id: &str) -> String {
-    format!(
-        "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory; while the \
-         containers are there, hvdctl fetch {id} --from-container gets these"
-    )
+pub fn hint(id: &str, found: &[OutsideFiles]) -> String {
+    let lead =
+        "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
+    match found.iter().any(|node| node.files > 0) {
+        true => format!("{lead}; while the containers are there, hvdctl fetch {id} --from-container gets these"),
+        false => lead.to_owned(),
+    }
 }
 
 /// Files on one node that may be results.
@@ -51,17 +53,20 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
         parts.push(format!("more on {}", count(nodes.len() - NODES, "other node")));
     }
     let what = "the job wrote files outside the mounts of its containers, which go with these";
-    let unseen: Vec<&str> =
-        found.iter().filter(|node| node.files == 0 && !node.whole).map(|node| &*node.node).collect();
+    let unseen: Vec<&OutsideFiles> = found.iter().filter(|node| node.files == 0 && !node.whole).collect();
+    let named: Vec<String> = unseen.iter().take(NODES).map(|node| printable(&node.node)).collect();
+    let named = fold(&named.iter().map(String::as_str).collect::<Vec<_>>());
+    let named = match unseen.len().saturating_sub(NODES) {
+        0 => named,
+        more => format!("{named} and {}", count(more, "other node")),
+    };
     match (parts.is_empty(), unseen.is_empty()) {
         (true, true) => None,
         (true, false) => Some(format!(
-            "not everything outside the mounts of the job's containers was examined on {}: what the job wrote there goes with these",
-            fold(&unseen)
+            "not everything outside the mounts of the job's containers was examined on {named}: what the job wrote there goes with these"
         )),
         (false, is_complete) => {
-            let more =
-                if is_complete { String::new() } else { format!("; not everything was examined on {}", fold(&unseen)) };
+            let more = if is_complete { String::new() } else { format!("; not everything was examined on {named}") };
             Some(format!("{what}: {}{more}", parts.join("; ")))
         }
     }

@@ -606,6 +606,10 @@ class Outside(unittest.TestCase):
         for error, is_whole in ((FileNotFoundError(), True), (PermissionError(), False), (OSError(5, "EIO"), False)):
             with mock.patch.object(outside.os, "scandir", lambda path: fails(path, error)):
                 self.assertEqual(self.found(), ([], is_whole), error)
+        entry, found = mock.Mock(stat=mock.Mock(side_effect=OSError(5, "EIO"))), outside.Found()
+        entry.name = "a"
+        outside.examine(entry, "/a", 0.0, (), [], found)
+        self.assertFalse(found.is_whole)
 
     def test_mount_points_are_left_out_but_an_images_own_volumes(self):
         lines = ["1 2 8:1 /opt/projects/p /workspace rw,relatime - ext4 /dev/sda1 rw", "1 2 0:5 / /dev/shm rw - tmpfs shm rw",
@@ -622,6 +626,9 @@ class Outside(unittest.TestCase):
         with open(os.path.join(JOB, "job.json"), "w") as file:
             json.dump({"cwd": cwd}, file)
         open(os.path.join(JOB, "launcher.json"), "w").close()
+        # as job/start.sh has made it
+        with open(os.path.join(JOB, "outside"), "w") as file:
+            file.write("?")
         with mock.patch.object(outside, "find", **dict({"return_value": found}, **more)) as self.find:
             reported = outside.record()
         os.unlink(os.path.join(JOB, "job.json"))
@@ -649,16 +656,17 @@ class Outside(unittest.TestCase):
         self.assertEqual(self.record("/workspace", []), (None, None))
         self.assertEqual(self.record("/jobs/" + os.path.basename(JOB), [(1, 0.0, "/x")]), (None, None))
         with mock.patch.object(outside.files, "write", side_effect=OSError):
-            self.assertEqual(self.record("/", [(1, 0.0, "/x")])[0]["files"], 1)
+            reported, text = self.record("/", [(1, 0.0, "/x")])
+            self.assertEqual((reported["files"], text), (1, "?"))
 
     def test_no_job_fails_because_its_files_cannot_be_examined(self):
-        self.assertEqual(self.record("/", [], False), (outside.UNSEEN, None))
+        self.assertEqual(self.record("/", [], False), (outside.UNSEEN, "?"))
         for error in OSError, MemoryError, UnicodeEncodeError("utf-8", "", 0, 1, ""), RuntimeError:
-            self.assertEqual(self.record("/", [], side_effect=error), (outside.UNSEEN, None))
+            self.assertEqual(self.record("/", [], side_effect=error), (outside.UNSEEN, "?"))
         # a file system that does not answer
         answers = threading.Event()
         with mock.patch.object(outside, "PATIENCE", 0):
-            self.assertEqual(self.record("/", [], side_effect=lambda *_: answers.wait() and outside.Found()), (outside.UNSEEN, None))
+            self.assertEqual(self.record("/", [], side_effect=lambda *_: answers.wait() and outside.Found()), (outside.UNSEEN, "?"))
         answers.set()
         with mock.patch.object(outside.threading.Thread, "start", side_effect=RuntimeError):
             self.assertEqual(outside.record(), outside.UNSEEN)
@@ -1050,7 +1058,8 @@ class Rank(unittest.TestCase):
                 file.write(text)
             os.chmod(os.path.join(here, name), 0o755)
         python = ["python x", "python3.11 -m x", "/opt/bin/pypy3 x", "nsys profile python x", "./train", "train", "./tool", "bash run.sh",
-                  "bash -e far.sh", "sh -c|cd a && python x", "./main.py", "numactl -N 0 ./train"]
+                  "bash -e far.sh", "sh -c|cd a && python x", "./main.py", "numactl -N 0 ./train",
+                  "nohup ./prog"]
         others = ["./prog", "perl x.pl", "bash prog.sh", "./prog.sh", "./pythonic.sh", "ipython-like", "sh -c|echo a", "no-such", here, "/"]
         for commands, expected in (python, True), (others, False):
             for command in commands:

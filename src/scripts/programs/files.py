@@ -1,5 +1,6 @@
 """Files in the job's directory that others read while they are written, and what comes from another process or node: nothing of it is
 taken for granted, because ranks can change every file of their job."""
+import contextlib
 import json
 import os
 import stat
@@ -22,6 +23,11 @@ def write(name, text):
         os.fsync(file.fileno())
     path = os.path.join(HERE, name)
     os.rename(path + ".new", path)
+
+
+def remove(name):
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(HERE, name))
 
 
 def write_json(name, value):

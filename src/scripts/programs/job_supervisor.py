@@ -548,7 +548,7 @@ class JobSupervisor:
             thread.join()
         if not again:
             # an engine that stops this container does not wait for long
-            here = None if job_state.engine_fault(self.signals) else outside.record()
+            here = outside.UNSEEN if job_state.engine_fault(self.signals) else outside.record()
             self.outside = outside.of_nodes(dict(report.outside, **{self.launch["node"]: here}))
 
     def start_reaping(self, grace, report, again):

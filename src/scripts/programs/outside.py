@@ -80,6 +80,9 @@ def examine(entry, path, since, others, left, found):
         state = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return
+    except OSError:
+        found.is_whole = False
+        return
     if stat.S_ISDIR(state.st_mode):
         if len(left) < MOST_DIRECTORIES:
             left.append(entry.path)
@@ -97,8 +100,9 @@ def began():
 
 
 def record():
-    """Stores the list in the file `outside` of the job's directory, a line each: bytes, time of modification and path as JSON. Returns what
-    is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must not depend
+    """Stores the list in the file `outside` of the job's directory, a line each: bytes, time of modification and path as JSON. As long as
+    that file is there the container is kept: job/start.sh has made it with a line `?`, which stays if not everything could be examined.
+    Returns what is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must not depend
     on this."""
     reports = [UNSEEN]
     # nothing ends a thread that waits for a file system, and nothing waits for this one
@@ -116,12 +120,16 @@ def try_to_record():
     try:
         cwd = files.read_json("job.json", {"cwd": files.is_text})["cwd"]
         if cwd.endswith("/" + os.path.basename(HERE)):
+            files.remove("outside")
             return None
         # some storage drivers copy the image for each container, after the job's directory was made
         since = max(os.stat(os.path.join(HERE, "launcher.json")).st_ctime, began())
         with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
             found = find(since, mounts(lines))
-        return store(found) if found.files or not found.is_whole else None
+        if found.is_whole and not found.files:
+            files.remove("outside")
+            return None
+        return store(found)
     except Exception:  # of any kind: memory, names
         return UNSEEN
 

@@ -87,8 +87,8 @@ def forbidden(program, cwd, path):
     return "it is not executable" + ("" if text.startswith(BINARY) else ", and " + NO_FIRST_LINE)
 
 
-# a Python in a command, a script's first line or a script itself
-PYTHON = re.compile(rb"(?:^|[^\w.-])(?:python|pypy)[0-9.]*(?![\w-])|\.py(?!\w)")
+# a Python in a command, a script's first line or a script itself; or nohup, which writes to a file of its own in place of a terminal
+PYTHON = re.compile(rb"(?:^|[^\w.-])(?:(?:python|pypy)[0-9.]*|nohup)(?![\w-])|\.py(?!\w)")
 SHOWN = 1 << 16  # bytes of a script in which it is looked for
 ROWS, COLUMNS = 24, 80  # of a terminal
 
