@@ -981,8 +981,7 @@ mod tests {
         let turn = control.turns.take(true).await;
         assert!(turn.is_some(), "the next may ask as well");
         drop(turn);
-        let fails =
-            "printf 'OpenSSH_9.2p1\\ndebug1: x\\nssh: connect to host h port 22: Connection refused\\n'; exit 255";
+        let fails = "printf 'OpenSSH_9.2p1\\r\\ndebug1: x\\ny\\n\\r\\nssh: connect to host h port 22: Connection refused\\r\\n'; exit 255";
         assert_eq!(follow(fails).await, Err("connect to host h port 22: Connection refused".into()));
         assert!(control.turns.take(true).await.is_some());
         assert_eq!(follow("echo 'debug1: Server accepts key: k'").await, Ok(()));
