@@ -102,8 +102,8 @@ def began():
 def record():
     """Stores the list in the file `outside` of the job's directory, a line each: bytes, time of modification and path as JSON. As long as
     that file is there the container is kept: job/start.sh has made it with a line `?`, which stays if not everything could be examined.
-    Returns what is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must not depend
-    on this."""
+    Returns what is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must
+    not depend on this."""
     reports = [UNSEEN]
     # nothing ends a thread that waits for a file system, and nothing waits for this one
     work = threading.Thread(target=lambda: reports.append(try_to_record()), daemon=True)
