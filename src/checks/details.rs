@@ -48,7 +48,7 @@ pub struct Details {
     pub infiniband: bool,
     /// Devices of networks by which ranks reach each other's memory.
     pub fabrics: BTreeSet<String>,
-    /// Adapters of InfiniBand, RoCE or EFA with a connected port.
+    /// Adapters of InfiniBand, RoCE or EFA with a connected port: `NAME LINK-LAYER`, without the latter if it is not known.
     pub adapters: BTreeSet<String>,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
     pub memlock: Option<u64>,

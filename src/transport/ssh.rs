@@ -984,6 +984,11 @@ mod tests {
         let fails = "printf 'OpenSSH_9.2p1\\r\\ndebug1: x\\ny\\n\\r\\nssh: connect to host h port 22: Connection refused\\r\\n'; exit 255";
         assert_eq!(follow(fails).await, Err("connect to host h port 22: Connection refused".into()));
         assert!(control.turns.take(true).await.is_some());
+        // an operator who is not there is waited for once
+        control.turns.note_person(false);
+        let asks = HostConfig::parse("identityagent /run/agent\n");
+        let refused = control.start(&node, &asks, Duration::from_secs(10), None).await.map(drop).unwrap_err();
+        assert!(refused.message.ends_with("the login was not confirmed: another login waited in vain"), "{refused:?}");
         assert_eq!(follow("echo 'debug1: Server accepts key: k'").await, Ok(()));
         assert!(control.turns.take(true).await.is_none(), "nothing asks");
     }
