@@ -118,7 +118,8 @@ while not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go-
     go("first");
     first.end(s(60)).code(0);
     no_job_is_left();
-    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+    // nobody looked whether the job wrote files in the container whose supervisor was killed
+    assert_eq!(NODES.map(ours), [&format!("hmaster-{id} exited\nhworker running\n"), "hworker running\n"]);
 }
 
 #[test]

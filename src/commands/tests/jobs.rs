@@ -293,8 +293,10 @@ async fn ranks_and_the_record_have_the_commit_of_the_project() {
     };
     let train = format!("train {path} -np 2 --map-by node");
     let variables = |node: &str| {
-        let directory = nodes.state(node).directories.into_values().next_back().unwrap();
-        let env: serde_json::Value = serde_json::from_str(&directory.files["env.json"]).unwrap();
+        // the job that runs is the one that has the file; two that start in the same second have no order
+        let mut directories = nodes.state(node).directories.into_values();
+        let env = directories.find_map(|directory| directory.files.get("env.json").cloned()).unwrap();
+        let env: serde_json::Value = serde_json::from_str(&env).unwrap();
         (env["HVDCTL_GIT_COMMIT"].clone(), env["HVDCTL_GIT_DIRTY"].clone())
     };
     let job = async || hvdctl(&nodes, "jobs --json").await.document()["jobs"][0].clone();
