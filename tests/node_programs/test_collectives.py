@@ -148,8 +148,9 @@ class Together:
 
 
 class Devices(unittest.TestCase):
-    def measured(self, hosts, speed):
-        """Returns the speeds that each rank says. `hosts`: that of each rank. `speed`: of a rank, and of which time."""
+    def measured(self, hosts, speed, share=lambda rank, times: 1.0):
+        """Returns the speeds that each rank says. `hosts`: that of each rank. `speed`: of a rank, and of which time. `share`: of the time in
+        which it has a processor."""
         together, said, at_once = Together(len(hosts)), [[] for _ in hosts], []
         local, lock, measuring = threading.local(), threading.Lock(), set()
 
@@ -157,13 +158,14 @@ class Devices(unittest.TestCase):
             with lock:
                 measuring.add(local.rank)
                 at_once.append(sorted(measuring))
-            flops = speed(local.rank, len(said[local.rank]))
+            times = len(said[local.rank])
+            flops = speed(local.rank, times)
             if flops is None:
                 raise TypeError("no matrix product")
             time.sleep(0.02)
             with lock:
                 measuring.discard(local.rank)
-            return {"device": "cpu", "flops": flops * 1e9, "copy_bytes_per_s": 1e9, "share": 1.0}
+            return {"device": "cpu", "flops": flops * 1e9, "copy_bytes_per_s": 1e9, "share": share(local.rank, times)}
 
         def rank(number):
             local.rank = number
@@ -199,6 +201,14 @@ class Devices(unittest.TestCase):
         # all share their processors: what was the fastest of them is slow compared with what is measured alone
         said, _ = self.measured("ab", lambda rank, times: 20 if times else [10, 6][rank])
         self.assertEqual(said, [[(10, False), (20, True)], [(6, False), (20, True)]])
+
+    def test_what_never_gets_a_processor_is_not_measured_over_and_over(self):
+        said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank], lambda rank, _: 0.2)
+        self.assertEqual([len(of_rank) for of_rank in said], [1, 2, 1, 2])
+        said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank], lambda rank, times: 0.9 if times and rank == 3 else 0.2)
+        self.assertEqual([len(of_rank) for of_rank in said], [1, 4, 1, 4], "one of them had")
+        said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank], lambda rank, _: 0.2 if rank % 2 else 0.9)
+        self.assertEqual([len(of_rank) for of_rank in said], [1, 4, 1, 4], "most others have theirs: it may be disturbed for a moment")
 
     def test_ranks_without_a_speed_take_part(self):
         said, _ = self.measured("abc", lambda rank, _: [10, None, 5][rank])

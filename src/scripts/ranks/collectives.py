@@ -36,6 +36,8 @@ MOST_WRONG = 20
 # A rank whose device has less than this share of the speed of the fastest of its kind is measured again, with the others of its node and
 # while all other nodes wait: up to so many times, and so many nodes each time.
 SUSPECT, AGAIN, MOST_NODES = 0.8, 3, 8
+# A rank that had its processors for less than this share of the time says little of their speed.
+SHORT = 0.8
 # The largest number of 31 bits.
 MOST = (1 << 31) - 1
 # Arrays of a size that are there at once: the rank's own, the one that is exchanged, the result, what is expected, a library's copy, and
@@ -172,10 +174,14 @@ class Session:
         self.backend.barrier()
         here = zlib.crc32(socket.gethostname().encode()) >> 1
         nodes, kinds = self.gather(here, zlib.crc32(first["device"].encode()) >> 1 or 1 if own else 0)
+        are_shared = 2 * self.backend.total(int(own is not None and is_short(first))) > self.backend.size
+        has_helped = True
         for _ in range(AGAIN):
             slow = suspects(nodes, kinds, self.gather(*(own or (0, 0))))
-            if not slow:
+            # where nodes share processors, and those that wait keep them busy, no further measurement says more
+            if not slow or are_shared and not has_helped:
                 break
+            had_processors = False
             for node in slow:
                 self.backend.barrier()
                 if node != here or own is None:
@@ -185,7 +191,8 @@ class Session:
                 again = dict(speed(self.backend.arrays, seconds / 2), alone=True)
                 say("speed", again)
                 own = list(map(max, own, comparable(again)))
-            self.backend.barrier()
+                had_processors |= not is_short(again)
+            has_helped = self.backend.total(int(had_processors)) > 0
 
     def check_all(self):
         """Checks every operation and type with small arrays. Returns those that there are."""
@@ -267,6 +274,11 @@ class Session:
 
 def weight(which):
     return (8.0 if which[1] == "float32" else 2.0) if which[0] == "allreduce" else 1.0 if which[1] == "float32" else 0.5
+
+
+def is_short(measured):
+    """Whether processors are what may have made a measurement slow."""
+    return measured["share"] is not None and measured["share"] < SHORT
 
 
 def comparable(measured):
