@@ -12,7 +12,7 @@ fn python(script: &str) -> String {
     let head = format!(
         "import sys, time
 sys.dont_write_bytecode = True
-sys.path.insert(0, {SCRIPTS:?})
+sys.path[:0] = [{SCRIPTS:?} + '/supervisor', {SCRIPTS:?}]
 import activity
 activity.TICK = 100
 Sample = activity.Sample

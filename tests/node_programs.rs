@@ -1,5 +1,5 @@
-//! Unit tests of the node programs (`src/scripts/*/*.py`) and of what examples decide without a framework, with the supported Python
-//! interpreters that are in `PATH` or installed by pyenv.
+//! Unit tests of the node programs (the Python files below `src/scripts`) and of what examples decide without a
+//! framework, with the supported Python interpreters that are in `PATH` or installed by pyenv.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

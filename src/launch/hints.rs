@@ -72,7 +72,7 @@ const NO_LOCK: &[&str] = &["attempt to write a readonly database", "The file loc
 /// What a shell and `env` write about a script with Windows line ends.
 const LINE_ENDS: &[&str] = &["\\r': No such file or directory", "\\r’: No such file or directory"];
 
-/// What a rank supervisor writes about a program that cannot be started (`programs/starting.py`), and why that is.
+/// What a rank supervisor writes about a program that cannot be started (`programs/supervisor/starting.py`), and why that is.
 const NOT_STARTED: &[(&str, StartFault)] = &[
     ("(Windows line ends)", StartFault::LineEnds),
     ("it begins with a byte order mark", StartFault::ByteOrderMark),

@@ -15,16 +15,16 @@ pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
 /// On every node of a job: mode, name and text.
 pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
-    (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/rank_supervisor.py")),
-    (0o644, "rank_state.py", include_str!("../scripts/programs/rank_state.py")),
+    (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
+    (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
     (0o644, "files.py", include_str!("../scripts/programs/files.py")),
     (0o644, "processes.py", include_str!("../scripts/programs/processes.py")),
     (0o644, "binding.py", BINDING),
-    (0o644, "activity.py", include_str!("../scripts/programs/activity.py")),
-    (0o644, "peers.py", include_str!("../scripts/programs/peers.py")),
-    (0o644, "starting.py", include_str!("../scripts/programs/starting.py")),
-    (0o644, "waiting.py", include_str!("../scripts/programs/waiting.py")),
+    (0o644, "activity.py", include_str!("../scripts/programs/supervisor/activity.py")),
+    (0o644, "peers.py", include_str!("../scripts/programs/supervisor/peers.py")),
+    (0o644, "starting.py", include_str!("../scripts/programs/supervisor/starting.py")),
+    (0o644, "waiting.py", include_str!("../scripts/programs/supervisor/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),
     (0o644, "outside.py", include_str!("../scripts/programs/outside.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),
@@ -33,13 +33,13 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
 
 /// On the node of the launcher.
 pub const ON_FIRST_NODE: [(u32, &str, &str); 7] = [
-    (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/job_supervisor.py")),
-    (0o644, "job_state.py", include_str!("../scripts/programs/job_state.py")),
+    (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
+    (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
-    (0o644, "membership.py", include_str!("../scripts/programs/membership.py")),
-    (0o644, "in_place.py", include_str!("../scripts/programs/in_place.py")),
-    (0o644, ELASTIC_DRIVER, include_str!("../scripts/programs/elastic_driver.py")),
-    (0o644, "workers.py", include_str!("../scripts/programs/workers.py")),
+    (0o644, "membership.py", include_str!("../scripts/programs/elastic/membership.py")),
+    (0o644, "in_place.py", include_str!("../scripts/programs/elastic/in_place.py")),
+    (0o644, ELASTIC_DRIVER, include_str!("../scripts/programs/elastic/elastic_driver.py")),
+    (0o644, "workers.py", include_str!("../scripts/programs/supervisor/workers.py")),
 ];
 
 /// Returns the command that starts one of them.

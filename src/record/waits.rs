@@ -1,5 +1,6 @@
-//! Ranks that make no progress, as their supervisors report them (`src/scripts/programs/waiting.py`): collected for a moment, so that many that
-//! wait at the same time are one message, and reported once for each time that they wait.
+//! Ranks that make no progress, as their supervisors report them (`src/scripts/programs/supervisor/waiting.py`):
+//! collected for a moment, so that many that wait at the same time are one message, and reported once for each time
+//! that they wait.
 
 use super::frames::{Frame, FrameKind};
 use crate::event::Event;

@@ -18,9 +18,9 @@ sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
 # the programs take their own directory for that of a job
 JOB = tempfile.mkdtemp()
-for script in os.listdir(PROGRAMS):
-    if script.endswith(".py"):
-        shutil.copy(os.path.join(PROGRAMS, script), JOB)
+for directory, _, names in os.walk(PROGRAMS):
+    for script in names:
+        shutil.copy(os.path.join(directory, script), JOB)
 sys.path.insert(0, JOB)
 import elastic_driver  # noqa: E402
 import in_place  # noqa: E402

@@ -27,9 +27,9 @@ TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 SCRIPTS = os.path.join(TESTS, "..", "src", "scripts")
 # the programs take their own directory for that of a job
 JOB = tempfile.mkdtemp()
-for script in os.listdir(os.path.join(SCRIPTS, "programs")):
-    if script.endswith(".py"):
-        shutil.copy(os.path.join(SCRIPTS, "programs", script), JOB)
+for directory, _, names in os.walk(os.path.join(SCRIPTS, "programs")):
+    for script in names:
+        shutil.copy(os.path.join(directory, script), JOB)
 with open(os.path.join(SCRIPTS, "node", "ports.py")) as program:
     PORTS = program.read()
 with open(os.path.join(SCRIPTS, "bench", "network.py")) as program:

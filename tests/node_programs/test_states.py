@@ -1,5 +1,5 @@
-"""Unit tests of what the two supervisors decide (src/scripts/programs/rank_state.py and job_state.py): sequences of observations, without
-processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
+"""Unit tests of what the two supervisors decide (rank_state.py and job_state.py in src/scripts/programs/supervisor): sequences of
+observations, without processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
 import ast
 import itertools
 import os
@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs", "supervisor"))
 import job_state as job  # noqa: E402
 import rank_state as rank  # noqa: E402
 

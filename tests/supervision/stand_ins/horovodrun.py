@@ -10,8 +10,8 @@ over a connection of its own, not over ssh. When a rank fails, the daemons kill 
 SIGKILL) and go; the exit code is that rank's. A daemon whose connection to mpirun is closed does the same.
 
 With --min-np it is the elastic driver: it follows the hosts that the script prints, and writes which process has which rank to the file
-that programs/elastic_driver.py writes. A host whose rank has failed is not used for a second. Processes of a host that is removed get
-SIGTERM; all others go on. It ends with 0 when a rank has, and with 1 when none is left. With STAND_IN_UNREGISTERED the ranks do not use
+that elastic_driver.py writes. A host whose rank has failed is not used for a second. Processes of a host that is removed get SIGTERM; all
+others go on. It ends with 0 when a rank has, and with 1 when none is left. With STAND_IN_UNREGISTERED the ranks do not use
 `hvd.elastic.run`.
 
 The ranks in STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
