@@ -32,11 +32,12 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 7] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 8] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/programs/elastic/membership.py")),
+    (0o644, "roster.py", include_str!("../scripts/programs/elastic/roster.py")),
     (0o644, "in_place.py", include_str!("../scripts/programs/elastic/in_place.py")),
     (0o644, ELASTIC_DRIVER, include_str!("../scripts/programs/elastic/elastic_driver.py")),
     (0o644, "workers.py", include_str!("../scripts/programs/supervisor/workers.py")),

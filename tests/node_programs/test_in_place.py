@@ -1,5 +1,5 @@
-"""Unit tests of elastic jobs whose ranks are kept: which nodes the driver may use (in_place.py), and what elastic_driver.py changes of
-Horovod, with a package of its name in place of it. tests/node_programs.rs runs them."""
+"""Unit tests of elastic jobs whose ranks are kept: what in_place.py reads and sends, and what elastic_driver.py changes of Horovod, with a
+package of its name in place of it. tests/node_programs.rs runs them."""
 import collections
 import enum
 import itertools
@@ -24,6 +24,7 @@ for directory, _, names in os.walk(PROGRAMS):
 sys.path.insert(0, JOB)
 import elastic_driver  # noqa: E402
 import in_place  # noqa: E402
+import roster  # noqa: E402
 
 
 def tearDownModule():
@@ -37,61 +38,7 @@ def place(number, ranks=1):
 ORDER = [place(1), place(2), place(3)]
 
 
-class Hosts(unittest.TestCase):
-    def setUp(self):
-        self.hosts = in_place.Hosts(ORDER, "node1")
-        self.hosts.assigned(ORDER)
-
-    def nodes(self):
-        return [one["node"] for one in self.hosts.listed]
-
-    def running(self, used=ORDER):
-        return [one["node"] for one in self.hosts.running(used)]
-
-    def test_a_node_that_was_lost_is_used_again_when_it_was_cleaned(self):
-        self.hosts.leave("node2", "no answer")
-        self.assertEqual((self.nodes(), self.running()), (["node1", "node3"], ["node1", "node3"]))
-        self.assertEqual(self.hosts.come_back([place(2)], ORDER), [place(2)])
-        self.assertEqual(self.hosts.come_back([place(2)], ORDER), [], "it is being cleaned")
-        self.hosts.cleaned(place(2), False, ORDER)
-        self.assertEqual(self.nodes(), ["node1", "node3"])
-        self.hosts.come_back([place(2)], ORDER)
-        self.hosts.cleaned(place(2), True, ORDER)
-        self.assertEqual(self.nodes(), ["node1", "node2", "node3"])
-        # until the driver uses it, its ranks do not take part
-        self.assertEqual(self.running(), ["node1", "node3"])
-        self.assertEqual(self.hosts.assigned([place(1), place(3)]), [], "it was already known to be lost")
-        self.assertEqual((self.hosts.assigned(ORDER), self.running(), self.hosts.reasons), ([], ["node1", "node2", "node3"], {}))
-
-    def test_a_drained_node_whose_ranks_still_run_needs_no_cleaning(self):
-        self.hosts.leave("node3", in_place.DRAINED)
-        self.assertEqual(self.nodes(), ["node1", "node2"])
-        self.assertEqual(self.running(), ["node1", "node2", "node3"], "it takes part until the next commit")
-        self.assertEqual((self.hosts.come_back([place(3)], ORDER), self.nodes()), ([], ["node1", "node2", "node3"]))
-        self.assertEqual(self.running(), ["node1", "node2", "node3"])
-        self.hosts.leave("node3", in_place.DRAINED)
-        self.hosts.assigned([place(1), place(2)])
-        self.assertEqual(self.running([place(1), place(2)]), ["node1", "node2"])
-        self.assertEqual(self.hosts.come_back([place(3)], ORDER), [place(3)], "the driver has ended them")
-
-    def test_a_node_that_the_driver_drops_is_named(self):
-        self.assertEqual(self.hosts.assigned([place(1), place(2)]), ["node3"])
-        self.assertEqual(in_place.Hosts(ORDER, "node1").assigned([place(2), place(3)]), [], "the launcher's node stays")
-
-    def test_a_node_whose_ranks_fail_three_times_within_an_hour_is_unfit_for_so_long(self):
-        for now in (0, 100, 3000):
-            self.assertFalse(self.hosts.is_unfit("node2", now))
-            self.hosts.fail("node2", "exit code 7", now)
-            self.assertEqual(self.hosts.reasons["node2"], "exit code 7")
-            self.hosts.fail("node2", "signal 6", now)  # it has left, and all its ranks end
-            self.hosts.cleaned(place(2), True, ORDER)
-            self.hosts.assigned(ORDER)
-        self.assertEqual([self.hosts.is_unfit("node2", now) for now in (3000, 3599, 3600)], [True, True, False])
-        for now in range(4):
-            self.hosts.fail("node1", "exit code 7", now)
-        self.assertFalse(self.hosts.is_unfit("node1", 5), "its ranks end together")
-        self.assertEqual((self.nodes(), self.running()), (["node1", "node2", "node3"], ["node2", "node3"]))
-
+class Places(unittest.TestCase):
     def test_places_have_the_order_and_number_of_the_assigned_ranks(self):
         ranks = {"10.0.0.3": [0, 1], "10.0.0.1": [2], "10.0.0.9": [3]}
         self.assertEqual(in_place.placed({"ranks": ranks}, ORDER), [place(3, 2), place(1, 1)])
@@ -102,7 +49,7 @@ class Worlds(unittest.TestCase):
         self.codes, self.sent = iter(()), []
         nodes = mock.Mock()
         nodes.ssh = self.ssh
-        self.driver = in_place.Driver(ORDER, "node1", nodes)
+        self.driver = in_place.Driver(roster.Roster(ORDER, "node1"), nodes)
         self.driver.assignment = {"ranks": {"10.0.0.1": [0], "10.0.0.2": [1]}}
 
     def ssh(self, place, _options, command, _stdin, _stdout):
@@ -146,7 +93,7 @@ class Assignments(unittest.TestCase):
     VALUE = {"version": 3, "number": 1, "time": 1.5, "ranks": {"10.0.0.1": [0]}, "waits": False, "registered": True, "error": None}
 
     def setUp(self):
-        self.driver, self.path = in_place.Driver(ORDER, "node1", mock.Mock()), os.path.join(JOB, in_place.ASSIGNMENT)
+        self.driver, self.path = in_place.Driver(roster.Roster(ORDER, "node1"), mock.Mock()), os.path.join(JOB, in_place.ASSIGNMENT)
         self.addCleanup(lambda: os.path.lexists(self.path) and os.unlink(self.path))
 
     def read(self, text):

@@ -51,6 +51,7 @@ import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
+import roster  # noqa: E402
 import starting  # noqa: E402
 import waiting  # noqa: E402
 import workers  # noqa: E402
@@ -476,7 +477,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(launcher.failures, [(7, "b"), (255, "")])
 
     def test_nodes_that_are_added_have_the_form_of_nodes(self):
-        nodes = membership.Membership({"min_ranks": 1, "timeout": 1}, "a", None, [])
+        nodes = membership.Membership(roster.Roster([], "a"), None)
         good = {"node": "b", "address": "b", "ranks": 1}
         for value in ("{", "{}", "[1]", '[{"node": "b"}]', json.dumps([dict(good, ranks=-1)]), json.dumps([dict(good, node=[])])):
             with open(os.path.join(JOB, membership.JOINING), "w") as file:
@@ -488,15 +489,15 @@ class Answers(unittest.TestCase):
 
     def test_an_earlier_query_says_nothing_of_a_node_that_was_not_cleaned(self):
         nodes = mock.Mock()
-        query = membership.Membership({"min_ranks": 1, "timeout": 1}, "a", nodes, [{"node": "b"}])
+        query = membership.Membership(roster.Roster([{"node": "b"}], "a"), nodes)
         asked, answers = threading.Event(), threading.Event()
         nodes.ready = lambda _place: asked.set() or answers.wait(60) and 0
-        query.change([])
+        query.query()
         asked.wait(60)
         nodes.answering = lambda _workers: threading.Timer(0.1, answers.set).start() or set()
         self.assertEqual(query.present(), set())
         query.thread.join(60)
-        self.assertEqual(query.misses, {"b": membership.MISSES})
+        self.assertEqual(query.roster.misses, {"b": roster.MISSES})
 
     def test_a_rank_takes_only_whole_and_newer_numbers(self):
         world, path = rank_supervisor.World(1), os.path.join(JOB, "world.json")
@@ -521,7 +522,8 @@ class Answers(unittest.TestCase):
         supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
         launcher = mock.Mock(code=1, failures=[])
         supervisor.attempt = mock.Mock(outcome={}, failed=[], launcher=launcher)
-        supervisor.attempts, supervisor.used, supervisor.signals, supervisor.launch = [], [], [], {"restart_pause": 1}
+        supervisor.attempts, supervisor.roster, supervisor.signals = [], roster.Roster([], "a"), []
+        supervisor.launch = {"restart_pause": 1}
         supervisor.losses, supervisor.note = [], mock.Mock()
         kept = []
         for now in (0, 100, 200, 300, 3650, 90000, 180000, 270000):
@@ -759,7 +761,7 @@ class EngineStop(unittest.TestCase):
         self.addCleanup(answered.set)
         present = mock.Mock(side_effect=lambda: asked.set() or answered.wait() and set())
         self.supervisor.membership = mock.Mock(present=present, added=list)
-        self.supervisor.state, self.supervisor.places = job_state.Regrouping(0, {}, 0, False), []
+        self.supervisor.state, self.supervisor.roster = job_state.Regrouping(0, {}, 0, False), roster.Roster([], "a")
         self.supervisor.launch["workers"] = []
         threading.Thread(target=lambda: asked.wait() and self.supervisor.signals.append(job_state.BY_ENGINE)).start()
         self.assertEqual(self.supervisor.observe_nodes(), job_state.Request([job_state.BY_ENGINE]))
@@ -768,7 +770,7 @@ class EngineStop(unittest.TestCase):
         present = mock.Mock(side_effect=[RuntimeError("no thread"), {"b"}])
         self.supervisor.membership = mock.Mock(present=present, added=list)
         self.supervisor.state = job_state.Regrouping(0, {}, time.monotonic() + 1000, False)
-        self.supervisor.places = [{"node": node, "ranks": 1} for node in "ab"]
+        self.supervisor.roster = roster.Roster([{"node": node, "ranks": 1} for node in "ab"], "a")
         self.supervisor.launch["workers"] = []
         with mock.patch("threading.excepthook", create=True), mock.patch("time.sleep"):
             observed = self.supervisor.observe_nodes()

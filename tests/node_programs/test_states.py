@@ -1,4 +1,4 @@
-"""Unit tests of what the two supervisors decide (rank_state.py and job_state.py in src/scripts/programs/supervisor): sequences of
+"""Unit tests of what the two supervisors decide (rank_state.py, job_state.py and roster.py in src/scripts/programs): sequences of
 observations, without processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
 import ast
 import itertools
@@ -8,9 +8,11 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs", "supervisor"))
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
+sys.path[:0] = [os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic")]
 import job_state as job  # noqa: E402
 import rank_state as rank  # noqa: E402
+import roster  # noqa: E402
 
 TERM, KILL, CONT = ((rank.SIGNAL_GROUP, number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGCONT))
 ASK = [(rank.TERMINATE,), CONT]
@@ -26,11 +28,11 @@ def sample(now, exited=False, stopped=0, quiet=0):
 
 class Purity(unittest.TestCase):
     def test_what_decides_knows_no_clock_no_process_and_no_file(self):
-        for module in (job, rank):
+        for module, imports in ((job, ["collections", "signal"]), (rank, ["collections", "signal"]), (roster, [])):
             with open(module.__file__) as file:
                 nodes = list(ast.walk(ast.parse(file.read())))
             imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-            self.assertEqual(imported, ["collections", "signal"])
+            self.assertEqual(imported, imports)
             self.assertFalse([node for node in nodes if isinstance(node, ast.ImportFrom)])
             used = {node.id for node in nodes if isinstance(node, ast.Name)}
             self.assertFalse(used & {"open", "print", "input", "exec", "eval", "__import__"})
@@ -395,6 +397,161 @@ class Job(unittest.TestCase):
         self.assertEqual(states, {job.Running, job.Ending, job.Pausing, job.Regrouping, job.Starting})
         starts = [rule for rule in job.RULES if job.RULES[rule] is job.start]
         self.assertEqual(starts, [(job.Starting, job.Tick)])
+
+
+def place(number, ranks=1):
+    return {"node": "node%d" % number, "address": "10.0.0.%d" % number, "ranks": ranks}
+
+
+ALL = [place(1), place(2), place(3)]
+
+
+class Roster(unittest.TestCase):
+    """Nodes of a job whose launcher keeps the ranks; node1 is the launcher's."""
+
+    def setUp(self):
+        self.roster = roster.Roster(ALL, "node1")
+        self.roster.assign(ALL)
+
+    def listed(self):
+        return roster.nodes(self.roster.listed())
+
+    def running(self):
+        return roster.nodes(self.roster.running())
+
+    def answers(self, node, *codes):
+        """Answers of a node: r that it is ready, d that it is drained, - for none."""
+        for code in codes:
+            self.roster.answer(node, code == "r", code == "d")
+        return tuple(map(roster.nodes, self.roster.changes()))
+
+    def states(self, **changed):
+        return dict({"node1": roster.RUNNING, "node2": roster.RUNNING, "node3": roster.RUNNING}, **changed)
+
+    def test_a_node_leaves_after_three_queries_without_an_answer_or_when_it_is_drained(self):
+        self.assertEqual(self.answers("node2", *"--r--"), ([], []))
+        self.assertEqual(self.answers("node2", "-"), (["node2"], []))
+        self.assertEqual(self.answers("node3", "d"), (["node2", "node3"], []))
+        self.assertEqual(self.roster.drained, {"node3"})
+        self.assertEqual((self.answers("node3", "r"), self.roster.drained), ((["node2"], []), set()))
+
+    def test_a_node_that_was_lost_is_used_again_when_it_was_cleaned(self):
+        self.roster.leave("node2", "no answer")
+        self.assertEqual((self.listed(), self.running()), (["node1", "node3"], ["node1", "node3"]))
+        self.assertEqual(self.roster.come_back([place(2)]), [place(2)])
+        self.assertEqual(self.answers("node2", "r"), ([], []), "it is being cleaned")
+        self.roster.cleaned("node2", False)
+        self.assertEqual((self.listed(), self.answers("node2")), (["node1", "node3"], ([], ["node2"])))
+        self.roster.come_back([place(2)])
+        self.roster.cleaned("node2", True)
+        self.assertEqual(self.listed(), ["node1", "node2", "node3"])
+        # until the driver uses it, its ranks do not take part
+        self.assertEqual((self.running(), self.roster.states), (["node1", "node3"], self.states(node2=roster.LISTED)))
+        self.roster.assign([place(1), place(3)])
+        self.assertEqual(self.listed(), ["node1", "node2", "node3"], "it was already known to be lost")
+        self.roster.assign(ALL)
+        self.assertEqual((self.running(), self.roster.states, self.roster.reasons), (["node1", "node2", "node3"], self.states(), {}))
+
+    def test_an_assignment_that_was_made_since_a_node_left_counts_once_it_was_cleaned(self):
+        self.roster.leave("node2", "no answer")
+        self.roster.come_back([place(2)])
+        self.roster.assign(ALL)
+        self.assertEqual((self.running(), self.listed()), (["node1", "node3"], ["node1", "node3"]))
+        self.roster.cleaned("node2", True)
+        self.assertEqual(self.roster.states, self.states())
+
+    def test_a_drained_node_whose_ranks_still_run_needs_no_cleaning(self):
+        self.roster.leave("node3", roster.DRAINED)
+        self.assertEqual(self.listed(), ["node1", "node2"])
+        self.assertEqual(self.running(), ["node1", "node2", "node3"], "it takes part until the next commit")
+        self.assertEqual((self.roster.come_back([place(3)]), self.listed()), ([], ["node1", "node2", "node3"]))
+        self.assertEqual((self.running(), self.roster.states), (["node1", "node2", "node3"], self.states()))
+        self.roster.leave("node3", roster.DRAINED)
+        self.roster.assign([place(1), place(2)])
+        self.assertEqual(self.running(), ["node1", "node2"])
+        self.assertEqual(self.answers("node3", "r"), ([], ["node3"]))
+        self.assertEqual(self.roster.come_back([place(3)]), [place(3)], "the driver has ended them")
+
+    def test_a_node_that_the_driver_drops_has_left_and_has_to_answer_again(self):
+        self.roster.assign([place(1), place(2)])
+        self.assertEqual((self.roster.states, self.roster.reasons), (self.states(node3=roster.LOST), {"node3": roster.DROPPED}))
+        self.assertEqual((self.answers("node3"), self.answers("node3", "r")), (([], []), ([], ["node3"])))
+        # one that was never in an assignment is dropped, too
+        self.roster.come_back([place(3)])
+        self.roster.cleaned("node3", True)
+        self.roster.assign([place(1), place(2)])
+        self.assertEqual(self.listed(), ["node1", "node2", "node3"], "it was lost during that assignment")
+        self.roster.assign([place(1), place(2)])
+        self.assertEqual(self.listed(), ["node1", "node2"])
+        at_first = roster.Roster(ALL, "node1")
+        at_first.assign([place(2), place(3)])
+        self.assertEqual(at_first.states, self.states(node1=roster.LISTED), "the launcher's node stays")
+
+    def test_a_node_whose_ranks_fail_three_times_within_an_hour_is_unfit_for_so_long(self):
+        def is_fit(node, now):
+            return bool(self.roster.fit([place(node)], now))
+
+        for now in (0, 100, 3000):
+            self.assertTrue(is_fit(2, now))
+            self.roster.fail("node2", "exit code 7", now)
+            self.assertEqual(self.roster.reasons["node2"], "exit code 7")
+            self.roster.fail("node2", "signal 6", now)  # it has left, and all its ranks end
+            self.roster.cleaned("node2", True)
+            self.roster.assign(ALL)
+        self.assertEqual([is_fit(2, now) for now in (3000, 3599, 3600)], [False, False, True])
+        for now in range(4):
+            self.roster.fail("node1", "exit code 7", now)
+        self.assertTrue(is_fit(1, 5), "its ranks end together")
+        self.assertEqual((self.listed(), self.running()), (["node1", "node2", "node3"], ["node2", "node3"]))
+
+    def test_what_is_recorded_are_the_changes_since_the_last_record(self):
+        self.assertEqual(self.roster.record({}), ([], []))
+        self.answers("node3", "d")
+        self.roster.leave("node2", "no route")
+        self.roster.leave("node3", roster.DRAINED)
+        self.roster.assign([place(1)])
+        left = [{"node": "node2", "reason": "no route"}, {"node": "node3", "reason": roster.DRAINED}]
+        self.assertEqual((self.roster.record({}), self.roster.record({})), ((left, []), ([], [])))
+        self.roster.assign([place(1), place(2)])
+        self.assertEqual(self.roster.record({}), ([], []), "it was assigned ranks before that was known")
+
+    def test_a_node_that_is_added_joins_once_it_answers(self):
+        self.assertEqual((self.roster.add([place(4)]), self.roster.add([place(4), place(2)])), ([place(4)], []))
+        self.assertEqual((self.answers("node4"), self.answers("node4", "r")), (([], []), ([], ["node4"])))
+        self.assertEqual(self.roster.come_back([place(4)]), [place(4)])
+        self.roster.cleaned("node4", True)
+        self.assertEqual((self.listed(), self.running()), (["node1", "node2", "node3", "node4"], ["node1", "node2", "node3"]))
+
+    def test_an_attempt_begins_on_the_nodes_that_are_there(self):
+        self.roster.fail("node2", "exit code 7", 0)
+        self.roster.begin([place(1), place(3)])
+        self.assertEqual(self.roster.states, self.states(node2=roster.LOST))
+        self.assertEqual((self.running(), self.roster.assigned, self.roster.failures), (["node1", "node3"], [place(1), place(3)], {}))
+        self.assertEqual(self.roster.record({"node2": "refused"}), ([{"node": "node2", "reason": "refused"}], []))
+        # where ranks are not kept, it ends as soon as another node can join, or one of them leaves
+        self.assertEqual(self.answers("node2", "r"), ([], ["node2"]))
+        self.assertEqual(self.answers("node3", *"---"), (["node3"], ["node2"]))
+
+    def test_after_any_sequence_a_node_can_come_back(self):
+        events = [lambda one: one.leave("node2", "no answer") if place(2) in one.listed() else None,
+                  lambda one: one.leave("node2", roster.DRAINED) if place(2) in one.listed() else None,
+                  lambda one: one.fail("node2", "exit code 7", 0), lambda one: one.come_back(one.changes()[1]),
+                  lambda one: one.states["node2"] == roster.JOINING and one.cleaned("node2", True), lambda one: one.assign(ALL),
+                  lambda one: one.assign([place(1), place(3)])]
+        for sequence in itertools.product(events, repeat=5):
+            one = roster.Roster(ALL, "node1")
+            for event in sequence:
+                event(one)
+                takes_part = place(2) in one.running()
+                self.assertEqual(takes_part, place(2) in one.assigned and one.states["node2"] in (roster.RUNNING, roster.LEAVING))
+                self.assertFalse(takes_part and "node2" in one.gone)
+            one.answer("node2", True, False)
+            for dirty in one.come_back(one.changes()[1]):
+                one.cleaned(dirty["node"], True)
+            if one.states["node2"] == roster.JOINING:
+                one.cleaned("node2", True)
+            one.assign(ALL)
+            self.assertEqual(one.states, self.states(), sequence)
 
 
 if __name__ == "__main__":

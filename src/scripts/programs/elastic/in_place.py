@@ -1,5 +1,5 @@
 """An elastic job whose ranks are kept when nodes leave or join, by Horovod's elastic driver (elastic_driver.py). The driver may use the
-nodes in available_hosts; assignment.json has which of its processes has which rank. `Hosts` decides which nodes the driver may use."""
+nodes in available_hosts; assignment.json has which of its processes has which rank. roster.py decides which nodes the driver may use."""
 import contextlib
 import json
 import os
@@ -11,6 +11,7 @@ import time
 
 import files
 import processes
+import roster
 import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,80 +19,7 @@ HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
 SHAPE = {"version": files.is_count, "number": files.is_count, "time": files.is_number, "waits": files.is_flag,
          "registered": files.is_flag, "error": files.optional(files.is_text), "ranks": lambda ranks: isinstance(ranks, dict) and
          files.fits(list(ranks.values()), [[files.is_count]]) and all(ranks.values())}  # of ASSIGNMENT
-# so many failures of the same node within so many seconds: then it is not used for so long
-MAX_FAILURES, FAILURE_PERIOD = 3, 3600  # also those of the driver itself within that time, after which the job ends
-LOST, DRAINED = "its connection was lost", "drained"
 SEND_LIMIT, SEND_AGAIN = 15, 2  # seconds to send a file to a node, and until it is sent once more
-
-
-def are_too_many(failures, now):
-    """Whether there were too many failures lately, given when they were. A job that runs for weeks may have many."""
-    return sum(now - time < FAILURE_PERIOD for time in failures) >= MAX_FAILURES
-
-
-class Hosts:
-    """The nodes that the driver may use. A node that leaves is not used again before what the job has left there has ended."""
-
-    def __init__(self, places, home):
-        self.home, self.listed = home, list(places)
-        self.cleaning = set()  # nodes where that is ended now
-        self.used = set()  # nodes of the driver's assignment
-        self.lost = set()  # those where it has no processes any more
-        self.reasons = {}  # nodes that left, and why
-        self.failures = {}  # when ranks of a node have failed
-
-    def leave(self, node, reason):
-        """A node leaves. The launcher's stays: the driver does not use it for a while if a rank there has failed."""
-        self.reasons.setdefault(node, reason)
-        if reason != DRAINED:
-            self.lost.add(node)
-        if node != self.home:
-            self.listed = [place for place in self.listed if place["node"] != node]
-
-    def fail(self, node, reason, now):
-        """Ranks of a node have failed by themselves; those of a node that has left fail because of that."""
-        if node not in self.lost and any(place["node"] == node for place in self.listed):
-            self.failures.setdefault(node, []).append(now)
-            self.leave(node, reason)
-
-    def is_unfit(self, node, now):
-        """Whether ranks of a node have failed too often lately to use it."""
-        return are_too_many(self.failures.get(node, []), now)
-
-    def enter(self, place, order):
-        self.listed = [other for other in order if other in self.listed or other == place]
-
-    def come_back(self, ready, order):
-        """These nodes can take part again. Returns those that are to be cleaned before: all but drained ones whose ranks the driver still
-        uses. `order`: all places, in the order of their ranks."""
-        ready = [place for place in ready if place["node"] not in self.cleaning]
-        kept = [place for place in ready if place["node"] in self.used and self.reasons.get(place["node"]) == DRAINED]
-        for place in kept:
-            del self.reasons[place["node"]]
-            self.enter(place, order)
-        new = [place for place in ready if place not in kept]
-        self.cleaning.update(place["node"] for place in new)
-        return new
-
-    def cleaned(self, place, done, order):
-        """A node was cleaned, or could not be."""
-        self.cleaning.discard(place["node"])
-        if done and place not in self.listed:
-            self.enter(place, order)
-
-    def assigned(self, used):
-        """The driver uses these nodes now. Returns the listed ones that it has dropped."""
-        self.used = {place["node"] for place in used}
-        for node in self.used.intersection(place["node"] for place in self.listed):
-            self.reasons.pop(node, None)
-        known, self.lost = self.used | self.lost | {self.home}, set()
-        return [place["node"] for place in self.listed if place["node"] not in known]
-
-    def running(self, used):
-        """Those of the nodes of the assignment whose ranks take part now. Ranks of a drained one do until the next assignment."""
-        listed = {place["node"] for place in self.listed} - self.lost
-        drained = {node for node, reason in self.reasons.items() if reason == DRAINED}
-        return [place for place in used if place["node"] in listed | drained]
 
 
 def placed(assignment, places):
@@ -104,11 +32,10 @@ def placed(assignment, places):
 class Driver:
     """Horovod's elastic driver during one attempt."""
 
-    def __init__(self, places, home, nodes):
-        self.hosts, self.nodes, self.home = Hosts(places, home), nodes, home
+    def __init__(self, roster, nodes):
+        self.roster, self.nodes = roster, nodes
         self.assignment, self.written = None, None
-        self.number = None  # of the assignment that was followed last
-        self.placed, self.assigned = None, 0  # where that has ranks, and when it was made
+        self.number, self.assigned = None, 0  # of the assignment that was followed last, and when it was made
         self.lock, self.sending, self.sent = threading.Lock(), None, 0
         self.short_since = None  # since when there are too few ranks
         self.waits = False  # whether the ranks wait for others
@@ -139,7 +66,7 @@ class Driver:
         return self.assignment["error"] if self.assignment else None
 
     def write_hosts(self):
-        text = "".join("%s:%d\n" % (place["address"], place["ranks"]) for place in self.hosts.listed)
+        text = "".join("%s:%d\n" % (place["address"], place["ranks"]) for place in self.roster.listed())
         # a full disk is no reason to give up; the next call tries it again
         with contextlib.suppress(OSError):
             if text != self.written:
@@ -153,47 +80,40 @@ class Driver:
             if self.assignment is None or assignment["version"] > self.assignment["version"]:
                 self.assignment = assignment
 
-    def follow(self, membership, launcher, order, grace):
-        """Lets Horovod use the nodes that can take part, and follows its assignment. `launcher`: its processes; `order`: returns all
-        places in the order of their ranks. Returns the places whose ranks take part now, and whether the assignment is a new one."""
+    def follow(self, launcher, grace):
+        """Lets Horovod use the nodes that can take part, and follows its assignment. `launcher`: its processes. Returns whether the
+        assignment is a new one. Ranks of nodes that have left are no longer waited for, whenever the driver learns of it."""
         with self.lock:
-            leaving, joining = membership.change(self.hosts.listed)
+            leaving, joining = self.roster.changes()
             for place in leaving:
-                is_drained = place["node"] in membership.drained
-                self.hosts.leave(place["node"], DRAINED if is_drained else "no answer")
+                is_drained = place["node"] in self.roster.drained
+                self.roster.leave(place["node"], roster.DRAINED if is_drained else "no answer")
                 if not is_drained:
                     self.disconnect(launcher, place)
-            dirty = self.hosts.come_back(self.fit(joining), order())
+            dirty = self.roster.come_back(self.roster.fit(joining, time.monotonic()))
             is_new = self.assignment["number"] != self.number
             self.number, self.assigned = self.assignment["number"], self.assignment["time"]
-            self.placed = placed(self.assignment, order())
-            for node in self.hosts.assigned(self.placed) if is_new else []:
-                self.hosts.leave(node, LOST)
-                membership.forget(node)
-            # ranks of nodes that have left are no longer waited for, whenever the driver learns of it
-            used = self.hosts.running(self.placed)
+            if is_new:
+                self.roster.assign(placed(self.assignment, self.roster.places))
         for place in dirty:
-            self.clean(place, grace, order)
+            self.clean(place, grace)
         self.write_hosts()
-        return used, is_new
+        return is_new
 
     def fail(self, node, reason):
         """Ranks of a node have failed by themselves."""
         with self.lock:
-            self.hosts.fail(node, reason, time.monotonic())
+            self.roster.fail(node, reason, time.monotonic())
 
-    def fit(self, places):
-        """Those of the places whose ranks have not failed too often lately."""
-        now = time.monotonic()
-        return [place for place in places if not self.hosts.is_unfit(place["node"], now)]
-
-    def clean(self, place, grace, order):
+    def clean(self, place, grace):
         """Ends what the job has left on a node that returns, in a thread of its own. Then the driver may use it."""
 
         def work():
             answers = not self.is_closed and bool(self.nodes.answering([place], grace))
             with self.lock:
-                self.hosts.cleaned(place, answers, order())
+                # the next attempt has a driver of its own
+                if not self.is_closed:
+                    self.roster.cleaned(place["node"], answers)
 
         self.cleaning = [thread for thread in self.cleaning if thread.is_alive()] + [threading.Thread(target=work, daemon=True)]
         self.cleaning[-1].start()
@@ -240,7 +160,7 @@ class Driver:
         """Writes a file on a node. Returns whether that has succeeded."""
         command = "umask 077 && cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(os.path.join(HERE, WORLD)), number)
         try:
-            if place["node"] == self.home:
+            if place["node"] == self.roster.home:
                 files.write_json(WORLD, world)
                 return True
             child = self.nodes.ssh(place, workers.SHARED, [command], subprocess.PIPE, subprocess.DEVNULL)

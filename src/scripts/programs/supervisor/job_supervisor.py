@@ -34,6 +34,7 @@ import node_launcher  # noqa: E402
 import outside  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
+import roster  # noqa: E402
 import workers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -44,17 +45,13 @@ NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from 
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
-def ranks(places):
-    return sum(place["ranks"] for place in places)
-
-
 class Position:
     """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
     launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has what both return."""
 
     def __init__(self, places, node, index=0, local_rank=0):
         self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
-        self.rank = ranks(places[:index]) + local_rank
+        self.rank = roster.ranks(places[:index]) + local_rank
 
     def text(self, part):
         """The text of an argument here."""
@@ -64,7 +61,7 @@ class Position:
         return str(getattr(self, "of_" + name)(**of))
 
     def of_ranks(self):
-        return ranks(self.places)
+        return roster.ranks(self.places)
 
     def of_hosts(self):
         return ",".join("%s:%d" % (place["address"], place["ranks"]) for place in self.places)
@@ -308,9 +305,7 @@ class JobSupervisor:
             signal.signal(number, lambda number, _frame: self.signals.append(number))
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
-        self.places = [place for place in [here] + launch["workers"] if place["ranks"]]
-        self.used = self.places  # the nodes of the current attempt
-        self.members = self.used  # those that were recorded last
+        self.roster = roster.Roster([place for place in [here] + launch["workers"] if place["ranks"]], launch["node"])
         self.state = job_state.Running(failures=0)
         self.attempt = None  # the current one
         self.starts = 0  # how often the launcher was started
@@ -319,7 +314,7 @@ class JobSupervisor:
         self.losses = []  # when a launcher that kept the ranks has ended by itself
         self.is_recorded = False
         elastic = launch["elastic"]
-        self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
+        self.membership = membership.Membership(self.roster, self.nodes) if elastic else None
         limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
         self.limits = job_state.Limits(launch["grace"], reap.AFTER_FAILURE, launch["restarts"], limits)
         self.changes = []  # of its nodes so far
@@ -356,11 +351,15 @@ class JobSupervisor:
                 perform[action](*arguments)
         return self.finish(*self.state)
 
+    def ranks(self):
+        """The number of ranks of the current attempt."""
+        return roster.ranks(self.roster.assigned)
+
     def record(self, result, stopped):
         """Records the result, once: room on the disk was reserved for one."""
         if not self.is_recorded:
             launcher = None if stopped else result["launcher"]
-            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used), outside=self.outside)
+            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=self.ranks(), outside=self.outside)
             files.write_json("result.json", dict(format=self.launch["format"], **ended))
         self.is_recorded = True
 
@@ -372,17 +371,17 @@ class JobSupervisor:
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
-        return job_state.exit_code(result, stopped, ranks(self.used))
+        return job_state.exit_code(result, stopped, self.ranks())
 
     def start(self):
         """Starts the launcher."""
-        self.members = self.used
+        places = self.roster.recorded = self.roster.assigned
         elastic = self.launch["elastic"]
-        driver = in_place.Driver(self.used, self.launch["node"], self.nodes) if elastic and elastic["in_place"] else None
+        driver = in_place.Driver(self.roster, self.nodes) if elastic and elastic["in_place"] else None
         self.attempt = Attempt(Launcher(self.launch, self.log, self.children, self.nodes), driver)
         self.nodes.connect()
-        self.attempt.launcher.start(self.used, self.starts)
-        self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
+        self.attempt.launcher.start(places, self.starts)
+        self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, places), time.monotonic()
         self.starts += 1
 
     def observe_attempt(self):
@@ -414,30 +413,31 @@ class JobSupervisor:
 
     def follow_nodes(self):
         """Lets the driver use the nodes that can take part. Without one that keeps the ranks, a change ends the attempt."""
+        self.membership.query()
         driver = self.attempt.driver
         if driver:
             driver.read()
         if not self.attempt.keeps_ranks():
-            self.attempt.changed = any(self.membership.change(self.used))
+            self.attempt.changed = any(self.roster.changes())
             return
-        launcher, grace = self.attempt.launcher.processes, self.launch["grace"]
-        self.used, is_new = driver.follow(self.membership, launcher, lambda: self.places, grace)
-        is_short = ranks(self.used) < self.limits.elastic.min_ranks
+        is_new = driver.follow(self.attempt.launcher.processes, self.launch["grace"])
+        running = self.roster.running()
+        is_short = roster.ranks(running) < self.limits.elastic.min_ranks
         has_changed = driver.note_shortage(is_short)
-        if self.used != self.members:
-            self.record_change(driver.hosts.reasons, self.limits.elastic.timeout if is_short else 0, True)
+        if running != self.roster.recorded:
+            self.record_change({}, self.limits.elastic.timeout if is_short else 0, True)
         if is_new or has_changed:
-            driver.send_worlds(self.used, self.starts - 1)
+            driver.send_worlds(running, self.starts - 1)
         if is_new:
-            self.attempt.check = StartCheck(self.launch, self.nodes, self.used)
-        self.attempt.check.forget_others(self.used)
+            self.attempt.check = StartCheck(self.launch, self.nodes, running)
+        self.attempt.check.forget_others(running)
 
     def follow_failures(self):
         """A rank that failed ends the attempt, unless the driver replaces it."""
         attempt = self.attempt
         while attempt.launcher.failures:
             code, address = attempt.launcher.failures.pop(0)
-            node = next((place["node"] for place in self.places if place["address"] == address), None)
+            node = next((place["node"] for place in self.roster.places if place["address"] == address), None)
             if not (node and self.replaces(node, "a rank there ended with exit code %d" % code)):
                 attempt.failed.append(code)
 
@@ -445,30 +445,27 @@ class JobSupervisor:
         """Ranks that have not started end the attempt, unless the driver can continue without their node."""
         check, launcher = self.attempt.check, self.attempt.launcher
         reason = "not all of its ranks had started within %d s" % self.launch["start_timeout"]
-        for place in [place for place in self.places if place["node"] in check.missing]:
+        for place in [place for place in self.roster.places if place["node"] in check.missing]:
             if place["node"] != self.launch["node"] and self.replaces(place["node"], reason):
                 # the driver would wait for what does not start
                 self.attempt.driver.disconnect(launcher.processes, place)
                 check.missing.pop(place["node"], None)
 
     def replaces(self, node, reason):
-        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the launcher's, which the
-        driver always uses, or if there are too few ranks without it."""
+        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the launcher's, which
+        the driver always uses, or if there are too few ranks without it."""
         driver = self.attempt.driver
         if not self.attempt.keeps_ranks():
             return False
-        self.membership.forget(node)
+        self.roster.forget(node)
         driver.fail(node, reason)
-        fit = driver.fit(self.places)
-        is_home_fit = all(place in fit for place in self.places if place["node"] == self.launch["node"])
-        return is_home_fit and ranks(fit) >= self.limits.elastic.min_ranks
+        fit = self.roster.fit(self.roster.places, time.monotonic())
+        is_home_fit = all(place in fit for place in self.roster.places if place["node"] == self.roster.home)
+        return is_home_fit and roster.ranks(fit) >= self.limits.elastic.min_ranks
 
     def end_attempt(self, again):
         """Ends what is left of an attempt. `again`: whether there may be another one."""
         driver = self.attempt.driver
-        if driver and driver.placed is not None:
-            # a node that was lost since the driver assigned its ranks is known to be silent
-            self.used = driver.placed
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
         self.reap_everywhere(report, again)
@@ -479,7 +476,8 @@ class JobSupervisor:
             driver.close()
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
         reap.forget(again)
-        self.attempt.outcome = outcome(report, self.used, self.launch["node"], driver.assigned if driver else 0)
+        # a node that was lost since the driver assigned its ranks is known to be silent
+        self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"], driver.assigned if driver else 0)
         error = driver and driver.error()
         if error:
             self.attempt.outcome["fault"] = error
@@ -489,10 +487,10 @@ class JobSupervisor:
         if not attempt.keeps_ranks():
             self.follow_failures()
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
-        is_frequent = in_place.are_too_many(self.losses, time.monotonic())
+        is_frequent = roster.are_too_many(self.losses, time.monotonic())
         kept = attempt.keeps_ranks() and not is_frequent and "fault" not in attempt.outcome
         return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
-                                ranks(self.used), pause, kept)
+                                self.ranks(), pause, kept)
 
     def observe_requests(self):
         return job_state.Request(self.signals[:]) if self.signals else job_state.Tick(time.monotonic())
@@ -516,10 +514,9 @@ class JobSupervisor:
             time.sleep(0.5)
         if self.signals:
             return self.observe_requests()
-        self.used = [place for place in self.places if place["node"] in present]
-        silent = [place["node"] for place in self.places if place not in self.used]
-        silent = [node for node in silent if node not in self.membership.drained]
-        return job_state.Present(time.monotonic(), self.signals[:], ranks(self.used), silent)
+        self.roster.begin([place for place in self.roster.places if place["node"] in present])
+        silent = [node for node in roster.nodes(self.roster.those(roster.LOST)) if node not in self.roster.drained]
+        return job_state.Present(time.monotonic(), self.signals[:], self.ranks(), silent)
 
     def query_nodes(self, present):
         """Adds the nodes that can take part. Returns whether it could query them, or is to end."""
@@ -562,7 +559,7 @@ class JobSupervisor:
 
         elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
         # nodes that had left before this attempt are waited for only at the end of the job
-        reached = [worker for worker in self.launch["workers"] if not again or worker in self.used]
+        reached = [worker for worker in self.launch["workers"] if not again or worker in self.roster.assigned]
         work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
         waits = [threading.Event() for _ in work]
         threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True) for one, ended in zip(work, waits)]
@@ -572,12 +569,12 @@ class JobSupervisor:
 
     def record_attempt(self, result, pause):
         """Records an attempt that failed."""
-        self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=ranks(self.used)))
+        self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
         try:
             files.write_json("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
-        shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
+        shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.roster.assigned]
         number = len(self.attempts) + 1
         self.note({"failed": result, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1, "pause": pause})
 
@@ -587,19 +584,16 @@ class JobSupervisor:
         reap.forget(False)
 
     def add_nodes(self):
-        """Adds the nodes that joined an elastic job to its places."""
-        added = self.membership.added() if self.membership else []
-        # new lists: those of the current attempt stay as they are
-        self.places = self.places + added
-        self.launch["workers"].extend(added)
+        """Adds the nodes that joined an elastic job to its workers."""
+        self.launch["workers"].extend(self.membership.added() if self.membership else [])
 
     def choose_nodes(self):
         """Uses the nodes that answer, or all if none would be left."""
         answering = self.nodes.answering(self.launch["workers"]) | {self.launch["node"]}
-        self.used = [place for place in self.places if place["node"] in answering] or self.places
-        gone = [place["node"] for place in self.places if place not in self.used]
+        self.roster.begin([place for place in self.roster.places if place["node"] in answering] or self.roster.places)
+        gone = roster.nodes(self.roster.those(roster.LOST))
         if gone:
-            self.note({"gone": gone, "ranks": ranks(self.used)})
+            self.note({"gone": gone, "ranks": self.ranks()})
 
     def record_loss(self, code):
         """Logs that a launcher that was to keep the ranks has ended by itself."""
@@ -609,18 +603,15 @@ class JobSupervisor:
     def record_change(self, reasons, waits, kept=False):
         """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few; `kept`: whether
         the other ranks are kept."""
-        left = [place["node"] for place in self.members if place not in self.used]
-        drained = self.membership.drained
-        left = [{"node": node, "reason": in_place.DRAINED if node in drained else reasons.get(node, "no answer")} for node in left]
-        joined = [place["node"] for place in self.used if place not in self.members]
-        change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits, "kept": kept}
+        left, joined = self.roster.record(reasons)
+        change = {"left": left, "joined": joined, "ranks": roster.ranks(self.roster.recorded),
+                  "wanted": roster.ranks(self.roster.places), "waits": waits, "kept": kept}
         self.note(change)
         self.changes.append(dict(change, time=time.time()))
-        self.members = self.used
         self.write_members()
 
     def write_members(self):
-        members = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
+        members = [{"node": place["node"], "ranks": place["ranks"]} for place in self.roster.recorded]
         try:
             files.write_json("members.json", {"members": members, "changes": self.changes})
         except OSError:
