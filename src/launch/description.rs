@@ -83,8 +83,8 @@ pub struct Position<'a> {
 }
 
 impl Position<'_> {
-    /// Returns the text of an argument here, for a dry run. `job_supervisor.py` does the same for a job; `tests/launcher_arguments.json`
-    /// has what both return.
+    /// Returns the text of an argument here, for a dry run. `attempt.py` does the same for a job;
+    /// `tests/launcher_arguments.json` has what both return.
     pub fn text(&self, argument: &Argument) -> String {
         let Position { hosts, first, node, local_rank } = *self;
         let before: u32 = hosts[..node].iter().map(|host| host.ranks).sum();

@@ -32,8 +32,9 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 8] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 9] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
+    (0o644, "attempt.py", include_str!("../scripts/programs/supervisor/attempt.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/programs/elastic/membership.py")),

@@ -37,6 +37,7 @@ with open(os.path.join(SCRIPTS, "bench", "network.py")) as program:
 shutil.copy(os.path.join(SCRIPTS, "bench", "network.py"), os.path.join(JOB, "bench_network.py"))
 sys.path.insert(0, JOB)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
+import attempt  # noqa: E402
 import bench_network  # noqa: E402
 import binding  # noqa: E402
 import files as job_files  # noqa: E402
@@ -69,12 +70,12 @@ class Arguments(unittest.TestCase):
         seen = set()
         for row in table["positions"]:
             places = [{"node": node, "address": table["addresses"][node], "ranks": ranks} for node, ranks in row["nodes"]]
-            at = job_supervisor.Position(places, row["launcher"], row["node"], row["local_rank"])
+            at = attempt.Position(places, row["launcher"], row["node"], row["local_rank"])
             for argument, expected in row["arguments"]:
                 text = at.text(argument)
                 self.assertEqual(text if isinstance(expected, str) else json.loads(text), expected, argument)
                 seen.update(argument if isinstance(argument, dict) else [])
-        self.assertEqual(seen, {name[len("of_"):] for name in dir(job_supervisor.Position) if name.startswith("of_")})
+        self.assertEqual(seen, {name[len("of_"):] for name in dir(attempt.Position) if name.startswith("of_")})
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
@@ -380,14 +381,14 @@ class Outcome(unittest.TestCase):
         report = workers.Report()
         report.ends = {"a": dict(reap.parse_states(["5.0 0 s ", "9.0 0 x 1"]), ahead=0.0),
                        "b": dict(reap.parse_states(["105.0 1 s ", "108.0 1 x 7"]), ahead=100.0)}
-        outcome = job_supervisor.outcome(report, self.PLACES, "a")
+        outcome = attempt.outcome(report, self.PLACES, "a")
         self.assertEqual([(one["rank"], one["node"], one["time"]) for one in outcome["exits"]], [(0, "a", 9.0), (1, "b", 8.0)])
         self.assertEqual((outcome["started"], outcome["silent"], outcome["silence"]), (2, [], {}))
 
     def test_nodes_that_did_not_answer_are_listed(self):
         report = workers.Report()
         report.ends, report.silent = {"a": dict(reap.parse_states([]), ahead=0.0)}, {"b": "refused", "c": "not of this attempt"}
-        outcome = job_supervisor.outcome(report, self.PLACES, "a")
+        outcome = attempt.outcome(report, self.PLACES, "a")
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
 
 
@@ -470,7 +471,7 @@ class Answers(unittest.TestCase):
         self.assertIsNotNone(nodes.connections.get("b"))
 
     def test_exit_codes_of_failed_ranks_are_those_that_a_rank_can_have(self):
-        launcher = job_supervisor.Launcher.__new__(job_supervisor.Launcher)
+        launcher = attempt.Launcher.__new__(attempt.Launcher)
         launcher.failures = []
         for text in (b"[1]<stdout>:%s7 on b", b"%s255", b"%s0", b"%s1234", b"%s" + b"9" * 9999, b"%s-1"):
             launcher.see(text % reap.FAILED)
@@ -861,8 +862,8 @@ class LauncherEnvironment(unittest.TestCase):
         for value, expected in ("void", None), ("all", "all"):
             seen = {}
             with mock.patch.dict(os.environ, NVIDIA_VISIBLE_DEVICES=value), \
-                    mock.patch.object(job_supervisor.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
-                job_supervisor.Launcher({"reads": []}, None, None, None).start([], 0)
+                    mock.patch.object(attempt.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
+                attempt.Launcher({"reads": []}, None, None, None).start([], 0)
             self.assertEqual(seen.get("NVIDIA_VISIBLE_DEVICES"), expected)
 
 

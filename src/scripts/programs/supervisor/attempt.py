@@ -1,0 +1,269 @@
+"""One attempt at a job: the launcher, from its start until nothing is left of it, whether its ranks have started, and what the nodes
+reported at its end. job_supervisor.py decides with job_state.py when it begins and ends."""
+import json
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+import threading
+import time
+
+import files
+import frames
+import node_launcher
+import processes
+import reap
+import roster
+import workers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
+OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
+NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
+
+
+class Position:
+    """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
+    launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has what both return."""
+
+    def __init__(self, places, node, index=0, local_rank=0):
+        self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
+        self.rank = roster.ranks(places[:index]) + local_rank
+
+    def text(self, part):
+        """The text of an argument here."""
+        if isinstance(part, str):
+            return part
+        (name, of), = part.items()
+        return str(getattr(self, "of_" + name)(**of))
+
+    def of_ranks(self):
+        return roster.ranks(self.places)
+
+    def of_hosts(self):
+        return ",".join("%s:%d" % (place["address"], place["ranks"]) for place in self.places)
+
+    def of_hostfile(self):
+        return "".join("%s slots=%d\n" % (place["address"], place["ranks"]) for place in self.places)
+
+    def of_interface(self, shared, alone):
+        return alone if [place["node"] for place in self.places] == [self.node] else shared
+
+    def of_nodes(self):
+        return len(self.places)
+
+    def of_node(self):
+        return self.index
+
+    def of_local_ranks(self):
+        return self.places[self.index]["ranks"]
+
+    def of_first_address(self):
+        return self.places[0]["address"]
+
+    def of_first_endpoint(self, port):
+        return "%s:%d" % (self.of_first_address(), port)
+
+    def of_rank(self):
+        return self.rank
+
+    def of_local_rank(self):
+        return self.local_rank
+
+    def of_tf_config(self, port):
+        workers = ["%s:%d" % (place["address"], port + rank) for place in self.places for rank in range(place["ranks"])]
+        return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": self.rank}})
+
+
+class StartCheck:
+    """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer."""
+
+    def __init__(self, launch, nodes, places):
+        self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
+        self.next = time.monotonic() + self.limit
+        self.thread, self.unanswered, self.missing = None, {}, {}
+
+    def forget_others(self, places):
+        """Queries none but these nodes from now on."""
+        nodes = {place["node"] for place in places}
+        self.places = [place for place in self.places if place["node"] in nodes]
+
+    def query(self):
+        """Queries the nodes if it is time to. Does not wait; `missing` has the nodes where ranks are known to be missing, as text."""
+        if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
+            self.next = time.monotonic() + self.limit
+            self.thread = threading.Thread(target=self.poll, daemon=True)
+            self.thread.start()
+
+    def poll(self):
+        # a node that answered late is queried once more
+        for pause in (0, 1):
+            time.sleep(pause)
+            started = {}
+            workers.for_each(self.places, lambda place: self.ask(place, started))
+            self.places = [place for place in self.places if started.get(place["node"], 0) < place["ranks"]]
+            if not self.places:
+                return
+        self.missing = self.describe(started)
+
+    def ask(self, place, started):
+        count = reap.started() if place["node"] == self.node else self.nodes.started(place)
+        if count is not None:
+            started[place["node"]] = count
+
+    def describe(self, started):
+        missing = {}
+        for place in self.places:
+            node = place["node"]
+            if node in started:
+                missing[node] = "%d of %d on %s" % (started[node], place["ranks"], node)
+            else:
+                self.unanswered[node] = self.unanswered.get(node, 0) + 1
+                if self.unanswered[node] == MAX_UNANSWERED:
+                    missing[node] = "no answer from %s" % node
+        return missing
+
+
+class Launcher:
+    """What starts the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the first that failed, else 0
+    when all have ended, and None until then."""
+
+    def __init__(self, launch, log, children, nodes):
+        self.launch, self.children, self.nodes = launch, children, nodes
+        self.failures, self.code, self.processes = [], None, []
+        self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
+
+    def see(self, line):
+        """Reads the exit code of a failed rank, and its node's address, as soon as its launcher shim reports it."""
+        # other programs may write there: 0 is no failure, and a longer number no exit code
+        found = re.search(reap.FAILED + rb"([1-9]\d{0,2})(?!\d)(?: on (\S+))?", line)
+        if found:
+            self.failures.append((int(found.group(1)), (found.group(2) or b"").decode(errors="replace")))
+        return found
+
+    def start(self, places, number):
+        # the remote shell in the job's directory comes before any other
+        env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
+        if env.get(NO_GPU[0]) == NO_GPU[1]:
+            del env[NO_GPU[0]]  # launchers pass their environment on to the ranks of other nodes
+        try:
+            for process in self.start_processes(places, env):
+                self.processes.append(process)
+                os.set_blocking(process.stdout.fileno(), False)
+                self.selector.register(process.stdout, selectors.EVENT_READ)
+        except OSError as error:
+            self.lines.take(("%s: %s\n" % (error.filename or HERE, error.strerror)).encode(errors="replace"))
+            self.code = 127
+
+    def start_processes(self, places, env):
+        here = self.launch["node"]
+        for name, part in self.launch["files"].items():
+            files.write(name, Position(places, here).text(part))
+        if self.launch["start"] == "central":
+            argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
+            env.update(node_launcher.own_variables(self.launch["reads"]))
+            yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      start_new_session=True, bufsize=0)
+            return
+        for index, place in enumerate(places):
+            request = json.dumps(self.request(places, index, env)).encode() + b"\n"
+            program = os.path.join(HERE, "node_launcher.py")
+            if place["node"] == here:
+                process = self.children.start(["python3", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                              stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
+            else:
+                process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE, subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                process.stdin.write(request)
+                process.stdin.close()
+            except OSError:
+                pass  # its exit code and output show why
+            yield process
+
+    def request(self, places, index, env):
+        """Returns the request to a node (node_launcher.py)."""
+        at = Position(places, self.launch["node"], index)
+        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE}, "reads": self.launch["reads"],
+                   "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
+        if self.launch["start"] == "per-rank":
+            positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
+            request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]
+        return request
+
+    def listen(self, seconds):
+        """Logs the launcher's output for at most this many seconds; returns after the first output."""
+        if not self.selector.get_map():
+            # its output is closed; it may still run
+            time.sleep(min(seconds, 0.01))
+        for key, _ in self.selector.select(seconds) if self.selector.get_map() else []:
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            if data:
+                self.lines.take(data)
+            else:
+                self.selector.unregister(key.fileobj)
+        self.lines.idle()
+
+    def poll(self):
+        """Its exit code, or None while it runs."""
+        if self.code is None:
+            codes = [process.poll() for process in self.processes]
+            ended = [code if code >= 0 else 128 - code for code in codes if code is not None]
+            # 255 of ssh itself, for a connection that failed or broke, is not the exit code of a rank
+            ended = [1 if code == 255 and len(codes) > 1 else code for code in ended]
+            if any(ended) or len(ended) == len(codes):
+                self.code = next((code for code in ended if code), 0)
+        return self.code
+
+    def end(self):
+        """Ends what is left of it, its process groups included."""
+        limit = time.monotonic() + 2
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            processes.send(number, [process.pid for process in self.processes], os.killpg)
+            while any(process.poll() is None for process in self.processes) and time.monotonic() < limit:
+                self.listen(0.05)
+            limit += 2
+        self.poll()
+
+    def close(self):
+        self.listen(0)
+        self.lines.end()
+
+
+def outcome(report, places, node, since=0):
+    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. Ranks that ended before `since` are left
+    out: the launcher has replaced them."""
+    took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
+    others = [place["node"] for place in places if place["node"] != node]
+
+    def all_of(what):
+        every = [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part for one in end[what]]
+        return [one for one in every if one["time"] >= since]
+
+    return {
+        "started": sum(end["started"] for _, end in took_part),
+        "exits": all_of("exits"),
+        "hung": all_of("hung"),
+        "lost": all_of("lost"),
+        "silent": [name for name in others if name not in report.ends],
+        "silence": {name: words for name, words in dict(report.silent).items() if name in others and name not in report.ends},
+    }
+
+
+class Attempt:
+    """One start of the launcher, until nothing is left of it. `driver`: keeps the ranks; `changed`: whether nodes leave or join; `failed`:
+    exit codes of ranks that failed, and that the driver does not replace; `outcome`: what the nodes reported at its end."""
+
+    def __init__(self, launcher, driver):
+        self.launcher, self.driver, self.changed, self.failed, self.outcome = launcher, driver, False, [], None
+        self.started = time.time()
+        self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
+
+    def keeps_ranks(self):
+        """Whether ranks that are left are kept when nodes leave or join."""
+        return bool(self.driver and self.driver.keeps_ranks())
