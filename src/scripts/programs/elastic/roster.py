@@ -63,12 +63,9 @@ class Roster:
 
     def answer(self, node, is_ready, is_drained):
         """A query to a node has ended."""
-        if is_drained:
-            self.drained.add(node)
-            self.misses[node] = MISSES
-        else:
-            self.drained.discard(node)
-            self.misses[node] = 0 if is_ready else self.misses[node] + 1
+        note = self.drained.add if is_drained else self.drained.discard
+        note(node)
+        self.misses[node] = MISSES if is_drained else 0 if is_ready else self.misses[node] + 1
 
     def forget(self, node):
         """A node has to answer before it can join again."""
@@ -112,8 +109,7 @@ class Roster:
     def come_back(self, places):
         """These nodes join. Returns those that are cleaned first: all but drained ones whose ranks still take part."""
         kept = [node for node in nodes(places) if self.states[node] == LEAVING and node in nodes(self.assigned)]
-        for place in places:
-            self.states[place["node"]] = RUNNING if place["node"] in kept else JOINING
+        self.states.update({node: RUNNING if node in kept else JOINING for node in nodes(places)})
         for node in kept:
             del self.reasons[node]
         return [place for place in places if place["node"] not in kept]
