@@ -11,6 +11,8 @@ pub mod checks;
 pub mod cli;
 pub mod cluster;
 pub mod commands;
+pub mod data;
+pub mod delivery;
 pub mod doctor;
 pub mod error;
 pub mod event;

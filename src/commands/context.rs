@@ -9,6 +9,7 @@ use crate::cluster::observation::{ObservedNode, observe};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::cluster::target::Target;
+use crate::delivery::Site;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
@@ -58,6 +59,11 @@ pub struct ConnectedNodes {
 }
 
 impl Context {
+    /// Returns what a delivery works with.
+    pub fn site(&self) -> Site<'_> {
+        Site { inventory: &self.target.inventory, session: &self.session, events: &self.events }
+    }
+
     /// Asks before something that cannot be undone. Does not ask without a terminal, or with `-y` or `--json`.
     ///
     /// # Errors

@@ -2,8 +2,6 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::data_delivery::DataPushNode;
-use super::data_delivery::{DataDelivery, Recipient};
 use super::image::with_count;
 use super::output::{NodeEntry, Nodes};
 use crate::cli::{DataPush, DataRm};
@@ -11,13 +9,14 @@ use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, check_permissions};
 use crate::cluster::target::Target;
+use crate::data::transfer::{self, Data, DataOnNode, NodeData, PushSummary};
+use crate::delivery::data::{DataDelivery, DataGiven, Recipient};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Phase, Step};
 use crate::inventory::NAME;
 use crate::paths::DATA;
 use crate::render::table::table;
 use crate::start::capacity::check_unallocated;
-use crate::sync::data::{self, Data, DataOnNode, NodeData};
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
 use crate::text::nodeset::{self, printable};
@@ -53,6 +52,24 @@ pub struct DataEntry {
     pub age_s: Option<u64>,
     /// The directory that they came from, `USER@HOST#MACHINE:DIRECTORY`.
     pub origin: String,
+}
+
+/// What `data push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DataPushNode {
+    /// Whether the node lacked something.
+    pub changed: bool,
+    /// How many files and links were sent to the node.
+    pub files: usize,
+    /// How many bytes of them.
+    pub sent: u64,
+    /// How many bytes this machine sent to the node for that. Less than `sent` if other nodes passed them on; more, by names and headers,
+    /// if not.
+    pub from_operator: u64,
+    /// How many files an interrupted push had sent before.
+    pub resumed: usize,
+    /// How many files and directories were removed.
+    pub removed: usize,
 }
 
 /// What `data rm` did on a node.
@@ -99,8 +116,16 @@ pub async fn push(options: &DataPush, context: &Context) -> Result<Outcome, Erro
     {
         events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {DATA}"));
     }
-    let nodes = DataDelivery { name, data, context }.run(compared).await?;
+    let delivery = DataDelivery { name, data, site: context.site() };
+    let NodeResults { ok, failed } = delivery.run(compared).await?;
+    let nodes = NodeResults { ok: ok.into_iter().map(|(node, given)| entry(&node, given)).collect(), failed };
     Ok(pushed(name, nodes, &offline))
+}
+
+fn entry(node: &str, DataGiven { pushed, from_operator }: DataGiven) -> NodeEntry<DataPushNode> {
+    let changed = pushed.is_some();
+    let PushSummary { sent: files, bytes: sent, resumed, removed } = pushed.unwrap_or_default();
+    NodeEntry::new(node, true, DataPushNode { changed, files, sent, from_operator, resumed, removed })
 }
 
 /// Asks before the data of another directory are replaced.
@@ -233,7 +258,7 @@ pub(super) fn pushed(name: &str, nodes: NodeResults<NodeEntry<DataPushNode>>, of
 pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let list = async |member: Member| {
-        let listing = data::list(target.cluster(), &member.transport);
+        let listing = transfer::list(target.cluster(), &member.transport);
         let listed = events.step(&member.node.name, Step::read("comparing the data"), listing).await?;
         Ok((member.node.name, listed))
     };
@@ -309,7 +334,7 @@ pub async fn remove(options: &DataRm, context: &Context) -> Result<Outcome, Erro
     let remove = async |observed: ObservedNode| {
         let (node, member) = (observed.name(), observed.member.clone());
         let removing = NodeData { cluster, transport: &member.transport, name }.remove();
-        let data::Removal { is_changed: changed, is_left: left } =
+        let transfer::Removal { is_changed: changed, is_left: left } =
             events.step(node, Step::write("removing the data"), removing).await?;
         session.progress.record(node, format!("removed {name}"));
         session.progress.done(node);

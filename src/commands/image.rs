@@ -2,21 +2,20 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::image_delivery::ImagePushNode;
-use super::image_delivery::{Delivery, Origin};
 use super::output::{NodeEntry, Nodes};
 use crate::cli::{ImagePush, ImageStatus};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
+use crate::delivery::image::{ImageDelivery, Origin};
+use crate::delivery::push::Receiver;
+use crate::delivery::source::{self, Source};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Step};
 use crate::image::archive::Fault;
 use crate::image::file::{ImageFile, STDIN};
 use crate::image::names::repository_and_tag;
-use crate::image::push::Receiver;
-use crate::image::source::{self, Source};
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::inventory::{IMAGE, Inventory};
 use crate::render::table::table;
@@ -27,6 +26,7 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The image of a node. `ok` is false if it is missing, or is not the one that most nodes have.
@@ -46,6 +46,15 @@ pub struct ImageStatusNode {
     pub created: Option<String>,
     /// How many layers the node lacks of the image that most nodes have.
     pub lacking_layers: usize,
+}
+
+/// What `image push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ImagePushNode {
+    /// Whether the node did not have the image.
+    pub changed: bool,
+    /// How many bytes of it were sent to the node.
+    pub sent: u64,
 }
 
 /// `image status`.
@@ -241,10 +250,22 @@ pub(super) async fn give(
         return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
     if let SourceChoice::File(archive) = from {
-        return give_file(archive, image, receivers, context).boxed().await;
+        return give_file(archive, image, receivers, context).boxed_local().await;
     }
-    let delivery = Delivery { image, origin: origin.as_ref(), context };
-    delivery.run(None, receivers).boxed().await
+    let delivery = ImageDelivery { image, origin: origin.as_ref(), file: None, site: context.site() };
+    delivered(&delivery, receivers).boxed_local().await
+}
+
+async fn delivered(
+    delivery: &ImageDelivery<'_>,
+    receivers: NodeResults<Receiver>,
+) -> Result<NodeResults<NodeEntry<ImagePushNode>>, Error> {
+    let NodeResults { ok, failed } = delivery.run(receivers).await?;
+    let entry = |(node, sent): (String, Option<u64>)| {
+        let details = ImagePushNode { changed: sent.is_some(), sent: sent.unwrap_or(0) };
+        NodeEntry::new(&node, true, details)
+    };
+    Ok(NodeResults { ok: ok.into_iter().map(entry).collect(), failed })
 }
 
 /// Gives nodes the image of an archive: to those of each platform the one that it has for that.
@@ -286,9 +307,9 @@ async fn give_file(
     results.failed.extend(lacking);
     session.progress.failed(&results.failed);
     for (source, receivers) in sources {
-        let delivery = Delivery { image, origin: None, context };
+        let delivery = ImageDelivery { image, origin: None, file: Some(Arc::new(source)), site: context.site() };
         let receivers = NodeResults { ok: receivers, failed: Vec::new() };
-        let given = delivery.run(Some(source), receivers).boxed().await?;
+        let given = delivered(&delivery, receivers).boxed_local().await?;
         results.ok.extend(given.ok);
         results.failed.extend(given.failed);
     }

@@ -3,8 +3,7 @@
 
 pub use super::about::{DirDocument, TextDocument};
 pub use super::bench::document::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
-pub use super::data::{DataEntry, DataRmNode, DataStatusNode};
-pub use super::data_delivery::DataPushNode;
+pub use super::data::{DataEntry, DataPushNode, DataRmNode, DataStatusNode};
 pub use super::disconnect::DisconnectNode;
 pub use super::doctor::DoctorDocument;
 pub use super::down::DownNode;
@@ -13,9 +12,8 @@ pub use super::exec::ExecDocument;
 pub use super::fetch::{FetchDocument, FetchedFile};
 pub use super::grade::{Areas, GradeDocument, GradedNode};
 pub use super::hosts::{HostsDocument, HostsNode};
-pub use super::image::ImageStatusNode;
+pub use super::image::{ImagePushNode, ImageStatusNode};
 pub use super::image_build::{ImageBuild, ImagePruneNode};
-pub use super::image_delivery::ImagePushNode;
 pub use super::image_pull::ImagePullNode;
 pub use super::init::{FoundMachine, InitDocument, InitNode};
 pub use super::job_end::JobEnd;

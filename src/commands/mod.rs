@@ -6,7 +6,6 @@ mod bench;
 mod best;
 mod context;
 mod data;
-mod data_delivery;
 mod disconnect;
 mod doctor;
 #[cfg(test)]
@@ -21,7 +20,6 @@ mod grade;
 mod hosts;
 mod image;
 mod image_build;
-mod image_delivery;
 mod image_pull;
 mod init;
 mod job_end;

@@ -1,8 +1,8 @@
 //! Receives blobs from the best of several sources that works, from the byte where another one has failed.
 
 use super::protocol::Upstream;
-use crate::image::incoming::{Incoming, Writer};
-use crate::image::registry::Payload;
+use crate::delivery::incoming::{Incoming, Writer};
+use crate::delivery::registry::Payload;
 use hyper::body::{Body as _, Incoming as Response};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_RANGE, HOST, RANGE};

@@ -1,19 +1,20 @@
 //! Gives nodes an image: each node's engine pulls it, from this process or from a relay, and proves that it is the same.
 
-use super::archive::{Compression, SavedImage};
-use super::names::{is_relay, is_temporary, repository_and_tag};
 use super::registry::{Guest, Registry};
 use super::relay::deployment::{self, Relay};
 use super::source::Source;
 use crate::cluster::member::Member;
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
+use crate::image::archive::{Compression, SavedImage};
+use crate::image::names::{is_relay, is_temporary, repository_and_tag};
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use crate::transport::node::{Exposed, Script};
 use futures_util::FutureExt;
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -123,19 +124,20 @@ impl Receiver {
     pub async fn remove_relay(&self, cluster: &str) -> Result<(), NodeError> {
         if self.has_relay { deployment::remove(&self.engine, cluster).await } else { Ok(()) }
     }
+}
 
-    /// Removes what a push that was stopped has left on the node, as far as that takes no time; the next push removes the rest.
-    pub async fn clean(&self, cluster: &str) {
-        let clean = async {
-            for listed in self.engine.images().await? {
-                for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
-                    self.engine.remove_name(name).await?;
-                }
+/// Removes what a push that was stopped has left on a node, as far as that takes no time; the next push removes the rest.
+pub async fn clean(member: &Member, cluster: &str) {
+    let clean = async {
+        let engine = member.runtime().await?;
+        for listed in engine.images().await? {
+            for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
+                engine.remove_name(name).await?;
             }
-            Ok::<(), NodeError>(())
-        };
-        let _ = timeout(REMOVE_LIMIT, clean).await;
-    }
+        }
+        Ok::<(), NodeError>(())
+    };
+    let _ = timeout(REMOVE_LIMIT, clean).await;
 }
 
 /// Returns the free bytes for images on a node, and the directory that has them.
@@ -193,7 +195,7 @@ fn reads_zstd(version: &str) -> bool {
 /// The push of one image to many nodes.
 pub struct Push<'a> {
     image: &'a str,
-    source: &'a Source,
+    source: Arc<Source>,
     registry: Registry,
     pulling: Semaphore,
     events: &'a Events,
@@ -204,14 +206,14 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// If this machine has no free port.
-    pub async fn begin(image: &'a str, source: &'a Source, cluster: &str, events: &'a Events) -> io::Result<Push<'a>> {
+    pub async fn begin(image: &'a str, source: Arc<Source>, cluster: &str, events: &'a Events) -> io::Result<Push<'a>> {
         let registry = Registry::start(source.contents(), cluster).await?;
         Ok(Push { image, source, registry, pulling: Semaphore::new(CONCURRENT_PULLS), events })
     }
 
     /// Returns what is pushed.
     pub fn source(&self) -> &Source {
-        self.source
+        &self.source
     }
 
     fn step(&self, receiver: &Receiver) -> impl Drop + use<> {
@@ -324,7 +326,7 @@ impl<'a> Push<'a> {
 
     /// Checks that the layers that the node seems to lack fit twice: as they are received, and unpacked.
     async fn check_space(&self, receiver: &Receiver) -> Result<(), NodeError> {
-        let needed = 2 * receiver.missing_of(self.source);
+        let needed = 2 * receiver.missing_of(&self.source);
         let (free, directory) = free_space(&receiver.member).await?;
         if free >= needed {
             return Ok(());

@@ -2,9 +2,9 @@
 
 use super::process;
 use super::protocol::{Answer, Report, Request, Upstream};
-use crate::image::manifest::Description;
+use crate::delivery::manifest::Description;
+use crate::delivery::registry::{Contents, Generated, PEERS, Registry, Stored};
 use crate::image::names::sha256;
-use crate::image::registry::{Contents, Generated, PEERS, Registry, Stored};
 use hyper::body::Bytes;
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -1,54 +1,43 @@
 //! Delivers a directory of data to locked nodes: by relays where these pay, else from this process.
 
-use super::context::Context;
-use super::output::NodeEntry;
-use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
+use super::Site;
+use super::manifest::Description;
+use super::push::expose;
+use super::registry::{Contents, Generated, Registry, Stored};
+use super::relay::deployment;
+use super::relay::deployment::{Deployment, NodeAccess, Relay, RelayContents};
+use super::relay::order::{Offer, pays};
+use super::relay::package;
+use super::relay::relays::Relays;
+use super::run::{Cargo, run};
+use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
+use crate::data::groups::{Group, groups};
+use crate::data::parcel::Parcel;
+use crate::data::transfer::{ChangeSet, Data, DataState, NodeData, PushSummary, RELAY_PIPE};
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Step;
 use crate::event::transfer::TransferProgress;
-use crate::image::manifest::Description;
 use crate::image::names::sha256;
-use crate::image::push::expose;
-use crate::image::registry::{Contents, Generated, Registry, Stored};
-use crate::image::relay::deployment::{self, Deployment, NodeAccess, Relay, RelayContents};
-use crate::image::relay::order::{Offer, pays};
-use crate::image::relay::package;
-use crate::image::relay::relays::Relays;
-use crate::sync::data::{ChangeSet, Data, DataState, NodeData, PushSummary, RELAY_PIPE};
-use crate::sync::groups::{Group, groups};
 use crate::sync::manifest::Selection;
-use crate::sync::parcel::Parcel;
-use crate::text::units::human;
 use crate::transport::node::Process;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::BoxFuture;
 use hyper::body::Bytes;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval, timeout};
 
-/// What `data push` did on a node.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct DataPushNode {
-    /// Whether the node lacked something.
-    pub changed: bool,
-    /// How many files and links were sent to the node.
-    pub files: usize,
-    /// How many bytes of them.
-    pub sent: u64,
-    /// How many bytes this machine sent to the node for that. Less than `sent` if other nodes passed them on; more, by names and headers,
-    /// if not.
+/// What was done on a node.
+#[derive(Debug)]
+pub struct DataGiven {
+    /// What it was sent, and what was removed; `None` if it had the data.
+    pub pushed: Option<PushSummary>,
+    /// The bytes that this process sent to it.
     pub from_operator: u64,
-    /// How many files an interrupted push had sent before.
-    pub resumed: usize,
-    /// How many files and directories were removed.
-    pub removed: usize,
 }
 
 /// The longest time that a push that was given up takes to remove its relay from a node.
@@ -58,24 +47,36 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// The delivery of data.
-pub(super) struct DataDelivery<'a> {
+pub struct DataDelivery<'a> {
     /// Their name on the nodes.
     pub name: &'a str,
+    /// The data.
     pub data: &'a Data,
-    pub context: &'a Context,
+    /// What the delivery works with.
+    pub site: Site<'a>,
 }
 
 /// A node, what it has of the data, and what it is sent.
-pub(super) struct Recipient {
+pub struct Recipient {
+    /// The node.
     pub observed: ObservedNode,
+    /// What it has.
     pub state: DataState,
+    /// What it is sent.
     pub change: ChangeSet,
 }
 
 impl Recipient {
+    /// Returns the node's name.
     pub fn name(&self) -> &str {
         self.observed.name()
     }
+}
+
+/// What nodes are sent, and the relays that pass it on if there are some.
+pub(super) struct Sender<'a> {
+    sent: Selection,
+    relays: Option<DataRelays<'a>>,
 }
 
 /// The relays of nodes that are sent the same, and what they receive from this process.
@@ -93,32 +94,20 @@ struct DataRelays<'a> {
 
 impl DataDelivery<'_> {
     fn on<'a>(&'a self, member: &'a Member) -> NodeData<'a> {
-        NodeData { cluster: self.context.target.cluster(), transport: &member.transport, name: self.name }
+        NodeData { cluster: &self.site.inventory.cluster, transport: &member.transport, name: self.name }
     }
 
-    /// Gives the data to the nodes that lack something of them. Where a push fails, or the command is cancelled, nothing is put into place
-    /// later.
+    /// Gives the data to the nodes that lack something of them.
     ///
     /// # Errors
     /// If the command is cancelled.
-    pub async fn run(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
-        let session = &self.context.session;
-        let is_lacking = |recipient: &&Recipient| !recipient.state.is_same;
-        let members = compared.ok.iter().filter(is_lacking).map(|recipient| recipient.observed.member.clone());
-        let mut given_up: Vec<Member> = members.collect();
-        let results = session.cancellation.run_until_signal(self.deliver(compared).boxed()).await;
-        if let Ok(results) = &results {
-            given_up.retain(|member| results.failed.iter().any(|error| error.node == member.node.name));
-        }
-        for_each_node(given_up, async |member| self.stop(&member).await).await;
-        let results = results?;
-        session.progress.failed(&results.failed);
-        Ok(results)
+    pub async fn run(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<(String, DataGiven)>, Error> {
+        run(self, compared).await
     }
 
     /// Ends what is left of a push on a node.
     async fn stop(&self, member: &Member) {
-        let Context { target, events, session, .. } = self.context;
+        let Site { events, session, .. } = self.site;
         let node = &member.node.name;
         // where the lock was lost, another command may push already
         let is_lost = session.cancellation.lost_on(node).now_or_never().is_some();
@@ -126,73 +115,16 @@ impl DataDelivery<'_> {
             return;
         }
         let _step = events.begin(node, Step::write("stopping the push"));
-        let remove = async { deployment::remove(&member.runtime().await?, &target.cluster().name).await };
+        let remove = async { deployment::remove(&member.runtime().await?, self.site.cluster()).await };
         let _ = timeout(REMOVE_LIMIT, remove).await;
         if let Err(error) = self.on(member).stop().await {
             events.note(error);
         }
     }
 
-    async fn deliver(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<NodeEntry<DataPushNode>>, Error> {
-        let Context { target, session, .. } = self.context;
-        let cluster = &target.cluster().name;
-        let order: Vec<String> = compared.ok.iter().map(|recipient| recipient.name().to_owned()).collect();
-        let (having, lacking): (Vec<_>, Vec<_>) =
-            compared.ok.into_iter().partition(|recipient| recipient.state.is_same);
-        // what a push that was killed has left
-        let left =
-            having.iter().filter(|recipient| deployment::is_left(&recipient.observed.runtime.containers, cluster));
-        let left = left.map(|recipient| recipient.observed.runtime.engine.clone()).collect();
-        for_each_node(left, async |engine| timeout(REMOVE_LIMIT, deployment::remove(&engine, cluster)).await).await;
-        let unchanged = |recipient: Recipient| {
-            session.progress.done(recipient.name());
-            entry(recipient.name(), None, 0)
-        };
-        let mut results = NodeResults { ok: having.into_iter().map(unchanged).collect(), failed: compared.failed };
-        let missing: Vec<Selection> = lacking.iter().map(|recipient| recipient.change.sent().clone()).collect();
-        let mut lacking: Vec<Option<Recipient>> = lacking.into_iter().map(Some).collect();
-        let mut give = Vec::new();
-        for group in groups(&self.data.files.manifest, &missing) {
-            let recipients = group.nodes.iter().filter_map(|at| lacking[*at].take()).collect();
-            give.push(self.give_group(recipients, group).boxed());
-        }
-        for given in join_all(give).await {
-            results.ok.extend(given.ok);
-            results.failed.extend(given.failed);
-        }
-        results.ok.sort_by_key(|entry| order.iter().position(|name| *name == entry.node));
-        Ok(results)
-    }
-
-    /// Gives nodes the data, all at once.
-    async fn give_group(&self, recipients: Vec<Recipient>, group: Group) -> NodeResults<NodeEntry<DataPushNode>> {
-        let Context { events, session, .. } = self.context;
-        let relays = self.start_relays(&recipients, &group).boxed().await;
-        let give = async |recipient: Recipient| {
-            let node = recipient.name();
-            session.progress.record(node, format!("began to push {}", self.name));
-            // the others go on without a node that is lost
-            let given = tokio::select! {
-                biased;
-                lost = session.cancellation.lost_on(node) => Err(lost),
-                given = self.give_one(&recipient, &group.sent, relays.as_ref()).boxed() => given,
-            }?;
-            session.progress.done(node);
-            events.done(node, format!("has {}", self.name));
-            Ok(given)
-        };
-        let given = each_node(recipients, events, give).await;
-        if let Some(mut relays) = relays {
-            let (own, received) = relays.relays.sums().await;
-            events.note(format!("relays received {}, of which this machine sent {}", human(received), human(own)));
-            relays.relays.keep(|_| false).await;
-        }
-        given
-    }
-
     /// Starts relays if they save bytes, and links them.
     async fn start_relays(&self, recipients: &[Recipient], group: &Group) -> Option<DataRelays<'_>> {
-        let Context { target, events, .. } = self.context;
+        let Site { inventory, events, .. } = self.site;
         let unusable = |cause: String| events.note(format!("each node receives the data from this machine: {cause}"));
         let receivers = recipients.len() as u64;
         // elsewhere no engine runs this program
@@ -204,7 +136,7 @@ impl DataDelivery<'_> {
         }
         let parcel = Parcel::new(&self.data.files, &group.sent);
         let (stream, head, length) = (sha256(parcel.head()), parcel.head().len() as u64, parcel.length());
-        let deployment = Deployment::new(&target.inventory, stream.clone(), events).await;
+        let deployment = Deployment::new(inventory, stream.clone(), events).await;
         let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
         let start = async |recipient: &Recipient| {
             let (member, state) = (&recipient.observed.member, &recipient.state);
@@ -219,7 +151,7 @@ impl DataDelivery<'_> {
         let mut relays = Relays::new(deployment, started, "the data", events);
         let source = Generated::new(length, move |offset| parcel.stream(offset));
         let blobs = HashMap::from([(stream.clone(), Stored::Generated(Arc::clone(&source)))]);
-        let registry = Registry::start(Contents { manifest: Bytes::new(), blobs }, &target.cluster().name).await;
+        let registry = Registry::start(Contents { manifest: Bytes::new(), blobs }, self.site.cluster()).await;
         if let Ok(registry) = &registry {
             let admit = async |node: String| {
                 let failed = |cause: String| NodeError::failed(&node, "forward a port for the data", cause);
@@ -245,22 +177,20 @@ impl DataDelivery<'_> {
         }
     }
 
-    /// Gives one node the data, by its relay if it has one, and otherwise, or if that fails, from this process. `sent`: what all nodes of
-    /// the group are sent by relays.
+    /// Gives one node the data, by its relay if it has one, and otherwise, or if that fails, from this process.
     async fn give_one(
         &self,
         recipient: &Recipient,
-        sent: &Selection,
-        relays: Option<&DataRelays<'_>>,
-    ) -> Result<NodeEntry<DataPushNode>, NodeError> {
-        let Context { target, events, .. } = self.context;
+        Sender { sent, relays }: &Sender<'_>,
+    ) -> Result<DataGiven, NodeError> {
+        let events = self.site.events;
         let Recipient { observed: ObservedNode { member, runtime, .. }, change, .. } = recipient;
-        let (node, cluster) = (recipient.name(), &target.cluster().name);
-        let relay = relays.and_then(|relays| Some((relays, relays.relays.of(node)?)));
+        let (node, cluster) = (recipient.name(), self.site.cluster());
+        let relay = relays.as_ref().and_then(|relays| Some((relays, relays.relays.of(node)?)));
         if let Some((relays, relay)) = relay {
             let of_group = change.in_group(&self.data.files, sent);
             let error = match self.give_by(relays, relay, member, &of_group).boxed().await {
-                Ok(()) => return Ok(entry(node, Some(of_group.summary), relay.from_operator())),
+                Ok(()) => return Ok(given(of_group.summary, relay.from_operator())),
                 Err(error) => error,
             };
             if let Some(cause) = relays.source.failed().now_or_never() {
@@ -279,13 +209,13 @@ impl DataDelivery<'_> {
             let comparing = self.on(member).compare(self.data);
             let (state, rest) = events.step(node, Step::read("comparing the data"), comparing).await?;
             let sent = if state.is_same { 0 } else { self.on(member).push(self.data, &rest, events).await? };
-            return Ok(entry(node, Some(rest.summary), relay.from_operator() + sent));
+            return Ok(given(rest.summary, relay.from_operator() + sent));
         }
         if deployment::is_left(&runtime.containers, cluster) {
             deployment::remove(&runtime.engine, cluster).await?;
         }
         let from_operator = self.on(member).push(self.data, change, events).await?;
-        Ok(entry(node, Some(change.summary.clone()), from_operator))
+        Ok(given(change.summary.clone(), from_operator))
     }
 
     /// Lets a node take the data from its relay.
@@ -296,7 +226,7 @@ impl DataDelivery<'_> {
         member: &Member,
         change: &ChangeSet,
     ) -> Result<(), NodeError> {
-        let (events, on_node) = (&self.context.events, self.on(member));
+        let (events, on_node) = (self.site.events, self.on(member));
         let _step = on_node.step(change, events);
         let DataRelays { stream, head, length, source, .. } = relays;
         let pipe = format!("{}/{RELAY_PIPE}", on_node.relay_directory());
@@ -334,9 +264,81 @@ impl DataDelivery<'_> {
     }
 }
 
-/// `pushed`: what was done, if anything; `from_operator`: the bytes that this process sent.
-fn entry(node: &str, pushed: Option<PushSummary>, from_operator: u64) -> NodeEntry<DataPushNode> {
-    let changed = pushed.is_some();
-    let PushSummary { sent: files, bytes: sent, resumed, removed } = pushed.unwrap_or_default();
-    NodeEntry::new(node, true, DataPushNode { changed, files, sent, from_operator, resumed, removed })
+fn given(pushed: PushSummary, from_operator: u64) -> DataGiven {
+    DataGiven { pushed: Some(pushed), from_operator }
+}
+
+impl Cargo for DataDelivery<'_> {
+    type Receiver = Recipient;
+    type Part = Group;
+    type Sender<'s>
+        = Sender<'s>
+    where
+        Self: 's;
+    type Given = DataGiven;
+
+    fn site(&self) -> Site<'_> {
+        self.site
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn member<'r>(&self, recipient: &'r Recipient) -> &'r Member {
+        &recipient.observed.member
+    }
+
+    fn is_on(&self, recipient: &Recipient) -> bool {
+        recipient.state.is_same
+    }
+
+    fn leave(&self, recipient: Recipient) -> BoxFuture<'_, Result<DataGiven, NodeError>> {
+        async move {
+            let (runtime, cluster) = (&recipient.observed.runtime, self.site.cluster());
+            if deployment::is_left(&runtime.containers, cluster) {
+                let _ = timeout(REMOVE_LIMIT, deployment::remove(&runtime.engine, cluster)).await;
+            }
+            Ok(DataGiven { pushed: None, from_operator: 0 })
+        }
+        .boxed()
+    }
+
+    fn parts(&self, lacking: Vec<Recipient>) -> Vec<(Vec<Recipient>, Group)> {
+        let missing: Vec<Selection> = lacking.iter().map(|recipient| recipient.change.sent().clone()).collect();
+        let mut lacking: Vec<Option<Recipient>> = lacking.into_iter().map(Some).collect();
+        let groups = groups(&self.data.files.manifest, &missing).into_iter();
+        groups.map(|group| (group.nodes.iter().filter_map(|at| lacking[*at].take()).collect(), group)).collect()
+    }
+
+    fn begin<'s>(&'s self, recipients: &'s [Recipient], group: Group) -> BoxFuture<'s, Result<Sender<'s>, Error>> {
+        async move {
+            let relays = self.start_relays(recipients, &group).await;
+            Ok(Sender { sent: group.sent, relays })
+        }
+        .boxed()
+    }
+
+    fn give<'s: 'a, 'a>(
+        &'s self,
+        recipient: &'a Recipient,
+        sender: &'a Sender<'s>,
+    ) -> BoxFuture<'a, Result<DataGiven, NodeError>> {
+        self.site.session.progress.record(recipient.name(), format!("began to push {}", self.name));
+        self.give_one(recipient, sender).boxed()
+    }
+
+    fn end<'s>(&'s self, sender: Sender<'s>, _failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
+        async move {
+            if let Some(DataRelays { mut relays, .. }) = sender.relays {
+                relays.report().await;
+                relays.keep(|_| false).await;
+            }
+        }
+        .boxed()
+    }
+
+    fn give_up<'a>(&'a self, member: &'a Member, _is_cancelled: bool) -> BoxFuture<'a, ()> {
+        self.stop(member).boxed()
+    }
 }

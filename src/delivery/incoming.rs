@@ -1,7 +1,7 @@
 //! A blob that is received into a file, from its beginning to its end, and read meanwhile.
 
-use super::archive::Extent;
-use super::names::sha256_name;
+use crate::image::archive::Extent;
+use crate::image::names::sha256_name;
 use hyper::body::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;

@@ -1,12 +1,12 @@
 //! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is spooled.
 
-use super::archive::{Archive, Extent, Fault, SavedImage, SavedLayer};
-use super::file::{ImageFile, free_space, spool_directory};
 use super::manifest::{Description, manifest};
-use super::names::sha256;
 use super::registry::{Contents, Stored};
 use crate::error::Error;
 use crate::event::Events;
+use crate::image::archive::{Archive, Extent, Fault, SavedImage, SavedLayer};
+use crate::image::file::{ImageFile, free_space, spool_directory};
+use crate::image::names::sha256;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use serde::{Deserialize, Serialize};

@@ -3,12 +3,12 @@
 use super::fetch::{Sources, part};
 use super::package::root;
 use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request};
+use crate::delivery::incoming::Incoming;
+use crate::delivery::manifest::Description;
+use crate::delivery::registry::{Contents, Guest, Payload, Registry, Stored};
+use crate::delivery::source::Source;
 use crate::image::archive::Extent;
-use crate::image::incoming::Incoming;
-use crate::image::manifest::Description;
 use crate::image::names::sha256;
-use crate::image::registry::{Contents, Guest, Payload, Registry, Stored};
-use crate::image::source::Source;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;

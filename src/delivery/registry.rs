@@ -4,10 +4,10 @@
 //! Others can connect as well. They get nothing: each engine has a token of its own, which is in the paths of its requests and valid
 //! while it pulls; relays have one in a header.
 
-use super::archive::Extent;
 use super::incoming::Incoming as IncomingBlob;
 use super::manifest::MEDIA_TYPE;
-use super::names::{sha256, temporary_repository};
+use crate::image::archive::Extent;
+use crate::image::names::{sha256, temporary_repository};
 use crate::text::digest::hex;
 use futures_util::FutureExt;
 use futures_util::future::join_all;

@@ -88,7 +88,7 @@ pub struct NodeData<'a> {
 pub struct Data {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, see [`origin`](super::project::origin).
+    /// Where they are, see [`origin`](crate::sync::project::origin).
     pub origin: String,
     /// Whether they may replace data of the same name from another place.
     pub replaces: bool,
@@ -167,7 +167,7 @@ pub struct DataOnNode {
     pub size: u64,
     /// Seconds since the push.
     pub age: Option<u64>,
-    /// Where they came from, see [`origin`](super::project::origin).
+    /// Where they came from, see [`origin`](crate::sync::project::origin).
     pub origin: String,
 }
 

@@ -6,10 +6,10 @@ use super::package;
 use super::relays::Relays;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
+use crate::delivery::push::{Push, Receiver, free_space};
+use crate::delivery::source::Source;
 use crate::error::NodeError;
 use crate::event::Events;
-use crate::image::push::{Push, Receiver, free_space};
-use crate::image::source::Source;
 use crate::inventory::Inventory;
 use crate::runtime::Image;
 use crate::text::units::human;
@@ -155,9 +155,10 @@ impl Chain<'_> {
         self.relays.of(node)
     }
 
-    /// Returns how many bytes this process sent to the relays, and how many these received.
-    pub async fn sums(&self) -> (u64, u64) {
-        self.relays.sums().await
+    /// Ends the relays after a push, and notes what they saved. `kept` as of [`Chain::end`].
+    pub async fn finish(self, kept: &[&str]) {
+        self.relays.report().await;
+        self.end(kept).await;
     }
 
     /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.

@@ -2,9 +2,10 @@
 
 use super::deployment::{Deployment, Relay, RelayContents};
 use crate::cluster::each_node::for_each_node;
+use crate::delivery::registry::Guest;
 use crate::error::NodeError;
 use crate::event::Events;
-use crate::image::registry::Guest;
+use crate::text::units::human;
 use crate::transport::node::Exposed;
 use futures_util::future::join_all;
 use std::future::Future;
@@ -79,10 +80,12 @@ impl<'a> Relays<'a> {
         self.all.len()
     }
 
-    /// Returns how many bytes this process sent to them, and how many they received.
-    pub async fn sums(&self) -> (u64, u64) {
+    /// Notes how many bytes they received, and how many of them this process sent.
+    pub async fn report(&self) {
         let received = join_all(self.all.iter().map(Relay::count)).await;
-        (self.all.iter().map(Relay::from_operator).sum(), received.into_iter().fold(0, u64::saturating_add))
+        let received = human(received.into_iter().fold(0, u64::saturating_add));
+        let own = human(self.all.iter().map(Relay::from_operator).sum());
+        self.events.note(format!("relays received {received}, of which this machine sent {own}"));
     }
 
     /// Ends a relay that is not one of them.

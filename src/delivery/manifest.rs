@@ -1,6 +1,6 @@
 //! The manifest of an image, by which engines find its configuration and its layers.
 
-use super::archive::Compression;
+use crate::image::archive::Compression;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! What hvdctl and a relay say to each other, a line each: every request has one answer.
 
-use crate::image::manifest::Description;
-use crate::image::source::ImageDescription;
+use crate::delivery::manifest::Description;
+use crate::delivery::source::ImageDescription;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,0 +1,7 @@
+//! Directories of data on the nodes: what each node has of them, what it lacks, and how it gets that.
+//!
+//! [`transfer`] compares and pushes. For relays, [`groups`] finds what several nodes lack, and [`parcel`] makes one stream of it.
+
+pub mod groups;
+pub mod parcel;
+pub mod transfer;
