@@ -36,7 +36,7 @@ const ROWS: [&[&str]; 21] = [
 const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 40] = [
+const PURE: [&str; 42] = [
     "text/",
     "model/",
     "inventory/",
@@ -71,6 +71,8 @@ const PURE: [&str; 40] = [
     "delivery/relay/protocol.rs",
     "image/status.rs",
     "record/",
+    "pool/choice.rs",
+    "pool/choice/",
     "pool/format.rs",
     "pool/inventory.rs",
     "pool/signature.rs",

@@ -11,7 +11,6 @@ pub mod health;
 mod jobs;
 mod nodes;
 pub mod place;
-pub mod pool;
 pub mod preflight;
 pub mod speed;
 #[cfg(test)]

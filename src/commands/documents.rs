@@ -10,20 +10,19 @@ use super::json::{
 use super::verify_gpus::ExaminedGpus;
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
-    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, pool_pick, pool_survey, shell, status, train, up,
-    verify,
+    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
 use crate::checks::best::{Choice, LeftOutNode};
 use crate::checks::grade::{Evidence, assess};
 use crate::checks::place::{RankFault, RankPlace};
-use crate::checks::pool::{Distance, Group};
 use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
+use crate::commands::pool::pick as pool_pick;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
@@ -44,7 +43,9 @@ use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
 use crate::node::health::report::NodeHealth;
+use crate::pool::choice::{Distance, Group};
 use crate::pool::format::PoolNode;
+use crate::pool::survey as pool_survey;
 use crate::pool::verification::{FileState, PoolFile};
 use crate::record::ledger::{Entry, Event as Recorded, Ledger};
 use crate::record::list::Job;

@@ -2,7 +2,6 @@
 
 use super::context::Context;
 use super::output::{NodeEntry, entries};
-use super::pool_publish::{Publication, Publisher, Submission};
 use super::{Outcome, recording};
 use crate::checks::evidence::NodeEvents;
 use crate::checks::evidence::jobs::unrecorded;
@@ -11,6 +10,7 @@ use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
+use crate::commands::pool::publish::{Publication, Publisher, Submission};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::inventory::Node;

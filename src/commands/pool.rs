@@ -1,13 +1,15 @@
 //! `hvdctl pool`: the machine of a pool and its files.
 
+pub mod pick;
+pub mod publish;
+
 use super::Outcome;
 use super::context::Context;
 use crate::cluster::member::Member;
 use crate::cluster::operator::{host_name, now};
-use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::{Events, Step};
-use crate::inventory::{Inventory, Node, Pool};
+use crate::inventory::{Node, Pool};
 use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
 use crate::pool::format::PoolNode;
 use crate::pool::signers::AllowedSigners;
@@ -63,7 +65,7 @@ impl PoolMachine {
             Some(node) => (fleet, node),
             None => (&here, Node { name: format!("pool on {}", host_name()), master: true, ..Node::default() }),
         };
-        let mut members = fleet.connect(&only(&target.inventory, vec![node])?, RunAs::Login, events).await?;
+        let mut members = fleet.connect(&target.of_nodes(vec![node]), RunAs::Login, events).await?;
         match members.pop() {
             Some(member) => Ok(PoolMachine(member.map_err(Error::Pool)?)),
             None => Err(Error::Local("the pool has no machine".into())),
@@ -79,11 +81,6 @@ impl PoolMachine {
     pub(super) fn directory<'a>(&'a self, pool: &'a Pool) -> PoolDirectory<'a> {
         PoolDirectory { transport: &self.0.transport, path: &pool.path }
     }
-}
-
-/// Returns what selects these nodes, with the settings of the inventory's cluster.
-pub(super) fn only(inventory: &Inventory, nodes: Vec<Node>) -> Result<Target, Error> {
-    Target::new(Inventory { nodes, groups: Default::default(), ..inventory.clone() }, None)
 }
 
 /// Returns the pool of the inventory.

@@ -4,8 +4,10 @@
 //! `format` has what is signed, `signature` makes a file of it, `signers` reads the allowed signers, and `verification` judges a file:
 //! these do no input or output. `keygen` signs with keys that hvdctl cannot use itself, `directory` reads and
 //! writes the directory of a pool, `owner` lets root of a node say
-//! whose it is, and `round_trips` measures from node to node.
+//! whose it is, and `round_trips` measures from node to node. `survey` finds out with these which nodes can be used, and `choice` picks among
+//! them.
 
+pub mod choice;
 pub mod directory;
 pub mod format;
 pub mod inventory;
@@ -14,6 +16,7 @@ pub mod owner;
 pub mod round_trips;
 pub mod signature;
 pub mod signers;
+pub mod survey;
 pub mod verification;
 
 #[cfg(test)]

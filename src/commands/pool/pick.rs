@@ -1,20 +1,20 @@
 //! `hvdctl pool pick`.
 
-use super::Outcome;
-use super::context::Context;
-use super::hosts;
-use super::pool::{NO_HOST_KEY, PoolContents, pool_of, read};
-use super::pool_publish::read_key;
-use super::pool_survey::{MeasuredNode, MeasuringPoint, PublishedNode, Survey, survey};
-use crate::checks::pool::{Candidate, Distance, Group, Shortage, milliseconds, obstacle, pick as pick_group, reason};
 use crate::cli::PoolPick;
 use crate::cluster::operator::{host_name, now, operator};
+use crate::commands::Outcome;
+use crate::commands::context::Context;
+use crate::commands::hosts;
+use crate::commands::pool::publish::read_key;
+use crate::commands::pool::{NO_HOST_KEY, PoolContents, pool_of, read};
 use crate::error::Error;
 use crate::inventory::{Cluster, Node, Pool, USER};
 use crate::model::grade::NodeKind;
+use crate::pool::choice::{Candidate, Distance, Group, Shortage, milliseconds, obstacle, pick as pick_group, reason};
 use crate::pool::format::PoolNode;
 use crate::pool::inventory::{self, cluster_name};
 use crate::pool::signers::AllowedSigners;
+use crate::pool::survey::{MeasuredNode, MeasuringPoint, PublishedNode, Survey, Surveyor, survey};
 use crate::pool::verification::{FileState, PoolFile};
 use crate::text::units::{count, stamp};
 use schemars::JsonSchema;
@@ -183,7 +183,9 @@ pub async fn pick(options: &PoolPick, context: &Context) -> Result<Outcome, Erro
     if !nodes.iter().any(|published| masters.has(published.node)) {
         return Err(masters.missing(&own, &left_out));
     }
-    let surveying = survey(&nodes, own.owner.as_deref().ok(), options.user.as_deref(), context);
+    let (own_name, user) = (own.owner.as_deref().ok(), options.user.as_deref());
+    let surveyor = Surveyor { own: own_name, user, target: &context.target, fleet: &context.fleet, events };
+    let surveying = survey(&nodes, surveyor);
     let Survey { reached, left_out: unusable, round_trips } = session.cancellation.run(surveying).await?;
     left_out.extend(unusable.into_iter().map(|(node, why)| LeftOutCandidate::new(node, why)));
     let candidates: Vec<Candidate> = reached.iter().map(|reached| candidate(reached.node, &masters)).collect();

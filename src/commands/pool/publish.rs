@@ -1,10 +1,10 @@
 //! `grade --publish`: signed files of the nodes in the pool.
 
-use super::context::Context;
-use super::pool::{PoolMachine, read_signers};
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
+use crate::commands::context::Context;
+use crate::commands::pool::{PoolMachine, read_signers};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::{Node, Pool};
@@ -84,7 +84,7 @@ impl Publisher {
     /// # Errors
     /// Without a pool, a key that can sign, or an owner that has it.
     pub(super) fn new(context: &Context) -> Result<Publisher, Error> {
-        let pool = super::pool::pool_of(context)?.clone();
+        let pool = crate::commands::pool::pool_of(context)?.clone();
         let signers = read_signers(&pool, &context.events)?;
         let key = read_key(&pool)?;
         let owner = owner(&pool, &signers, &key)?;

@@ -1,13 +1,13 @@
 //! Which nodes of a pool are their owners' and let this operator log in, and the round trips between them.
 
-use super::context::Context;
-use super::pool::only;
-use crate::checks::pool::RoundTrips;
 use crate::cluster::each_node::for_each_node;
+use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
+use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Node;
+use crate::pool::choice::RoundTrips;
 use crate::pool::format::{PoolNode, is_for_others};
 use crate::pool::owner;
 use crate::pool::round_trips::{self, Endpoint, NO_PYTHON};
@@ -36,38 +36,55 @@ pub enum MeasuringPoint {
 
 /// A node as a member has published it.
 #[derive(Clone, Copy)]
-pub(super) struct PublishedNode<'a> {
-    pub(super) node: &'a PoolNode,
+pub struct PublishedNode<'a> {
+    /// What was published.
+    pub node: &'a PoolNode,
     /// The key that has signed it.
-    pub(super) key: &'a KeyData,
+    pub key: &'a KeyData,
 }
 
 /// A node that is its owner's.
 #[derive(Clone)]
-pub(super) struct MeasuredNode<'a> {
-    pub(super) node: &'a PoolNode,
-    pub(super) measured_from: MeasuringPoint,
+pub struct MeasuredNode<'a> {
+    /// What was published.
+    pub node: &'a PoolNode,
+    /// Where its round trips were measured.
+    pub measured_from: MeasuringPoint,
+}
+
+/// Who asks, and how.
+#[derive(Clone, Copy)]
+pub struct Surveyor<'a> {
+    /// The owner that this operator is.
+    pub own: Option<&'a str>,
+    /// The login on the nodes of others, if it is not that of the ssh configuration.
+    pub user: Option<&'a str>,
+    /// What has the settings of the cluster.
+    pub target: &'a Target,
+    /// The connections.
+    pub fleet: &'a Fleet,
+    /// Where progress is shown.
+    pub events: &'a Events,
 }
 
 /// What was found out about the candidates.
 #[derive(Default)]
-pub(super) struct Survey<'a> {
-    pub(super) reached: Vec<MeasuredNode<'a>>,
+pub struct Survey<'a> {
+    /// The nodes that can be used.
+    pub reached: Vec<MeasuredNode<'a>>,
     /// The others, and why.
-    pub(super) left_out: Vec<(&'a PoolNode, String)>,
+    pub left_out: Vec<(&'a PoolNode, String)>,
     /// Those between the reached ones, by their places.
-    pub(super) round_trips: RoundTrips,
+    pub round_trips: RoundTrips,
 }
 
-/// Logs in to each node, where it has the host key that was published and its root says that it is its owner's, and measures the round trips
-/// between these. `own`: the owner that this operator is.
-pub(super) async fn survey<'a>(
-    published: &[PublishedNode<'a>],
-    own: Option<&str>,
-    user: Option<&str>,
-    context: &Context,
-) -> Result<Survey<'a>, Error> {
-    let events = &context.events;
+/// Logs in to each node, where it has the host key that was published and its root says that it is its owner's, and measures the
+/// round trips between these.
+///
+/// # Errors
+/// When this operator's own machine is at fault.
+pub async fn survey<'a>(published: &[PublishedNode<'a>], surveyor: Surveyor<'_>) -> Result<Survey<'a>, Error> {
+    let Surveyor { own, events, .. } = surveyor;
     let mut left_out = Vec::new();
     let mut targets = Vec::new();
     let is_here =
@@ -85,7 +102,7 @@ pub(super) async fn survey<'a>(
     if targets.is_empty() {
         return Ok(Survey { left_out, ..Survey::default() });
     }
-    let logins = log_in(&targets, user, context).await?;
+    let logins = log_in(&targets, surveyor).await?;
     let prove = async |(PublishedNode { node, key }, login): (PublishedNode<'a>, Result<Member, NodeError>)| {
         let proof = prove(node, key, login, events).await;
         (node, proof)
@@ -131,10 +148,8 @@ fn is_own(address: IpAddr) -> bool {
 /// Logs in to each node. A failure is shown later.
 async fn log_in(
     nodes: &[PublishedNode<'_>],
-    user: Option<&str>,
-    context: &Context,
+    Surveyor { user, target, fleet, .. }: Surveyor<'_>,
 ) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let Context { target, fleet, .. } = context;
     // a space is in no name of an inventory's node, so none is mixed up
     let node = |(number, PublishedNode { node, .. }): (usize, &PublishedNode<'_>)| Node {
         name: format!("{} of {}", node.node, node.owner),
@@ -148,7 +163,7 @@ async fn log_in(
     };
     let nodes = unique(nodes.iter().enumerate().map(node));
     let (quiet, _) = Events::channel();
-    fleet.connect(&only(&target.inventory, nodes)?, RunAs::Login, &quiet).await
+    fleet.connect(&target.of_nodes(nodes), RunAs::Login, &quiet).await
 }
 
 /// Checks that a node is its owner's.
