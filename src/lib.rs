@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod error;
 pub mod event;
 pub mod files;
+pub mod gpus;
 pub mod image;
 pub mod init;
 pub mod inventory;

@@ -21,7 +21,7 @@ const ROWS: [&[&str]; 21] = [
     &["delivery"],
     &["data"],
     &["sync", "launch", "worker", "image", "pool"],
-    &["keys"],
+    &["keys", "gpus"],
     &["cluster"],
     &["runtime"],
     &["node"],
@@ -36,7 +36,7 @@ const ROWS: [&[&str]; 21] = [
 const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 42] = [
+const PURE: [&str; 46] = [
     "text/",
     "model/",
     "inventory/",
@@ -46,6 +46,10 @@ const PURE: [&str; 42] = [
     "runtime/progress.rs",
     "transport/access.rs",
     "transport/host_key.rs",
+    "gpus/health.rs",
+    "gpus/health/",
+    "gpus/rules.rs",
+    "gpus/rules/",
     "keys/files.rs",
     "keys/files/",
     "keys/reachability.rs",

@@ -4,7 +4,6 @@ pub mod cancellation;
 pub mod each_node;
 pub mod exec;
 pub mod fleet;
-pub mod health;
 pub mod lock_set;
 pub mod member;
 pub mod node_lock;

@@ -12,7 +12,7 @@ use crate::cluster::member::Member;
 use crate::doctor::{Examination, Fixed, examine, fix};
 use crate::error::{Error, Verdict};
 use crate::event::Events;
-use crate::node::health::report::NodeHealth;
+use crate::gpus::health::report::NodeHealth;
 use crate::text::units::count;
 use console::style;
 use schemars::JsonSchema;

@@ -7,7 +7,6 @@ use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
-use super::verify_gpus::ExaminedGpus;
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
     image_pull, init, job_end, jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
@@ -23,10 +22,12 @@ use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
 use crate::commands::pool::pick as pool_pick;
+use crate::commands::verify::gpus::ExaminedGpus;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Completion, Event, Stream};
+use crate::gpus::health::report::NodeHealth;
 use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::fetch::FetchReport;
@@ -42,7 +43,6 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
-use crate::node::health::report::NodeHealth;
 use crate::pool::choice::{Distance, Group};
 use crate::pool::format::PoolNode;
 use crate::pool::survey as pool_survey;

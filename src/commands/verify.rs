@@ -1,5 +1,7 @@
 //! `hvdctl verify`.
 
+pub mod gpus;
+
 use super::Outcome;
 use super::context::{Context, login_table};
 use super::gpus::NodeGpus;
@@ -8,7 +10,6 @@ use super::keys::Logins;
 use super::output::NodeEntry;
 use super::rank_output::RankOutput;
 use super::recording::record;
-use super::verify_gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
 use crate::checks::Finding;
 use crate::checks::bench::answers::{Answers, RankLine};
 use crate::checks::bench::limits::below_minimum;
@@ -18,6 +19,7 @@ use crate::checks::verify::{RankRow, Report, compare};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
 use crate::cluster::observation::ObservedNode;
+use crate::commands::verify::gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Phase};
 use crate::inventory::{Controller, Node};

@@ -73,7 +73,7 @@ impl LeftOutCandidate {
 }
 
 /// What `pool pick` has picked.
-pub(super) struct PoolChoice<'a> {
+pub(crate) struct PoolChoice<'a> {
     /// The name of the cluster.
     pub(super) name: String,
     /// Who picks.
@@ -244,7 +244,7 @@ fn note_left_out(left_out: &[LeftOutCandidate], context: &Context) {
     }
 }
 
-pub(super) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<'_>) -> Outcome {
+pub(crate) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<'_>) -> Outcome {
     let PoolChoice { name, own, group, nodes: picked, left_out } = choice;
     let published: Vec<&PoolNode> = picked.iter().map(|picked| picked.node).collect();
     let nodes: Vec<(Node, &PoolNode)> = inventory::nodes(&published, options.user.as_deref(), own.as_deref())

@@ -37,7 +37,7 @@ const LARGEST_KEY: u64 = 64 << 10;
 const PUBLISH: &str = "publish it";
 
 /// How an owner signs.
-pub(super) struct Publisher {
+pub(crate) struct Publisher {
     pool: Pool,
     key: Key,
     owner: String,
@@ -55,7 +55,7 @@ pub(super) enum Key {
 
 /// What was published.
 #[derive(Default)]
-pub(super) struct Publication {
+pub(crate) struct Publication {
     /// The name of each node's file.
     pub(super) files: BTreeMap<String, String>,
     /// The nodes that could not be published, for which there are warnings.
@@ -65,7 +65,7 @@ pub(super) struct Publication {
 }
 
 /// A node to publish, with what is known of it.
-pub(super) struct Submission<'a> {
+pub(crate) struct Submission<'a> {
     pub(super) node: &'a Node,
     pub(super) facts: &'a Facts,
     pub(super) grade: &'a NodeGrade,

@@ -1,9 +1,9 @@
 //! The health of the GPUs of a node.
 
-use super::member::Member;
+use crate::cluster::member::Member;
 use crate::error::NodeError;
+use crate::gpus::health::report::NodeHealth;
 use crate::node::facts::Facts;
-use crate::node::health::report::NodeHealth;
 use crate::node::network;
 use crate::transport::node::Script;
 use std::time::Duration;

@@ -35,13 +35,13 @@ impl<T> Reading<T> {
 
     /// Returns this reading, or the other one if it is absent.
     #[must_use]
-    pub(super) fn or(self, other: Reading<T>) -> Reading<T> {
+    pub(crate) fn or(self, other: Reading<T>) -> Reading<T> {
         if matches!(self, Reading::Absent) { other } else { self }
     }
 
     /// Returns this reading; a known value that does not pass is absent.
     #[must_use]
-    pub(super) fn filter(self, passes: impl FnOnce(&T) -> bool) -> Reading<T> {
+    pub(crate) fn filter(self, passes: impl FnOnce(&T) -> bool) -> Reading<T> {
         match self {
             Reading::Known(value) if !passes(&value) => Reading::Absent,
             reading => reading,
@@ -81,12 +81,12 @@ impl<T: JsonSchema> JsonSchema for Reading<T> {
 }
 
 /// Returns whether a text is the driver's message in place of a value.
-pub(super) fn is_failure(text: &str) -> bool {
+pub(crate) fn is_failure(text: &str) -> bool {
     FAILURES.iter().any(|message| text.contains(message))
 }
 
 /// Reads a text.
-pub(super) fn text(text: &str) -> Reading<String> {
+pub(crate) fn text(text: &str) -> Reading<String> {
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');
     match text {
         _ if ABSENT.contains(&text) => Reading::Absent,
@@ -96,7 +96,7 @@ pub(super) fn text(text: &str) -> Reading<String> {
 }
 
 /// Reads a number, which may have a unit: `49 C`, `16x`, `P0`.
-pub(in crate::node) fn number<T: FromStr>(value: &str) -> Reading<T> {
+pub(crate) fn number<T: FromStr>(value: &str) -> Reading<T> {
     if value.trim() == "None" {
         return Reading::Absent;
     }
@@ -107,7 +107,7 @@ pub(in crate::node) fn number<T: FromStr>(value: &str) -> Reading<T> {
 }
 
 /// Reads what is one of two.
-pub(super) fn switch(value: &str) -> Reading<bool> {
+pub(crate) fn switch(value: &str) -> Reading<bool> {
     text(value).then(|text| match text.as_str() {
         "Enabled" | "Yes" | "Active" => Some(true),
         "Disabled" | "No" | "Not Active" => Some(false),
@@ -116,7 +116,7 @@ pub(super) fn switch(value: &str) -> Reading<bool> {
 }
 
 /// Adds readings. One that failed makes the sum unknown.
-pub(super) fn sum(readings: impl IntoIterator<Item = Reading<u64>>) -> Reading<u64> {
+pub(crate) fn sum(readings: impl IntoIterator<Item = Reading<u64>>) -> Reading<u64> {
     readings.into_iter().fold(Reading::Absent, |sum, reading| match (sum, reading) {
         (failed @ Reading::Failed(_), _) | (_, failed @ Reading::Failed(_)) => failed,
         (sum, Reading::Absent) => sum,
@@ -126,7 +126,7 @@ pub(super) fn sum(readings: impl IntoIterator<Item = Reading<u64>>) -> Reading<u
 }
 
 /// Returns whether one of these is on. One that failed makes that unknown, unless another is on.
-pub(super) fn any(readings: impl IntoIterator<Item = Reading<bool>>) -> Reading<bool> {
+pub(crate) fn any(readings: impl IntoIterator<Item = Reading<bool>>) -> Reading<bool> {
     readings.into_iter().fold(Reading::Absent, |found, reading| match (found, reading) {
         (Reading::Known(true), _) | (_, Reading::Known(true)) => Reading::Known(true),
         (failed @ Reading::Failed(_), _) | (_, failed @ Reading::Failed(_)) => failed,

@@ -1,12 +1,13 @@
 //! Rules on the health of GPUs.
 
-use super::Severity::{Error, Note, Warning};
-use super::between::differing;
-use super::{Check, Finding, NodeView, Severity};
+use crate::gpus::health::report::{KernelLog, NodeHealth, Xid};
+use crate::gpus::health::{GpuHealth, MachineHealth, Reading, Slowdown};
 use crate::inventory::Node;
+use crate::model::check::Check;
+use crate::model::finding::Severity::{Error, Note, Warning};
+use crate::model::finding::{Finding, Severity};
+use crate::node::differing::differing;
 use crate::node::facts::Facts;
-use crate::node::health::report::{KernelLog, NodeHealth, Xid};
-use crate::node::health::{GpuHealth, MachineHealth, Reading, Slowdown};
 use crate::node::{gpus, network};
 use crate::text::nodeset;
 use crate::text::units::{count, human};
@@ -35,11 +36,6 @@ pub struct GpuNode<'a> {
 }
 
 impl<'a> GpuNode<'a> {
-    /// Returns a node of which that is known.
-    pub(super) fn of(view: &NodeView<'a>) -> Option<GpuNode<'a>> {
-        Some(GpuNode { node: view.node, facts: view.facts, health: view.health? })
-    }
-
     /// Returns the GPUs that jobs may use. Those that the inventory leaves out may be as they are.
     fn gpus(&self, machine: &'a MachineHealth) -> Vec<&'a GpuHealth> {
         let chosen: BTreeSet<&str> =
@@ -541,7 +537,7 @@ fn diagnosis(node: &GpuNode<'_>) -> Vec<Finding> {
             vec![node.finding(Note, Check::Dcgm, format!("DCGM: {} passed", count(diagnosis.passed, "test")))]
         }
         Some(Ok(diagnosis)) => {
-            let finding = |test: &crate::node::health::report::FailedTest| {
+            let finding = |test: &crate::gpus::health::report::FailedTest| {
                 let severity = if test.result.starts_with("Fail") { Error } else { Warning };
                 let message = if test.message.is_empty() { String::new() } else { format!(": {}", test.message) };
                 node.finding(severity, Check::Dcgm, format!("DCGM: {} {}{message}", test.name, test.result))

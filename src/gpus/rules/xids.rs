@@ -1,6 +1,6 @@
 //! What the numbers of NVIDIA's Xid errors mean: the well-known ones of "XID Errors" (docs.nvidia.com/deploy/xid-errors), in our words.
 
-use super::Severity::{self, Error, Note, Warning};
+use crate::model::finding::Severity::{self, Error, Note, Warning};
 
 /// Returns how much an error matters that occurred since the boot, and what it means; `None` if its number is not among the well-known
 /// ones. What a reset of the GPU repairs is a warning: whether there was one is not known, and other rules look at the GPU's state.

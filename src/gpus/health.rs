@@ -6,14 +6,13 @@
 //! and could not is [`Reading::Failed`], which is never taken for a good value.
 
 mod element;
-pub(super) mod reading;
 pub mod report;
 #[cfg(test)]
 mod tests;
 
+pub use crate::node::reading::Reading;
+use crate::node::reading::{any, is_failure, number, sum, switch, text};
 use element::Element;
-pub use reading::Reading;
-use reading::{any, is_failure, number, sum, switch, text};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;

@@ -1,20 +1,21 @@
 //! The health of the GPUs in `verify`: what was found on the nodes of its job, while the ranks started.
 
-use crate::checks::health::{self as rules, GpuNode};
 use crate::checks::{Check, Finding, Severity, failure, fold, has_gpus};
 use crate::cluster::each_node::for_each_node;
-use crate::cluster::health;
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, ErrorKind};
 use crate::event::Events;
-use crate::node::health::report::NodeHealth;
+use crate::gpus::examination as health;
+use crate::gpus::health::report::NodeHealth;
+use crate::gpus::rules;
+use crate::gpus::rules::GpuNode;
 use crate::start::plan::JobPlan;
 use crate::text::nodeset;
 use crate::text::units::count;
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(super) struct ExaminedGpus {
+pub(crate) struct ExaminedGpus {
     /// The health of the GPUs of each node that has some.
     pub(super) health: Vec<(String, NodeHealth)>,
     /// All findings, errors first.
