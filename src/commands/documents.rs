@@ -8,8 +8,8 @@ use super::json::{
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
 use super::{
-    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
-    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
+    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, init, job_end,
+    jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
 };
 use crate::checks::bench::baseline::{Comparison, Slower};
 use crate::checks::bench::{Measurements, blame};
@@ -21,6 +21,7 @@ use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
+use crate::commands::image::{build as image_build, pull as image_pull};
 use crate::commands::pool::pick as pool_pick;
 use crate::commands::verify::gpus::ExaminedGpus;
 use crate::data::transfer::DataOnNode;

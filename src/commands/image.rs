@@ -1,5 +1,8 @@
 //! `hvdctl image`.
 
+pub mod build;
+pub mod pull;
+
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{NodeEntry, Nodes};

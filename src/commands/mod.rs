@@ -19,8 +19,6 @@ mod gpus;
 mod grade;
 mod hosts;
 mod image;
-mod image_build;
-mod image_pull;
 mod init;
 mod job_end;
 mod job_start;
@@ -179,9 +177,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Bench(options) => bench::run(&options, context).await,
         Command::Image(Image::Status(options)) => image::status(&options, context).await,
         Command::Image(Image::Push(options)) => image::push(&options, context).await,
-        Command::Image(Image::Pull(options)) => image_pull::run(&options, context).await,
-        Command::Image(Image::Build(options)) => image_build::build(&options, context).await,
-        Command::Image(Image::Prune(options)) => image_build::prune(&options, context).await,
+        Command::Image(Image::Pull(options)) => image::pull::run(&options, context).await,
+        Command::Image(Image::Build(options)) => image::build::build(&options, context).await,
+        Command::Image(Image::Prune(options)) => image::build::prune(&options, context).await,
         Command::Data(Data::Push(options)) => data::push(&options, context).await,
         Command::Data(Data::Status) => data::status(context).await,
         Command::Data(Data::Rm(options)) => data::remove(&options, context).await,

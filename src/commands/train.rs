@@ -2,7 +2,6 @@
 
 use super::best::{BestRequest, on_best};
 use super::fetch::{FetchDocument, document, summary};
-use super::image_build::use_image;
 use super::job_start::Allocating;
 use super::output::{Document, End};
 use super::recording::record_job;
@@ -11,6 +10,7 @@ use crate::checks::best::Choice;
 use crate::checks::speed;
 use crate::cli;
 use crate::cluster::operator::now;
+use crate::commands::image::build::use_image;
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch;

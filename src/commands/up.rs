@@ -3,13 +3,13 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::image_pull::pull;
 use super::output::NodeEntry;
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, host_names};
 use crate::cluster::target::Target;
+use crate::commands::image::pull::pull;
 use crate::delivery::relay::deployment;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};

@@ -46,7 +46,7 @@ pub(crate) struct Publisher {
 }
 
 /// An owner's key.
-pub(super) enum Key {
+pub(in crate::commands) enum Key {
     /// hvdctl signs itself.
     Own(SigningKey),
     /// `ssh-keygen` signs.
@@ -57,18 +57,18 @@ pub(super) enum Key {
 #[derive(Default)]
 pub(crate) struct Publication {
     /// The name of each node's file.
-    pub(super) files: BTreeMap<String, String>,
+    pub(in crate::commands) files: BTreeMap<String, String>,
     /// The nodes that could not be published, for which there are warnings.
-    pub(super) unpublished: Vec<String>,
+    pub(in crate::commands) unpublished: Vec<String>,
     /// What is shown.
-    pub(super) text: String,
+    pub(in crate::commands) text: String,
 }
 
 /// A node to publish, with what is known of it.
 pub(crate) struct Submission<'a> {
-    pub(super) node: &'a Node,
-    pub(super) facts: &'a Facts,
-    pub(super) grade: &'a NodeGrade,
+    pub(in crate::commands) node: &'a Node,
+    pub(in crate::commands) facts: &'a Facts,
+    pub(in crate::commands) grade: &'a NodeGrade,
 }
 
 /// A node's file without its signature.
@@ -83,7 +83,7 @@ impl Publisher {
     ///
     /// # Errors
     /// Without a pool, a key that can sign, or an owner that has it.
-    pub(super) fn new(context: &Context) -> Result<Publisher, Error> {
+    pub(crate) fn new(context: &Context) -> Result<Publisher, Error> {
         let pool = crate::commands::pool::pool_of(context)?.clone();
         let signers = read_signers(&pool, &context.events)?;
         let key = read_key(&pool)?;
@@ -97,7 +97,7 @@ impl Publisher {
     ///
     /// # Errors
     /// If the key cannot sign, or the pool cannot be written to.
-    pub(super) async fn publish(&self, nodes: &[Submission<'_>], context: &Context) -> Result<Publication, Error> {
+    pub(crate) async fn publish(&self, nodes: &[Submission<'_>], context: &Context) -> Result<Publication, Error> {
         let Context { target, fleet, events, session, .. } = context;
         let published = now() as u64;
         let control = fleet.control(target.cluster()).await?;
@@ -224,7 +224,7 @@ impl Publisher {
 
 impl Key {
     /// Returns its public half.
-    pub(super) fn public(&self) -> &KeyData {
+    pub(in crate::commands) fn public(&self) -> &KeyData {
         match self {
             Key::Own(key) => key.public(),
             Key::Keygen(key) => &key.public,
@@ -266,7 +266,7 @@ fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<
 }
 
 /// Reads the key.
-pub(super) fn read_key(pool: &Pool) -> Result<Key, Error> {
+pub(in crate::commands) fn read_key(pool: &Pool) -> Result<Key, Error> {
     let file = match (&pool.key, std::env::home_dir()) {
         (Some(file), _) => file.clone(),
         (None, Some(home)) => home.join(".ssh/id_ed25519"),

@@ -75,7 +75,7 @@ impl ExaminedGpus {
     }
 
     /// Returns the errors, each with its nodes.
-    pub(super) fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<String> {
         self.errors().map(|finding| format!("{}: {}", nodeset::fold(&finding.nodes), finding.message)).collect()
     }
 

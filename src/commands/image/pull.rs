@@ -1,12 +1,12 @@
 //! `hvdctl image pull`, and how `up` gets the image: from its registry, or from a node that has it.
 
-use super::Outcome;
-use super::context::{ConnectedNodes, Context, node_rows};
-use super::image::{SourceChoice, give, image_name, local};
-use super::output::NodeEntry;
 use crate::cli;
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
+use crate::commands::Outcome;
+use crate::commands::context::{ConnectedNodes, Context, node_rows};
+use crate::commands::image::{SourceChoice, give, image_name, local};
+use crate::commands::output::NodeEntry;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::inventory::{Node, Pull};
 use crate::runtime::Image;
@@ -67,7 +67,7 @@ pub async fn run(options: &cli::ImagePull, context: &Context) -> Result<Outcome,
     Ok(outcome(results, &offline))
 }
 
-pub(super) fn outcome(nodes: NodeResults<NodeEntry<ImagePullNode>>, offline: &[NodeError]) -> Outcome {
+pub(crate) fn outcome(nodes: NodeResults<NodeEntry<ImagePullNode>>, offline: &[NodeError]) -> Outcome {
     let mut text = node_rows(&nodes.ok, |node| if node.changed { "pulled" } else { "unchanged" }.to_owned());
     let contents = || nodes.ok.iter().filter_map(|node| node.result.as_ref()).map(|node| &node.content);
     if contents().zip(contents().skip(1)).any(|(one, other)| one != other) {
@@ -102,7 +102,7 @@ fn is_pull(plan: &WorkerPlan) -> bool {
 }
 
 /// Gives the image to the nodes whose plans begin with a pull. The rest of them is then planned again, because checks compare the images.
-pub(super) async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error> {
+pub(crate) async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error> {
     let Context { target, events, session, .. } = context;
     let cluster = target.cluster();
     if !plans.ok.iter().any(is_pull) {

@@ -1,14 +1,14 @@
 //! `hvdctl image build` and `hvdctl image prune`, and the image of a project for `train`.
 
-use super::Outcome;
-use super::context::Context;
-use super::image::{SourceChoice, give};
-use super::image_pull::login;
-use super::output::NodeEntry;
 use crate::cli;
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
+use crate::commands::Outcome;
+use crate::commands::context::Context;
+use crate::commands::image::pull::login;
+use crate::commands::image::{SourceChoice, give};
+use crate::commands::output::NodeEntry;
 use crate::delivery::relay::deployment;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Phase};
@@ -171,7 +171,7 @@ pub async fn build(options: &cli::ImageBuild, context: &Context) -> Result<Outco
 }
 
 /// `built`: whether anything was done.
-pub(super) fn outcome(image: String, built: bool) -> Outcome {
+pub(crate) fn outcome(image: String, built: bool) -> Outcome {
     let text = format!("{image}: {}\n", if built { "built" } else { "nothing to do" });
     Outcome::ok(text, ImageBuild { image, changed: built })
 }
@@ -181,7 +181,7 @@ pub(super) fn outcome(image: String, built: bool) -> Outcome {
 ///
 /// # Errors
 /// As [`ensure`].
-pub(super) async fn use_image(
+pub(crate) async fn use_image(
     root: &Path,
     name: &str,
     dry_run: bool,
@@ -400,7 +400,7 @@ async fn images_of_projects(
     Ok((found, unknown))
 }
 
-pub(super) fn pruned(nodes: NodeResults<NodeEntry<ImagePruneNode>>) -> Outcome {
+pub(crate) fn pruned(nodes: NodeResults<NodeEntry<ImagePruneNode>>) -> Outcome {
     let removed = |node: &NodeEntry<ImagePruneNode>| node.result.as_ref().map_or(0, |result| result.removed.len());
     let lines = nodes.ok.iter().map(|node| format!("{}: removed {}\n", node.node, count(removed(node), "image")));
     let text = lines.collect();
