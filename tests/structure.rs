@@ -8,14 +8,15 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 /// From top to bottom: a directory imports only from rows below its own.
-const ROWS: [&[&str]; 21] = [
+const ROWS: [&[&str]; 22] = [
     &["main"],
     &["commands"],
     &["render"],
     &["cli"],
     &["bench", "doctor", "init"],
     &["start"],
-    &["job", "ledger"],
+    &["job"],
+    &["grade"],
     &["checks"],
     &["record"],
     &["delivery"],
@@ -36,7 +37,7 @@ const ROWS: [&[&str]; 21] = [
 const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 46] = [
+const PURE: [&str; 53] = [
     "text/",
     "model/",
     "inventory/",
@@ -46,6 +47,13 @@ const PURE: [&str; 46] = [
     "runtime/progress.rs",
     "transport/access.rs",
     "transport/host_key.rs",
+    "grade/assessment.rs",
+    "grade/assessment/",
+    "grade/best.rs",
+    "grade/evidence.rs",
+    "grade/evidence/",
+    "grade/ledger.rs",
+    "grade/speed.rs",
     "gpus/health.rs",
     "gpus/health/",
     "gpus/rules.rs",

@@ -2,16 +2,12 @@
 //! it matters and how to fix it.
 
 pub mod bench;
-pub mod best;
 mod between;
 mod details;
-pub mod evidence;
-pub mod grade;
 mod jobs;
 mod nodes;
 pub mod place;
 pub mod preflight;
-pub mod speed;
 #[cfg(test)]
 mod tests;
 pub mod verify;

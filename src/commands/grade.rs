@@ -3,9 +3,6 @@
 use super::context::Context;
 use super::output::{NodeEntry, entries};
 use super::{Outcome, recording};
-use crate::checks::evidence::NodeEvents;
-use crate::checks::evidence::jobs::unrecorded;
-use crate::checks::grade::{Area, Assessment, Evidence, assess};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -13,9 +10,12 @@ use crate::cluster::observation::facts;
 use crate::commands::pool::publish::{Publication, Publisher, Submission};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::grade::assessment::{Area, Assessment, Evidence, assess};
+use crate::grade::evidence::NodeEvents;
+use crate::grade::evidence::jobs::unrecorded;
+use crate::grade::storage as ledger;
 use crate::inventory::Node;
 use crate::job::manage;
-use crate::ledger;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
 use crate::render::table::{cell, columns, table};
@@ -229,7 +229,7 @@ fn row(grade: &NodeGrade, name_width: usize, columns: Option<usize>) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::ledger::{Entry, Event, Ledger};
+    use crate::grade::ledger::{Entry, Event, Ledger};
 
     #[test]
     fn reasons_are_cut_to_the_terminal_and_nowhere_else() {

@@ -1,10 +1,10 @@
 //! How fast the nodes of a job are, compared with each other.
 
-use super::grade::{self, Evidence, kind};
+use crate::grade::assessment::{self, Evidence, kind};
+use crate::grade::ledger::Ledger;
 use crate::inventory::Node;
 use crate::model::grade::NodeKind;
 use crate::node::facts::Facts;
-use crate::record::ledger::Ledger;
 
 /// A node that is slower than the fastest by no more than this counts as equal to it: two measurements of one node differ by that.
 const EQUAL: f64 = 0.95;
@@ -29,7 +29,7 @@ pub struct JobNode<'a> {
 pub fn speeds(nodes: &[JobNode<'_>]) -> Vec<f64> {
     let evidence: Vec<Evidence> = nodes.iter().map(measured).collect();
     let known: Vec<(&NodeKind, Option<f64>)> =
-        evidence.iter().map(|node| &node.kind).zip(grade::speeds(&evidence)).collect();
+        evidence.iter().map(|node| &node.kind).zip(assessment::speeds(&evidence)).collect();
     let of_ranks = nodes.iter().zip(&known).filter(|(node, _)| node.has_ranks);
     let fastest = of_ranks.filter_map(|(_, (_, speed))| *speed).fold(0.0, f64::max);
     let relative = |(kind, speed): &(&NodeKind, Option<f64>)| {

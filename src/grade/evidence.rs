@@ -3,14 +3,14 @@
 
 pub mod jobs;
 
-use super::bench::collectives::RankSpeed;
-use super::bench::speeds::PROCESSOR;
-use super::bench::{Measurements, Subject, Verdict};
-use super::place::RankFault;
-use super::verify::RankRow;
-use super::{Check, Finding, Severity};
+use crate::checks::bench::collectives::RankSpeed;
+use crate::checks::bench::speeds::PROCESSOR;
+use crate::checks::bench::{Measurements, Subject, Verdict};
+use crate::checks::place::RankFault;
+use crate::checks::verify::RankRow;
+use crate::checks::{Check, Finding, Severity};
+use crate::grade::ledger::{Event, Figure};
 use crate::model::job_state::JobState;
-use crate::record::ledger::{Event, Figure};
 use crate::record::outcome::JobOutcome;
 use jobs::node_fault;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,18 +1,15 @@
-//! The ledgers of the nodes: what commands record of a node, on the node itself. `record/ledger.rs` has their form, `checks/grade.rs` the
+//! The ledgers of the nodes: what commands record of a node, on the node itself. `ledger` has their form, `assessment` the
 //! grades that follow from them.
 
-use crate::checks::grade::{Evidence, assess, kind, unknown_kind};
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Message, Step};
+use crate::grade::assessment::{Evidence, assess, kind, unknown_kind};
+use crate::grade::ledger::{self, Event, LARGEST, Ledger};
 use crate::inventory::Cluster;
 use crate::model::grade::NodeGrade;
 use crate::node::facts::Facts;
-use crate::record::{
-    self,
-    ledger::{Event, LARGEST, Ledger},
-};
 use crate::text::units::count;
 use crate::transport::node::Script;
 
@@ -76,7 +73,7 @@ pub async fn append(cluster: &Cluster, member: &Member, found: &[Event], events:
     // a step that writes is a line in a log, of each node at the end of every command
     let _step = events.begin(name, Step::read("recording in its ledger"));
     let operation = "record in its ledger";
-    let lines = record::ledger::lines(found).map_err(|error| NodeError::failed(name, operation, error))?;
+    let lines = ledger::lines(found).map_err(|error| NodeError::failed(name, operation, error))?;
     let script = Script::new(APPEND)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("cluster", &cluster.name)

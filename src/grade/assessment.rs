@@ -1,12 +1,12 @@
 //! The grades of nodes, from what their ledgers record. docs/grade.md explains the rule to users.
 
 use crate::gpus::health::Reading;
+use crate::grade::ledger::{Entry, Event, Figure, Ledger};
 use crate::inventory;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
 use crate::node::gpus::Gpu;
 use crate::node::network;
-use crate::record::ledger::{Entry, Event, Figure, Ledger};
 use crate::text::units::count;
 use crate::text::visible::one_line;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,11 +1,11 @@
 //! What a job that has ended says of its nodes.
 
 use super::NodeEvents;
-use crate::checks::grade::Evidence;
+use crate::grade::assessment::Evidence;
+use crate::grade::ledger::Event;
 use crate::launch::placement::Placement;
 use crate::model::job_state::JobState;
 use crate::model::root_cause::{FailureKind, RootCause};
-use crate::record::ledger::Event;
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::text::failure::is_gpu_fault;
@@ -158,8 +158,8 @@ fn missing<'a>(nodes: &[Evidence], jobs: impl Iterator<Item = EndedJob<'a>>) -> 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::grade::ledger::{Entry, Ledger};
     use crate::launch::placement::{MapBy, place};
-    use crate::record::ledger::{Entry, Ledger};
     use crate::record::list::{JobFiles, jobs};
     use crate::record::monitor::Monitor;
     use crate::record::{Attempt, JobResult, RankExit, Record};
