@@ -14,6 +14,7 @@ pub mod commands;
 pub mod data;
 pub mod delivery;
 pub mod doctor;
+pub mod document;
 pub mod error;
 pub mod event;
 pub mod files;

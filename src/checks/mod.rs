@@ -1,7 +1,6 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
 //! it matters and how to fix it.
 
-pub mod bench;
 mod between;
 mod details;
 mod jobs;

@@ -1,6 +1,5 @@
 //! What a command works with, and the steps that several commands have in common.
 
-use super::output::NodeEntry;
 use crate::cluster::each_node::{NodeResults, each_node, unreached};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
@@ -10,15 +9,16 @@ use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::cluster::target::Target;
 use crate::delivery::Site;
+use crate::document::NodeEntry;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
-use crate::render::table::table;
 use crate::start::capacity::{AllocatedNodes, check_unallocated, open_on_each};
 use crate::start::request::ResourceRequest;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
+use crate::text::table::table;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 

@@ -1,7 +1,6 @@
 //! `hvdctl doctor`.
 
 use super::gpus::{NodeGpus, gpu_table};
-use super::output::NodeEntry;
 use super::recording::record;
 use super::{Context, Outcome};
 use crate::checks::{Finding, Severity};
@@ -9,6 +8,7 @@ use crate::cli::Doctor;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::doctor::{Examination, Fixed, examine, fix};
+use crate::document::NodeEntry;
 use crate::error::{Error, Verdict};
 use crate::event::Events;
 use crate::gpus::health::report::NodeHealth;

@@ -9,10 +9,16 @@ use super::json::{
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, init, job_end,
-    jobs, keys, lock, logs, output, pool, shell, status, train, up, verify,
+    jobs, keys, lock, logs, pool, shell, status, train, up, verify,
 };
-use crate::checks::bench::baseline::{Comparison, Slower};
-use crate::checks::bench::{Measurements, blame};
+use crate::bench::measurements::Measurements;
+use crate::bench::measurements::tests::measured;
+use crate::bench::ranks::RankResults;
+use crate::bench::ranks::tests::ranks;
+use crate::bench::report::BenchReport;
+use crate::bench::report::compared::Compared;
+use crate::bench::verdict::baseline::{Comparison, Slower};
+use crate::bench::verdict::blame;
 use crate::checks::place::{RankFault, RankPlace};
 use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Check, Finding, Fix, Severity};
@@ -24,6 +30,7 @@ use crate::commands::pool::pick as pool_pick;
 use crate::commands::verify::gpus::ExaminedGpus;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
+use crate::document;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Completion, Event, Stream};
 use crate::gpus::health::report::NodeHealth;
@@ -372,7 +379,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = names(&["node1", "node2", "node3"]);
     all.push((
         "doctor",
-        output::value(&Document { ok: false, details: doctor::details(examined(found), fixed, &nodes) }),
+        document::value(&Document { ok: false, details: doctor::details(examined(found), fixed, &nodes) }),
     ));
 }
 
@@ -404,25 +411,25 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let baseline =
         Comparison { compared: 2, slower: vec![slower], notes: vec!["1 direction is not in the baseline".to_owned()] };
-    let mut add = |name, measured: &Measurements, ranks: Option<&bench::ranks::Ranks>| {
+    let mut add = |name, measured: &Measurements, ranks: Option<&RankResults>| {
         let verdict = blame::verdict(measured);
-        let compared =
-            bench::compared::Compared { baseline: Some(baseline.clone()), ..bench::compared::Compared::default() };
-        all.push((name, bench::outcome(String::new(), measured, &verdict, ranks, &compared).document));
+        let compared = Compared { baseline: Some(baseline.clone()), ..Compared::default() };
+        let report = BenchReport { measured, verdict: &verdict, ranks, compared: &compared };
+        all.push((name, bench::outcome(String::new(), &report).document));
     };
     let seconds = Duration::from_secs_f64;
     let estimate = Estimate { nodes: 2, wire: seconds(0.5), computing: Some(seconds(1.0)) };
-    let mut good = bench::ranks::tests::ranks(2, &[]);
+    let mut good = ranks(2, &[]);
     good.estimate = Some(ModelEstimate { params: 124_000_000, dtype: Dtype::Float16, estimate });
-    add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&good));
+    add("bench", &measured(2, |_, _| Ok(9.4)), Some(&good));
     let slow = |from, to| match (from, to) {
         (0, 1) => Err("no answer within 3 s"),
         (2, _) => Ok(0.9),
         _ => Ok(9.4),
     };
-    add("bench/slow", &bench::tests::measured(4, slow), None);
-    let wrong = bench::ranks::tests::ranks(2, &[1]);
-    add("bench/wrong", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&wrong));
+    add("bench/slow", &measured(4, slow), None);
+    let wrong = ranks(2, &[1]);
+    add("bench/wrong", &measured(2, |_, _| Ok(9.4)), Some(&wrong));
 }
 
 fn verify_made(all: &mut Vec<(&'static str, Value)>) {
@@ -492,7 +499,7 @@ fn outside_files() -> Vec<OutsideFiles> {
 #[expect(clippy::too_many_lines, reason = "one example of each document of a job, with all fields")]
 fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&Line::of(&event).expect("a line"));
+    let line = |event: Event| document::value(&Line::of(&event).expect("a line"));
     all.push(("train-job", line(Event::Job { id: id.into(), state: JobState::Running })));
     let uploaded = Completion::Uploaded { files: 3, bytes: 12 << 10, removed: 0 };
     let fetched_two = Completion::Fetched { files: 2 };
@@ -877,7 +884,7 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     draft::find_duplicates(&mut entries);
     all.push((
         "init",
-        output::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
+        document::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
     ));
 }
 

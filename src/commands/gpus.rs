@@ -2,8 +2,8 @@
 
 use crate::gpus::health::report::NodeHealth;
 use crate::gpus::health::{GpuHealth, Reading};
-use crate::render::table::table;
 use crate::text::nodeset;
+use crate::text::table::table;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Display;

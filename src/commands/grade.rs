@@ -1,13 +1,13 @@
 //! `hvdctl grade`.
 
 use super::context::Context;
-use super::output::{NodeEntry, entries};
 use super::{Outcome, recording};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
 use crate::commands::pool::publish::{Publication, Publisher, Submission};
+use crate::document::{NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::grade::assessment::{Area, Assessment, Evidence, assess};
@@ -18,8 +18,8 @@ use crate::inventory::Node;
 use crate::job::manage;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
-use crate::render::table::{cell, columns, table};
 use crate::text::nodeset;
+use crate::text::table::{cell, columns, table};
 use crate::text::units::count;
 use console::{measure_text_width, truncate_str};
 use schemars::JsonSchema;

@@ -2,7 +2,6 @@
 //! and their comments.
 
 pub use super::about::{DirDocument, TextDocument};
-pub use super::bench::document::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
 pub use super::data::{DataEntry, DataPushNode, DataRmNode, DataStatusNode};
 pub use super::disconnect::DisconnectNode;
 pub use super::doctor::DoctorDocument;
@@ -19,13 +18,14 @@ pub use super::jobs::{JobsDocument, JobsPrune, StopDocument};
 pub use super::keys::{KeysPushNode, KeysRotate, KeysStatus, Logins};
 pub use super::lock::{LockReleaseNode, LockStatusNode};
 pub use super::logs::LogsEnd;
-pub use super::output::{Document, End, Failure, FailureDetails, NoDetails, NodeEntry, Nodes, value};
 pub use super::pool::PoolDocument;
 pub use super::shell::ShellDocument;
 pub use super::status::NodeStatus;
 pub use super::train::DryRun;
 pub use super::up::{UpNode, UpOperation};
 pub use super::verify::{VerifyDocument, VerifyNode};
+pub use crate::bench::report::document::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
 pub use crate::commands::image::build::{ImageBuild, ImagePruneNode};
 pub use crate::commands::image::pull::ImagePullNode;
 pub use crate::commands::pool::pick::PoolPickDocument;
+pub use crate::document::{Document, End, Failure, FailureDetails, NoDetails, NodeEntry, Nodes, value};

@@ -28,7 +28,6 @@ mod keys;
 mod limits;
 mod lock;
 mod logs;
-mod output;
 mod pool;
 mod rank_output;
 mod recording;
@@ -51,12 +50,12 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
 use crate::cluster::session::Session;
 use crate::cluster::target::Target;
+use crate::document::{self, Document, Failure, NodeEntry, Nodes, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::launch::env_file::EnvFiles;
 use context::Context;
 pub use execute::{execute, relay, run_until_signalled};
-use output::{Document, Failure, NodeEntry, Nodes, entries};
 use serde::Serialize;
 use serde_json::Value;
 use std::future::Future;
@@ -79,7 +78,7 @@ impl Outcome {
     /// The outcome of a command. `details`: its document without `ok` (see [`json`]).
     pub fn new(verdict: Verdict<'_>, text: impl Into<String>, details: impl Serialize) -> Outcome {
         let code = verdict.exit_code();
-        let document = output::value(&Document { ok: code == 0, details });
+        let document = document::value(&Document { ok: code == 0, details });
         let errors = verdict.failed().iter().map(ToString::to_string).collect();
         Outcome { code, text: text.into(), document, errors }
     }
@@ -113,7 +112,7 @@ impl Outcome {
     pub fn failure(error: &Error, exit: ExitCode, output: OutputForm) -> Outcome {
         let details = Failure::new(error, exit == ExitCode::Program, output == OutputForm::Lines);
         let (code, errors) = (details.code, vec![details.error.clone()]);
-        Outcome { code, text: String::new(), document: output::value(&Document { ok: false, details }), errors }
+        Outcome { code, text: String::new(), document: document::value(&Document { ok: false, details }), errors }
     }
 }
 

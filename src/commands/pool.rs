@@ -14,7 +14,7 @@ use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
 use crate::pool::format::PoolNode;
 use crate::pool::signers::AllowedSigners;
 use crate::pool::verification::{FileState, PoolFile, Verifier};
-use crate::render::table::table;
+use crate::text::table::table;
 use crate::text::units::age;
 use crate::transport::node::RunAs;
 use schemars::JsonSchema;

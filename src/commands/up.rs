@@ -3,7 +3,6 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::output::NodeEntry;
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
@@ -11,6 +10,7 @@ use crate::cluster::observation::{ObservedNode, host_names};
 use crate::cluster::target::Target;
 use crate::commands::image::pull::pull;
 use crate::delivery::relay::deployment;
+use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::job::cleanup::end_disrupted;

@@ -236,6 +236,10 @@ pub fn spool_directory() -> PathBuf {
     named.or_else(usual).unwrap_or_else(std::env::temp_dir)
 }
 
+/// Returns the free bytes of the file system of a directory.
+///
+/// # Errors
+/// If the system does not say.
 pub fn free_space(directory: &Path) -> io::Result<u64> {
     let file_system = rustix::fs::statvfs(directory)?;
     Ok(file_system.f_bavail.saturating_mul(file_system.f_frsize))

@@ -20,7 +20,7 @@ pub(crate) const MANY: u64 = 64 << 30;
 
 /// The differences between a manifest and what nodes have.
 #[derive(Debug, Default)]
-pub(super) struct Differences {
+pub(crate) struct Differences {
     /// By the hashes of the nodes' manifests.
     by_hash: Mutex<BTreeMap<String, Arc<OnceCell<Arc<Difference>>>>>,
     all: OnceLock<Arc<Difference>>,

@@ -440,7 +440,7 @@ pub(crate) fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target
 }
 
 /// Sends what is written in pieces of [`PIECE`] bytes.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     sender: Sender<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
 }

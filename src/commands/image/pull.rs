@@ -6,7 +6,7 @@ use crate::cluster::member::Member;
 use crate::commands::Outcome;
 use crate::commands::context::{ConnectedNodes, Context, node_rows};
 use crate::commands::image::{SourceChoice, give, image_name, local};
-use crate::commands::output::NodeEntry;
+use crate::document::NodeEntry;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::inventory::{Node, Pull};
 use crate::runtime::Image;

@@ -75,13 +75,13 @@ impl LeftOutCandidate {
 /// What `pool pick` has picked.
 pub(crate) struct PoolChoice<'a> {
     /// The name of the cluster.
-    pub(super) name: String,
+    pub(in crate::commands) name: String,
     /// Who picks.
-    pub(super) own: Option<String>,
-    pub(super) group: Group,
+    pub(in crate::commands) own: Option<String>,
+    pub(in crate::commands) group: Group,
     /// The nodes of the group, in its order.
-    pub(super) nodes: Vec<MeasuredNode<'a>>,
-    pub(super) left_out: Vec<LeftOutCandidate>,
+    pub(in crate::commands) nodes: Vec<MeasuredNode<'a>>,
+    pub(in crate::commands) left_out: Vec<LeftOutCandidate>,
 }
 
 /// Who this operator is among the members.

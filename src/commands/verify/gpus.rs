@@ -17,11 +17,11 @@ use crate::text::units::count;
 #[derive(Debug, Default)]
 pub(crate) struct ExaminedGpus {
     /// The health of the GPUs of each node that has some.
-    pub(super) health: Vec<(String, NodeHealth)>,
+    pub(in crate::commands) health: Vec<(String, NodeHealth)>,
     /// All findings, errors first.
-    pub(super) findings: Vec<Finding>,
+    pub(in crate::commands) findings: Vec<Finding>,
     /// How many GPUs were examined: those that jobs may use.
-    pub(super) gpus: usize,
+    pub(in crate::commands) gpus: usize,
 }
 
 /// Examines the GPUs of all nodes of a job at once. A node that cannot be examined is a finding. `diagnose`: also with DCGM.

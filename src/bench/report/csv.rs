@@ -1,7 +1,8 @@
 //! Everything that `bench` has measured, as one table of comma-separated values.
 
-use crate::checks::bench::Direction;
-use crate::checks::bench::collectives::{Collectives, word};
+use super::BenchReport;
+use crate::bench::collectives::{Collectives, word};
+use crate::bench::measurements::Direction;
 
 /// A line is a transfer of a direction, or a collective with an array of one size. What does not apply to it is empty.
 const COLUMNS: [&str; 20] = [
@@ -27,9 +28,15 @@ const COLUMNS: [&str; 20] = [
     "ring_share",
 ];
 
-/// Formats every transfer and every collective as a line; a direction that could not be measured has one too. Bandwidths of collectives
-/// are in 10⁹ bytes a second, as in JSON.
-pub(super) fn csv(names: &[&str], directions: &[Direction], collectives: Option<&Collectives>) -> String {
+impl BenchReport<'_> {
+    /// Formats every transfer and every collective as a line; a direction that could not be measured has one too. Bandwidths of
+    /// collectives are in 10⁹ bytes a second, as in JSON.
+    pub fn csv(&self) -> String {
+        csv(&self.names(), &self.measured.directions, self.collectives())
+    }
+}
+
+fn csv(names: &[&str], directions: &[Direction], collectives: Option<&Collectives>) -> String {
     let mut text = format!("{}\n", COLUMNS.join(","));
     let mut line = |fields: [String; COLUMNS.len()]| text.push_str(&format!("{}\n", fields.join(",")));
     for direction in directions {
@@ -101,9 +108,9 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::measured;
     use super::*;
-    use crate::checks::bench::collectives::Exchange;
+    use crate::bench::collectives::Exchange;
+    use crate::bench::measurements::tests::measured;
     use crate::model::collective::{Collective, Dtype};
 
     #[test]

@@ -5,8 +5,10 @@ use super::attribution::{accuse, covers, includes};
 use super::bandwidth::{Bandwidths, DEVIATIONS, bandwidths};
 use super::evidence::{self, Reason, median};
 use super::samples::{Edge, Sample, samples};
-use super::schedule::{self, Round};
-use super::{Accusation, Measurements, Subject, Symptom, Verdict, Way};
+use crate::bench::measure::schedule;
+use crate::bench::measure::schedule::Round;
+use crate::bench::measurements::Measurements;
+use crate::bench::verdict::{Accusation, NetworkVerdict, Subject, Symptom, Way};
 use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +29,7 @@ const DELAY: (f64, f64) = (2.0, 200.0);
 const FEW_PAIRS: usize = 4;
 
 /// Finds who is slow.
-pub fn verdict(measurements: &Measurements) -> Verdict {
+pub fn verdict(measurements: &Measurements) -> NetworkVerdict {
     let samples = samples(measurements);
     let n = measurements.nodes.len();
     let mut accusations = unreachable(n, &samples);
@@ -41,7 +43,7 @@ pub fn verdict(measurements: &Measurements) -> Verdict {
     let unmeasured = samples.len() - measured;
     let is_unclear = accusations.is_empty() && !unjudged.is_empty();
     let notes = notes(measurements, &samples, unmeasured, unjudged.len());
-    Verdict { accusations, notes, measured, unmeasured, is_unclear, unjudged }
+    NetworkVerdict { accusations, notes, measured, unmeasured, is_unclear, unjudged }
 }
 
 /// The pairs to measure again before a verdict is given, each once.
@@ -72,7 +74,7 @@ impl Suspects {
 pub fn suspects(measurements: &Measurements) -> Suspects {
     let samples = samples(measurements);
     let n = measurements.nodes.len();
-    let Verdict { mut accusations, unjudged, .. } = verdict(measurements);
+    let NetworkVerdict { mut accusations, unjudged, .. } = verdict(measurements);
     accusations.extend(bandwidths(measurements, &samples, &causes(measurements, &samples), (0.0, 0.0)).low);
     let of = |accusation: &Accusation| -> Vec<Edge> {
         let of_node = |node: usize| samples.keys().copied().filter(move |(a, b)| *a == node || *b == node);

@@ -1,12 +1,14 @@
 //! A benchmark as text: tables, what was found, and the verdict.
 
-use super::compared::Compared;
-use super::ranks::Ranks;
-use crate::checks::bench::speeds::Straggler;
-use crate::checks::bench::{Accusation, Direction, Measurements, NodeEvidence, Verdict as Blame, gigabits, micros};
-use crate::render::heat_map::heat_map;
-use crate::render::table::{cell, table};
+use super::BenchReport;
+use crate::bench::measurements::{Direction, NodeEvidence};
+use crate::bench::ranks::RankResults;
+use crate::bench::report::heat_map::heat_map;
+use crate::bench::verdict::Accusation;
+use crate::bench::verdict::speeds::Straggler;
+use crate::text::table::{cell, table};
 use crate::text::units::count;
+use crate::text::units::{gigabits, micros};
 use std::collections::BTreeMap;
 
 /// The slowest directions have a row each, of this many at most.
@@ -15,31 +17,8 @@ const ROWS: usize = 6;
 /// Findings have a line each, of this many at most.
 const FINDINGS: usize = 20;
 
-/// Returns the names of the nodes.
-pub(super) fn names(measured: &Measurements) -> Vec<&str> {
-    measured.nodes.iter().map(|node| node.name.as_str()).collect()
-}
-
-/// Formats the tables, everything that was found, and the verdict last.
-pub(in super::super) fn text(
-    measured: &Measurements,
-    verdict: &Blame,
-    ranks: Option<&Ranks>,
-    compared: &Compared,
-) -> String {
-    let mut text = if measured.nodes.is_empty() { String::new() } else { network_text(measured) };
-    let of_ranks = ranks.map(Ranks::text).unwrap_or_default();
-    for part in [of_ranks, findings_text(measured, verdict, ranks, compared)] {
-        if !text.is_empty() && !part.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&part);
-    }
-    text
-}
-
-fn network_text(measured: &Measurements) -> String {
-    let names = names(measured);
+fn network_text(report: &BenchReport<'_>) -> String {
+    let (measured, names) = (report.measured, report.names());
     let all = Best::of_each(&measured.directions);
     let mut text = node_table(&measured.nodes);
     let most = all.values().filter_map(|best| best.bandwidth()).max_by(f64::total_cmp).unwrap_or_default();
@@ -52,70 +31,82 @@ fn network_text(measured: &Measurements) -> String {
     text
 }
 
-/// Formats the notes, the findings if there are several, and the verdict.
-fn findings_text(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
-    let mut text: String = verdict.notes.iter().chain(&compared.notes).map(|note| format!("note: {note}\n")).collect();
-    let all = findings(measured, verdict, ranks, compared);
-    if all.len() > 1 {
-        text.extend(all.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
-        if all.len() > FINDINGS {
-            text.push_str(&format!("found: {} more, which --json has\n", all.len() - FINDINGS));
-        }
-    }
-    text + &last_line(measured, verdict, ranks, compared) + "\n"
-}
-
 /// What is slow.
-pub(super) enum Found<'a> {
+pub(super) enum SlowPart<'a> {
     Network(&'a Accusation),
     Rank(&'a Straggler),
 }
 
-/// Returns the nodes, connections and ranks that are slow, the strongest finding first.
-pub(super) fn strongest<'a>(verdict: &'a Blame, ranks: Option<&'a Ranks>) -> Vec<Found<'a>> {
-    let of_network = verdict.accusations.iter().map(|found| (found.symptom.strength(), Found::Network(found)));
-    let of_ranks = ranks.into_iter().flat_map(Ranks::slow).map(|found| (found.share, Found::Rank(found)));
-    let mut all: Vec<(f64, Found<'a>)> = of_network.chain(of_ranks).collect();
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    all.into_iter().map(|(_, found)| found).collect()
-}
-
-/// Returns what is wrong and what is slow, as sentences. Wrong results come first: a slow network does not spoil a
-/// training.
-fn findings(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> Vec<String> {
-    let names = names(measured);
-    let errors = ranks.map(Ranks::errors).unwrap_or_default().into_iter().map(|(_, text)| text);
-    let slow = strongest(verdict, ranks).into_iter().map(|found| match found {
-        Found::Network(found) => found.sentence(&names),
-        Found::Rank(found) => found.text.clone(),
-    });
-    errors.chain(slow).chain(compared.findings()).collect()
-}
-
-/// Returns the verdict as one sentence.
-pub(super) fn sentence(measured: &Measurements, verdict: &Blame, ranks: Option<&Ranks>, compared: &Compared) -> String {
-    let network = || verdict.sentence(&names(measured));
-    match (findings(measured, verdict, ranks, compared).split_first(), ranks) {
-        (None, None) => network(),
-        (None, Some(ranks)) if measured.nodes.is_empty() => ranks.good(),
-        (None, Some(ranks)) => format!("{}, and {}", network(), ranks.good()),
-        (Some((first, [])), _) => first.clone(),
-        (Some((first, rest)), _) => format!("{first}; and {} more", count(rest.len(), "finding")),
+impl<'a> BenchReport<'a> {
+    /// Formats the tables, everything that was found, and the verdict last.
+    pub fn text(&self) -> String {
+        let mut text = if self.measured.nodes.is_empty() { String::new() } else { network_text(self) };
+        for part in [self.ranks.map(RankResults::text).unwrap_or_default(), self.findings_text()] {
+            if !text.is_empty() && !part.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&part);
+        }
+        text
     }
-}
 
-pub(super) fn last_line(
-    measured: &Measurements,
-    verdict: &Blame,
-    ranks: Option<&Ranks>,
-    compared: &Compared,
-) -> String {
-    let result = match findings(measured, verdict, ranks, compared).is_empty() {
-        true if verdict.is_good() && ranks.is_none_or(|ranks| ranks.unclear() == 0) => "ok",
-        true => "unclear",
-        false => "failed",
-    };
-    format!("{result}: {}", sentence(measured, verdict, ranks, compared))
+    /// Formats the notes, the findings if there are several, and the verdict.
+    fn findings_text(&self) -> String {
+        let notes = self.verdict.notes.iter().chain(&self.compared.notes);
+        let mut text: String = notes.map(|note| format!("note: {note}\n")).collect();
+        let all = self.findings();
+        if all.len() > 1 {
+            text.extend(all.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
+            if all.len() > FINDINGS {
+                text.push_str(&format!("found: {} more, which --json has\n", all.len() - FINDINGS));
+            }
+        }
+        text + &self.last_line() + "\n"
+    }
+
+    /// Returns the nodes, connections and ranks that are slow, the strongest finding first.
+    pub(super) fn strongest(&self) -> Vec<SlowPart<'a>> {
+        let accusations = self.verdict.accusations.iter();
+        let of_network = accusations.map(|found| (found.symptom.strength(), SlowPart::Network(found)));
+        let of_ranks =
+            self.ranks.into_iter().flat_map(RankResults::slow).map(|found| (found.share, SlowPart::Rank(found)));
+        let mut all: Vec<(f64, SlowPart<'a>)> = of_network.chain(of_ranks).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// Returns what is wrong and what is slow, as sentences. Wrong results come first: a slow network does not spoil a training.
+    fn findings(&self) -> Vec<String> {
+        let names = self.names();
+        let errors = self.ranks.map(RankResults::errors).unwrap_or_default().into_iter().map(|(_, text)| text);
+        let slow = self.strongest().into_iter().map(|found| match found {
+            SlowPart::Network(found) => found.sentence(&names),
+            SlowPart::Rank(found) => found.text.clone(),
+        });
+        errors.chain(slow).chain(self.compared.findings()).collect()
+    }
+
+    /// Returns the verdict as one sentence.
+    pub fn sentence(&self) -> String {
+        let network = || self.verdict.sentence(&self.names());
+        match (self.findings().split_first(), self.ranks) {
+            (None, None) => network(),
+            (None, Some(ranks)) if self.measured.nodes.is_empty() => ranks.good(),
+            (None, Some(ranks)) => format!("{}, and {}", network(), ranks.good()),
+            (Some((first, [])), _) => first.clone(),
+            (Some((first, rest)), _) => format!("{first}; and {} more", count(rest.len(), "finding")),
+        }
+    }
+
+    /// Returns the verdict as the last line of the text.
+    pub fn last_line(&self) -> String {
+        let result = match self.findings().is_empty() {
+            true if self.verdict.is_good() && self.ranks.is_none_or(|ranks| ranks.unclear() == 0) => "ok",
+            true => "unclear",
+            false => "failed",
+        };
+        format!("{result}: {}", self.sentence())
+    }
 }
 
 fn node_table(nodes: &[NodeEvidence]) -> String {

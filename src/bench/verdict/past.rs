@@ -1,9 +1,11 @@
 //! The bandwidths of earlier benchmarks: what each node keeps of what it has sent, and what of that is normal.
 
+use super::are_comparable;
 use super::attribution::covers;
 use super::evidence::median;
 use super::samples::{Edge, samples};
-use super::{Measurements, Verdict};
+use crate::bench::measurements::Measurements;
+use crate::bench::verdict::NetworkVerdict;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -95,8 +97,8 @@ pub fn with(node: &str, mut sent: Sent, latest: &BTreeMap<String, f64>) -> Strin
 
 /// Returns the bandwidths that are worth remembering, by sender and receiver. What is part of a finding is not: a node that stays slow
 /// must not become normal. Neither are those that are not judged, or vary too much to be compared.
-pub fn trusted(measurements: &Measurements, verdict: &Verdict) -> BTreeMap<Edge, f64> {
-    if verdict.is_unclear || !measurements.is_comparable() {
+pub fn trusted(measurements: &Measurements, verdict: &NetworkVerdict) -> BTreeMap<Edge, f64> {
+    if verdict.is_unclear || !are_comparable(measurements) {
         return BTreeMap::new();
     }
     let is_accused = |edge: Edge| verdict.accusations.iter().any(|accusation| covers(accusation.subject, edge));
@@ -120,8 +122,10 @@ pub(super) fn usual(values: &[f64]) -> Option<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Accusation, Direction, NodeEvidence, Subject, Symptom, Transfer, Usage, Way, blame};
+    use super::super::blame;
     use super::*;
+    use crate::bench::measurements::{Direction, NodeEvidence, Transfer, Usage};
+    use crate::bench::verdict::{Accusation, Subject, Symptom, Way};
 
     fn sent(values: &[(&str, &[f64])]) -> Sent {
         values.iter().map(|(name, values)| ((*name).to_owned(), values.to_vec())).collect()
@@ -223,12 +227,12 @@ mod tests {
         }
         assert_eq!(trusted(&all, &blame::verdict(&all)), BTreeMap::new());
 
-        let verdict = Verdict { is_unclear: true, ..Verdict::default() };
+        let verdict = NetworkVerdict { is_unclear: true, ..NetworkVerdict::default() };
         assert_eq!(trusted(&good, &verdict), BTreeMap::new());
         // a busy processor disturbs both directions
         let subject = Subject::Node(1, Way::Both);
         let busy = Accusation { subject, symptom: Symptom::Local, reasons: vec!["busy".to_owned()] };
-        let verdict = Verdict { accusations: vec![busy], ..Verdict::default() };
+        let verdict = NetworkVerdict { accusations: vec![busy], ..NetworkVerdict::default() };
         assert_eq!(trusted(&good, &verdict).len(), 6);
     }
 

@@ -1,6 +1,7 @@
 //! What a node itself shows: its link, its counters and its processor.
 
-use super::{Link, Measurements, Way};
+use crate::bench::measurements::{Link, Measurements};
+use crate::bench::verdict::Way;
 use crate::text::units::count;
 
 /// A value below this share of what the other nodes have is out of line: noise of processors and different parts of one series stay above.
@@ -141,7 +142,7 @@ pub fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
     if let Some((own, others)) = speeds.filter(|(own, others)| *own < OUT_OF_LINE * others) {
         found.push(proof(Way::Both, format!("its processor has {:.2} × the speed of the others", own / others)));
     }
-    let taken = |value: fn(super::Compute) -> Option<f64>| {
+    let taken = |value: fn(crate::bench::measurements::Compute) -> Option<f64>| {
         let values = compare(measurements, node, |node| value(of(node)?));
         values.filter(|(own, others)| *own > TAKEN && *others < TAKEN / 2.0).map(|(own, _)| own * 100.0)
     };

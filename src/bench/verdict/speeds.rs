@@ -1,8 +1,8 @@
 //! Which rank's device slows the others down.
 
-use super::Measurements;
-use super::collectives::RankSpeed;
 use super::evidence::{OUT_OF_LINE, SHARED, median, processor};
+use crate::bench::collectives::RankSpeed;
+use crate::bench::measurements::Measurements;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -160,7 +160,8 @@ fn slow_share(own: f64, others: &[&RankSpeed], of: fn(&RankSpeed) -> f64) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::bench::{Compute, NodeEvidence, Usage, blame};
+    use crate::bench::measurements::{Compute, NodeEvidence, Usage};
+    use crate::bench::verdict::blame;
 
     /// What ranks measured, with as many on each node, at these shares of a GPU's speed.
     fn speeds(per_node: usize, device: &str, shares: &[f64]) -> Vec<RankSpeed> {

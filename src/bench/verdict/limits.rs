@@ -22,7 +22,7 @@ pub fn below_minimum(minimum: u64, best: Option<f64>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::bench::collectives::{Collectives, Exchange};
+    use crate::bench::collectives::{Collectives, Exchange};
     use crate::model::collective::{Collective, Dtype};
 
     fn exchange(collective: Collective, bytes: u64, bus_bandwidth: f64) -> Exchange {

@@ -1,7 +1,9 @@
 //! Plots of a benchmark as SVG: bus bandwidths over sizes, and the matrix of bandwidths between nodes. The colours differ for colour-blind
 //! people, too, and the background is white in a dark viewer.
 
-use crate::checks::bench::collectives::{Collectives, Exchange};
+use super::BenchReport;
+use super::text::Best;
+use crate::bench::collectives::{Collectives, Exchange};
 use crate::model::collective::{Collective, Dtype, format_size};
 use plotters::coord::Shift;
 use plotters::element::DynElement;
@@ -45,11 +47,19 @@ const SERIES: [(Collective, RGBColor); 5] = [
 /// From the lowest to the highest value: dark blue to yellow (the scale cividis), which also differ in their brightness.
 const SCALE: [(u8, u8, u8); 5] = [(0, 34, 78), (67, 78, 108), (125, 124, 120), (188, 175, 111), (254, 232, 56)];
 
+impl BenchReport<'_> {
+    /// Draws what was measured.
+    ///
+    /// # Errors
+    /// None that is known: the drawing goes to memory.
+    pub fn svg(&self) -> anyhow::Result<String> {
+        let all = Best::of_each(&self.measured.directions);
+        svg(&self.names(), |from, to| all.get(&(from, to))?.bandwidth(), self.collectives())
+    }
+}
+
 /// Draws what was measured. `bandwidth`: from one node to another, in bytes a second; `None` if it was not measured.
-///
-/// # Errors
-/// None that is known: the drawing goes to memory.
-pub fn svg(
+fn svg(
     names: &[&str],
     bandwidth: impl Fn(usize, usize) -> Option<f64>,
     collectives: Option<&Collectives>,

@@ -1,7 +1,7 @@
 //! Who explains that some connections are affected and others are not.
 
 use super::samples::Edge;
-use super::{Accusation, Subject, Symptom, Way};
+use crate::bench::verdict::{Accusation, Subject, Symptom, Way};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node is named if at least this share of its pairs in a direction is affected.

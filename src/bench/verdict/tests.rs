@@ -2,7 +2,10 @@
 
 use super::blame::{suspects, verdict};
 use super::simulation::{Fault, Random, link, links, measure, recorded};
-use super::*;
+use crate::bench::measure::schedule;
+use crate::bench::measurements::*;
+use crate::bench::verdict::*;
+use std::collections::BTreeMap;
 
 /// Two nodes between which everything is as it should be.
 fn two() -> Measurements {

@@ -1,6 +1,7 @@
 //! All measurements of each direction of a pair, together.
 
-use super::{Direction, Measurements, Usage, schedule};
+use crate::bench::measure::schedule;
+use crate::bench::measurements::{Direction, Measurements, Usage};
 use std::collections::BTreeMap;
 
 /// Processors with less than this idle share have nothing left.

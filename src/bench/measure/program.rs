@@ -1,7 +1,7 @@
 //! The program that measures, in the worker of one node.
 
 use super::{Pace, Place};
-use crate::checks::bench::{Compute, Direction, Link, NodeEvidence};
+use crate::bench::measurements::{Compute, Direction, Link, NodeEvidence};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::transport::node::Dialogue;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-const PROGRAM: &str = include_str!("../scripts/bench/network.py");
+const PROGRAM: &str = include_str!("../../scripts/bench/network.py");
 
 /// What fails where a node cannot take part.
 pub(super) const OPERATION: &str = "measure the network";

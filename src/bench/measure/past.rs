@@ -1,6 +1,7 @@
 //! What the nodes keep of earlier benchmarks. That it cannot be read or written is reported, and never a failure.
 
-use crate::checks::bench::past::{self, LARGEST, Sent, Unreadable};
+use crate::bench::verdict::past;
+use crate::bench::verdict::past::{LARGEST, Sent, Unreadable};
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::observation::ObservedNode;
 use crate::event::{Events, Message, Step};
@@ -8,11 +9,11 @@ use crate::inventory::Cluster;
 use crate::transport::node::Script;
 use std::collections::BTreeMap;
 
-const READ: &str = include_str!("../scripts/bench/past_read.sh");
+const READ: &str = include_str!("../../scripts/bench/past_read.sh");
 const WRITE: &str = concat!(
-    include_str!("../scripts/node/close.sh"),
-    include_str!("../scripts/node/permissions.sh"),
-    include_str!("../scripts/bench/past_write.sh")
+    include_str!("../../scripts/node/close.sh"),
+    include_str!("../../scripts/node/permissions.sh"),
+    include_str!("../../scripts/bench/past_write.sh")
 );
 
 /// What each of some nodes has sent in earlier benchmarks; `None` if its file must stay as it is.

@@ -2,7 +2,10 @@
 //! with the second and third measurement of what looks slow.
 
 use super::blame::{AGAIN, ALONE, suspects, verdict};
-use super::*;
+use crate::bench::measure::schedule;
+use crate::bench::measurements::*;
+use crate::bench::verdict::*;
+use serde::Deserialize;
 use std::sync::LazyLock;
 
 /// What eight nodes measured of each other with no fault, on a machine of two cores.
@@ -212,7 +215,7 @@ pub(super) fn link(speed: Option<u32>) -> Link {
 }
 
 /// A whole benchmark of `n` nodes, with the second and third measurement of suspicious pairs.
-fn bench(random: &mut Random, network: Network, n: usize, fault: Fault) -> Verdict {
+fn bench(random: &mut Random, network: Network, n: usize, fault: Fault) -> NetworkVerdict {
     let labels = random.labels(n);
     let nodes = (0..n).map(|node| {
         let mut loops_per_s = RECORDED.loops_per_s[random.below(RECORDED.loops_per_s.len())];
@@ -286,7 +289,7 @@ fn measure_shared(random: &mut Random, slow: Option<usize>, round: &[(usize, usi
 }
 
 /// A whole benchmark of nodes that share their processors.
-fn bench_shared(seed: u64, n: usize, slow: Option<usize>) -> Verdict {
+fn bench_shared(seed: u64, n: usize, slow: Option<usize>) -> NetworkVerdict {
     let mut random = Random(seed);
     let nodes = (0..n).map(|node| NodeEvidence {
         name: format!("node{}", node + 1),
@@ -315,7 +318,7 @@ const OF_LAB: [usize; 3] = [2, 4, 8];
 #[test]
 fn nodes_that_share_their_processors_accuse_no_one() {
     for n in OF_LAB {
-        let verdicts: Vec<Verdict> = (0..200).map(|seed| bench_shared(seed, n, None)).collect();
+        let verdicts: Vec<NetworkVerdict> = (0..200).map(|seed| bench_shared(seed, n, None)).collect();
         let accusing: Vec<_> = verdicts.iter().filter(|verdict| !verdict.accusations.is_empty()).collect();
         assert!(accusing.is_empty(), "{n} nodes: {accusing:#?}");
         let unclear = verdicts.iter().filter(|verdict| !verdict.is_good()).count();

@@ -1,7 +1,7 @@
 //! What the ranks of a benchmark write (`collectives.py`), put together to one result.
 
-use super::Measurements;
-use super::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
+use crate::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
+use crate::bench::measurements::Measurements;
 use crate::launch::placement::Placement;
 use crate::model::collective::{Collective, Dtype};
 use crate::text::units;
@@ -190,7 +190,7 @@ pub fn slowest_link(measured: &Measurements, ring: &[&str]) -> Option<f64> {
     let bandwidth = |(from, to): (&&str, &&str)| {
         let (from, to) = (index(from)?, index(to)?);
         let of_edge = measured.directions.iter().filter(|direction| (direction.from, direction.to) == (from, to));
-        of_edge.filter_map(super::Direction::bandwidth).max_by(f64::total_cmp)
+        of_edge.filter_map(crate::bench::measurements::Direction::bandwidth).max_by(f64::total_cmp)
     };
     let all: Vec<f64> = edges.map(bandwidth).collect::<Option<_>>()?;
     all.into_iter().min_by(f64::total_cmp)
@@ -199,7 +199,7 @@ pub fn slowest_link(measured: &Measurements, ring: &[&str]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::bench::{Direction, NodeEvidence, Transfer, Usage};
+    use crate::bench::measurements::{Direction, NodeEvidence, Transfer, Usage};
     use crate::launch::placement::{MapBy, place};
 
     fn placement(nodes: &[&str]) -> Placement {

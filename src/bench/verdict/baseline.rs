@@ -1,9 +1,11 @@
 //! Compares a benchmark with the output of an earlier one.
 
-use super::collectives::{Collectives, Exchange};
+use super::bandwidth;
 use super::evidence::median;
-use super::{Direction, Measurements, NodeEvidence, Transfer, bandwidth, gigabits};
+use crate::bench::collectives::{Collectives, Exchange};
+use crate::bench::measurements::{Direction, Measurements, NodeEvidence, Transfer};
 use crate::model::collective::{Collective, Dtype, format_size};
+use crate::text::units::gigabits;
 use crate::text::units::{count, gigabytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -289,8 +291,8 @@ impl Subject {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Usage;
     use super::*;
+    use crate::bench::measurements::Usage;
     use serde_json::json;
 
     /// The output of a benchmark of these nodes, with this bandwidth in Gb/s from one to another.

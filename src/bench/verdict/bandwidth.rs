@@ -5,7 +5,8 @@ use super::attribution::{MOST, attribute, covers};
 use super::evidence::median;
 use super::past::usual as usual_in_past;
 use super::samples::{Edge, Sample, samples};
-use super::{Accusation, Measurements, Reference, Subject, Symptom};
+use crate::bench::measurements::Measurements;
+use crate::bench::verdict::{Accusation, Reference, Subject, Symptom};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A bandwidth below this share of what is normal is low, unless the measurements differ much among themselves.

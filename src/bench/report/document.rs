@@ -1,15 +1,14 @@
 //! The document of `bench --json`.
 
-use super::super::output::NodeEntry;
-use super::compared::Compared;
-use super::ranks::Ranks;
-use super::text::{Found, names, sentence, strongest};
-use crate::checks::bench::baseline::{self, Comparison};
-use crate::checks::bench::collectives::Collectives;
-use crate::checks::bench::{
-    Accusation, Compute, Direction, Measurements, NodeEvidence, Probes, RoundTrip, Subject, Transfer, Verdict as Blame,
-    Way,
-};
+use super::BenchReport;
+use super::text::SlowPart;
+use crate::bench::collectives::Collectives;
+use crate::bench::measurements::{Compute, Direction, NodeEvidence, Probes, RoundTrip, Transfer};
+use crate::bench::ranks::RankResults;
+use crate::bench::verdict::baseline;
+use crate::bench::verdict::baseline::Comparison;
+use crate::bench::verdict::{Accusation, Subject, Way};
+use crate::document::NodeEntry;
 use crate::model::collective::{Dtype, ModelEstimate};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -134,57 +133,56 @@ pub struct BenchDirection {
     pub probes: Option<Probes>,
 }
 
-/// Returns the document of a benchmark.
-pub(super) fn details(
-    measured: &Measurements,
-    verdict: &Blame,
-    ranks: Option<&Ranks>,
-    compared: &Compared,
-) -> BenchDocument {
-    let names = names(measured);
-    let of_rank = |(node, text): (Option<String>, String)| BenchFinding {
-        text,
-        nodes: node.into_iter().collect(),
-        direction: Way::Both,
-    };
-    let errors = ranks.map(Ranks::errors).unwrap_or_default().into_iter().map(of_rank);
-    let slow = strongest(verdict, ranks).into_iter().map(|found| match found {
-        Found::Network(found) => finding(found, &names),
-        Found::Rank(found) => of_rank((Some(found.node.clone()), found.text.clone())),
-    });
-    let below = compared.below.iter().map(|text| of_rank((None, text.clone())));
-    let findings: Vec<BenchFinding> = errors.chain(slow).chain(below).collect();
-    let node = |node: &NodeEvidence| {
-        let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
-        NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
-    };
-    let direction = |direction: &Direction| BenchDirection {
-        from: names[direction.from].to_owned(),
-        to: names[direction.to].to_owned(),
-        error: direction.error.clone(),
-        bytes_per_s: direction.bandwidth(),
-        round_trip_us: direction.round_trip_us,
-        transfers: direction.transfers.clone(),
-        probes: direction.probes,
-    };
-    let of_job = ranks.map_or(&[][..], |ranks| &ranks.nodes).iter().filter(|name| !names.contains(&name.as_str()));
-    let of_job: Vec<_> = of_job.map(|name| NodeEvidence { name: name.clone(), ..NodeEvidence::default() }).collect();
-    BenchDocument {
-        format: baseline::FORMAT,
-        baseline: compared.baseline.clone(),
-        verdict: sentence(measured, verdict, ranks, compared),
-        nodes: measured.nodes.iter().chain(&of_job).map(node).collect(),
-        collectives: ranks.map(|ranks| ranks.answers.collectives.clone()),
-        estimate: ranks.and_then(|ranks| ranks.estimate.as_ref()).map(Into::into),
-        directions: measured.directions.iter().map(direction).collect(),
-        notes: verdict
-            .notes
-            .iter()
-            .chain(ranks.iter().flat_map(|ranks| &ranks.answers.notes))
-            .chain(&compared.notes)
-            .cloned()
-            .collect(),
-        findings,
+impl BenchReport<'_> {
+    /// Returns the document of the benchmark.
+    pub fn document(&self) -> BenchDocument {
+        let BenchReport { measured, verdict, ranks, compared } = *self;
+        let names = self.names();
+        let of_rank = |(node, text): (Option<String>, String)| BenchFinding {
+            text,
+            nodes: node.into_iter().collect(),
+            direction: Way::Both,
+        };
+        let errors = ranks.map(RankResults::errors).unwrap_or_default().into_iter().map(of_rank);
+        let slow = self.strongest().into_iter().map(|found| match found {
+            SlowPart::Network(found) => finding(found, &names),
+            SlowPart::Rank(found) => of_rank((Some(found.node.clone()), found.text.clone())),
+        });
+        let below = compared.below.iter().map(|text| of_rank((None, text.clone())));
+        let findings: Vec<BenchFinding> = errors.chain(slow).chain(below).collect();
+        let node = |node: &NodeEvidence| {
+            let is_named = findings.iter().any(|finding| finding.nodes.contains(&node.name));
+            NodeEntry::new(&node.name, !is_named, BenchNode::from(node))
+        };
+        let direction = |direction: &Direction| BenchDirection {
+            from: names[direction.from].to_owned(),
+            to: names[direction.to].to_owned(),
+            error: direction.error.clone(),
+            bytes_per_s: direction.bandwidth(),
+            round_trip_us: direction.round_trip_us,
+            transfers: direction.transfers.clone(),
+            probes: direction.probes,
+        };
+        let of_job = ranks.map_or(&[][..], |ranks| &ranks.nodes).iter().filter(|name| !names.contains(&name.as_str()));
+        let of_job: Vec<_> =
+            of_job.map(|name| NodeEvidence { name: name.clone(), ..NodeEvidence::default() }).collect();
+        BenchDocument {
+            format: baseline::FORMAT,
+            baseline: compared.baseline.clone(),
+            verdict: self.sentence(),
+            nodes: measured.nodes.iter().chain(&of_job).map(node).collect(),
+            collectives: ranks.map(|ranks| ranks.answers.collectives.clone()),
+            estimate: ranks.and_then(|ranks| ranks.estimate.as_ref()).map(Into::into),
+            directions: measured.directions.iter().map(direction).collect(),
+            notes: verdict
+                .notes
+                .iter()
+                .chain(ranks.iter().flat_map(|ranks| &ranks.answers.notes))
+                .chain(&compared.notes)
+                .cloned()
+                .collect(),
+            findings,
+        }
     }
 }
 
