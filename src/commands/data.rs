@@ -2,7 +2,6 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::image::with_count;
 use crate::cli::{DataPush, DataRm};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
@@ -18,7 +17,7 @@ use crate::paths::DATA;
 use crate::start::capacity::check_unallocated;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
-use crate::text::nodeset::{self, printable};
+use crate::text::nodeset::{self, printable, with_count};
 use crate::text::table::table;
 use crate::text::units::{age, count, human};
 use crate::worker::spec::data_obstacle;

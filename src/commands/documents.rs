@@ -25,7 +25,6 @@ use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
-use crate::commands::image::{build as image_build, pull as image_pull};
 use crate::commands::pool::pick as pool_pick;
 use crate::commands::verify::gpus::ExaminedGpus;
 use crate::data::transfer::DataOnNode;
@@ -232,23 +231,23 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         ("node2".to_owned(), Some(own("7d33e9", &["sha256:1", "sha256:3"]))),
         ("node3".to_owned(), None),
     ];
-    let outcome = image::status_outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
+    let outcome = image::status::outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
     all.push(("image-status", outcome.document));
     let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
     let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
-    all.push(("image-push", image::pushed(nodes, &[refused("node4")]).document));
+    all.push(("image-push", image::push::outcome(nodes, &[refused("node4")]).document));
 
     let pull = |node: &str, changed| {
         let (id, content) = ("sha256:ab71e42e11ba".into(), Some("1f0c2a7d33e9".into()));
         NodeEntry::new(node, true, ImagePullNode { changed, id, content })
     };
     let nodes = results(vec![pull("node1", true), pull("node2", false)], &[full("node3")]);
-    all.push(("image-pull", image_pull::outcome(nodes, &[refused("node4")]).document));
+    all.push(("image-pull", image::pull::outcome(nodes, &[refused("node4")]).document));
 
-    all.push(("image-build", image_build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
+    all.push(("image-build", image::build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
     let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });
     let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
-    all.push(("image-prune", image_build::pruned(nodes).document));
+    all.push(("image-prune", image::prune::outcome(nodes).document));
 
     data_made(all);
     let nodes = [("node1", true), ("node2", false)];
