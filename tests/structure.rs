@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 60] = [
+const PURE: [&str; 61] = [
     "text/",
     "model/",
     "inventory/",
@@ -80,6 +80,7 @@ const PURE: [&str; 60] = [
     "launch/placement.rs",
     "launch/programs.rs",
     "data/groups.rs",
+    "data/status.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
     "sync/program.rs",

@@ -321,7 +321,7 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, pushed)
     };
     let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);
-    all.push(("data-push", data::pushed("imagenet", nodes, &[refused("node4")]).document));
+    all.push(("data-push", data::push::outcome("imagenet", nodes, &[refused("node4")]).document));
     let listed = |state: &str, hash: Option<&str>| DataOnNode {
         name: "imagenet".into(),
         state: state.into(),
@@ -335,10 +335,10 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         ("node1".to_owned(), vec![listed("complete", Some("1f0c2a7d33e9"))]),
         ("node2".to_owned(), vec![listed("incomplete", None)]),
     ];
-    all.push(("data-status", data::status_outcome(&nodes, &[refused("node4")]).document));
+    all.push(("data-status", data::status::outcome(&nodes, &[refused("node4")]).document));
     let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
     let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
-    all.push(("data-rm", data::removed(nodes, &[refused("node4")]).document));
+    all.push(("data-rm", data::rm::outcome(nodes, &[refused("node4")]).document));
 }
 
 fn idle_rank() -> IdleRank {

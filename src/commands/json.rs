@@ -2,7 +2,9 @@
 //! and their comments.
 
 pub use super::about::{DirDocument, TextDocument};
-pub use super::data::{DataEntry, DataPushNode, DataRmNode, DataStatusNode};
+pub use super::data::push::DataPushNode;
+pub use super::data::rm::DataRmNode;
+pub use super::data::status::{DataEntry, DataStatusNode};
 pub use super::disconnect::DisconnectNode;
 pub use super::doctor::DoctorDocument;
 pub use super::down::DownNode;

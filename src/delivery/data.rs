@@ -71,6 +71,21 @@ impl Recipient {
     pub fn name(&self) -> &str {
         self.observed.name()
     }
+
+    /// Returns whether it has other data of this name, which a job may read.
+    pub fn is_replaced(&self) -> bool {
+        self.state.is_present && !self.state.is_same
+    }
+
+    /// Returns where its data of this name came from, if these would replace them and are from another place.
+    pub fn replaced_origin(&self) -> Option<&str> {
+        self.state.replaces.as_deref().filter(|_| !self.state.is_same)
+    }
+
+    /// Returns whether it has the directory that workers mount.
+    pub fn has_directory(&self, name: &str) -> bool {
+        self.observed.facts.storage.pushed.get(name).is_some_and(|data| data.inode.is_some())
+    }
 }
 
 /// What nodes are sent, and the relays that pass it on if there are some.
@@ -95,6 +110,20 @@ struct DataRelays<'a> {
 impl DataDelivery<'_> {
     fn on<'a>(&'a self, member: &'a Member) -> NodeData<'a> {
         NodeData { cluster: self.site.cluster(), transport: &member.transport, name: self.name }
+    }
+
+    /// Compares the data with what nodes have of them.
+    ///
+    /// # Errors
+    /// If the command is cancelled.
+    pub async fn compare(&self, nodes: NodeResults<ObservedNode>) -> Result<NodeResults<Recipient>, Error> {
+        let Site { events, session, .. } = self.site;
+        let compare = async |observed: ObservedNode| {
+            let comparing = self.on(&observed.member).compare(self.data);
+            let (state, change) = events.step(observed.name(), Step::read("comparing the data"), comparing).await?;
+            Ok(Recipient { observed, state, change })
+        };
+        session.cancellation.run(async { Ok(nodes.then(events, compare).await) }).await
     }
 
     /// Gives the data to the nodes that lack something of them.
