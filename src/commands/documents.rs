@@ -25,7 +25,6 @@ use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
-use crate::commands::pool::pick as pool_pick;
 use crate::commands::verify::gpus::ExaminedGpus;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
@@ -53,6 +52,7 @@ use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
 use crate::pool::choice::{Distance, Group};
 use crate::pool::format::PoolNode;
+use crate::pool::pick::{LeftOutCandidate, PoolChoice};
 use crate::pool::survey as pool_survey;
 use crate::pool::verification::{FileState, PoolFile};
 use crate::record::list::Job;
@@ -864,10 +864,10 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
-    let left_out = vec![pool_pick::LeftOutCandidate { owner, node, reason }];
+    let left_out = vec![LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = pool_pick::PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
-    all.push(("pool-pick", pool_pick::outcome(&options, &cluster, choice).document));
+    let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
+    all.push(("pool-pick", pool::pick::outcome(&options, &cluster, choice).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {

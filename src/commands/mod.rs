@@ -170,7 +170,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Doctor(options) => doctor::run(&options, context).await,
         Command::Status => status::run(context).await,
         Command::Grade(options) => grade::run(&options, context).await,
-        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick::pick(&options, context).await,
+        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick::run(&options, context).await,
         Command::Pool(Pool { what: None }) => pool::list(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
         Command::Bench(options) => bench::run(&options, context).await,
