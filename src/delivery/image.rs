@@ -31,8 +31,8 @@ struct ImageDelivery<'a> {
     site: Site<'a>,
 }
 
-/// What gives nodes the image. The relays pass on what `relayed` has; nodes without one get it from this process, which takes it when the
-/// first of them needs it, if only a node has it.
+/// What gives nodes the image. The relays pass on what `relayed` has; nodes without one get it from this process, which
+/// takes it when the first of them needs it, if only a node has it.
 pub(super) struct Sender<'a> {
     chain: Option<Chain<'a>>,
     relayed: Push<'a>,
@@ -40,8 +40,8 @@ pub(super) struct Sender<'a> {
     direct: OnceCell<Push<'a>>,
 }
 
-/// Gives an image to those of these locked nodes that lack it. When the command is cancelled, the engines stop pulling, and what they
-/// have is removed.
+/// Gives an image to those of these locked nodes that lack it. When the command is cancelled, the engines stop pulling,
+/// and what they have is removed.
 ///
 /// # Errors
 /// If there is no image to give, or the command is cancelled.

@@ -66,8 +66,8 @@ impl ProjectBuild<'_> {
         Ok(session.cancellation.run(asked).await?.map(ProjectImage::found))
     }
 
-    /// Gives nodes that are locked the image: builds it on the first one, which launches jobs, if that lacks it, and pushes it to those
-    /// that lack it or have another one. Drained nodes are left out.
+    /// Gives nodes that are locked the image: builds it on the first one, which launches jobs, if that lacks it, and
+    /// pushes it to those that lack it or have another one. Drained nodes are left out.
     ///
     /// # Errors
     /// The cluster's image is missing, a step failed, a node could not get the image, or the command is cancelled.
@@ -83,7 +83,8 @@ impl ProjectBuild<'_> {
         if are_same(&found) {
             return Ok(ensured);
         }
-        // only what the node that builds has counts: whoever is root on another one decides what the name stands for there
+        // only what the node that builds has counts: whoever is root on another one decides what the name stands for
+        // there
         if found[0].is_none() {
             events.phase(Phase::BuildingImage { image: ensured.image.clone() });
             if let Some(step) = self.recipe.setup.editable() {

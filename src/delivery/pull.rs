@@ -48,8 +48,8 @@ pub async fn pull(name: &str, nodes: NodeResults<Member>, site: Site<'_>) -> Res
     Ok(results)
 }
 
-/// Finds the operator's login to the registry of an image, which these nodes pull. Without one the pull may still succeed. Nodes of other
-/// owners do not get it: see [`Login::for_node`].
+/// Finds the operator's login to the registry of an image, which these nodes pull. Without one the pull may still
+/// succeed. Nodes of other owners do not get it: see [`Login::for_node`].
 ///
 /// # Errors
 /// If the command is cancelled.

@@ -57,8 +57,8 @@ impl Recipe {
         Ok(Some(Recipe { setup, dockerfile }))
     }
 
-    /// Returns the content of what the setup is added to: of the cluster's image, or of all that makes the Dockerfile's. `None` if the
-    /// node lacks an image that the Dockerfile builds on.
+    /// Returns the content of what the setup is added to: of the cluster's image, or of all that makes the
+    /// Dockerfile's. `None` if the node lacks an image that the Dockerfile builds on.
     ///
     /// # Errors
     /// If the node lacks the cluster's image.

@@ -26,8 +26,8 @@ struct Owner {
     size: u64,
 }
 
-/// Gives the image to the nodes whose plans begin with a pull. The rest of them is then planned again, because checks compare the images.
-/// `accepts` asks the operator whether nodes that could not pull it get it from elsewhere.
+/// Gives the image to the nodes whose plans begin with a pull. The rest of them is then planned again, because checks
+/// compare the images. `accepts` asks the operator whether nodes that could not pull it get it from elsewhere.
 ///
 /// # Errors
 /// If there is no image to give, the question has no answer, or the command is cancelled.
@@ -90,7 +90,8 @@ async fn offer(
     };
     let cause = refused[0].1.message.lines().next().unwrap_or_default().to_owned();
     let question = format!(
-        "{lacking}: cannot pull {name}: {cause}\n{owner} has it ({}). Give it from there, over the SSH connections of this machine?",
+        "{lacking}: cannot pull {name}: {cause}\n{owner} has it ({}). Give it from there, over the SSH connections \
+         of this machine?",
         human(size)
     );
     if accepts(&question).await? {
@@ -115,8 +116,8 @@ async fn offer(
     }
     let with_hint = |(_, error): (WorkerPlan, NodeError)| {
         error.hint(format!(
-            "{owner} has the image: hvdctl image push, or hvdctl -y up, gives it to the others; pull = \"peers\" in [cluster] does so \
-             each time"
+            "{owner} has the image: hvdctl image push, or hvdctl -y up, gives it to the others; pull = \"peers\" in \
+             [cluster] does so each time"
         ))
     };
     let failed = refused.into_iter().map(with_hint).collect();
@@ -128,8 +129,8 @@ fn content(plan: &WorkerPlan) -> Option<&String> {
     plan.observed.runtime.image.as_ref().and_then(|image: &Image| image.content.as_ref())
 }
 
-/// Returns where the image can be taken from; `None` if it is nowhere, or nodes have different ones. What another owner's node has runs on
-/// no other node unless the operator names it.
+/// Returns where the image can be taken from; `None` if it is nowhere, or nodes have different ones. What another
+/// owner's node has runs on no other node unless the operator names it.
 async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], site: Site<'_>) -> Option<Owner> {
     let all = plans.ok.iter().chain(refused.iter().map(|(plan, _)| plan));
     let having: Vec<(&String, &WorkerPlan)> = all.filter_map(|plan| Some((content(plan)?, plan))).collect();
@@ -156,7 +157,8 @@ async fn give_to(from: &SourceChoice, plans: &Plans, site: Site<'_>) -> Result<V
     Ok(give(from, &site.cluster().image, nodes, site).await?.failed)
 }
 
-/// Plans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were not, reported already.
+/// Plans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were not,
+/// reported already.
 async fn plan_again(plans: Plans, failed: Vec<NodeError>, site: Site<'_>) -> Result<Plans, Error> {
     let Site { target, events, session, .. } = site;
     let plans = plans.leave_out(failed, WorkerPlan::node);

@@ -41,7 +41,8 @@ impl UnusedImages {
         Ok(UnusedImages { found, unknown })
     }
 
-    /// Removes those of the cluster, but for the newest one of each project unless it is to remove all. Returns their names.
+    /// Removes those of the cluster, but for the newest one of each project unless it is to remove all. Returns their
+    /// names.
     ///
     /// # Errors
     /// With the engine's message.

@@ -89,8 +89,8 @@ impl Key {
                 .collect(),
             Key::Keygen(key) => key.sign(texts, events).await.map_err(|error| {
                 let file = key.file.display();
-                let hint = "add the private key to your agent (ssh-add), or run this in a terminal, where ssh-keygen asks \
-                            for the passphrase";
+                let hint = "add the private key to your agent (ssh-add), or run this in a terminal, where \
+                            ssh-keygen asks for the passphrase";
                 Error::check(format!("cannot sign with your key {file}: {error:#}"), hint)
             }),
         }

@@ -131,12 +131,12 @@ impl<'a> Masters<'a> {
         };
         Error::check(
             format!(
-                "there is no master: {why}. The master gets the cluster's private key, with which its owner is root in the workers \
-                 of all others{}",
+                "there is no master: {why}. The master gets the cluster's private key, with which its owner is root in \
+                 the workers of all others{}",
                 listed(left_out)
             ),
-            "publish a node of yours (hvdctl grade --publish; [pool] needs your key or owner), or name a node whose owner may have \
-             that: --master OWNER/NODE",
+            "publish a node of yours (hvdctl grade --publish; [pool] needs your key or owner), or name a node whose owner \
+             may have that: --master OWNER/NODE",
         )
     }
 }

@@ -205,8 +205,8 @@ impl Publisher {
     }
 }
 
-/// Returns the host by which other members reach a node: the one that ssh connects to, unless that is a name of this machine only or behind
-/// a jump host; then its address on the network between the nodes.
+/// Returns the host by which other members reach a node: the one that ssh connects to, unless that is a name of this
+/// machine only or behind a jump host; then its address on the network between the nodes.
 fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<String, NodeError> {
     if !destination.is_behind_jump_host && is_for_others(&destination.host) {
         return Ok(destination.host.clone());

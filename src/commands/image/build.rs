@@ -59,8 +59,8 @@ pub(crate) fn outcome(image: String, built: bool) -> Outcome {
     Outcome::ok(text, ImageBuild { image, changed: built })
 }
 
-/// Lets a job of a project use the image that the project needs, which is built and pushed where it is missing; a dry run only says so.
-/// `check` comes before a build, which may take long.
+/// Lets a job of a project use the image that the project needs, which is built and pushed where it is missing; a dry
+/// run only says so. `check` comes before a build, which may take long.
 ///
 /// # Errors
 /// As [`ensure`].
@@ -84,8 +84,9 @@ pub(crate) async fn use_image(
     Ok(())
 }
 
-/// Gives all selected nodes the image of a project: builds it on that which launches jobs if that lacks it, and pushes it to those that lack
-/// it or have another one. Drained nodes are left out. `check` comes before that, if a node lacks the image.
+/// Gives all selected nodes the image of a project: builds it on that which launches jobs if that lacks it, and pushes
+/// it to those that lack it or have another one. Drained nodes are left out. `check` comes before that, if a node lacks
+/// the image.
 ///
 /// # Errors
 /// That of the check; the cluster's image is missing, a step failed, or a node could not get the image.

@@ -32,8 +32,8 @@ pub async fn run(options: &ImagePush, context: &Context) -> Result<Outcome, Erro
             format!("{image} has no tag, and a node would have no name for it"),
             match image.split_once('@') {
                 Some((name, _)) => format!(
-                    "push it under its tag (hvdctl image push {name}), and name that in the inventory; only a registry gives digests: \
-                     hvdctl image pull"
+                    "push it under its tag (hvdctl image push {name}), and name that in the inventory; only a registry \
+                     gives digests: hvdctl image pull"
                 ),
                 None => "give the image a name (docker tag), and push that".to_owned(),
             },
