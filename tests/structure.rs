@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 60] = [
+const PURE: [&str; 59] = [
     "text/",
     "model/",
     "inventory/",
@@ -49,7 +49,6 @@ const PURE: [&str; 60] = [
     "transport/access.rs",
     "transport/host_key.rs",
     "grade/assessment.rs",
-    "grade/assessment/",
     "grade/best.rs",
     "grade/evidence.rs",
     "grade/evidence/",
@@ -80,6 +79,7 @@ const PURE: [&str; 60] = [
     "launch/placement.rs",
     "launch/programs.rs",
     "data/groups.rs",
+    "data/status.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
     "sync/program.rs",
@@ -92,7 +92,6 @@ const PURE: [&str; 60] = [
     "image/status.rs",
     "record/",
     "pool/choice.rs",
-    "pool/choice/",
     "pool/format.rs",
     "pool/inventory.rs",
     "pool/signature.rs",
