@@ -5,11 +5,11 @@
 //! from the code under test.
 
 use hvdctl::cluster::target::Target;
+use hvdctl::gpus::health::MachineHealth;
+use hvdctl::gpus::health::report::NodeHealth;
 use hvdctl::inventory::{Inventory, Node, env_lines as read_env, names};
 use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
-use hvdctl::node::health::MachineHealth;
-use hvdctl::node::health::report::NodeHealth;
 use hvdctl::pool::format::PoolNode;
 use hvdctl::pool::signers::AllowedSigners;
 use hvdctl::pool::verification::{FileState, PoolFile, Verifier};

@@ -12,7 +12,7 @@ mod pool;
 mod run;
 mod tools;
 
-use crate::image::relay::package::ARGUMENT;
+use crate::delivery::relay::package::ARGUMENT;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};

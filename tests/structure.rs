@@ -8,33 +8,37 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 /// From top to bottom: a directory imports only from rows below its own.
-const ROWS: [&[&str]; 19] = [
+const ROWS: [&[&str]; 23] = [
     &["main"],
     &["commands"],
     &["render"],
     &["cli"],
-    &["bench", "doctor", "init"],
+    &["doctor", "init"],
+    &["bench"],
     &["start"],
-    &["job", "ledger"],
+    &["job"],
+    &["grade"],
     &["checks"],
     &["record"],
+    &["delivery"],
+    &["data"],
     &["sync", "launch", "worker", "image", "pool"],
-    &["keys"],
+    &["keys", "gpus"],
     &["cluster"],
     &["runtime"],
     &["node"],
     &["transport"],
     &["inventory", "terminal"],
-    &["event", "trace"],
+    &["document", "event", "trace"],
     &["error"],
-    &["model", "cancel", "text", "secret", "paths", "files"],
+    &["model", "cancel", "text", "secret", "paths", "files", "random"],
 ];
 
 /// The leaves, which also import each other, from top to bottom.
-const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
+const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 40] = [
+const PURE: [&str; 59] = [
     "text/",
     "model/",
     "inventory/",
@@ -44,9 +48,26 @@ const PURE: [&str; 40] = [
     "runtime/progress.rs",
     "transport/access.rs",
     "transport/host_key.rs",
+    "grade/assessment.rs",
+    "grade/best.rs",
+    "grade/evidence.rs",
+    "grade/evidence/",
+    "grade/ledger.rs",
+    "grade/speed.rs",
+    "gpus/health.rs",
+    "gpus/health/",
+    "gpus/rules.rs",
+    "gpus/rules/",
     "keys/files.rs",
     "keys/files/",
     "keys/reachability.rs",
+    "bench/collectives.rs",
+    "bench/measure/schedule.rs",
+    "bench/measurements.rs",
+    "bench/ranks.rs",
+    "bench/recorded.rs",
+    "bench/verdict.rs",
+    "bench/verdict/",
     "checks/",
     "worker/plan.rs",
     "worker/spec.rs",
@@ -57,18 +78,20 @@ const PURE: [&str; 40] = [
     "launch/horovodrun/mod.rs",
     "launch/placement.rs",
     "launch/programs.rs",
-    "sync/groups.rs",
+    "data/groups.rs",
+    "data/status.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
     "sync/program.rs",
     "image/archive.rs",
     "image/dockerfile.rs",
-    "image/manifest.rs",
+    "delivery/manifest.rs",
     "image/names.rs",
-    "image/relay/order.rs",
-    "image/relay/protocol.rs",
+    "delivery/relay/order.rs",
+    "delivery/relay/protocol.rs",
     "image/status.rs",
     "record/",
+    "pool/choice.rs",
     "pool/format.rs",
     "pool/inventory.rs",
     "pool/signature.rs",
@@ -80,6 +103,12 @@ const PURE: [&str; 40] = [
 /// What a pure file must not name.
 const IMPURE: [&str; 8] =
     ["async ", ".await", "tokio::", "openssh::", "bollard::", "std::fs", "std::process", "std::net::Tcp"];
+
+/// The most lines of code of a file of `commands`.
+const MOST_OF_A_COMMAND: usize = 200;
+
+/// Names that more than one public type has. This list only shrinks.
+const REPEATED: [&str; 0] = [];
 
 /// What the paths of tests contain.
 const TESTS: [&str; 3] = ["/tests", "scripted", "commands/documents.rs"];
@@ -277,6 +306,38 @@ fn no_directory_holds_more_than_a_fifth_of_the_code() {
     for (room, lines) in lines {
         assert!(lines * 5 <= all, "{room} has {lines} of {all} lines");
     }
+}
+
+#[test]
+fn only_commands_and_what_serves_them_write_to_the_terminal() {
+    let print = Regex::new(r"\be?print(?:ln)?!|\bio::std(?:out|err)\(\)\.(?:lock|write)").unwrap();
+    for (file, text) in sources() {
+        let may = ["main", "commands", "render", "terminal", "trace"].contains(&room(&file));
+        assert!(may || !print.is_match(&text), "{file} prints");
+    }
+}
+
+/// A command reads options, calls a room and prints.
+#[test]
+fn commands_are_short() {
+    for (file, text) in sources().iter().filter(|(file, _)| file.starts_with("commands/")) {
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        assert!(lines <= MOST_OF_A_COMMAND, "{file} has {lines} lines of code: what decides belongs into a room");
+    }
+}
+
+#[test]
+fn a_name_stands_for_one_type() {
+    let public = Regex::new(r"(?m)^pub(?:\([a-z: ]+\))? (?:struct|enum|trait|type) (\w+)").unwrap();
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in sources() {
+        for found in public.captures_iter(&text) {
+            files.entry(found[1].to_owned()).or_default().push(file.clone());
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    let repeated: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(repeated, REPEATED, "{files:?}");
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Rules that compare nodes: versions, packet sizes, routes, names, logins and random ports.
 
 use super::Severity::{Error, Note, Warning};
-use super::{Check, Details, Finding, NodeView, Severity};
-use crate::inventory::Node;
+use super::{Check, Details, Finding, NodeView};
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 use crate::launch::VERSIONS;
+use crate::node::differing::differing;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
-use std::cmp::Reverse;
 
 /// Applies these rules, but for those on connections: [`logins`] and [`ports`].
 pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
@@ -21,20 +20,6 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     found.extend(mtu(views));
     found.extend(versions(views));
     found
-}
-
-/// The finding about the nodes whose value is not that of most; it has all values as `gpu[01-07] 535.161 · gpu08 550.54`. `None` if
-/// there is one value. In a tie, the master's value counts as right.
-pub(super) fn differing(severity: Severity, check: Check, what: &str, values: Vec<(&Node, String)>) -> Option<Finding> {
-    let of_master = values.iter().find(|(node, _)| node.master).map(|(_, value)| value.clone());
-    let mut groups = nodeset::alike(values.into_iter().map(|(node, value)| (value, node.name.clone())));
-    groups.sort_by_key(|(value, nodes)| (Reverse(nodes.len()), Some(value) != of_master.as_ref()));
-    if groups.len() < 2 {
-        return None;
-    }
-    let texts: Vec<String> = groups.iter().map(|(value, nodes)| format!("{} {value}", nodeset::fold(nodes))).collect();
-    let odd = groups.into_iter().skip(1).flat_map(|(_, nodes)| nodes).collect();
-    Some(Finding::of_nodes(severity, check, odd, format!("{what}: {}", texts.join(" · "))))
 }
 
 /// The frameworks in an image, with their keys in [`Versions`](super::Versions).

@@ -1,36 +1,29 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
 //! it matters and how to fix it.
 
-pub mod bench;
-pub mod best;
 mod between;
 mod details;
-pub mod evidence;
-pub mod grade;
-pub mod health;
 mod jobs;
 mod nodes;
 pub mod place;
-pub mod pool;
 pub mod preflight;
-pub mod speed;
 #[cfg(test)]
 mod tests;
 pub mod verify;
 
 pub use between::{logins, ports};
 pub use details::{Details, GpuUser, Versions, versions};
-use health::GpuNode;
 pub use nodes::has_gpus;
 
 use crate::cluster::member::Member;
 use crate::cluster::observation::RuntimeState;
 use crate::error::NodeError;
+use crate::gpus::health::report::NodeHealth;
+use crate::gpus::rules::{self as gpu_rules, GpuNode};
 use crate::inventory::{Inventory, Node};
 pub use crate::model::check::Check;
 pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;
-use crate::node::health::report::NodeHealth;
 use crate::node::jobs::{OpenJobs, Rank};
 use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
@@ -132,7 +125,7 @@ pub fn failure(error: &NodeError, unknown: &str) -> Finding {
 }
 
 /// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).
-pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+pub fn examine<'a>(inventory: &Inventory, views: &[NodeView<'a>]) -> Vec<Finding> {
     let mut found = preflight::rules(inventory, views);
     found.extend(views.iter().flat_map(|view| nodes::examine(inventory, view)));
     if views.len() > 1 {
@@ -141,8 +134,8 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     found.extend(nodes::keys(inventory, views));
     found.extend(between::examine(views));
     found.extend(jobs::examine(inventory, views));
-    let gpus: Vec<GpuNode<'_>> = views.iter().filter_map(GpuNode::of).collect();
-    found.extend(health::examine(&gpus));
+    let examined = |view: &NodeView<'a>| Some(GpuNode { node: view.node, facts: view.facts, health: view.health? });
+    found.extend(gpu_rules::examine(&views.iter().filter_map(examined).collect::<Vec<_>>()));
     found
 }
 

@@ -2,11 +2,11 @@
 //! Keys, a missing image, missing GPUs and foreign containers are refused by the commands themselves.
 
 use super::Severity::{Error, Note, Warning};
-use super::between::differing;
 use super::{Check, Finding, NodeView, fold};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::inventory::{Gpus, Inventory, Node};
+use crate::node::differing::differing;
 use crate::node::facts::{Facts, Span};
 use crate::node::gpus::GpuRequest;
 use crate::node::interfaces::Listener;

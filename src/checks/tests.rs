@@ -2,10 +2,10 @@
 
 use super::Severity::{Error, Note};
 use super::*;
+use crate::gpus::health::report::NodeHealth;
 use crate::inventory::{Device, Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
-use crate::node::health::report::NodeHealth;
 use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};

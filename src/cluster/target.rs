@@ -36,6 +36,13 @@ impl Target {
         Target { inventory: self.inventory.clone(), selected: selected.into_iter().collect() }
     }
 
+    /// Other nodes, with the settings of the inventory's cluster.
+    #[must_use]
+    pub fn of_nodes(&self, nodes: Vec<Node>) -> Target {
+        let selected = nodes.iter().map(|node| node.name.clone()).collect();
+        Target { inventory: Inventory { nodes, groups: Default::default(), ..self.inventory.clone() }, selected }
+    }
+
     /// This target with the master, where a job on several nodes may need it as its launcher: only there is the private key.
     #[must_use]
     pub fn with_launcher(&self) -> Target {

@@ -1,13 +1,13 @@
 //! `--best`: the choice of the best free nodes of one kind.
 
 use super::{Context, Outcome};
-use crate::checks::best::{Choice, Shortage, best};
 use crate::cluster::each_node::{each_node, unreached};
 use crate::cluster::node_lock;
 use crate::cluster::observation::{ObservedNode, observe};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::ledger::grades;
+use crate::grade::best::{Choice, Shortage, best};
+use crate::grade::storage::grades;
 use crate::start::availability::{failed, unavailable};
 use crate::start::capacity::open_on_each;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! What a command works with, and the steps that several commands have in common.
 
-use super::output::NodeEntry;
 use crate::cluster::each_node::{NodeResults, each_node, unreached};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
@@ -8,16 +7,18 @@ use crate::cluster::node_lock;
 use crate::cluster::observation::{ObservedNode, observe};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
+use crate::cluster::site::Site;
 use crate::cluster::target::Target;
+use crate::document::NodeEntry;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
-use crate::render::table::table;
 use crate::start::capacity::{AllocatedNodes, check_unallocated, open_on_each};
 use crate::start::request::ResourceRequest;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
+use crate::text::table::table;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -58,6 +59,11 @@ pub struct ConnectedNodes {
 }
 
 impl Context {
+    /// Returns what rooms work with.
+    pub fn site(&self) -> Site<'_> {
+        Site { target: &self.target, fleet: &self.fleet, session: &self.session, events: &self.events }
+    }
+
     /// Asks before something that cannot be undone. Does not ask without a terminal, or with `-y` or `--json`.
     ///
     /// # Errors

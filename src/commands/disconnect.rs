@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use super::context::{Context, node_rows};
-use super::output::NodeEntry;
 use crate::cluster::each_node::NodeResults;
+use crate::document::NodeEntry;
 use crate::error::Error;
 use crate::inventory::Pool;
 use crate::transport::ssh;

@@ -1,18 +1,18 @@
 //! `hvdctl doctor`.
 
 use super::gpus::{NodeGpus, gpu_table};
-use super::output::NodeEntry;
 use super::recording::record;
 use super::{Context, Outcome};
-use crate::checks::evidence::of_doctor;
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::doctor::{Examination, Fixed, examine, fix};
+use crate::document::NodeEntry;
 use crate::error::{Error, Verdict};
 use crate::event::Events;
-use crate::node::health::report::NodeHealth;
+use crate::gpus::health::report::NodeHealth;
+use crate::grade::evidence::of_doctor;
 use crate::text::units::count;
 use console::style;
 use schemars::JsonSchema;

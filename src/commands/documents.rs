@@ -7,26 +7,34 @@ use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
-use super::verify_gpus::ExaminedGpus;
 use super::{
-    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, image_build,
-    image_pull, init, job_end, jobs, keys, lock, logs, output, pool, pool_pick, pool_survey, shell, status, train, up,
-    verify,
+    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, init, job_end,
+    jobs, keys, lock, logs, pool, shell, status, train, up, verify,
 };
-use crate::checks::bench::baseline::{Comparison, Slower};
-use crate::checks::bench::{Measurements, blame};
-use crate::checks::best::{Choice, LeftOutNode};
-use crate::checks::grade::{Evidence, assess};
+use crate::bench::measurements::Measurements;
+use crate::bench::measurements::tests::measured;
+use crate::bench::ranks::RankResults;
+use crate::bench::ranks::tests::ranks;
+use crate::bench::report::BenchReport;
+use crate::bench::report::compared::Compared;
+use crate::bench::verdict::baseline::{Comparison, Slower};
+use crate::bench::verdict::blame;
 use crate::checks::place::{RankFault, RankPlace};
-use crate::checks::pool::{Distance, Group};
 use crate::checks::verify::{RankRow, Report};
 use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
+use crate::commands::verify::gpus::ExaminedGpus;
+use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
+use crate::document;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Completion, Event, Stream};
+use crate::gpus::health::report::NodeHealth;
+use crate::grade::assessment::{Evidence, assess};
+use crate::grade::best::{Choice, LeftOutNode};
+use crate::grade::ledger::{Entry, Event as Recorded, Ledger};
 use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::fetch::FetchReport;
@@ -42,10 +50,11 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
-use crate::node::health::report::NodeHealth;
+use crate::pool::choice::{Distance, Group};
 use crate::pool::format::PoolNode;
+use crate::pool::pick::{LeftOutCandidate, PoolChoice};
+use crate::pool::survey as pool_survey;
 use crate::pool::verification::{FileState, PoolFile};
-use crate::record::ledger::{Entry, Event as Recorded, Ledger};
 use crate::record::list::Job;
 use crate::record::outcome::JobOutcome;
 use crate::record::outside::{OutsideFile, OutsideFiles};
@@ -55,7 +64,6 @@ use crate::render::json::Line;
 use crate::runtime::Image;
 use crate::secret::Secret;
 use crate::start::in_worker::NodeCores;
-use crate::sync::data::DataOnNode;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use crate::worker::plan::WorkerStatus;
@@ -223,23 +231,23 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         ("node2".to_owned(), Some(own("7d33e9", &["sha256:1", "sha256:3"]))),
         ("node3".to_owned(), None),
     ];
-    let outcome = image::status_outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
+    let outcome = image::status::outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
     all.push(("image-status", outcome.document));
     let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
     let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
-    all.push(("image-push", image::pushed(nodes, &[refused("node4")]).document));
+    all.push(("image-push", image::push::outcome(nodes, &[refused("node4")]).document));
 
     let pull = |node: &str, changed| {
         let (id, content) = ("sha256:ab71e42e11ba".into(), Some("1f0c2a7d33e9".into()));
         NodeEntry::new(node, true, ImagePullNode { changed, id, content })
     };
     let nodes = results(vec![pull("node1", true), pull("node2", false)], &[full("node3")]);
-    all.push(("image-pull", image_pull::outcome(nodes, &[refused("node4")]).document));
+    all.push(("image-pull", image::pull::outcome(nodes, &[refused("node4")]).document));
 
-    all.push(("image-build", image_build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
+    all.push(("image-build", image::build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
     let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });
     let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
-    all.push(("image-prune", image_build::pruned(nodes).document));
+    all.push(("image-prune", image::prune::outcome(nodes).document));
 
     data_made(all);
     let nodes = [("node1", true), ("node2", false)];
@@ -313,7 +321,7 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, pushed)
     };
     let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);
-    all.push(("data-push", data::pushed("imagenet", nodes, &[refused("node4")]).document));
+    all.push(("data-push", data::push::outcome("imagenet", nodes, &[refused("node4")]).document));
     let listed = |state: &str, hash: Option<&str>| DataOnNode {
         name: "imagenet".into(),
         state: state.into(),
@@ -327,10 +335,10 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         ("node1".to_owned(), vec![listed("complete", Some("1f0c2a7d33e9"))]),
         ("node2".to_owned(), vec![listed("incomplete", None)]),
     ];
-    all.push(("data-status", data::status_outcome(&nodes, &[refused("node4")]).document));
+    all.push(("data-status", data::status::outcome(&nodes, &[refused("node4")]).document));
     let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
     let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
-    all.push(("data-rm", data::removed(nodes, &[refused("node4")]).document));
+    all.push(("data-rm", data::rm::outcome(nodes, &[refused("node4")]).document));
 }
 
 fn idle_rank() -> IdleRank {
@@ -370,7 +378,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = names(&["node1", "node2", "node3"]);
     all.push((
         "doctor",
-        output::value(&Document { ok: false, details: doctor::details(examined(found), fixed, &nodes) }),
+        document::value(&Document { ok: false, details: doctor::details(examined(found), fixed, &nodes) }),
     ));
 }
 
@@ -402,25 +410,25 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let baseline =
         Comparison { compared: 2, slower: vec![slower], notes: vec!["1 direction is not in the baseline".to_owned()] };
-    let mut add = |name, measured: &Measurements, ranks: Option<&bench::ranks::Ranks>| {
+    let mut add = |name, measured: &Measurements, ranks: Option<&RankResults>| {
         let verdict = blame::verdict(measured);
-        let compared =
-            bench::compared::Compared { baseline: Some(baseline.clone()), ..bench::compared::Compared::default() };
-        all.push((name, bench::outcome(String::new(), measured, &verdict, ranks, &compared).document));
+        let compared = Compared { baseline: Some(baseline.clone()), ..Compared::default() };
+        let report = BenchReport { measured, verdict: &verdict, ranks, compared: &compared };
+        all.push((name, bench::outcome(String::new(), &report).document));
     };
     let seconds = Duration::from_secs_f64;
     let estimate = Estimate { nodes: 2, wire: seconds(0.5), computing: Some(seconds(1.0)) };
-    let mut good = bench::ranks::tests::ranks(2, &[]);
+    let mut good = ranks(2, &[]);
     good.estimate = Some(ModelEstimate { params: 124_000_000, dtype: Dtype::Float16, estimate });
-    add("bench", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&good));
+    add("bench", &measured(2, |_, _| Ok(9.4)), Some(&good));
     let slow = |from, to| match (from, to) {
         (0, 1) => Err("no answer within 3 s"),
         (2, _) => Ok(0.9),
         _ => Ok(9.4),
     };
-    add("bench/slow", &bench::tests::measured(4, slow), None);
-    let wrong = bench::ranks::tests::ranks(2, &[1]);
-    add("bench/wrong", &bench::tests::measured(2, |_, _| Ok(9.4)), Some(&wrong));
+    add("bench/slow", &measured(4, slow), None);
+    let wrong = ranks(2, &[1]);
+    add("bench/wrong", &measured(2, |_, _| Ok(9.4)), Some(&wrong));
 }
 
 fn verify_made(all: &mut Vec<(&'static str, Value)>) {
@@ -490,7 +498,7 @@ fn outside_files() -> Vec<OutsideFiles> {
 #[expect(clippy::too_many_lines, reason = "one example of each document of a job, with all fields")]
 fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&Line::of(&event).expect("a line"));
+    let line = |event: Event| document::value(&Line::of(&event).expect("a line"));
     all.push(("train-job", line(Event::Job { id: id.into(), state: JobState::Running })));
     let uploaded = Completion::Uploaded { files: 3, bytes: 12 << 10, removed: 0 };
     let fetched_two = Completion::Fetched { files: 2 };
@@ -856,10 +864,10 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
-    let left_out = vec![pool_pick::LeftOutCandidate { owner, node, reason }];
+    let left_out = vec![LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = pool_pick::PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
-    all.push(("pool-pick", pool_pick::outcome(&options, &cluster, choice).document));
+    let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
+    all.push(("pool-pick", pool::pick::outcome(&options, &cluster, choice).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {
@@ -875,7 +883,7 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     draft::find_duplicates(&mut entries);
     all.push((
         "init",
-        output::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
+        document::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
     ));
 }
 

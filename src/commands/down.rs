@@ -2,14 +2,14 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
-use super::output::NodeEntry;
 use crate::cli::Down;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{RuntimeState, check_permissions, engine, facts};
+use crate::delivery::relay::deployment;
+use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::Step;
-use crate::image::relay::deployment;
 use crate::keys::push;
 use crate::node::facts::Facts;
 use crate::transport::node::Script;

@@ -2,13 +2,13 @@
 
 use super::Outcome;
 use super::context::{Context, node_rows};
-use super::output::NodeEntry;
 use crate::cli::Drain;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{check_permissions, facts};
 use crate::cluster::operator::{now, operator};
 use crate::cluster::target::Target;
+use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::node::facts::{Drained, Facts};
 use crate::record::{Record, open_jobs};

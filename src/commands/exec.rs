@@ -1,10 +1,10 @@
 //! `hvdctl exec`.
 
-use super::output::{NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::{CommandOutput, ExecPlace, KEPT, Program, exec};
+use crate::document::{NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
 use crate::text::quote;

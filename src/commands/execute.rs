@@ -6,12 +6,12 @@ use crate::cli::{Cli, Command, Description, ExitCode, Global, OutputForm, Signal
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
+use crate::data::parcel;
+use crate::delivery::relay::package::SPOOL;
+use crate::delivery::relay::process;
 use crate::error::Error;
 use crate::event::{Events, Message};
-use crate::image::relay::package::SPOOL;
-use crate::image::relay::process;
 use crate::render;
-use crate::sync::parcel;
 use crate::trace::Log;
 use anyhow::Context as _;
 use std::future::Future;

@@ -1,9 +1,9 @@
 //! `hvdctl fetch`.
 
-use super::output::NodeEntry;
-use super::output::{Document, NoDetails, entries};
 use super::{Context, Outcome};
 use crate::cli;
+use crate::document::NodeEntry;
+use crate::document::{Document, NoDetails, entries};
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch::{FetchReport, default_directory, fetch};

@@ -1,9 +1,9 @@
 //! The GPUs of nodes, as `doctor` shows them, and in the documents of `doctor` and `verify`.
 
-use crate::node::health::report::NodeHealth;
-use crate::node::health::{GpuHealth, Reading};
-use crate::render::table::table;
+use crate::gpus::health::report::NodeHealth;
+use crate::gpus::health::{GpuHealth, Reading};
 use crate::text::nodeset;
+use crate::text::table::table;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Display;

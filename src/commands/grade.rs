@@ -1,25 +1,26 @@
 //! `hvdctl grade`.
 
 use super::context::Context;
-use super::output::{NodeEntry, entries};
-use super::pool_publish::{Publication, Publisher, Submission};
 use super::{Outcome, recording};
-use crate::checks::evidence::NodeEvents;
-use crate::checks::evidence::jobs::unrecorded;
-use crate::checks::grade::{Area, Assessment, Evidence, assess};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
+use crate::commands::pool::pool_of;
+use crate::document::{NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
+use crate::grade::assessment::{Area, Assessment, Evidence, assess};
+use crate::grade::evidence::NodeEvents;
+use crate::grade::evidence::jobs::unrecorded;
+use crate::grade::storage as ledger;
 use crate::inventory::Node;
 use crate::job::manage;
-use crate::ledger;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
-use crate::render::table::{cell, columns, table};
+use crate::pool::publish::{Publication, Publisher, Submission};
 use crate::text::nodeset;
+use crate::text::table::{cell, columns, table};
 use crate::text::units::count;
 use console::{measure_text_width, truncate_str};
 use schemars::JsonSchema;
@@ -84,7 +85,10 @@ pub struct Areas {
 pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
     // what is missing for it is found before any node is contacted
-    let publisher = if options.publish { Some(Publisher::new(context)?) } else { None };
+    let publisher = match options.publish {
+        true => Some(Publisher::new(pool_of(context)?, target.cluster(), events)?),
+        false => None,
+    };
     let reading = async {
         let members = context.connect().await?;
         let read = async |member: Member| {
@@ -104,7 +108,7 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
     recording::record(context, found).await;
     let assessed = assess(&nodes);
     let publication = match &publisher {
-        Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context).await.map(Some),
+        Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context.site()).await.map(Some),
         None => Ok(None),
     };
     let columns = columns().filter(|_| context.verbose == 0);
@@ -229,7 +233,7 @@ fn row(grade: &NodeGrade, name_width: usize, columns: Option<usize>) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::ledger::{Entry, Event, Ledger};
+    use crate::grade::ledger::{Entry, Event, Ledger};
 
     #[test]
     fn reasons_are_cut_to_the_terminal_and_nowhere_else() {

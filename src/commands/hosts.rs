@@ -1,14 +1,14 @@
 //! `hvdctl hosts`.
 
 use super::best::{self, BestRequest, ChosenNodes, choose};
-use super::output::NodeEntry;
 use super::{Context, Outcome};
-use crate::checks::best::Choice;
 use crate::checks::{fold, preflight};
 use crate::cli::{self, Format};
 use crate::cluster::each_node::each_node;
 use crate::cluster::observation::{ObservedNode, check_gpus, facts};
+use crate::document::NodeEntry;
 use crate::error::Error;
+use crate::grade::best::Choice;
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
 use crate::node::network;

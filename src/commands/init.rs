@@ -1,11 +1,11 @@
 //! `init`: writes an inventory of the named machines, with what was found on them.
 
 use super::Outcome;
-use super::output::NodeEntry;
 use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
+use crate::document::NodeEntry;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::{Events, Message};
 use crate::files;
@@ -18,10 +18,10 @@ use crate::init::probe;
 use crate::init::ssh_config::{self, Aliases};
 use crate::inventory::{self, Inventory};
 use crate::node::gpus::{Device, Gpu, NvidiaSmi};
-use crate::render::table::{cell, table};
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
+use crate::text::table::{cell, table};
 use crate::text::units::count;
 use crate::transport::ssh::Client;
 use schemars::JsonSchema;

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::fetch::FetchDocument;
-use super::output::{Document, End};
+use crate::document::{Document, End};
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
 use crate::job::watch::tail;

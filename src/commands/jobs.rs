@@ -1,16 +1,16 @@
 //! `hvdctl jobs` and `hvdctl stop`.
 
-use super::output::{NoDetails, NodeEntry, entries};
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::each_node::NodeResults;
+use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::job::manage::{self, JobList};
 use crate::model::idle_rank;
 use crate::record::JobState;
 use crate::record::list::{Job, Newest};
-use crate::render::table::{cell, table};
 use crate::text::nodeset;
+use crate::text::table::{cell, table};
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -2,11 +2,11 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, login_table, node_table, with_role};
-use super::output::{NoDetails, NodeEntry, entries};
 use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, engine, facts};
+use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
@@ -19,7 +19,7 @@ use crate::keys::reachability::FailedLogins;
 use crate::keys::reachability::Login;
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
-use crate::render::table::cell;
+use crate::text::table::cell;
 use crate::worker::logins;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -2,14 +2,14 @@
 
 use super::Outcome;
 use super::context::{Context, node_table};
-use super::output::{NodeEntry, Nodes, entries};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::node_lock;
+use crate::document::{NodeEntry, Nodes, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::{Lease, holders};
-use crate::render::table::cell;
 use crate::text::nodeset;
+use crate::text::table::cell;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -1,10 +1,10 @@
 //! `hvdctl attach` and `hvdctl logs`.
 
-use super::output::End;
 use super::recording::record_job;
 use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
 use crate::cluster::operator::now;
+use crate::document::End;
 use crate::error::Error;
 use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;

@@ -6,7 +6,6 @@ mod bench;
 mod best;
 mod context;
 mod data;
-mod data_delivery;
 mod disconnect;
 mod doctor;
 #[cfg(test)]
@@ -20,9 +19,6 @@ mod gpus;
 mod grade;
 mod hosts;
 mod image;
-mod image_build;
-mod image_delivery;
-mod image_pull;
 mod init;
 mod job_end;
 mod job_start;
@@ -32,11 +28,7 @@ mod keys;
 mod limits;
 mod lock;
 mod logs;
-mod output;
 mod pool;
-mod pool_pick;
-mod pool_publish;
-mod pool_survey;
 mod rank_output;
 mod recording;
 mod shell;
@@ -47,7 +39,6 @@ mod tests;
 mod train;
 mod up;
 mod verify;
-mod verify_gpus;
 
 use crate::cli::{
     Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool,
@@ -59,12 +50,12 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::lock_set::LockSet;
 use crate::cluster::session::Session;
 use crate::cluster::target::Target;
+use crate::document::{self, Document, Failure, NodeEntry, Nodes, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::launch::env_file::EnvFiles;
 use context::Context;
 pub use execute::{execute, relay, run_until_signalled};
-use output::{Document, Failure, NodeEntry, Nodes, entries};
 use serde::Serialize;
 use serde_json::Value;
 use std::future::Future;
@@ -87,7 +78,7 @@ impl Outcome {
     /// The outcome of a command. `details`: its document without `ok` (see [`json`]).
     pub fn new(verdict: Verdict<'_>, text: impl Into<String>, details: impl Serialize) -> Outcome {
         let code = verdict.exit_code();
-        let document = output::value(&Document { ok: code == 0, details });
+        let document = document::value(&Document { ok: code == 0, details });
         let errors = verdict.failed().iter().map(ToString::to_string).collect();
         Outcome { code, text: text.into(), document, errors }
     }
@@ -121,7 +112,7 @@ impl Outcome {
     pub fn failure(error: &Error, exit: ExitCode, output: OutputForm) -> Outcome {
         let details = Failure::new(error, exit == ExitCode::Program, output == OutputForm::Lines);
         let (code, errors) = (details.code, vec![details.error.clone()]);
-        Outcome { code, text: String::new(), document: output::value(&Document { ok: false, details }), errors }
+        Outcome { code, text: String::new(), document: document::value(&Document { ok: false, details }), errors }
     }
 }
 
@@ -179,18 +170,18 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Doctor(options) => doctor::run(&options, context).await,
         Command::Status => status::run(context).await,
         Command::Grade(options) => grade::run(&options, context).await,
-        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool_pick::pick(&options, context).await,
+        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick::run(&options, context).await,
         Command::Pool(Pool { what: None }) => pool::list(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
         Command::Bench(options) => bench::run(&options, context).await,
-        Command::Image(Image::Status(options)) => image::status(&options, context).await,
-        Command::Image(Image::Push(options)) => image::push(&options, context).await,
-        Command::Image(Image::Pull(options)) => image_pull::run(&options, context).await,
-        Command::Image(Image::Build(options)) => image_build::build(&options, context).await,
-        Command::Image(Image::Prune(options)) => image_build::prune(&options, context).await,
-        Command::Data(Data::Push(options)) => data::push(&options, context).await,
-        Command::Data(Data::Status) => data::status(context).await,
-        Command::Data(Data::Rm(options)) => data::remove(&options, context).await,
+        Command::Image(Image::Status(options)) => image::status::run(&options, context).await,
+        Command::Image(Image::Push(options)) => image::push::run(&options, context).await,
+        Command::Image(Image::Pull(options)) => image::pull::run(&options, context).await,
+        Command::Image(Image::Build(options)) => image::build::run(&options, context).await,
+        Command::Image(Image::Prune(options)) => image::prune::run(&options, context).await,
+        Command::Data(Data::Push(options)) => data::push::run(&options, context).await,
+        Command::Data(Data::Status) => data::status::run(context).await,
+        Command::Data(Data::Rm(options)) => data::rm::run(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

@@ -1,13 +1,13 @@
 //! What commands record in the ledgers of the nodes, after their work is done. That it cannot be recorded is a warning.
 
 use super::Context;
-use crate::checks::evidence::NodeEvents;
-use crate::checks::evidence::jobs::EndedJob;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::event::{Events, Message};
-use crate::ledger;
+use crate::grade::evidence::NodeEvents;
+use crate::grade::evidence::jobs::EndedJob;
+use crate::grade::storage as ledger;
 use crate::record::outcome::JobOutcome;
 
 /// Adds these events to the ledgers of their nodes, in one script on each. Nothing is recorded once the command is cancelled.

@@ -2,13 +2,13 @@
 
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
-use super::output::{NodeEntry, Nodes};
 use crate::checks::preflight;
 use crate::checks::{Finding, fold};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
 use crate::cluster::operator::now;
+use crate::document::{NodeEntry, Nodes};
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
 use crate::model::idle_rank::{self, IdleRank};
@@ -17,7 +17,7 @@ use crate::node::facts::Facts;
 use crate::node::gpus::Device;
 use crate::node::gpus::Gpu;
 use crate::node::network;
-use crate::render::table::cell;
+use crate::text::table::cell;
 use crate::worker::apply;
 use crate::worker::plan;
 use crate::worker::plan::WorkerStatus;

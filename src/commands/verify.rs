@@ -1,33 +1,35 @@
 //! `hvdctl verify`.
 
+pub mod gpus;
+
 use super::Outcome;
 use super::context::{Context, login_table};
 use super::gpus::NodeGpus;
 use super::job_start::{self, Allocating};
 use super::keys::Logins;
-use super::output::NodeEntry;
 use super::rank_output::RankOutput;
 use super::recording::record;
-use super::verify_gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
+use crate::bench::verdict::answers::{Answers, RankLine};
+use crate::bench::verdict::limits::below_minimum;
 use crate::checks::Finding;
-use crate::checks::bench::answers::{Answers, RankLine};
-use crate::checks::bench::limits::below_minimum;
-use crate::checks::evidence::{of_stopped, of_verify};
 use crate::checks::place::RankFault;
 use crate::checks::verify::{RankRow, Report, compare};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
 use crate::cluster::observation::ObservedNode;
+use crate::commands::verify::gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
+use crate::document::NodeEntry;
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Phase};
+use crate::grade::evidence::{of_stopped, of_verify};
 use crate::inventory::{Controller, Node};
 use crate::keys::reachability::Matrix;
 use crate::launch::{self, BACKENDS, COLLECTIVES, PLACE, VERIFY};
 use crate::node::facts::Facts;
 use crate::record::outcome::JobOutcome;
-use crate::render::table::{cell, table};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, Program, ResourceRequest};
+use crate::text::table::{cell, table};
 use crate::text::units::count;
 use crate::worker::logins;
 use schemars::JsonSchema;

@@ -34,7 +34,7 @@ const EXPECTED: &str = "name a file of docker save, a directory with an OCI layo
 #[derive(Debug)]
 pub struct ImageFile {
     /// The archive.
-    pub(super) file: File,
+    pub file: File,
     /// Its name for messages.
     pub shown: String,
 }
@@ -230,13 +230,17 @@ async fn spool(mut from: impl AsyncRead + Unpin, shown: &str, reserve: u64) -> R
 }
 
 /// Returns where images are spooled: `$TMPDIR`, else the directory for large temporary files.
-pub(super) fn spool_directory() -> PathBuf {
+pub fn spool_directory() -> PathBuf {
     let named = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()).map(PathBuf::from);
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|directory| directory.is_dir());
     named.or_else(usual).unwrap_or_else(std::env::temp_dir)
 }
 
-pub(super) fn free_space(directory: &Path) -> io::Result<u64> {
+/// Returns the free bytes of the file system of a directory.
+///
+/// # Errors
+/// If the system does not say.
+pub fn free_space(directory: &Path) -> io::Result<u64> {
     let file_system = rustix::fs::statvfs(directory)?;
     Ok(file_system.f_bavail.saturating_mul(file_system.f_frsize))
 }

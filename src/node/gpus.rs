@@ -1,6 +1,6 @@
 //! The GPUs that `nvidia-smi` lists on a machine or in a container, and those that a container is to have.
 
-use super::health::reading::{Reading, number};
+use crate::node::reading::{Reading, number};
 use crate::text::failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::fmt;
 /// The exit code of `nvidia-smi` for a query that an older driver or the GPU does not know (nvidia-smi(1)).
 const UNKNOWN_QUERY: [i32; 2] = [2, 3];
 /// Its exit code if it has listed everything and a GPU's infoROM is corrupted. Such GPUs work.
-pub(super) const INFO_ROM: i32 = 14;
+pub(crate) const INFO_ROM: i32 = 14;
 /// The exit code of `timeout`, which limits it.
 const TIMED_OUT: i32 = 124;
 
@@ -155,7 +155,7 @@ pub fn hint(message: &str) -> &'static str {
 }
 
 /// Returns why a call of `nvidia-smi` failed, given its exit code if it ended, and its message if it wrote one.
-pub(super) fn failure(code: Option<i32>, message: Option<&str>) -> Option<String> {
+pub(crate) fn failure(code: Option<i32>, message: Option<&str>) -> Option<String> {
     match (code, message) {
         (None | Some(TIMED_OUT), _) => Some(NO_ANSWER.to_owned()),
         (_, Some(message)) => Some(message.trim().to_owned()),
@@ -166,7 +166,7 @@ pub(super) fn failure(code: Option<i32>, message: Option<&str>) -> Option<String
 
 /// Returns whether a line is not about a GPU: `nvidia-smi` warns of a corrupted infoROM after its list, and the dynamic linker of a library
 /// of LD_PRELOAD that is not there.
-pub(super) fn is_blank(line: &str) -> bool {
+pub(crate) fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.starts_with("WARNING:") || line.starts_with("ERROR: ld.so:")
 }
 

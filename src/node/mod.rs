@@ -1,9 +1,9 @@
-//! The observed state of a node: its system, addresses, GPUs and their health.
+//! The observed state of a node: its system, addresses and GPUs.
 
 pub mod accelerators;
+pub mod differing;
 pub mod facts;
 pub mod gpus;
-pub mod health;
 pub mod interfaces;
 pub mod jobs;
 pub mod key_directory;
@@ -11,4 +11,5 @@ pub mod lines;
 pub mod names;
 pub mod network;
 pub mod permissions;
+pub mod reading;
 pub mod storage;

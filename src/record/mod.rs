@@ -4,7 +4,6 @@
 //! the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here does input or output.
 
 pub mod frames;
-pub mod ledger;
 pub mod list;
 pub mod monitor;
 pub mod outcome;

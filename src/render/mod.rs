@@ -4,13 +4,10 @@
 
 mod board;
 pub mod colours;
-pub mod heat_map;
 pub mod json;
 mod messages;
 mod plain;
-pub mod plot;
 mod rows;
-pub mod table;
 #[cfg(test)]
 mod tests;
 

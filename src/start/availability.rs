@@ -1,9 +1,9 @@
 //! Which nodes a new job could have for itself.
 
 use super::capacity::{allocations, left_of};
-use crate::checks::best::Unavailability;
 use crate::cluster::observation::{ObservedNode, check_gpus};
 use crate::error::NodeError;
+use crate::grade::best::Unavailability;
 use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
 use crate::node::network;

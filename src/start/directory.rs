@@ -1,10 +1,10 @@
 //! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
 
 use super::plan::{HostAssignment, JobPlan, Workers};
-use crate::checks::speed;
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
+use crate::grade::speed;
 use crate::inventory::{Cluster, Inventory};
 use crate::launch::programs;
 use crate::paths::WORKSPACE;

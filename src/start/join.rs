@@ -6,13 +6,13 @@
 use super::directory::{self, File, SPEED};
 use super::plan::{HostAssignment, add_gpus, endpoint, job_node};
 use super::prepare::ensure_worker;
-use crate::checks::speed::speed_of_joining;
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::observation;
 use crate::cluster::observation::{ObservedNode, engine};
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Phase};
+use crate::grade::speed::speed_of_joining;
 use crate::inventory::Inventory;
 use crate::job::manage::{remove_records, running};
 use crate::launch::description::LaunchHost;

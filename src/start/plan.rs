@@ -4,7 +4,6 @@
 use super::capacity::{AllocatedNodes, allocations, drained};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight::{self, Preflight};
-use crate::checks::speed::{JobNode, speeds};
 use crate::cluster::each_node::all;
 use crate::cluster::member::Member;
 use crate::cluster::observation;
@@ -12,6 +11,7 @@ use crate::cluster::observation::ObservedNode;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
+use crate::grade::speed::{JobNode, speeds};
 use crate::inventory::{Cluster, Inventory};
 use crate::job::cleanup::JobNodes;
 use crate::keys::files::{Keys, differing};

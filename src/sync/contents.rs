@@ -37,7 +37,7 @@ enum Source {
 }
 
 /// The offset and the length of a part of a file.
-pub(super) type Range = (u64, u64);
+pub(crate) type Range = (u64, u64);
 
 /// The most parts of one file that are sent; with more it is sent as a whole.
 pub(super) const MOST_RANGES: usize = 16 << 10;
@@ -49,7 +49,7 @@ const WORTHWHILE: u64 = 64 << 10;
 const TAR_BLOCK: u64 = 512;
 
 /// Returns whether these are parts of a file of this size, in order, as a tar stream can have them.
-pub(super) fn are_ranges(ranges: &[Range], size: u64) -> bool {
+pub(crate) fn are_ranges(ranges: &[Range], size: u64) -> bool {
     let mut least = 0;
     ranges.len() <= MOST_RANGES
         && ranges.iter().all(|(offset, length)| {
@@ -230,7 +230,7 @@ pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
 
 /// The permission bits that a file keeps on another machine. setuid and setgid would mean another owner there, and write permission of
 /// others would mean other users: on file systems without owners all files have it.
-pub(super) const KEPT_MODE: u32 = 0o755;
+pub(crate) const KEPT_MODE: u32 = 0o755;
 
 /// Returns the permission bits.
 pub(super) fn mode(meta: &Metadata) -> u32 {

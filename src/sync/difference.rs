@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 
 /// The argument of `upload/manifest.sh` for what is in place, and for what has arrived in an interrupted push.
-pub(super) const HAS: &str = "has";
-pub(super) const STAGED: &str = "staged";
+pub(crate) const HAS: &str = "has";
+pub(crate) const STAGED: &str = "staged";
 
 /// As many bytes as a list or removal of files may take time for; see [`limit`].
-pub(super) const MANY: u64 = 64 << 30;
+pub(crate) const MANY: u64 = 64 << 30;
 
 /// The differences between a manifest and what nodes have.
 #[derive(Debug, Default)]
-pub(super) struct Differences {
+pub(crate) struct Differences {
     /// By the hashes of the nodes' manifests.
     by_hash: Mutex<BTreeMap<String, Arc<OnceCell<Arc<Difference>>>>>,
     all: OnceLock<Arc<Difference>>,
@@ -32,7 +32,7 @@ impl Differences {
     ///
     /// # Errors
     /// If the node cannot list it, or lists another one.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         manifest: &Manifest,
         hash: &str,
@@ -47,12 +47,12 @@ impl Differences {
     }
 
     /// Returns the difference from a node that has nothing.
-    pub(super) fn all(&self, manifest: &Manifest) -> Arc<Difference> {
+    pub(crate) fn all(&self, manifest: &Manifest) -> Arc<Difference> {
         Arc::clone(self.all.get_or_init(|| Arc::new(Comparer::new(manifest).difference())))
     }
 
     /// Returns the difference from a node that has the same.
-    pub(super) fn none(&self, manifest: &Manifest) -> Arc<Difference> {
+    pub(crate) fn none(&self, manifest: &Manifest) -> Arc<Difference> {
         let none = || Difference { missing: Selection::none(manifest.0.len()), gone: String::new(), removed: 0 };
         Arc::clone(self.none.get_or_init(|| Arc::new(none())))
     }
@@ -62,7 +62,7 @@ impl Differences {
 ///
 /// # Errors
 /// As [`Differences::get`].
-pub(super) async fn had(manifest: &Manifest, hash: &str, node: (&Transport, &[&str])) -> Result<Selection, NodeError> {
+pub(crate) async fn had(manifest: &Manifest, hash: &str, node: (&Transport, &[&str])) -> Result<Selection, NodeError> {
     Ok(compare(manifest, hash, node).await?.had())
 }
 

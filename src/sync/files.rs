@@ -5,7 +5,7 @@ use crate::sync::contents::{BLOCK, Contents, Range, is_gone};
 use crate::sync::difference::Differences;
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
-pub(super) use crate::sync::tree::NAMED;
+pub(crate) use crate::sync::tree::NAMED;
 use crate::sync::tree::{Found, FoundState, pattern, read_tree, unreadable};
 use crate::text::digest::{Hash, finish, hasher};
 use crate::text::nodeset::printable;
@@ -52,7 +52,7 @@ pub struct ProjectFiles {
     /// The contents of each file of the manifest, by the positions of all entries.
     contents: Arc<FileContents>,
     /// What was compared with this manifest.
-    pub(super) differences: Arc<Differences>,
+    pub(crate) differences: Arc<Differences>,
 }
 
 /// Notes of which an upload to several nodes sends one.
@@ -201,7 +201,7 @@ impl ProjectFiles {
     }
 
     /// Sends what `upload/prepare.sh` reads in the same way: what the node removes, and the files that it keeps of an interrupted push.
-    pub(super) fn prepare(&self, difference: &Arc<Difference>, kept: Selection) -> Receiver<io::Result<Vec<u8>>> {
+    pub(crate) fn prepare(&self, difference: &Arc<Difference>, kept: Selection) -> Receiver<io::Result<Vec<u8>>> {
         let difference = Arc::clone(difference);
         self.send(move |files, pieces| {
             for name in difference.gone.split_terminator('\0') {
@@ -228,7 +228,7 @@ impl ProjectFiles {
         })
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &self,
         write: impl FnOnce(&ProjectFiles, &mut Pieces) -> io::Result<()> + Send + 'static,
     ) -> Receiver<io::Result<Vec<u8>>> {
@@ -260,12 +260,12 @@ impl ProjectFiles {
     }
 
     /// Returns these bytes of the entry at a position.
-    pub(super) fn stored_at(&self, at: usize, entry: &ManifestEntry) -> u64 {
+    pub(crate) fn stored_at(&self, at: usize, entry: &ManifestEntry) -> u64 {
         self.ranges(at).map_or(entry.size(), |ranges| ranges.iter().map(|(_, length)| length).sum())
     }
 
     /// Returns where the entry at a position has data, if it is a file with holes.
-    pub(super) fn ranges(&self, at: usize) -> Option<&[Range]> {
+    pub(crate) fn ranges(&self, at: usize) -> Option<&[Range]> {
         self.contents(at)?.ranges()
     }
 
@@ -286,7 +286,7 @@ impl ProjectFiles {
     }
 
     /// Returns when the file at a position was changed last, in seconds since 1970.
-    pub(super) fn mtime(&self, at: usize) -> u64 {
+    pub(crate) fn mtime(&self, at: usize) -> u64 {
         self.contents(at).map_or(0, |contents| contents.mtime)
     }
 
@@ -316,7 +316,7 @@ impl ProjectFiles {
     ///
     /// # Errors
     /// Those of `write`, and if the contents cannot be had any more as they were hashed.
-    pub(super) fn send_file(
+    pub(crate) fn send_file(
         &self,
         (at, name, entry): (usize, &str, &ManifestEntry),
         ranges: Option<&[Range]>,
@@ -340,7 +340,7 @@ impl ProjectFiles {
 
 /// Writes the tar stream that `upload/receive.sh` expects. `records`: those of all entries, behind their length; `entries`: names, the
 /// sizes of files, and what `append` takes of each.
-pub(super) fn write_stream<'a, W: Write, T>(
+pub(crate) fn write_stream<'a, W: Write, T>(
     out: W,
     (length, records): (u64, impl Read),
     entries: impl Iterator<Item = (&'a str, Option<u64>, T)>,
@@ -370,7 +370,7 @@ pub(super) fn write_stream<'a, W: Write, T>(
 }
 
 /// Returns the header of a file.
-pub(super) fn file_header(mode: u32, size: u64, mtime: u64) -> tar::Header {
+pub(crate) fn file_header(mode: u32, size: u64, mtime: u64) -> tar::Header {
     let mut header = header(tar::EntryType::Regular, mode, size);
     header.set_mtime(mtime);
     header
@@ -378,7 +378,7 @@ pub(super) fn file_header(mode: u32, size: u64, mtime: u64) -> tar::Header {
 
 /// Appends a file with the header of a whole one. With ranges, `contents` has only what is in these, and the file gets
 /// holes elsewhere: in GNU's form, whose first parts are in the header and the others in blocks before the contents.
-pub(super) fn append_file(
+pub(crate) fn append_file(
     tar: &mut tar::Builder<impl Write>,
     mut header: tar::Header,
     in_tar: &str,
@@ -424,12 +424,12 @@ fn append_text(tar: &mut tar::Builder<impl Write>, name: &str, length: u64, text
 }
 
 /// Appends a directory.
-pub(super) fn append_directory(tar: &mut tar::Builder<impl Write>, name: &str, mode: u32) -> io::Result<()> {
+pub(crate) fn append_directory(tar: &mut tar::Builder<impl Write>, name: &str, mode: u32) -> io::Result<()> {
     tar.append_data(&mut header(tar::EntryType::Directory, mode, 0), name, io::empty())
 }
 
 /// Appends a symbolic link. Its target is written byte for byte, which [`tar::Builder::append_link`] does not do: it removes `//` and `/./`.
-pub(super) fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> io::Result<()> {
+pub(crate) fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> io::Result<()> {
     let mut header = header(tar::EntryType::Symlink, 0o777, 0);
     if header.set_link_name_literal(target).is_err() {
         // too long for the header: an entry before it has the target, ended by NUL
@@ -440,7 +440,7 @@ pub(super) fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target
 }
 
 /// Sends what is written in pieces of [`PIECE`] bytes.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     sender: Sender<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
 }

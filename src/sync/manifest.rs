@@ -404,14 +404,14 @@ pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 impl Manifest {
     /// All records.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         self.records(&self.all()).read_to_string(&mut text).unwrap();
         text
     }
 
     /// What a node with these records, by name, lacks.
-    pub(super) fn missing(&self, had: &BTreeMap<String, String>) -> Selection {
+    pub(crate) fn missing(&self, had: &BTreeMap<String, String>) -> Selection {
         let mut comparer = Comparer::new(self);
         had.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());
         comparer.difference().missing

@@ -9,16 +9,13 @@
 
 mod build_context;
 pub mod commit;
-mod contents;
-pub mod data;
-mod difference;
+pub mod contents;
+pub mod difference;
 pub mod download;
 pub mod files;
-pub mod groups;
 mod ignored;
 pub mod manifest;
 pub mod outputs;
-pub mod parcel;
 pub mod program;
 pub mod project;
 mod receive;
@@ -66,7 +63,7 @@ impl<'a> NodeProject<'a> {
 }
 
 /// Returns why so many files and directories cannot be sent to a node, if its file system has room for fewer.
-fn too_many(they: &str, needed: u64, free: Option<u64>, directory: &str) -> Option<String> {
+pub(crate) fn too_many(they: &str, needed: u64, free: Option<u64>, directory: &str) -> Option<String> {
     let free = free.filter(|free| needed > *free)?;
     let missing = needed - free;
     Some(format!(
@@ -75,14 +72,14 @@ fn too_many(they: &str, needed: u64, free: Option<u64>, directory: &str) -> Opti
 }
 
 /// Returns the time limit for a script that reads this many bytes, also from a slow disk.
-fn limit(transport: &Transport, bytes: u64) -> Duration {
+pub(crate) fn limit(transport: &Transport, bytes: u64) -> Duration {
     /// Bytes per second.
     const SLOWEST_DISK: u64 = 20 << 20;
     transport.limit() + Duration::from_secs(bytes / SLOWEST_DISK)
 }
 
 /// Runs a script that reads this many bytes and may list all files of a project.
-async fn run(
+pub(crate) async fn run(
     transport: &Transport,
     argv: &[&str],
     input: &[u8],
@@ -94,4 +91,4 @@ async fn run(
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -58,7 +58,7 @@ fn origin_of(operator: &str, machine_id: Option<&str>, root: &Path) -> String {
 }
 
 /// Returns what earlier versions stored as this origin, `HOST:DIRECTORY`.
-pub(super) fn earlier_origin(origin: &str) -> String {
+pub(crate) fn earlier_origin(origin: &str) -> String {
     let (operator, directory) = origin.split_once(':').unwrap_or((origin, ""));
     let host = operator.rsplit('@').next().unwrap_or_default();
     format!("{}:{directory}", host.split('#').next().unwrap_or_default())

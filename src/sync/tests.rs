@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 const UID: u32 = 65_534;
 
 /// Returns a program of that user; `None` where these tests do not run as root, who alone can become another user.
-pub(super) fn stranger(program: &str) -> Option<Command> {
+pub(crate) fn stranger(program: &str) -> Option<Command> {
     let mut command = Command::new(program);
     command.uid(UID).gid(UID).current_dir("/");
     rustix::process::geteuid().is_root().then_some(command)
 }
 
 /// Returns the paths below a directory, which is open itself, that this user can list, read, write or execute.
-pub(super) fn accessible(directory: &Path) -> Vec<String> {
+pub(crate) fn accessible(directory: &Path) -> Vec<String> {
     fs::set_permissions(directory.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     let Some(mut find) = stranger("find") else { return Vec::new() };
     let is_any = ["-mindepth", "1", "(", "-readable", "-o", "-writable", "-o", "-executable", ")", "!", "-type", "l"];
@@ -25,13 +25,13 @@ pub(super) fn accessible(directory: &Path) -> Vec<String> {
 }
 
 /// Returns the paths below a directory that others than root may write to, or that are setuid or setgid.
-pub(super) fn with_open_modes(directory: &Path) -> Vec<String> {
+pub(crate) fn with_open_modes(directory: &Path) -> Vec<String> {
     let found = Command::new("find").arg(directory).args(["!", "-type", "l", "-perm", "/6022"]).output().unwrap();
     String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 /// A process.
-pub(super) struct Process(pub Child);
+pub(crate) struct Process(pub Child);
 
 impl Process {
     /// Starts a process that says it is of a job, in a root directory of its own; as another user unless `is_root`.

@@ -30,7 +30,7 @@ const GROUP: usize = 16;
 const MAX_THREADS: usize = 12;
 
 /// How many files a message names.
-pub(super) const NAMED: usize = 5;
+pub(crate) const NAMED: usize = 5;
 
 /// So many bytes of small files are kept in memory as they were hashed, for all nodes.
 const KEPT: u64 = 32 << 20;

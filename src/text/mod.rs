@@ -7,5 +7,6 @@ pub mod nodeset;
 pub mod packages;
 pub mod public_key;
 pub mod quote;
+pub mod table;
 pub mod units;
 pub mod visible;

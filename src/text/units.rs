@@ -71,6 +71,22 @@ pub fn clock(seconds: f64, now: f64) -> String {
     if now - seconds < 86_400.0 { format!("{time} UTC") } else { format!("{date} {time} UTC") }
 }
 
+/// A bandwidth for people: `9.41 Gb/s`, `941 Mb/s`.
+pub fn gigabits(bytes_per_s: f64) -> String {
+    match bytes_per_s * 8.0 / 1e6 {
+        mega @ 99_950.0.. => format!("{:.0} Gb/s", mega / 1e3),
+        mega @ 9_995.0.. => format!("{:.1} Gb/s", mega / 1e3),
+        mega @ 999.5.. => format!("{:.2} Gb/s", mega / 1e3),
+        mega @ 9.95.. => format!("{mega:.0} Mb/s"),
+        mega => format!("{mega:.1} Mb/s"),
+    }
+}
+
+/// A time for people: `85 µs`, `1.2 ms`.
+pub fn micros(us: f64) -> String {
+    if us < 999.5 { format!("{us:.0} µs") } else { format!("{:.1} ms", us / 1e3) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{clock, count, gigabytes, human, span, stamp};

@@ -1,10 +1,10 @@
 //! What a node says of its GPUs.
 
 use super::{DOCTOR, FACTS, Machine};
+use hvdctl::gpus::health::report::{KernelLog, NodeHealth};
+use hvdctl::gpus::health::{Links, Reading};
 use hvdctl::node::facts::Facts;
 use hvdctl::node::gpus::{Device, NvidiaSmi};
-use hvdctl::node::health::report::{KernelLog, NodeHealth};
-use hvdctl::node::health::{Links, Reading};
 use hvdctl::worker::ready::Answer;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The ledger of a node.
 
 use super::Machine;
-use hvdctl::record::ledger::{Event, Ledger};
+use hvdctl::grade::ledger::{Event, Ledger};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The files that `bench` reads and writes on the operator's machine. What is wrong with them is found before anything is measured.
 
-use crate::checks::bench::baseline::Baseline;
+use crate::bench::verdict::baseline::Baseline;
 use crate::cli;
 use crate::error::Error;
 use crate::init::draft_file;

@@ -1,0 +1,47 @@
+//! How a benchmark is shown: one [`BenchReport`], and a file for each format.
+
+pub mod compared;
+mod csv;
+pub mod document;
+mod heat_map;
+mod plot;
+mod ranks;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use super::collectives::Collectives;
+use super::measurements::Measurements;
+use super::ranks::RankResults;
+use super::verdict::NetworkVerdict;
+use compared::Compared;
+
+/// What a benchmark has found.
+#[derive(Clone, Copy)]
+pub struct BenchReport<'a> {
+    /// What was measured between the nodes.
+    pub measured: &'a Measurements,
+    /// Who is slow there.
+    pub verdict: &'a NetworkVerdict,
+    /// What ranks measured, if they did.
+    pub ranks: Option<&'a RankResults>,
+    /// What is compared with something else than the cluster itself.
+    pub compared: &'a Compared,
+}
+
+impl<'a> BenchReport<'a> {
+    /// Returns whether nothing is wrong or slow, and all was judged.
+    pub fn is_good(&self) -> bool {
+        let is_fine = |ranks: &RankResults| ranks.findings().is_empty() && ranks.unclear() == 0;
+        self.verdict.is_good() && self.compared.is_good() && self.ranks.is_none_or(is_fine)
+    }
+
+    /// Returns the names of the nodes.
+    fn names(&self) -> Vec<&'a str> {
+        self.measured.nodes.iter().map(|node| node.name.as_str()).collect()
+    }
+
+    fn collectives(&self) -> Option<&'a Collectives> {
+        self.ranks.map(|ranks| &ranks.answers.collectives)
+    }
+}
