@@ -1,7 +1,7 @@
 //! Whether a node or a connection slows the cluster down.
 //!
-//! [`blame`] finds who is slow, [`evidence`] why; [`speeds`] finds slow devices. [`past`] and [`baseline`] compare with earlier benchmarks,
-//! [`limits`] with what the inventory requires.
+//! [`blame`] finds who is slow, [`evidence`] why; [`answers`] reads what ranks print, and [`speeds`] finds slow devices.
+//! [`past`] and [`baseline`] compare with earlier benchmarks, [`limits`] with what the inventory requires.
 
 pub mod answers;
 mod attribution;

@@ -116,8 +116,8 @@ impl Outcome {
     }
 }
 
-/// Runs a command; `target` finds its nodes, and how they are reached. Releases its locks at the end. If a command that changes nodes is stopped, the error has
-/// the progress of each node.
+/// Runs a command; `target` finds its nodes, and how they are reached. Releases its locks at the end. If a command that
+/// changes nodes is stopped, the error has the progress of each node.
 ///
 /// # Errors
 /// Why it ended without a result.

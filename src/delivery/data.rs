@@ -131,7 +131,7 @@ impl DataDelivery<'_> {
     /// # Errors
     /// If the command is cancelled.
     pub async fn run(&self, compared: NodeResults<Recipient>) -> Result<NodeResults<(String, DataGiven)>, Error> {
-        run(self, compared).await
+        run(self, compared).boxed_local().await
     }
 
     /// Ends what is left of a push on a node.
@@ -184,7 +184,7 @@ impl DataDelivery<'_> {
         if let Ok(registry) = &registry {
             let admit = async |node: String| {
                 let failed = |cause: String| NodeError::failed(&node, "forward a port for the data", cause);
-                let guest = registry.admit().map_err(|error| failed(error.to_string()))?;
+                let guest = registry.admit();
                 let recipient = recipients.iter().find(|recipient| recipient.name() == node);
                 let recipient = recipient.ok_or_else(|| failed("the node receives nothing".into()))?;
                 Ok((guest, expose(&recipient.observed.member, registry.port(), "the data").await?))
@@ -367,7 +367,7 @@ impl Cargo for DataDelivery<'_> {
         .boxed()
     }
 
-    fn give_up<'a>(&'a self, member: &'a Member, _is_cancelled: bool) -> BoxFuture<'a, ()> {
+    fn give_up<'a>(&'a self, member: &'a Member, _is_whole: bool) -> BoxFuture<'a, ()> {
         self.stop(member).boxed()
     }
 }

@@ -290,9 +290,9 @@ impl Cargo for ImageDelivery<'_> {
         .boxed()
     }
 
-    fn give_up<'a>(&'a self, member: &'a Member, is_cancelled: bool) -> BoxFuture<'a, ()> {
+    fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> BoxFuture<'a, ()> {
         async move {
-            if is_cancelled {
+            if is_whole {
                 push::clean(member, &self.site.cluster().name).await;
             }
         }

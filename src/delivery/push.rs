@@ -265,7 +265,7 @@ impl<'a> Push<'a> {
     /// # Errors
     /// If no port of the node may lead here.
     pub async fn admit(&self, receiver: &Receiver) -> Result<(Guest, Exposed), NodeError> {
-        let guest = self.registry.admit().map_err(|error| self.failed(receiver, error))?;
+        let guest = self.registry.admit();
         Ok((guest, expose(&receiver.member, self.registry.port(), "the image").await?))
     }
 

@@ -58,8 +58,8 @@ pub(super) trait Cargo {
     /// Ends what gave nodes a part. `failed`: the nodes that did not get it.
     fn end<'s>(&'s self, sender: Self::Sender<'s>, failed: &'s [NodeError]) -> BoxFuture<'s, ()>;
 
-    /// Removes from a node what is left of a delivery that has failed there, or was cancelled.
-    fn give_up<'a>(&'a self, member: &'a Member, is_cancelled: bool) -> BoxFuture<'a, ()>;
+    /// Removes from a node what is left of a delivery. `is_whole`: all of it was given up, and not only on this node.
+    fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> BoxFuture<'a, ()>;
 }
 
 /// Delivers it. Where that fails or is cancelled, nothing is put into place later. Returns what was done on each node, by its name.

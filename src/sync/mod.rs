@@ -1,11 +1,14 @@
 //! Transfer of projects and outputs.
 //!
-//! Upload: [`files`] reads the project here, without what `ignored` leaves out, and `contents` keeps what was hashed until it is sent;
-//! [`manifest`] compares it with what a node has, which `difference` does once for nodes that have the same, [`upload`] sends the difference and checks the node's proof. `build_context` selects
-//! what the build of a Dockerfile may read. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it
-//! in its place.
-//! [`data`] pushes directories of data by the same manifest and proof. [`project`] has the project's directory here, its name and command.
-//! [`program`] finds what would keep its command from starting, [`setup_files`] what its setup reads.
+//! Upload: [`files`] reads the project here, without what `ignored` leaves out, and [`contents`] keeps what was hashed
+//! until it is sent; [`manifest`] compares it with what a node has, which [`difference`] does once for nodes that have
+//! the same, [`upload`] sends the difference and checks the node's proof. The room `data` pushes directories of data in
+//! the same way. `build_context` selects what the build of a Dockerfile may read.
+//!
+//! Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
+//!
+//! [`project`] has the project's directory here, its name and command, [`commit`] its state in git. [`program`] finds
+//! what would keep its command from starting, [`setup_files`] what its setup reads.
 
 mod build_context;
 pub mod commit;

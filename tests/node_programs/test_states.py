@@ -472,6 +472,23 @@ class Roster(unittest.TestCase):
         self.assertEqual(self.answers("node3", "r"), ([], ["node3"]))
         self.assertEqual(self.roster.come_back([place(3)]), [place(3)], "the driver has ended them")
 
+    def test_a_node_is_leaving_only_while_its_ranks_take_part(self):
+        self.roster.leave("node3", roster.DRAINED)
+        self.roster.assign([place(1), place(2)])
+        self.assertEqual(self.roster.states, self.states(node3=roster.LOST))
+        # one that was lost, and that the driver has not used since
+        self.roster.leave("node2", "no answer")
+        self.roster.come_back([place(2)])
+        self.roster.cleaned("node2", True)
+        self.roster.leave("node2", roster.DRAINED)
+        self.assertEqual((self.running(), self.roster.states["node2"]), (["node1"], roster.LOST))
+        # and one that has ranks again: why it left before does not matter
+        self.roster.come_back([place(2)])
+        self.roster.assign([place(1), place(2)])
+        self.roster.cleaned("node2", True)
+        self.roster.leave("node2", roster.DRAINED)
+        self.assertEqual((self.running(), self.roster.states["node2"]), (["node1", "node2"], roster.LEAVING))
+
     def test_a_node_that_the_driver_drops_has_left_and_has_to_answer_again(self):
         self.roster.assign([place(1), place(2)])
         self.assertEqual((self.roster.states, self.roster.reasons), (self.states(node3=roster.LOST), {"node3": roster.DROPPED}))
@@ -505,15 +522,15 @@ class Roster(unittest.TestCase):
         self.assertEqual((self.listed(), self.running()), (["node1", "node2", "node3"], ["node2", "node3"]))
 
     def test_what_is_recorded_are_the_changes_since_the_last_record(self):
-        self.assertEqual(self.roster.record({}), ([], []))
+        self.assertEqual(self.roster.record(self.roster.running(), {}), ([], []))
         self.answers("node3", "d")
         self.roster.leave("node2", "no route")
         self.roster.leave("node3", roster.DRAINED)
         self.roster.assign([place(1)])
         left = [{"node": "node2", "reason": "no route"}, {"node": "node3", "reason": roster.DRAINED}]
-        self.assertEqual((self.roster.record({}), self.roster.record({})), ((left, []), ([], [])))
+        self.assertEqual([self.roster.record(self.roster.running(), {}) for _ in range(2)], [(left, []), ([], [])])
         self.roster.assign([place(1), place(2)])
-        self.assertEqual(self.roster.record({}), ([], []), "it was assigned ranks before that was known")
+        self.assertEqual(self.roster.record(self.roster.running(), {}), ([], []), "it was assigned ranks before that was known")
 
     def test_a_node_that_is_added_joins_once_it_answers(self):
         self.assertEqual((self.roster.add([place(4)]), self.roster.add([place(4), place(2)])), ([place(4)], []))
@@ -527,7 +544,7 @@ class Roster(unittest.TestCase):
         self.roster.begin([place(1), place(3)])
         self.assertEqual(self.roster.states, self.states(node2=roster.LOST))
         self.assertEqual((self.running(), self.roster.assigned, self.roster.failures), (["node1", "node3"], [place(1), place(3)], {}))
-        self.assertEqual(self.roster.record({"node2": "refused"}), ([{"node": "node2", "reason": "refused"}], []))
+        self.assertEqual(self.roster.record(self.roster.running(), {"node2": "refused"}), ([{"node": "node2", "reason": "refused"}], []))
         # where ranks are not kept, it ends as soon as another node can join, or one of them leaves
         self.assertEqual(self.answers("node2", "r"), ([], ["node2"]))
         self.assertEqual(self.answers("node3", *"---"), (["node3"], ["node2"]))

@@ -18,7 +18,7 @@ async fn two_up() -> Nodes {
 /// Asserts that no program was started in a worker.
 #[track_caller]
 fn assert_nothing_measured(nodes: &Nodes) {
-    assert_eq!(nodes.count("bench_network.py"), [0, 0]);
+    assert_eq!(nodes.count("bench/network.py"), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn workers_that_cannot_measure_are_named_before_anything_is_measured() {
         "node2: cannot measure the network",
         "hint: the worker's image needs python3",
     ]);
-    assert_eq!(nodes.count("bench_network.py"), [1, 1]);
+    assert_eq!(nodes.count("bench/network.py"), [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn what_a_job_disturbs_that_begins_meanwhile_is_neither_judged_nor_kept() 
         let before = NODES.map(|node| nodes.state(node).ledger);
         let other = nodes.clone();
         nodes.watch(move |moment| {
-            if moment.call == "bench_network.py" {
+            if moment.call == "bench/network.py" {
                 other.edit("node2", |state| {
                     let worker = state.containers[0].id.clone();
                     state.facts = format!("open {JOB} \nrank {JOB} 7 {worker} lab -\n");
@@ -186,7 +186,7 @@ async fn what_a_job_disturbs_that_begins_meanwhile_is_neither_judged_nor_kept() 
     let before = NODES.map(|node| nodes.state(node).ledger);
     let other = nodes.clone();
     nodes.watch(move |moment| {
-        if moment.call == "bench_network.py" {
+        if moment.call == "bench/network.py" {
             other.edit("node2", |state| state.facts = format!("rank {JOB} 7 c1 other -\n"));
         }
     });
@@ -202,7 +202,7 @@ async fn what_was_measured_is_shown_if_a_node_does_not_answer_afterwards() {
     let before = NODES.map(|node| nodes.state(node).ledger);
     let other = nodes.clone();
     nodes.watch(move |moment| {
-        if moment.call == "bench_network.py" {
+        if moment.call == "bench/network.py" {
             other.fault("node2", "node/facts.sh", Fault::Fails("Input/output error".into()));
         }
     });
@@ -273,7 +273,7 @@ async fn files_are_checked_before_anything_is_measured() {
     std::fs::create_dir(&place).unwrap();
     let gone = place.clone();
     nodes.watch(move |moment| {
-        if moment.call == "bench_network.py" {
+        if moment.call == "bench/network.py" {
             let _ = std::fs::remove_dir_all(&gone);
         }
     });

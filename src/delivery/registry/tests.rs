@@ -32,7 +32,7 @@ fn path(guest: &Guest, kind: &str, digest: &str) -> String {
 #[tokio::test]
 async fn an_engine_gets_what_it_needs_to_pull_by_digest() {
     let (registry, layer, config) = registry().await;
-    let (port, guest) = (registry.port(), registry.admit().unwrap());
+    let (port, guest) = (registry.port(), registry.admit());
     let digest = sha256(b"manifest");
     assert_eq!(guest.reference(7), format!("127.0.0.1:7/{}@{digest}", guest.repository));
     assert_eq!(send(port, "GET", "/v2/", "").await.1, "{}");
@@ -53,7 +53,7 @@ async fn an_engine_gets_what_it_needs_to_pull_by_digest() {
 #[tokio::test]
 async fn a_part_of_a_blob_is_sent() {
     let (registry, layer, _) = registry().await;
-    let (port, guest) = (registry.port(), registry.admit().unwrap());
+    let (port, guest) = (registry.port(), registry.admit());
     let blob = path(&guest, "blobs", &layer);
     for (range, part, content) in
         [("3-5", "3-5/10", "345"), ("7-", "7-9/10", "789"), ("-2", "8-9/10", "89"), ("8-99", "8-9/10", "89")]
@@ -69,7 +69,7 @@ async fn a_part_of_a_blob_is_sent() {
 #[tokio::test]
 async fn others_get_nothing() {
     let (registry, layer, _) = registry().await;
-    let (port, guest) = (registry.port(), registry.admit().unwrap());
+    let (port, guest) = (registry.port(), registry.admit());
     let (of_guest, digest) = (path(&guest, "blobs", &layer), sha256(b"manifest"));
     let unknown = path(&guest, "blobs", &sha256(b"x"));
     let without = format!("/v2/app/blobs/{layer}");
@@ -84,7 +84,7 @@ async fn others_get_nothing() {
         let (head, _) = send(port, method, &of_guest, "").await;
         assert!(head.starts_with("http/1.1 405"), "{method}: {head}");
     }
-    assert_ne!(registry.admit().unwrap().repository, guest.repository, "each node has a token of its own");
+    assert_ne!(registry.admit().repository, guest.repository, "each node has a token of its own");
     drop(guest);
     let (head, _) = send(port, "GET", &of_guest, "").await;
     assert!(head.starts_with("http/1.1 404"), "behind its pull: {head}");
@@ -93,7 +93,7 @@ async fn others_get_nothing() {
 #[tokio::test]
 async fn strangers_keep_no_engine_out() {
     let (registry, layer, _) = registry().await;
-    let (port, guest) = (registry.port(), registry.admit().unwrap());
+    let (port, guest) = (registry.port(), registry.admit());
     let connect = async || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
     let mut engine = connect().await;
     let request = format!("HEAD {} HTTP/1.1\r\nhost: x\r\n\r\n", path(&guest, "blobs", &layer));
@@ -130,7 +130,7 @@ async fn a_connection_without_a_request_ends() {
 #[tokio::test]
 async fn a_registry_that_is_dropped_serves_no_more() {
     let (registry, layer, _) = registry().await;
-    let guest = registry.admit().unwrap();
+    let guest = registry.admit();
     let port = registry.port();
     let mut open = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
     send(port, "GET", &path(&guest, "blobs", &layer), "").await;
@@ -147,7 +147,7 @@ async fn a_file_that_became_shorter_ends_the_connection() {
     let stored = Stored::File(Arc::new(file), Extent { offset: 0, length: 10 });
     let contents = Contents { manifest: Bytes::new(), blobs: HashMap::from([(layer.clone(), stored)]) };
     let registry = Registry::start(contents, "lab").await.unwrap();
-    let guest = registry.admit().unwrap();
+    let guest = registry.admit();
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, registry.port())).await.unwrap();
     let request = format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", path(&guest, "blobs", &layer));
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-# Prints the health of a node's GPUs as "KEY VALUE" lines for node/health/report.rs. Requires root for the kernel log. Changes nothing.
+# Prints the health of a node's GPUs as "KEY VALUE" lines for gpus/health/report.rs. Requires root for the kernel log. Changes nothing.
 # Appended to node/nvidia_smi.sh. Variables: diagnose (not empty: also ask DCGM, if it is installed).
 LC_ALL=C
 export LC_ALL

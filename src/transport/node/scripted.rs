@@ -482,9 +482,9 @@ impl Node {
         127
     }
 
-    /// Answers as `bench_network.py`, or for a worker whose image has no Python.
+    /// Answers as `bench/network.py`, or for a worker whose image has no Python.
     async fn measure_network(&self, mut own: Own) -> i32 {
-        if let Some(words) = self.arrives("bench_network.py").await {
+        if let Some(words) = self.arrives("bench/network.py").await {
             return own.fail(&words).await;
         }
         if self.edit(|state| state.sends.is_some()) {
@@ -499,7 +499,7 @@ impl Node {
         127
     }
 
-    /// What `bench_network.py` answers to a request.
+    /// What `bench/network.py` answers to a request.
     fn measured(&self, request: &Value) -> String {
         let all: Vec<f64> =
             self.nodes.inner().states.values().map(|state| f64::from(state.sends.unwrap_or(1)) * 1.25e5).collect();

@@ -91,10 +91,11 @@ class Roster:
 
     def leave(self, node, reason):
         """A listed node leaves."""
-        reason = self.reasons.setdefault(node, reason)
+        self.reasons.setdefault(node, reason)
         if reason != DRAINED:
             self.gone.add(node)
-        self.states[node] = LISTED if node == self.home else LEAVING if reason == DRAINED else LOST
+        has_ranks = node in nodes(self.assigned) and node not in self.gone
+        self.states[node] = LISTED if node == self.home else LEAVING if has_ranks else LOST
 
     def fail(self, node, reason, now):
         """Ranks of a node have failed by themselves; those of a node that has left fail because of that."""
@@ -111,7 +112,7 @@ class Roster:
         kept = [node for node in nodes(places) if self.states[node] == LEAVING and node in nodes(self.assigned)]
         self.states.update({node: RUNNING if node in kept else JOINING for node in nodes(places)})
         for node in kept:
-            del self.reasons[node]
+            self.reasons.pop(node, None)
         return [place for place in places if place["node"] not in kept]
 
     def cleaned(self, node, done):
@@ -125,16 +126,17 @@ class Roster:
         listed, assigned = nodes(self.listed()), set(nodes(places))
         dropped = [node for node in listed if node not in assigned and node not in self.gone and node != self.home]
         self.assigned, self.gone = places, set()
+        self.states.update({node: LOST for node in nodes(self.those(LEAVING)) if node not in assigned})
         self.states.update({node: RUNNING if node in assigned else LISTED for node in listed})
         self.reasons = {node: reason for node, reason in self.reasons.items() if self.states[node] != RUNNING}
         for node in dropped:
             self.leave(node, DROPPED)
             self.forget(node)
 
-    def record(self, reasons):
-        """Which nodes have left since the last call, each with the reason, and which have joined. `reasons`: of nodes that left before this
-        attempt."""
-        running, reasons = self.running(), dict(reasons, **self.reasons)
+    def record(self, running, reasons):
+        """Which nodes have left since the last call, each with the reason, and which have joined. `running`: where ranks take part;
+        `reasons`: of nodes that left before this attempt."""
+        reasons = dict(reasons, **self.reasons)
         left = nodes(place for place in self.recorded if place not in running)
         left = [{"node": node, "reason": DRAINED if node in self.drained else reasons.get(node, "no answer")} for node in left]
         joined = nodes(place for place in running if place not in self.recorded)

@@ -173,7 +173,7 @@ class JobSupervisor:
         is_short = roster.ranks(running) < self.limits.elastic.min_ranks
         has_changed = driver.note_shortage(is_short)
         if running != self.roster.recorded:
-            self.record_change({}, self.limits.elastic.timeout if is_short else 0, True)
+            self.record_change({}, self.limits.elastic.timeout if is_short else 0, running)
         if is_new or has_changed:
             driver.send_worlds(running, self.starts - 1)
         if is_new:
@@ -348,12 +348,12 @@ class JobSupervisor:
         self.losses.append(time.monotonic())
         self.note({"lost_driver": code})
 
-    def record_change(self, reasons, waits, kept=False):
-        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few; `kept`: whether
-        the other ranks are kept."""
-        left, joined = self.roster.record(reasons)
+    def record_change(self, reasons, waits, kept=None):
+        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few; `kept`: where ranks
+        take part, if the other ones are kept."""
+        left, joined = self.roster.record(self.roster.running() if kept is None else kept, reasons)
         change = {"left": left, "joined": joined, "ranks": roster.ranks(self.roster.recorded),
-                  "wanted": roster.ranks(self.roster.places), "waits": waits, "kept": kept}
+                  "wanted": roster.ranks(self.roster.places), "waits": waits, "kept": kept is not None}
         self.note(change)
         self.changes.append(dict(change, time=time.time()))
         self.write_members()

@@ -94,7 +94,7 @@ pub struct NodeState {
     pub scripts: Vec<String>,
     /// The last call of `hosts.py` in a container.
     pub names: String,
-    /// What it sends in Mb/s by `bench_network.py`; `None` if its workers have no Python.
+    /// What it sends in Mb/s by `bench/network.py`; `None` if its workers have no Python.
     pub sends: Option<u32>,
     /// How many marks are in its directories.
     pub marks: usize,
