@@ -140,7 +140,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         PushResult { node: "node2".into(), changes },
     ];
     let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
-    all.push(("keys-push", keys::pushed(pushed).document));
+    all.push(("keys-push", keys::push::outcome(pushed).document));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -149,9 +149,9 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         failed,
         left: left.map(str::to_owned),
     };
-    let outcome = keys::rotated(rotated(Some(pair()), true, None, Vec::new()), None, &[refused("node3")]);
+    let outcome = keys::rotate::outcome(rotated(Some(pair()), true, None, Vec::new()), None, &[refused("node3")]);
     all.push(("keys-rotate", outcome.document));
-    let outcome = keys::rotated(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
+    let outcome = keys::rotate::outcome(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
     all.push(("keys-rotate/unfinished", outcome.document));
 
     let row = |node: &str, master: bool| NodeKeys {
@@ -170,7 +170,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let good = KeyReport { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
-    all.push(("keys-status", keys::checked(&good, &matrix, &[]).document));
+    all.push(("keys-status", keys::status::outcome(&good, &matrix, &[]).document));
 
     let fault = |text: &str| KeyFault { text: text.into(), hint: "hvdctl keys push" };
     let wrong_mode = WrongMode { file: Some("authorized_keys".into()), mode: "644".into(), owner: "0:0".into() };
@@ -187,7 +187,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         ..row("node2", false)
     };
     let bad = KeyReport { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
-    all.push(("keys-status/wrong", keys::checked(&bad, &Matrix::default(), &[refused("node3")]).document));
+    all.push(("keys-status/wrong", keys::status::outcome(&bad, &Matrix::default(), &[refused("node3")]).document));
 }
 
 fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {

@@ -6,7 +6,7 @@ use super::Outcome;
 use super::context::{Context, login_table};
 use super::gpus::NodeGpus;
 use super::job_start::{self, Allocating};
-use super::keys::Logins;
+use super::keys::status::Logins;
 use super::rank_output::RankOutput;
 use super::recording::record;
 use crate::bench::verdict::answers::{Answers, RankLine};
