@@ -884,7 +884,7 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     draft::find_duplicates(&mut entries);
     all.push((
         "init",
-        document::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
+        document::value(&Document { ok: false, details: init::document::details(Path::new("inventory.toml"), &entries) }),
     ));
 }
 
