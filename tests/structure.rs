@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 60] = [
+const PURE: [&str; 58] = [
     "text/",
     "model/",
     "inventory/",
@@ -49,7 +49,6 @@ const PURE: [&str; 60] = [
     "transport/access.rs",
     "transport/host_key.rs",
     "grade/assessment.rs",
-    "grade/assessment/",
     "grade/best.rs",
     "grade/evidence.rs",
     "grade/evidence/",
@@ -92,7 +91,6 @@ const PURE: [&str; 60] = [
     "image/status.rs",
     "record/",
     "pool/choice.rs",
-    "pool/choice/",
     "pool/format.rs",
     "pool/inventory.rs",
     "pool/signature.rs",
