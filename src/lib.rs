@@ -30,6 +30,7 @@ pub mod model;
 pub mod node;
 pub mod paths;
 pub mod pool;
+pub mod random;
 pub mod record;
 pub mod render;
 pub mod runtime;

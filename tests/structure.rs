@@ -31,14 +31,14 @@ const ROWS: [&[&str]; 23] = [
     &["inventory", "terminal"],
     &["document", "event", "trace"],
     &["error"],
-    &["model", "cancel", "text", "secret", "paths", "files"],
+    &["model", "cancel", "text", "secret", "paths", "files", "random"],
 ];
 
 /// The leaves, which also import each other, from top to bottom.
-const LEAVES: [&str; 6] = ["model", "cancel", "text", "secret", "paths", "files"];
+const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 60] = [
+const PURE: [&str; 61] = [
     "text/",
     "model/",
     "inventory/",
@@ -79,6 +79,7 @@ const PURE: [&str; 60] = [
     "launch/placement.rs",
     "launch/programs.rs",
     "data/groups.rs",
+    "data/status.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
     "sync/program.rs",
@@ -104,6 +105,12 @@ const PURE: [&str; 60] = [
 /// What a pure file must not name.
 const IMPURE: [&str; 8] =
     ["async ", ".await", "tokio::", "openssh::", "bollard::", "std::fs", "std::process", "std::net::Tcp"];
+
+/// The most lines of code of a file of `commands`.
+const MOST_OF_A_COMMAND: usize = 200;
+
+/// Names that more than one public type has. This list only shrinks.
+const REPEATED: [&str; 0] = [];
 
 /// What the paths of tests contain.
 const TESTS: [&str; 3] = ["/tests", "scripted", "commands/documents.rs"];
@@ -301,6 +308,38 @@ fn no_directory_holds_more_than_a_fifth_of_the_code() {
     for (room, lines) in lines {
         assert!(lines * 5 <= all, "{room} has {lines} of {all} lines");
     }
+}
+
+#[test]
+fn only_commands_and_what_serves_them_write_to_the_terminal() {
+    let print = Regex::new(r"\be?print(?:ln)?!|\bio::std(?:out|err)\(\)\.(?:lock|write)").unwrap();
+    for (file, text) in sources() {
+        let may = ["main", "commands", "render", "terminal", "trace"].contains(&room(&file));
+        assert!(may || !print.is_match(&text), "{file} prints");
+    }
+}
+
+/// A command reads options, calls a room and prints.
+#[test]
+fn commands_are_short() {
+    for (file, text) in sources().iter().filter(|(file, _)| file.starts_with("commands/")) {
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        assert!(lines <= MOST_OF_A_COMMAND, "{file} has {lines} lines of code: what decides belongs into a room");
+    }
+}
+
+#[test]
+fn a_name_stands_for_one_type() {
+    let public = Regex::new(r"(?m)^pub(?:\([a-z: ]+\))? (?:struct|enum|trait|type) (\w+)").unwrap();
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in sources() {
+        for found in public.captures_iter(&text) {
+            files.entry(found[1].to_owned()).or_default().push(file.clone());
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    let repeated: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(repeated, REPEATED, "{files:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `bench`: measures the network between the workers, every pair in both directions, and what each node knows of itself. The rules in
-//! `checks::bench` say which pairs are measured at once, and whether a node or a connection is slow.
+//! `bench`: measures the network between the workers, every pair in both directions, and what each node knows of itself. `schedule`
+//! says which pairs are measured at once, the rules of the verdict what is measured again.
 
 mod past;
 mod program;
@@ -14,10 +14,10 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::node::network::{self, Endpoint};
+use crate::random;
 use crate::runtime::container::running_worker;
 pub use past::Past;
 use program::{Program, Request};
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// How long each direction of a pair is measured with each number of streams.
@@ -62,7 +62,7 @@ pub async fn measure(
     let rounds = schedule::rounds(places.len());
     let cluster = &inventory.cluster;
     let request = Request {
-        token: token(),
+        token: random::token(),
         answer_limit: cluster.connect_timeout,
         step_limit: cluster.command_timeout,
         pace,
@@ -168,10 +168,4 @@ fn place<'a>(inventory: &Inventory, observed: &'a ObservedNode) -> Result<Place<
         .ok_or_else(|| failed("its worker is not running").hint("hvdctl up"))?;
     let endpoint = network::place(inventory, &observed.member.node, &observed.facts).map_err(|why| failed(&why))?;
     Ok(Place { observed, worker: &worker.id, endpoint })
-}
-
-/// A token that no one guesses within the seconds of a measurement.
-fn token() -> String {
-    let random = RandomState::new();
-    format!("{:016x}{:016x}", random.hash_one(0), random.hash_one(1))
 }

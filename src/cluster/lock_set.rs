@@ -8,10 +8,10 @@ use crate::cluster::operator::operator;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::model::lease::{Lease, holders};
+use crate::random;
 use crate::text::nodeset;
 use crate::transport::node::Script;
 use crate::transport::privileges::process;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl LockSet {
                 reported = Some((ids, Instant::now()));
             }
             // a random pause, so that commands that wait do not all ask at the same moment
-            let pause = Duration::from_millis(500 + RandomState::new().hash_one(0) % 1000);
+            let pause = Duration::from_millis(500 + random::below(1000));
             if let Ok(error) = timeout(self.at_most(pause, began.elapsed()), cancellation.cancelled()).await {
                 return Err(error);
             }

@@ -11,4 +11,5 @@ pub mod observation;
 pub mod operator;
 pub mod session;
 pub mod shared;
+pub mod site;
 pub mod target;

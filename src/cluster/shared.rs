@@ -5,8 +5,8 @@ use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::node::facts::Facts;
 use crate::node::storage::{NodeDirectory, SharedDirectory};
+use crate::random;
 use crate::transport::node::Script;
-use std::hash::{BuildHasher, RandomState};
 
 const SCRIPT: &str = include_str!("../scripts/node/shared.sh");
 const OPERATION: &str = "find out which directories nodes share";
@@ -36,7 +36,7 @@ pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
     let suspects: Vec<_> = all.iter().map(|facts| suspects(facts, &all)).collect();
     let mut touched: Vec<usize> = (0..nodes.len()).filter(|i| !suspects[*i].is_empty()).collect();
     let mut marked = touched.clone();
-    let nonce = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+    let nonce = random::id();
     let mut found: Vec<(usize, Result<Vec<SharedDirectory>, NodeError>)> = Vec::new();
     for step in ["mark", "look", "clear"] {
         let others = marked.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

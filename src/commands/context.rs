@@ -7,8 +7,8 @@ use crate::cluster::node_lock;
 use crate::cluster::observation::{ObservedNode, observe};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
+use crate::cluster::site::Site;
 use crate::cluster::target::Target;
-use crate::delivery::Site;
 use crate::document::NodeEntry;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
@@ -60,9 +60,9 @@ pub struct ConnectedNodes {
 }
 
 impl Context {
-    /// Returns what a delivery works with.
+    /// Returns what rooms work with.
     pub fn site(&self) -> Site<'_> {
-        Site { inventory: &self.target.inventory, session: &self.session, events: &self.events }
+        Site { target: &self.target, fleet: &self.fleet, session: &self.session, events: &self.events }
     }
 
     /// Asks before something that cannot be undone. Does not ask without a terminal, or with `-y` or `--json`.

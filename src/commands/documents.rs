@@ -25,8 +25,6 @@ use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
-use crate::commands::image::{build as image_build, pull as image_pull};
-use crate::commands::pool::pick as pool_pick;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
 use crate::document;
@@ -53,6 +51,7 @@ use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
 use crate::pool::choice::{Distance, Group};
 use crate::pool::format::PoolNode;
+use crate::pool::pick::{LeftOutCandidate, PoolChoice};
 use crate::pool::survey as pool_survey;
 use crate::pool::verification::{FileState, PoolFile};
 use crate::record::list::Job;
@@ -234,23 +233,23 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         ("node2".to_owned(), Some(own("7d33e9", &["sha256:1", "sha256:3"]))),
         ("node3".to_owned(), None),
     ];
-    let outcome = image::status_outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
+    let outcome = image::status::outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
     all.push(("image-status", outcome.document));
     let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
     let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
-    all.push(("image-push", image::pushed(nodes, &[refused("node4")]).document));
+    all.push(("image-push", image::push::outcome(nodes, &[refused("node4")]).document));
 
     let pull = |node: &str, changed| {
         let (id, content) = ("sha256:ab71e42e11ba".into(), Some("1f0c2a7d33e9".into()));
         NodeEntry::new(node, true, ImagePullNode { changed, id, content })
     };
     let nodes = results(vec![pull("node1", true), pull("node2", false)], &[full("node3")]);
-    all.push(("image-pull", image_pull::outcome(nodes, &[refused("node4")]).document));
+    all.push(("image-pull", image::pull::outcome(nodes, &[refused("node4")]).document));
 
-    all.push(("image-build", image_build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
+    all.push(("image-build", image::build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
     let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });
     let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
-    all.push(("image-prune", image_build::pruned(nodes).document));
+    all.push(("image-prune", image::prune::outcome(nodes).document));
 
     data_made(all);
     let nodes = [("node1", true), ("node2", false)];
@@ -324,7 +323,7 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, pushed)
     };
     let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);
-    all.push(("data-push", data::pushed("imagenet", nodes, &[refused("node4")]).document));
+    all.push(("data-push", data::push::outcome("imagenet", nodes, &[refused("node4")]).document));
     let listed = |state: &str, hash: Option<&str>| DataOnNode {
         name: "imagenet".into(),
         state: state.into(),
@@ -338,10 +337,10 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         ("node1".to_owned(), vec![listed("complete", Some("1f0c2a7d33e9"))]),
         ("node2".to_owned(), vec![listed("incomplete", None)]),
     ];
-    all.push(("data-status", data::status_outcome(&nodes, &[refused("node4")]).document));
+    all.push(("data-status", data::status::outcome(&nodes, &[refused("node4")]).document));
     let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
     let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
-    all.push(("data-rm", data::removed(nodes, &[refused("node4")]).document));
+    all.push(("data-rm", data::rm::outcome(nodes, &[refused("node4")]).document));
 }
 
 fn idle_rank() -> IdleRank {
@@ -877,10 +876,10 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
     let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
-    let left_out = vec![pool_pick::LeftOutCandidate { owner, node, reason }];
+    let left_out = vec![LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = pool_pick::PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
-    all.push(("pool-pick", pool_pick::outcome(&options, &cluster, choice).document));
+    let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
+    all.push(("pool-pick", pool::pick::outcome(&options, &cluster, choice).document));
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {

@@ -6,7 +6,7 @@ use crate::cli;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
-use crate::commands::pool::publish::{Publication, Publisher, Submission};
+use crate::commands::pool::pool_of;
 use crate::document::{NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
@@ -18,6 +18,7 @@ use crate::inventory::Node;
 use crate::job::manage;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
+use crate::pool::publish::{Publication, Publisher, Submission};
 use crate::text::nodeset;
 use crate::text::table::{cell, columns, table};
 use crate::text::units::count;
@@ -84,7 +85,10 @@ pub struct Areas {
 pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
     // what is missing for it is found before any node is contacted
-    let publisher = if options.publish { Some(Publisher::new(context)?) } else { None };
+    let publisher = match options.publish {
+        true => Some(Publisher::new(pool_of(context)?, target.cluster(), events)?),
+        false => None,
+    };
     let reading = async {
         let members = context.connect().await?;
         let read = async |member: Member| {
@@ -104,7 +108,7 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
     recording::record(context, found).await;
     let assessed = assess(&nodes);
     let publication = match &publisher {
-        Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context).await.map(Some),
+        Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context.site()).await.map(Some),
         None => Ok(None),
     };
     let columns = columns().filter(|_| context.verbose == 0);

@@ -1,32 +1,20 @@
-//! `hvdctl pool`: the machine of a pool and its files.
+//! `hvdctl pool`.
 
 pub mod pick;
-pub mod publish;
 
 use super::Outcome;
 use super::context::Context;
-use crate::cluster::member::Member;
-use crate::cluster::operator::{host_name, now};
+use crate::cluster::operator::now;
 use crate::error::Error;
-use crate::event::{Events, Step};
-use crate::inventory::{Node, Pool};
-use crate::pool::directory::{Listing, MOST_FILES, PoolDirectory};
+use crate::inventory::Pool;
+use crate::pool::contents::PoolContents;
 use crate::pool::format::PoolNode;
-use crate::pool::signers::AllowedSigners;
-use crate::pool::verification::{FileState, PoolFile, Verifier};
+use crate::pool::pick::NO_HOST_KEY;
+use crate::pool::verification::{FileState, PoolFile};
 use crate::text::table::table;
 use crate::text::units::age;
-use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fs::File;
-use std::io::Read;
-
-/// The most bytes of the file of allowed signers.
-const LARGEST_SIGNERS: u64 = 1 << 20;
-
-/// Why a node of an older hvdctl is not picked.
-pub(super) const NO_HOST_KEY: &str = "no ssh host key; publish it again with a newer hvdctl";
 
 /// `pool`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -50,39 +38,6 @@ pub struct PoolEntry {
     pub node: Option<PoolNode>,
 }
 
-/// The machine of a pool, connected.
-pub(super) struct PoolMachine(Member);
-
-impl PoolMachine {
-    /// Logs in to it.
-    ///
-    /// # Errors
-    /// When it cannot be reached.
-    pub(super) async fn connect(pool: &Pool, context: &Context) -> Result<PoolMachine, Error> {
-        let Context { target, fleet, events, .. } = context;
-        let here = fleet.here();
-        let (fleet, node) = match pool.machine() {
-            Some(node) => (fleet, node),
-            None => (&here, Node { name: format!("pool on {}", host_name()), master: true, ..Node::default() }),
-        };
-        let mut members = fleet.connect(&target.of_nodes(vec![node]), RunAs::Login, events).await?;
-        match members.pop() {
-            Some(member) => Ok(PoolMachine(member.map_err(Error::Pool)?)),
-            None => Err(Error::Local("the pool has no machine".into())),
-        }
-    }
-
-    /// Returns its name in messages.
-    pub(super) fn name(&self) -> &str {
-        &self.0.node.name
-    }
-
-    /// Returns the pool's directory there.
-    pub(super) fn directory<'a>(&'a self, pool: &'a Pool) -> PoolDirectory<'a> {
-        PoolDirectory { transport: &self.0.transport, path: &pool.path }
-    }
-}
-
 /// Returns the pool of the inventory.
 ///
 /// # Errors
@@ -92,78 +47,9 @@ pub(super) fn pool_of(context: &Context) -> Result<&Pool, Error> {
     context.target.inventory.pool.as_ref().ok_or_else(none)
 }
 
-/// Reads the members, and reports the lines that grant nothing.
-///
-/// # Errors
-/// If the file cannot be read, or no line of it grants anything.
-pub(super) fn read_signers(pool: &Pool, events: &Events) -> Result<AllowedSigners, Error> {
-    let file = &pool.allowed_signers;
-    let shown = file.display();
-    let hint =
-        "one line for each member: ana@example.com namespaces=\"hvdctl-pool\" ssh-ed25519 AAAA...; see docs/pool.md";
-    let read = || {
-        let mut bytes = Vec::new();
-        File::open(file)?.take(LARGEST_SIGNERS + 1).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let text: std::io::Result<String> = read();
-    let text = text.map_err(|error| Error::usage(format!("cannot read the members in {shown}: {error}"), hint))?;
-    if text.len() as u64 > LARGEST_SIGNERS {
-        return Err(Error::usage(format!("{shown} is larger than 1 MiB"), hint));
-    }
-    let signers = AllowedSigners::parse(&text);
-    for (line, why) in &signers.faults {
-        events.warn(format!("{shown}:{line}: this line adds no member: {why}"));
-    }
-    if signers.is_empty() {
-        return Err(Error::usage(format!("{shown} names no member"), hint));
-    }
-    Ok(signers)
-}
-
-/// A pool that was read.
-pub(super) struct PoolContents {
-    /// Its files, valid ones first.
-    pub(super) files: Vec<PoolFile>,
-    /// Whether it has more than are read.
-    is_cut: bool,
-    pub(super) signers: AllowedSigners,
-}
-
-/// Reads and judges the files of the pool, and reports when there are too many.
-pub(super) async fn read(context: &Context) -> Result<PoolContents, Error> {
-    let Context { events, session, .. } = context;
-    let pool = pool_of(context)?;
-    let signers = read_signers(pool, events)?;
-    let reading = async {
-        let machine = PoolMachine::connect(pool, context).await?;
-        let directory = machine.directory(pool);
-        events.step(machine.name(), Step::read("reading the pool"), directory.read()).await.map_err(Error::Pool)
-    };
-    let Listing { files, unread, is_cut } = session.cancellation.run(reading).await?;
-    let verifier = Verifier { signers: &signers, now: now() as u64 };
-    let judge = |(name, content): &(String, Vec<u8>)| PoolFile::judge(name, content, verifier);
-    let mut files: Vec<PoolFile> = files.iter().map(judge).chain(unread).collect();
-    files.sort_by(|one, other| {
-        let key = |file: &PoolFile| {
-            let node = file.node.as_ref();
-            (
-                file.state,
-                node.map(|node| (node.owner.clone(), node.cluster.clone(), node.node.clone())),
-                file.name.clone(),
-            )
-        };
-        key(one).cmp(&key(other))
-    });
-    if is_cut {
-        events.warn(format!("the pool has more than {MOST_FILES} files, of which that many are read"));
-    }
-    Ok(PoolContents { files, is_cut, signers })
-}
-
 /// `pool`.
 pub async fn list(context: &Context) -> Result<Outcome, Error> {
-    let PoolContents { files, is_cut, .. } = read(context).await?;
+    let PoolContents { files, is_cut, .. } = PoolContents::read(pool_of(context)?, context.site()).await?;
     Ok(listed(files, is_cut, now() as u64))
 }
 

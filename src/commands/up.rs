@@ -7,8 +7,8 @@ use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, host_names};
-use crate::commands::image::pull::pull;
 use crate::delivery::relay::deployment;
+use crate::delivery::worker_image::pull_planned;
 use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
@@ -92,7 +92,8 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let observed = context.observe_each(nodes).await?;
     let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
     if !dry_run {
-        plans = pull(plans, context).await?;
+        let accepts = async |question: &str| context.accepts(question).await;
+        plans = pull_planned(plans, context.site(), accepts).await?;
     }
     let asked = async { Ok(plans.then(events, async |plan| plan.check_worker(inventory, events).await).await) };
     plans = session.cancellation.run(asked).await?;

@@ -4,7 +4,7 @@
 //! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same can be sent
 //! the same bytes: [`super::groups`] finds them, and [`super::parcel`] is the form in which relays pass these on.
 
-use crate::error::{ErrorKind, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -12,13 +12,15 @@ use crate::paths::DATA;
 use crate::sync::difference::{self, HAS, MANY, STAGED};
 use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Difference, ManifestEntry, Selection};
-use crate::sync::project::earlier_origin;
+use crate::sync::project::{self, earlier_origin};
 use crate::sync::{limit, run, too_many};
 use crate::text::failure::{self, Files};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
 use crate::transport::node::{Output, Process, Transport};
+use anyhow::Context as _;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,6 +183,20 @@ pub struct Removal {
 }
 
 impl Data {
+    /// Reads a directory. `replaces`: whether it may replace data of the same name from another place.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is empty.
+    pub async fn read(root: PathBuf, replaces: bool) -> Result<Data, Error> {
+        let (origin, shown) = (project::origin(&root), root.display().to_string());
+        let files = tokio::task::spawn_blocking(move || ProjectFiles::read_data(&root)).await;
+        let files = files.context("cannot read the data")??;
+        if files.manifest.0.is_empty() {
+            return Err(Error::usage(format!("{shown} is empty"), "name a directory with files"));
+        }
+        Ok(Data { files, origin, replaces })
+    }
+
     /// Returns what the operator may not expect of it under this name.
     pub fn notes(&self, name: &str) -> Vec<String> {
         let links = self.files.manifest.links_out(&format!("{DATA}/{name}"));

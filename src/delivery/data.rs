@@ -1,6 +1,5 @@
 //! Delivers a directory of data to locked nodes: by relays where these pay, else from this process.
 
-use super::Site;
 use super::manifest::Description;
 use super::push::expose;
 use super::registry::{Contents, Generated, Registry, Stored};
@@ -13,6 +12,7 @@ use super::run::{Cargo, run};
 use crate::cluster::each_node::{NodeResults, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
+use crate::cluster::site::Site;
 use crate::data::groups::{Group, groups};
 use crate::data::parcel::Parcel;
 use crate::data::transfer::{ChangeSet, Data, DataState, NodeData, PushSummary, RELAY_PIPE};
@@ -71,6 +71,21 @@ impl Recipient {
     pub fn name(&self) -> &str {
         self.observed.name()
     }
+
+    /// Returns whether it has other data of this name, which a job may read.
+    pub fn is_replaced(&self) -> bool {
+        self.state.is_present && !self.state.is_same
+    }
+
+    /// Returns where its data of this name came from, if these would replace them and are from another place.
+    pub fn replaced_origin(&self) -> Option<&str> {
+        self.state.replaces.as_deref().filter(|_| !self.state.is_same)
+    }
+
+    /// Returns whether it has the directory that workers mount.
+    pub fn has_directory(&self, name: &str) -> bool {
+        self.observed.facts.storage.pushed.get(name).is_some_and(|data| data.inode.is_some())
+    }
 }
 
 /// What nodes are sent, and the relays that pass it on if there are some.
@@ -94,7 +109,21 @@ struct DataRelays<'a> {
 
 impl DataDelivery<'_> {
     fn on<'a>(&'a self, member: &'a Member) -> NodeData<'a> {
-        NodeData { cluster: &self.site.inventory.cluster, transport: &member.transport, name: self.name }
+        NodeData { cluster: self.site.cluster(), transport: &member.transport, name: self.name }
+    }
+
+    /// Compares the data with what nodes have of them.
+    ///
+    /// # Errors
+    /// If the command is cancelled.
+    pub async fn compare(&self, nodes: NodeResults<ObservedNode>) -> Result<NodeResults<Recipient>, Error> {
+        let Site { events, session, .. } = self.site;
+        let compare = async |observed: ObservedNode| {
+            let comparing = self.on(&observed.member).compare(self.data);
+            let (state, change) = events.step(observed.name(), Step::read("comparing the data"), comparing).await?;
+            Ok(Recipient { observed, state, change })
+        };
+        session.cancellation.run(async { Ok(nodes.then(events, compare).await) }).await
     }
 
     /// Gives the data to the nodes that lack something of them.
@@ -115,7 +144,7 @@ impl DataDelivery<'_> {
             return;
         }
         let _step = events.begin(node, Step::write("stopping the push"));
-        let remove = async { deployment::remove(&member.runtime().await?, self.site.cluster()).await };
+        let remove = async { deployment::remove(&member.runtime().await?, &self.site.cluster().name).await };
         let _ = timeout(REMOVE_LIMIT, remove).await;
         if let Err(error) = self.on(member).stop().await {
             events.note(error);
@@ -124,7 +153,7 @@ impl DataDelivery<'_> {
 
     /// Starts relays if they save bytes, and links them.
     async fn start_relays(&self, recipients: &[Recipient], group: &Group) -> Option<DataRelays<'_>> {
-        let Site { inventory, events, .. } = self.site;
+        let Site { target, events, .. } = self.site;
         let unusable = |cause: String| events.note(format!("each node receives the data from this machine: {cause}"));
         let receivers = recipients.len() as u64;
         // elsewhere no engine runs this program
@@ -136,7 +165,7 @@ impl DataDelivery<'_> {
         }
         let parcel = Parcel::new(&self.data.files, &group.sent);
         let (stream, head, length) = (sha256(parcel.head()), parcel.head().len() as u64, parcel.length());
-        let deployment = Deployment::new(inventory, stream.clone(), events).await;
+        let deployment = Deployment::new(&target.inventory, stream.clone(), events).await;
         let deployment = deployment.map_err(|error| unusable(format!("there are no relays: {error}"))).ok()?;
         let start = async |recipient: &Recipient| {
             let (member, state) = (&recipient.observed.member, &recipient.state);
@@ -151,7 +180,7 @@ impl DataDelivery<'_> {
         let mut relays = Relays::new(deployment, started, "the data", events);
         let source = Generated::new(length, move |offset| parcel.stream(offset));
         let blobs = HashMap::from([(stream.clone(), Stored::Generated(Arc::clone(&source)))]);
-        let registry = Registry::start(Contents { manifest: Bytes::new(), blobs }, self.site.cluster()).await;
+        let registry = Registry::start(Contents { manifest: Bytes::new(), blobs }, &self.site.cluster().name).await;
         if let Ok(registry) = &registry {
             let admit = async |node: String| {
                 let failed = |cause: String| NodeError::failed(&node, "forward a port for the data", cause);
@@ -185,7 +214,7 @@ impl DataDelivery<'_> {
     ) -> Result<DataGiven, NodeError> {
         let events = self.site.events;
         let Recipient { observed: ObservedNode { member, runtime, .. }, change, .. } = recipient;
-        let (node, cluster) = (recipient.name(), self.site.cluster());
+        let (node, cluster) = (recipient.name(), &self.site.cluster().name);
         let relay = relays.as_ref().and_then(|relays| Some((relays, relays.relays.of(node)?)));
         if let Some((relays, relay)) = relay {
             let of_group = change.in_group(&self.data.files, sent);
@@ -295,7 +324,7 @@ impl Cargo for DataDelivery<'_> {
 
     fn leave(&self, recipient: Recipient) -> BoxFuture<'_, Result<DataGiven, NodeError>> {
         async move {
-            let (runtime, cluster) = (&recipient.observed.runtime, self.site.cluster());
+            let (runtime, cluster) = (&recipient.observed.runtime, &self.site.cluster().name);
             if deployment::is_left(&runtime.containers, cluster) {
                 let _ = timeout(REMOVE_LIMIT, deployment::remove(&runtime.engine, cluster)).await;
             }

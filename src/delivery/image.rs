@@ -1,45 +1,38 @@
 //! Delivers an image to locked nodes.
 
-use super::Site;
+use super::origin::{Origin, SourceChoice};
 use super::push::{self, Push, Receiver, free_space};
 use super::relay::chain::{Chain, ChainPlan};
 use super::run::{Cargo, run};
-use super::source::Source;
+use super::source::{self, Source};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
+use crate::cluster::site::Site;
 use crate::error::{Error, ErrorKind, NodeError};
-use crate::runtime::{Image, Runtime};
+use crate::image::archive::Fault;
+use crate::image::file::ImageFile;
+use crate::text::nodeset;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// An engine that has the image.
-pub struct Origin {
-    /// The engine.
-    pub engine: Runtime,
-    /// The image there.
-    pub image: Image,
-    /// The name of its machine.
-    pub name: String,
-    /// The node; `None` for this machine.
-    pub member: Option<Member>,
-}
+/// What was done on the nodes: the bytes of the image that each was sent, if anything was done there.
+pub type ImageGiven = NodeResults<(String, Option<u64>)>;
 
 /// The delivery of an image.
-pub struct ImageDelivery<'a> {
+struct ImageDelivery<'a> {
     /// The image's name.
-    pub image: &'a str,
+    image: &'a str,
     /// The engine that has it; `None` for a file.
-    pub origin: Option<&'a Origin>,
+    origin: Option<&'a Origin>,
     /// The image, if it comes from a file.
-    pub file: Option<Arc<Source>>,
-    /// What the delivery works with.
-    pub site: Site<'a>,
+    file: Option<Arc<Source>>,
+    site: Site<'a>,
 }
 
-/// What gives nodes the image. The relays pass on what `relayed` has; nodes without one get it from this process, which takes it when the
-/// first of them needs it, if only a node has it.
+/// What gives nodes the image. The relays pass on what `relayed` has; nodes without one get it from this process, which
+/// takes it when the first of them needs it, if only a node has it.
 pub(super) struct Sender<'a> {
     chain: Option<Chain<'a>>,
     relayed: Push<'a>,
@@ -47,16 +40,92 @@ pub(super) struct Sender<'a> {
     direct: OnceCell<Push<'a>>,
 }
 
-impl ImageDelivery<'_> {
-    /// Gives the image to those that lack it. When the command is cancelled, the engines stop pulling, and what they have is removed.
-    /// Returns for each node how many bytes of the image it was sent, if anything was done there.
-    ///
-    /// # Errors
-    /// If there is no image to give, or the command is cancelled.
-    pub async fn run(&self, receivers: NodeResults<Receiver>) -> Result<NodeResults<(String, Option<u64>)>, Error> {
-        run(self, receivers).await
+/// Gives an image to those of these locked nodes that lack it. When the command is cancelled, the engines stop pulling,
+/// and what they have is removed.
+///
+/// # Errors
+/// If there is no image to give, or the command is cancelled.
+pub async fn give(
+    from: &SourceChoice,
+    image: &str,
+    nodes: NodeResults<Member>,
+    site: Site<'_>,
+) -> Result<ImageGiven, Error> {
+    let Site { session, events, .. } = site;
+    let observe = async |member| Receiver::observe(member, image, &site.cluster().name, events).await;
+    let observing = async { Ok(nodes.then(events, observe).await) };
+    let receivers: NodeResults<Receiver> = session.cancellation.run(observing).await?;
+    if receivers.ok.is_empty() {
+        return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
     }
+    let origin = session.cancellation.run(from.origin(image, &receivers.ok, site)).await?;
+    let receivers = match &origin {
+        Some(Origin { image: own, .. }) => {
+            receivers.then(events, async |receiver| receiver.adopt(own, image).await).await
+        }
+        None => receivers,
+    };
+    session.cancellation.check()?;
+    if receivers.ok.is_empty() {
+        return Ok(NodeResults { ok: Vec::new(), failed: receivers.failed });
+    }
+    if let SourceChoice::File(archive) = from {
+        return give_file(archive, image, receivers, site).boxed_local().await;
+    }
+    let delivery = ImageDelivery { image, origin: origin.as_ref(), file: None, site };
+    run(&delivery, receivers).boxed_local().await
+}
 
+/// Gives nodes the image of an archive: to those of each platform the one that it has for that.
+///
+/// # Errors
+/// If it is no archive of the image, or the command is cancelled.
+async fn give_file(
+    archive: &ImageFile,
+    image: &str,
+    receivers: NodeResults<Receiver>,
+    site: Site<'_>,
+) -> Result<ImageGiven, Error> {
+    let Site { events, session, .. } = site;
+    let order: Vec<String> = receivers.ok.iter().map(|receiver| receiver.name().to_owned()).collect();
+    let mut results = NodeResults { ok: Vec::new(), failed: receivers.failed };
+    let by_platform =
+        nodeset::alike(receivers.ok.into_iter().map(|receiver| (receiver.engine.platform.clone(), receiver)));
+    // all are read before a node gets anything
+    let (mut sources, mut lacking) = (Vec::new(), Vec::new());
+    for (platform, receivers) in by_platform {
+        let read = async { Ok(Source::from_file(archive, image, &platform).await) };
+        match session.cancellation.run(read).await? {
+            Ok(source) => sources.push((source, receivers)),
+            Err(fault @ Fault::Platform { .. }) => lacking.extend(receivers.into_iter().map(|receiver| {
+                let operation = format!("push the image {image}");
+                NodeError::failed(receiver.name(), &operation, &fault).hint(source::hint(&fault))
+            })),
+            Err(fault) => {
+                let hint = source::hint(&fault);
+                return Err(Error::Local(format!("cannot read {}: {fault}\n  hint: {hint}", archive.shown)));
+            }
+        }
+    }
+    if let Some(other) = sources.iter().find_map(|(source, _)| source.image.other_name.as_ref()) {
+        let (shown, other) = (&archive.shown, nodeset::printable(other));
+        events.note(format!("{shown} names its image {other}; the nodes get it as {image}"));
+    }
+    lacking.iter().for_each(|error| events.failed(error));
+    results.failed.extend(lacking);
+    session.progress.failed(&results.failed);
+    for (source, receivers) in sources {
+        let delivery = ImageDelivery { image, origin: None, file: Some(Arc::new(source)), site };
+        let receivers = NodeResults { ok: receivers, failed: Vec::new() };
+        let given = run(&delivery, receivers).boxed_local().await?;
+        results.ok.extend(given.ok);
+        results.failed.extend(given.failed);
+    }
+    results.ok.sort_by_key(|(node, _)| order.iter().position(|name| name == node));
+    Ok(results)
+}
+
+impl ImageDelivery<'_> {
     /// Returns the hash of what is delivered, if it is known before the image is taken.
     fn content(&self) -> Option<&str> {
         match (&self.file, self.origin) {
@@ -76,7 +145,7 @@ impl ImageDelivery<'_> {
     }
 
     async fn push(&self, source: Arc<Source>) -> Result<Push<'_>, Error> {
-        let push = Push::begin(self.image, source, self.site.cluster(), self.site.events).await;
+        let push = Push::begin(self.image, source, &self.site.cluster().name, self.site.events).await;
         push.map_err(|error| Error::Local(format!("cannot serve the image on 127.0.0.1: {error}")))
     }
 
@@ -87,7 +156,7 @@ impl ImageDelivery<'_> {
             (file, _) => file.clone(),
         };
         let plan = ChainPlan {
-            inventory: self.site.inventory,
+            inventory: &self.site.target.inventory,
             image: self.image,
             content: self.content().unwrap_or_default(),
             receivers,
@@ -136,7 +205,7 @@ impl ImageDelivery<'_> {
             };
             self.site.events.note(format!("{error}\n  {} receives the image from this machine", receiver.name()));
         } else {
-            receiver.remove_relay(self.site.cluster()).await?;
+            receiver.remove_relay(&self.site.cluster().name).await?;
         }
         self.direct(receiver, sender).await?.deliver(receiver).boxed().await
     }
@@ -183,7 +252,7 @@ impl Cargo for ImageDelivery<'_> {
 
     fn leave(&self, receiver: Receiver) -> BoxFuture<'_, Result<Option<u64>, NodeError>> {
         async move {
-            receiver.remove_relay(self.site.cluster()).await?;
+            receiver.remove_relay(&self.site.cluster().name).await?;
             Ok(receiver.is_renamed.then_some(0))
         }
         .boxed()
@@ -224,7 +293,7 @@ impl Cargo for ImageDelivery<'_> {
     fn give_up<'a>(&'a self, member: &'a Member, is_cancelled: bool) -> BoxFuture<'a, ()> {
         async move {
             if is_cancelled {
-                push::clean(member, self.site.cluster()).await;
+                push::clean(member, &self.site.cluster().name).await;
             }
         }
         .boxed()

@@ -1,39 +1,29 @@
 //! How an image or data get to nodes: from this machine or from each other.
 //!
-//! [`image`] and [`data`] say what is delivered and how one node gets it; `run` has what they have in common. Where several nodes need
-//! the same, or a node has it, each node runs a [`relay`], so that this process sends it once or not at all.
+//! [`image`] and [`data`] say what is delivered and how one node gets it; `run` has what they have in common. Where
+//! several nodes need the same, or a node has it, each node runs a [`relay`], so that this process sends it once or not
+//! at all.
 //!
-//! For an image hvdctl is a read-only registry ([`registry`]). A port of each node's 127.0.0.1, where engines ask for no TLS, leads to it
-//! over an SSH connection, and the node's own engine pulls from there ([`push`]): it asks only for layers that it does not have, and
-//! verifies each by its digest. The image comes from an archive that is read in place, or from an engine ([`source`]).
+//! For an image hvdctl is a read-only registry ([`registry`]). A port of each node's 127.0.0.1, where engines ask for
+//! no TLS, leads to it over an SSH connection, and the node's own engine pulls from there ([`push`]): it asks only for
+//! layers that it does not have, and verifies each by its digest. The image comes from an archive that is read in
+//! place, or from an engine ([`source`]); [`origin`] finds out which machine has it.
+//!
+//! Nodes may also [`mod@pull`] an image from its registry. [`worker_image`] does so before workers are created, and
+//! goes another way where a node cannot. The image of a [`project`] is built by its [`recipe`] on one node, and given
+//! to the others.
 
 pub mod data;
 pub mod image;
 pub mod incoming;
 pub mod manifest;
+pub mod origin;
+pub mod project;
+pub mod pull;
 pub mod push;
+pub mod recipe;
 pub mod registry;
 pub mod relay;
 mod run;
 pub mod source;
-
-use crate::cluster::session::Session;
-use crate::event::Events;
-use crate::inventory::Inventory;
-
-/// What a delivery works with.
-#[derive(Clone, Copy)]
-pub struct Site<'a> {
-    /// The cluster.
-    pub inventory: &'a Inventory,
-    /// Its locks and its cancellation.
-    pub session: &'a Session,
-    /// Where progress is shown.
-    pub events: &'a Events,
-}
-
-impl Site<'_> {
-    fn cluster(&self) -> &str {
-        &self.inventory.cluster.name
-    }
-}
+pub mod worker_image;

@@ -8,7 +8,7 @@ use super::incoming::Incoming as IncomingBlob;
 use super::manifest::MEDIA_TYPE;
 use crate::image::archive::Extent;
 use crate::image::names::{sha256, temporary_repository};
-use crate::text::digest::hex;
+use crate::random;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -22,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
@@ -248,7 +248,7 @@ impl Registry {
     /// # Errors
     /// If this machine has no random numbers.
     pub fn admit(&self) -> io::Result<Guest> {
-        Ok(self.admit_to(temporary_repository(&self.cluster, &token()?)))
+        Ok(self.admit_to(temporary_repository(&self.cluster, &random::token())))
     }
 
     /// Lets one node pull from this repository.
@@ -258,16 +258,6 @@ impl Registry {
         let reference = format!("{repository}@{}", shared.digest);
         Guest { shared, repository, sent, reference }
     }
-}
-
-/// Returns a text that others cannot guess.
-///
-/// # Errors
-/// If this machine has no random numbers.
-pub fn token() -> io::Result<String> {
-    let mut token = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut token)?;
-    Ok(hex(&token))
 }
 
 impl Drop for Registry {

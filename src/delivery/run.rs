@@ -1,9 +1,9 @@
 //! The delivery of anything to locked nodes. Those that have it are left as they are; the others are given it all at once, by relays where
 //! these pay, else from this process.
 
-use super::Site;
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
+use crate::cluster::site::Site;
 use crate::error::{Error, NodeError};
 use futures_util::future::{BoxFuture, join_all};
 

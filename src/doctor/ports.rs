@@ -7,9 +7,9 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Login, Matrix, targets};
 use crate::node::network;
+use crate::random;
 use crate::transport::node::{Dialogue, RunAs};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -31,11 +31,10 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
     if placed.len() < 2 {
         return (Matrix::default(), Vec::new());
     }
-    let random = RandomState::new();
-    let token = format!("{:016x}{:016x}", random.hash_one(0), random.hash_one(1));
+    let token = random::token();
     // one below the range that systems take ports from by themselves, and one in it
-    let port = |seed: u64, from: u64, to: u64| from + random.hash_one(seed) % (to - from);
-    let ports = format!("{},{}", port(2, 20_000, 32_768), port(3, 32_768, 60_999));
+    let port = |from: u64, to: u64| from + random::below(to - from);
+    let ports = format!("{},{}", port(20_000, 32_768), port(32_768, 60_999));
     let limit = cluster.connect_timeout.as_secs();
 
     let started = for_each_node(placed, async |(node, address): (&NodeState, IpAddr)| {

@@ -13,3 +13,4 @@ pub mod file;
 pub mod names;
 pub mod setup;
 pub mod status;
+pub mod unused;

@@ -15,7 +15,7 @@ use bollard::Docker;
 use bollard::errors::Error as DockerError;
 pub use build::DockerfileBuild;
 use connections::ConnectionPool;
-pub use images::{Image, ListedImage, RootArchive, image_content};
+pub use images::{EXPORT_SILENCE, Image, ListedImage, RootArchive, image_content};
 use std::future::Future;
 use std::sync::Arc;
 

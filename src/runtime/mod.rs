@@ -11,4 +11,6 @@ mod docker;
 pub mod progress;
 pub mod spec;
 
-pub use docker::{DockerfileBuild, EngineInfo, Image, ListedImage, RootArchive, Runtime, image_content};
+pub use docker::{
+    DockerfileBuild, EXPORT_SILENCE, EngineInfo, Image, ListedImage, RootArchive, Runtime, image_content,
+};

@@ -10,6 +10,7 @@ use crate::job::follow::Follow;
 use crate::job::node_log::logs;
 use crate::job::watch::Watch;
 use crate::launch;
+use crate::random;
 use crate::record::frames::Frame;
 use crate::record::monitor::Monitor;
 use crate::record::outcome::JobOutcome;
@@ -105,9 +106,7 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
 pub fn new_id() -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let time = time.replace(['-', ':', 'Z'], "").replace('T', "-");
-    let salt = std::collections::hash_map::RandomState::new();
-    let salt = std::hash::BuildHasher::hash_one(&salt, std::process::id()) & 0xffff;
-    format!("{time}-{salt:04x}")
+    format!("{time}-{:04x}", random::below(1 << 16))
 }
 
 #[cfg(test)]

@@ -154,6 +154,11 @@ pub fn fold(names: &[impl AsRef<str>]) -> String {
     folded.join(",")
 }
 
+/// Formats a set of nodes with its size.
+pub fn with_count(nodes: &[&str]) -> String {
+    if nodes.len() == 1 { nodes[0].to_owned() } else { format!("{} ({})", fold(nodes), nodes.len()) }
+}
+
 /// The terms of folded names: by their last number, then what comes before it in the same way where the rest is the same.
 fn terms_of(names: BTreeSet<&str>) -> Vec<String> {
     static NUMBERED: LazyLock<Regex> =

@@ -1,9 +1,8 @@
 //! The argument vectors that run a program as root on a node, or reach its engine, as [`access`](super::access) found.
 
+use crate::random;
 use crate::secret::Secret;
 use crate::transport::access::{Engine, RootMethod};
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
@@ -42,7 +41,7 @@ const DOCKER: &str = include_str!("../scripts/access/docker.sh");
 /// leases begin with it.
 pub fn process() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
-    ID.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
+    ID.get_or_init(random::id)
 }
 
 /// The user that a program runs as on a node.

@@ -32,3 +32,49 @@ fn a_worker_that_has_lost_its_gpus_is_replaced_before_ranks_start() {
     ]);
     assert!(!done.out.contains("started"), "{}", done.out);
 }
+
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+    use crate::state::IMAGE;
+
+    #[test]
+    fn accelerators_of_another_maker_need_a_line_of_the_inventory() {
+        let lab = Lab::empty();
+        let hide = "mv /usr/bin/nvidia-smi /usr/bin/nvidia-smi.away; rm -f /dev/nvidia*; mknod /dev/neuron0 c 240 0";
+        let _back = Restore(|| {
+            drop(node_sh("node2", "mv /usr/bin/nvidia-smi.away /usr/bin/nvidia-smi; rm -f /dev/neuron0", &[]));
+        });
+        node_sh("node2", hide, &[]).code(0);
+        lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = \"auto\"");
+        let warning = "node2: it has 1 AWS Neuron device, which its containers do not get";
+        lab.hvdctl(&["up"]).code(0).complains(&[warning, "devices = [\"/dev/neuron0\"], slots = 1"]);
+        lab.edit("gpus = \"auto\"", "gpus = \"auto\"\ndevices = [\"/dev/neuron0\"]\nslots = 1");
+        let done = lab.hvdctl(&["up"]).code(0);
+        assert!(!done.err.contains("Neuron"), "{}", done.err);
+        let see = ["run", "-np", "2", "--map-by", "node", "--", "sh", "-c", "ls /dev/neuron*; :"];
+        lab.hvdctl(&see).code(0).says(&["[1 node2] /dev/neuron0"]);
+    }
+
+    #[test]
+    fn an_image_that_asks_for_all_gpus_gets_none_where_none_was_promised() {
+        let lab = Lab::empty();
+        let image = "hvdctl-lab/asks-for-gpus:1";
+        for node in ["node1", "node2"] {
+            let build =
+                format!("printf 'FROM {IMAGE}\nENV NVIDIA_VISIBLE_DEVICES=all\n' | docker build -q -t {image} -");
+            on(node, &build);
+        }
+        lab.edit(IMAGE, image);
+        lab.edit("gpus = 1", "gpus = 0");
+        lab.hvdctl(&["up"]).code(0);
+        let see =
+            ["run", "-np", "2", "--map-by", "node", "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES; nvidia-smi -L"];
+        let done = lab.hvdctl(&see);
+        assert!(!done.out.contains("GPU 0"), "{}", done.out);
+        for line in ["[0 node1] void", "[1 node2] void"] {
+            assert!(done.out.contains(line), "{}", done.out);
+        }
+        ["node1", "node2"].map(|node| on(node, &format!("docker rmi -f {image}")));
+    }
+}

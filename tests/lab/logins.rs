@@ -295,6 +295,33 @@ mod full {
     use super::*;
 
     #[test]
+    fn an_agent_with_more_keys_than_sshd_takes_attempts() {
+        let mut operator = Operator::new("user = \"root\"", "user = \"root\"");
+        let socket = operator.lab.path().join("agent");
+        let mut agent =
+            Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+        let _end = Restore(move || {
+            agent.kill().unwrap();
+            agent.wait().unwrap();
+        });
+        assert!(eventually(s(10), || socket.exists()));
+        for number in 0..8 {
+            let key = operator.lab.path().join(format!("key{number}"));
+            let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
+            assert!(made.unwrap().success());
+            let added = Command::new("ssh-add").arg("-q").arg(&key).env("SSH_AUTH_SOCK", &socket).status();
+            assert!(added.unwrap().success());
+        }
+        operator.set("SSH_AUTH_SOCK", socket.to_str().unwrap());
+        operator.configure(&operator.hosts());
+        let words = ["node1", "node2", "Too many authentication failures", "IdentitiesOnly yes"];
+        let done = operator.hvdctl(&["status"]).complains(&words);
+        assert!(done.code != 0 && !done.err.contains("ssh-add"), "{}", done.err);
+        operator.configure(&format!("{}{}", operator.hosts(), operator.with_key()));
+        operator.hvdctl(&["status"]).code(0);
+    }
+
+    #[test]
     fn an_engine_that_only_docker_host_names() {
         let operator = Operator::new("user = \"own\"", "user = \"workshop\"");
         on(

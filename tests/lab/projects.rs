@@ -78,6 +78,28 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
 }
 
 #[test]
+fn a_sparse_file_costs_a_node_what_it_costs_here() {
+    const SIZE: u64 = 2 << 30;
+    let lab = Lab::up();
+    let data = lab.path().join("sparse");
+    fs::create_dir(&data).unwrap();
+    let mut file = fs::File::create(data.join("model")).unwrap();
+    file.set_len(SIZE).unwrap();
+    file.write_all(b"begins").unwrap();
+    drop(file);
+    lab.hvdctl(&["data", "push", data.to_str().unwrap(), "--as", "sparse"]).code(0);
+    for node in NODES {
+        let see = "cd /opt/horovod/data/sparse && stat -c '%s %b' model && head -c 6 model";
+        let shown = on(node, see);
+        let (size, rest) = shown.split_once(' ').unwrap();
+        let (blocks, text) = rest.split_once('\n').unwrap();
+        assert_eq!((size.parse::<u64>().unwrap(), text), (SIZE, "begins"), "{node}");
+        assert!(blocks.parse::<u64>().unwrap() * 512 < 1 << 20, "{node}: {blocks} blocks");
+    }
+    lab.hvdctl(&["data", "rm", "sparse", "-y"]).code(0);
+}
+
+#[test]
 fn what_is_ignored_stays_here_and_data_arrive_whole() {
     let lab = Lab::up();
     let files = [("train.py", WRITE), (".hvdctlignore", "*.bin\n"), (".gitignore", "cache/\n"), ("big.bin", "x")];

@@ -181,7 +181,14 @@ fn sizes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>) -> Vec<A
     })
 }
 
-/// Adds what nodes show of themselves. Names the node in place of a pair if exactly one of two nodes shows something.
+/// Adds what nodes show of themselves. If node 1 has a link of half duplex, which proves that it is slow in both directions:
+///
+/// | accused | named in the end | with the reason |
+/// |---|---|---|
+/// | node 1 sends slowly | node 1 sends and receives slowly | half duplex |
+/// | node 0 sends slowly | node 0 sends slowly, and node 1 by itself | half duplex for node 1 |
+/// | the pair 0 → 1 of two nodes | node 1 receives slowly | half duplex |
+/// | nothing | node 1 by itself | half duplex |
 fn explain(mut accusations: Vec<Accusation>, reasons: &[Vec<Reason>]) -> Vec<Accusation> {
     let text = |reason: &Reason| reason.text.clone();
     let fits = |way: Way, reason: &Reason| way == Way::Both || reason.way == Way::Both || reason.way == way;
@@ -306,4 +313,34 @@ fn notes(
         notes.push(format!("the interfaces have different MTUs: {}", all.join(", ")));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::verdict::Reference;
+
+    #[test]
+    fn what_a_node_shows_of_itself_names_it() {
+        let slow = |subject| Accusation {
+            subject,
+            symptom: Symptom::Bandwidth { measured: 1.0, normal: 10.0, reference: Reference::Cluster },
+            reasons: Vec::new(),
+        };
+        let half = Reason { way: Way::Both, text: "half duplex".to_owned(), is_proof: true };
+        let named = |nodes: usize, accused: Option<Subject>| {
+            let mut reasons = vec![Vec::new(); nodes];
+            reasons[1].push(half.clone());
+            let found = explain(accused.into_iter().map(slow).collect(), &reasons);
+            found.into_iter().map(|of| (of.subject, of.reasons.concat())).collect::<Vec<_>>()
+        };
+        let by = |subject| (subject, "half duplex".to_owned());
+        assert_eq!(named(3, Some(Subject::Node(1, Way::Out))), [by(Subject::Node(1, Way::Both))]);
+        assert_eq!(
+            named(3, Some(Subject::Node(0, Way::Out))),
+            [(Subject::Node(0, Way::Out), String::new()), by(Subject::Node(1, Way::Both))]
+        );
+        assert_eq!(named(2, Some(Subject::Pair(0, 1, Way::Out))), [by(Subject::Node(1, Way::In))]);
+        assert_eq!(named(3, None), [by(Subject::Node(1, Way::Both))]);
+    }
 }

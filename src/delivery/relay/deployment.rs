@@ -6,7 +6,7 @@ use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request, Upstre
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
 use crate::delivery::manifest::Description;
-use crate::delivery::registry::{Guest, PEERS, token};
+use crate::delivery::registry::{Guest, PEERS};
 use crate::delivery::source::Source;
 use crate::error::NodeError;
 use crate::event::transfer::TransferProgress;
@@ -14,9 +14,10 @@ use crate::event::{Events, Message, Step};
 use crate::image::names::{is_relay, relay_repository, sha256, temporary_repository};
 use crate::inventory::Inventory;
 use crate::node::network;
+use crate::random::token;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
-use crate::runtime::{Image, RootArchive, Runtime};
+use crate::runtime::{EXPORT_SILENCE, Image, RootArchive, Runtime};
 use crate::transport::node::{Dialogue, Exposed};
 use futures_util::future::join_all;
 use hyper::body::Bytes;
@@ -41,9 +42,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// The most failures of a relay that are shown.
 const MOST_FAILURES: usize = 100;
-
-/// The longest time without a byte of an image that an engine exports.
-const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// What all relays of a push have in common.
 pub struct Deployment<'a> {
@@ -143,7 +141,7 @@ impl<'a> Deployment<'a> {
         let Package { libraries, archive, digest: layer } =
             tokio::task::spawn_blocking(Package::make).await.map_err(io::Error::other)??;
         let image = format!("{}:{}", relay_repository(&inventory.cluster.name), &layer[7..19]);
-        let authorization = format!("Bearer {}", token()?);
+        let authorization = format!("Bearer {}", token());
         let (archive, url) = (archive.into(), OnceLock::new());
         Ok(Deployment { inventory, content, platform, archive, libraries, layer, image, url, authorization, events })
     }
@@ -186,7 +184,7 @@ impl<'a> Deployment<'a> {
         self.prepare(engine, spec).await?;
         let process = engine.start_attached(&spec.name, "start a relay").await?;
         let dialogue = Mutex::new(Dialogue::new(process));
-        let random = token().map_err(|error| failed(error.to_string()))?;
+        let random = token();
         let repository = temporary_repository(cluster, &random);
         let listen = Request::Listen {
             address,

@@ -9,6 +9,7 @@ use crate::delivery::registry::{Contents, Guest, Payload, Registry, Stored};
 use crate::delivery::source::Source;
 use crate::image::archive::Extent;
 use crate::image::names::sha256;
+use crate::runtime::EXPORT_SILENCE;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -28,9 +29,6 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
-
-/// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
-const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// The most bytes of a request: the configuration of an image is in one.
 const MAX_REQUEST: u64 = 64 << 20;

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 const MAX_SILENCE: Duration = Duration::from_secs(300);
 
 /// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
-const EXPORT_SILENCE: Duration = Duration::from_secs(900);
+pub const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// The longest time in which an engine receives and stores an image of some megabytes.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);

@@ -1,7 +1,7 @@
 # Follows node/close.sh, upload/common.sh and data/lock.sh. Four more arguments: tree (hash of the manifest), origin, earlier_origin (what
 # an earlier hvdctl wrote in its place), shared (not empty: data from another origin may be replaced). Lets no earlier push that is still under
 # way here put anything into place, and closes the directories. Prints what the node has of the data, in records ended by NUL that
-# sync/data.rs reads. Jobs only read data: what is in .NAME@CLUSTER and in NAME, and named by the manifest `shipped`, is hvdctl's. `tree`,
+# data/transfer.rs reads. Jobs only read data: what is in .NAME@CLUSTER and in NAME, and named by the manifest `shipped`, is hvdctl's. `tree`,
 # the hash of `shipped`, is there if the files are complete. `stage/t` has what arrived of a push that was interrupted.
 tree=$4 origin=$5 earlier_origin=$6 shared=$7
 

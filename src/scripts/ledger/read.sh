@@ -1,4 +1,4 @@
-# Prints this node's clock, boot and driver as "KEY VALUE" lines for record/ledger.rs, an empty line, and the node's ledger.
+# Prints this node's clock, boot and driver as "KEY VALUE" lines for grade/ledger.rs, an empty line, and the node's ledger.
 # Appended to ledger/system.sh. Variables: jobs_dir, cluster, most (bytes).
 printf 'clock %s\nbooted %s\nhost %s\nboot %s\ndriver %s\n\n' "$now" "$booted" "$host" "$boot" "$driver"
 file=$jobs_dir/.ledger@$cluster

@@ -27,7 +27,10 @@ const fn variant(name: &'static str, options: &'static [&'static str]) -> Varian
 const USERNS: &str = r#"{ "userns-remap": "default" }"#;
 const CONTAINERD: &str = r#"{ "features": { "containerd-snapshotter": true } }"#;
 
-const VARIANTS: [Variant; 14] = [
+/// The limit that containers of Docker 29 have by default.
+const FEW_FILES: &str = r#"{ "default-ulimits": { "nofile": { "Name": "nofile", "Soft": 1024, "Hard": 524288 } } }"#;
+
+const VARIANTS: [Variant; 15] = [
     variant("no names", &["--names", "none"]),
     variant("own name on a second network", &["--second", "network", "--names", "other"]),
     variant("own name on a second address", &["--second", "address", "--names", "other"]),
@@ -41,6 +44,7 @@ const VARIANTS: [Variant; 14] = [
     Variant { daemon_json: USERNS, ..variant("trixie with userns-remap", &["--distro", "trixie"]) },
     Variant { daemon_json: CONTAINERD, ..variant("trixie with containerd's store", &["--distro", "trixie"]) },
     Variant { daemon_json: CONTAINERD, ..variant("forky with containerd's store", &["--distro", "forky"]) },
+    Variant { daemon_json: FEW_FILES, ..variant("few open files", &[]) },
     // the engine of bookworm does not know containerd's store
     Variant {
         daemon_json: CONTAINERD,
@@ -148,4 +152,54 @@ fn the_main_path_on_each_variant_of_nodes() {
         failed.extend(tried(variant, tempfile::tempdir().unwrap().path()));
     }
     assert!(failed.is_empty(), "{} steps failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Makes an OCI layout, whose layers zstd has compressed, of what `docker save` wrote: `python3 -c WITH_ZSTD IN OUT`.
+const WITH_ZSTD: &str = r#"
+import hashlib, io, json, subprocess, sys, tarfile
+saved, out = tarfile.open(sys.argv[1]), tarfile.open(sys.argv[2], "w")
+def add(name, data):
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    out.addfile(entry, io.BytesIO(data))
+def blob(kind, data):
+    digest = hashlib.sha256(data).hexdigest()
+    add("blobs/sha256/" + digest, data)
+    return {"mediaType": "application/vnd.oci.image." + kind, "digest": "sha256:" + digest, "size": len(data)}
+image = json.load(saved.extractfile("manifest.json"))[0]
+zstd = lambda data: subprocess.run(["zstd", "-q", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
+layers = [blob("layer.v1.tar+zstd", zstd(saved.extractfile(layer).read())) for layer in image["Layers"]]
+config = blob("config.v1+json", saved.extractfile(image["Config"]).read())
+manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": layers}
+manifest = blob("manifest.v1+json", json.dumps(manifest).encode())
+add("oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+add("index.json", json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode())
+out.close()
+"#;
+
+#[test]
+fn layers_that_zstd_has_compressed_go_to_the_engines_that_read_them() {
+    const PUSHED: &str = "hvdctl-lab/pushed:1";
+    let _removed = Restore(|| drop(lab(&["up", "--nodes", "0"])));
+    // Docker 20.10 and 26.1
+    lab(&["up", "--distro", "bullseye,trixie"]).ok();
+    let dir = tempfile::tempdir().unwrap();
+    let [saved, archive] = ["saved.tar", "zstd.tar"].map(|name| dir.path().join(name));
+    let build = format!(
+        "mkdir -p /root/pushed && cd /root/pushed && head -c 1M /dev/urandom >top &&
+         printf 'FROM scratch\nCOPY top /top\n' >Dockerfile && docker build -q -t {PUSHED} . >&2 && docker save {PUSHED} | base64;
+         docker rmi {PUSHED} >&2"
+    );
+    let text = dir.path().join("saved.base64");
+    std::fs::write(&text, lab(&["sh", "node2", "sh", "-ec", &build]).ok()).unwrap();
+    let decoded = Command::new("base64").arg("-d").arg(&text).output().unwrap().stdout;
+    std::fs::write(&saved, decoded).unwrap();
+    let made = Command::new("python3").args(["-c", WITH_ZSTD]).args([&saved, &archive]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut push = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
+    push.arg("-i").arg(checkout().join(".lab/inventory.toml")).args(["image", "push", PUSHED, "--from"]).arg(&archive);
+    let done = run(push, s(240)).code(1).says(&["node2: pushed"]);
+    done.complains(&["node1", "has layers compressed by zstd, which Docker 20.10", "skopeo copy"]);
+    let there = lab(&["sh", "node2", "docker", "images", "-q", PUSHED]).ok();
+    assert!(!there.trim().is_empty(), "node2 has the image");
 }

@@ -1,0 +1,118 @@
+//! What makes the image of a project: its Dockerfile, or else the cluster's image, and its setup.
+
+use super::pull::login;
+use crate::cluster::observation::ObservedNode;
+use crate::cluster::site::Site;
+use crate::error::{Error, NodeError};
+use crate::image::dockerfile::Dockerfile;
+use crate::image::setup::Setup;
+use crate::inventory::Cluster;
+use crate::runtime::Runtime;
+use crate::sync::files::ProjectFiles;
+use crate::sync::project::ProjectFile;
+use crate::sync::setup_files;
+use crate::worker::image;
+use anyhow::Context as _;
+use std::path::Path;
+
+/// What makes the image of a project. The default only adds what every image gets.
+#[derive(Default)]
+pub struct Recipe {
+    /// The steps that add to an image.
+    pub(super) setup: Setup,
+    /// What is built before, in place of the cluster's image.
+    pub(super) dockerfile: Option<OwnDockerfile>,
+}
+
+/// A project's own Dockerfile.
+pub(super) struct OwnDockerfile {
+    /// Its path in the project.
+    pub(super) name: String,
+    /// The images that it builds on.
+    bases: Vec<String>,
+    /// The files that it may read.
+    pub(super) context: ProjectFiles,
+}
+
+impl Recipe {
+    /// Reads that of a project, if it has one.
+    ///
+    /// # Errors
+    /// If a file that it needs cannot be read or is wrong.
+    pub async fn read(root: &Path) -> Result<Option<Recipe>, Error> {
+        let ProjectFile { build, setup, setup_files: named, .. } = ProjectFile::read(root)?;
+        if build.is_none() && setup.is_none() {
+            return Ok(None);
+        }
+        let path = root.to_owned();
+        let reading = tokio::task::spawn_blocking(move || {
+            let files = setup_files::select(&path, &named)?;
+            Setup::read(&path, &setup.unwrap_or_default(), &files)
+        });
+        let setup = reading.await.context("cannot read the project")??;
+        let dockerfile = match build {
+            Some(name) => Some(OwnDockerfile::read(root, name).await?),
+            None => None,
+        };
+        Ok(Some(Recipe { setup, dockerfile }))
+    }
+
+    /// Returns the content of what the setup is added to: of the cluster's image, or of all that makes the
+    /// Dockerfile's. `None` if the node lacks an image that the Dockerfile builds on.
+    ///
+    /// # Errors
+    /// If the node lacks the cluster's image.
+    pub(super) async fn base(
+        &self,
+        engine: &Runtime,
+        node: &str,
+        cluster: &Cluster,
+    ) -> Result<Option<String>, NodeError> {
+        let content =
+            async |image: &str| Ok::<_, NodeError>(engine.image(image).await?.and_then(|image| image.content));
+        let Some(OwnDockerfile { name, bases, context }) = &self.dockerfile else {
+            let missing = || {
+                NodeError::failed(node, "build on the cluster's image", "it is not on this node")
+                    .hint("hvdctl up, or hvdctl image push")
+            };
+            return content(&cluster.image).await?.ok_or_else(missing).map(Some);
+        };
+        let mut parts = vec![name.clone(), context.hash.clone()];
+        for base in bases {
+            match content(base).await? {
+                Some(content) => parts.extend([base.clone(), content]),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(parts.join("\n")))
+    }
+
+    /// Pulls what the Dockerfile builds on and the node lacks, because the name of the image depends on it.
+    pub(super) async fn pull_bases(&self, observed: &ObservedNode, site: Site<'_>) -> Result<(), Error> {
+        let engine = &observed.runtime.engine;
+        for base in self.dockerfile.iter().flat_map(|dockerfile| &dockerfile.bases) {
+            if engine.image(base).await?.is_none() {
+                let node = &observed.member.node;
+                let login = login(base, std::iter::once(node), site).await?;
+                let login = login.for_node(node.owner.as_deref());
+                let pulling = image::pull(base, &login, &observed.member, engine, site.events);
+                let pulled = site.events.step(observed.name(), image::step(base), pulling).await;
+                site.events.report(pulled)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OwnDockerfile {
+    async fn read(root: &Path, name: String) -> Result<OwnDockerfile, Error> {
+        let (path, name) = (root.to_owned(), name.trim_start_matches("./").to_owned());
+        let read = tokio::task::spawn_blocking(move || {
+            let files = ProjectFiles::read(&path)?;
+            let Dockerfile { bases, sources } = Dockerfile::parse(&files.dockerfile(&name)?);
+            let context = files.build_context(&name, sources.as_deref())?;
+            Ok(OwnDockerfile { name, bases, context })
+        });
+        read.await.context("cannot read the project")?
+    }
+}
