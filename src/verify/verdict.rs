@@ -119,3 +119,48 @@ fn add_collectives(rows: &mut [RankRow], answers: &Answers) {
 fn faults(rows: &[RankRow]) -> impl Iterator<Item = String> {
     rows.iter().flat_map(|row| row.faults.iter().map(move |fault| format!("rank {}: {fault}", row.rank)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::{Check, Finding, Severity};
+    use crate::keys::reachability::AbsentNode;
+    use crate::launch::placement::{MapBy, place};
+    use crate::record::JobResult;
+    use crate::record::monitor::Monitor;
+
+    /// What is wrong with a job on one node whose ranks wrote nothing.
+    fn silent(ranks: u32, scope: VerifyScope) -> Vec<String> {
+        let placement = place(&[("a".into(), ranks)], ranks, MapBy::Slot).unwrap();
+        let result = JobResult { ranks, started: ranks, launcher: Some(0), ..JobResult::default() };
+        let ended = JobOutcome::new("j", &placement, result, &Monitor::default());
+        let job = Some(VerifyJob { ended, failure: None, lines: Vec::new() });
+        let nodes = [(Node { name: "a".into(), ..Node::default() }, Facts::default())];
+        let measured = VerifyMeasurement { logins: None, job, gpus: ExaminedGpus::default() };
+        VerifyVerdict::new(&nodes, None, scope, measured).faults
+    }
+
+    #[test]
+    fn collectives_and_their_bandwidth_are_judged_where_they_were_to_be_measured() {
+        let scope = |full, minimum| VerifyScope { full, minimum };
+        let (report, collectives) = ("no report was received", "not all collectives were checked");
+        assert_eq!(silent(1, scope(false, None)), [format!("rank 0: {report}")]);
+        let one = [format!("rank 0: {report}"), format!("rank 0: {collectives}")];
+        assert_eq!(silent(1, scope(true, None)), one);
+        assert_eq!(silent(1, scope(false, Some(1 << 30))), one);
+        let two = silent(2, scope(false, Some(1 << 30)));
+        assert_eq!((two.len(), two[4].starts_with("no allreduce was measured")), (5, true), "{two:?}");
+    }
+
+    #[test]
+    fn without_a_job_the_logins_and_the_gpus_are_judged() {
+        let absent = vec![AbsentNode { node: "b".into(), why: "its worker is not running: hvdctl up".into() }];
+        let found = Finding::new(Severity::Error, Check::Gpus, "a", "GPU 0 is lost");
+        let gpus = ExaminedGpus { findings: vec![found], ..ExaminedGpus::default() };
+        let measured = VerifyMeasurement { logins: Some(Matrix { absent, pairs: Vec::new() }), job: None, gpus };
+        let verdict = VerifyVerdict::new(&[], None, VerifyScope::default(), measured);
+        assert_eq!(verdict.all_faults(), ["b: its worker is not running: hvdctl up", "a: GPU 0 is lost"]);
+        assert!(verdict.job.is_none());
+        assert_eq!(verdict.recorded.into_keys().collect::<Vec<_>>(), ["a"]);
+    }
+}
