@@ -610,7 +610,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let speeds = [("node1", 1.0), ("node2", 0.5)]
         .map(|(node, speed)| train::dry_run::NodeSpeed { node: node.into(), speed })
         .into();
-    let details = train::dry_run::Details { cores, speeds, best: Some(choice()) };
+    let details = train::dry_run::DryRunDetails { cores, speeds, best: Some(choice()) };
     let dry = train::dry_run::outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
     all.push(("train-end/dry", dry.document));
     all.push(("train-end/logs", logs::ended().document));

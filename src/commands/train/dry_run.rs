@@ -50,7 +50,7 @@ pub async fn show(plan: &JobPlan, best: Option<Choice>, events: &Events) -> Resu
     let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
     let speeds =
         with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
-    let details = Details { cores, speeds, best };
+    let details = DryRunDetails { cores, speeds, best };
     Ok(outcome(&plan.program.command, &plan.placement, address, &plan.commands, details))
 }
 
@@ -64,7 +64,7 @@ pub struct NodeSpeed {
 }
 
 /// What a dry run says of the nodes.
-pub(in crate::commands) struct Details {
+pub(in crate::commands) struct DryRunDetails {
     /// The cores and threads of their ranks.
     pub(in crate::commands) cores: Vec<NodeCores>,
     /// Their speeds.
@@ -79,7 +79,7 @@ pub(in crate::commands) fn outcome(
     placement: &Placement,
     address: impl Fn(&Share) -> String,
     commands: &[NodeCommand],
-    Details { cores, speeds, best }: Details,
+    DryRunDetails { cores, speeds, best }: DryRunDetails,
 ) -> Outcome {
     let row = |share: &Share| {
         let ranks = match share.ranks {
