@@ -98,7 +98,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let asked = async { Ok(plans.then(events, async |plan| plan.check_worker(inventory, events).await).await) };
     plans = session.cancellation.run(asked).await?;
     plans = check(plans, options, context)?;
-    plans = push_differing(plans, dry_run, target, session, events).await?;
+    plans = push_differing(plans, dry_run, context.site()).await?;
     if dry_run {
         plans.ok.iter().for_each(|plan| note_unclosed(&plan.observed, events));
     } else {
@@ -158,9 +158,9 @@ fn check(plans: WorkerPlans, options: &Up, context: &Context) -> Result<WorkerPl
 
 /// Executes the plans on all nodes at once. A stopped command begins no further operation.
 async fn apply(plans: WorkerPlans, context: &Context) -> Result<WorkerPlans, Error> {
-    let Context { target, events, session, .. } = context;
+    let Context { target, events, .. } = context;
     let host_names = host_names(&target.inventory, plans.ok.iter().map(|plan| &plan.observed));
-    let apply = async |plan: WorkerPlan| plan.carry_out(&target.inventory, &host_names, session, events).await;
+    let apply = async |plan: WorkerPlan| plan.carry_out(&host_names, context.site()).await;
     let plans = plans.then(events, apply).await;
     stop_if_asked(&plans, context)?;
     Ok(plans)

@@ -2,7 +2,8 @@
 
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, check_gpus, place};
-use crate::cluster::session::{ProgressLog, Session};
+use crate::cluster::session::ProgressLog;
+use crate::cluster::site::Site;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::{Cluster, Inventory};
@@ -165,13 +166,9 @@ impl WorkerPlan {
     ///
     /// # Errors
     /// As [`execute`], and when the directories or the names cannot be written.
-    pub async fn carry_out(
-        mut self,
-        inventory: &Inventory,
-        names: &HostNames,
-        session: &Session,
-        events: &Events,
-    ) -> Result<WorkerPlan, NodeError> {
+    pub async fn carry_out(mut self, names: &HostNames, site: Site<'_>) -> Result<WorkerPlan, NodeError> {
+        let Site { target, session, events, .. } = site;
+        let inventory = &target.inventory;
         if session.cancellation.check().is_ok() {
             directories::prepare(&inventory.cluster, &self.observed, events).await?;
         }

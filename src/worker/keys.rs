@@ -1,10 +1,9 @@
 //! Pushes the cluster's keys before workers are changed: a worker without them could not start its sshd.
 
 use crate::cluster::each_node::NodeResults;
-use crate::cluster::session::Session;
+use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
-use crate::event::Events;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
 use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
@@ -17,13 +16,8 @@ use crate::worker::apply::{WorkerPlan, WorkerPlans};
 ///
 /// # Errors
 /// Why the command was cancelled, or what is wrong with the cluster's pair.
-pub async fn push_differing(
-    mut plans: WorkerPlans,
-    dry_run: bool,
-    target: &Target,
-    session: &Session,
-    events: &Events,
-) -> Result<WorkerPlans, Error> {
+pub async fn push_differing(mut plans: WorkerPlans, dry_run: bool, site: Site<'_>) -> Result<WorkerPlans, Error> {
+    let Site { target, session, events, .. } = site;
     let inventory = &target.inventory;
     let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
     let pending = differing(inventory, &nodes, Keys::to_push);
