@@ -41,4 +41,5 @@ pub mod terminal;
 pub mod text;
 pub mod trace;
 pub mod transport;
+pub mod verify;
 pub mod worker;

@@ -13,7 +13,7 @@ const ROWS: [&[&str]; 23] = [
     &["commands"],
     &["render"],
     &["cli"],
-    &["doctor", "init"],
+    &["doctor", "init", "verify"],
     &["bench"],
     &["start"],
     &["job"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 59] = [
+const PURE: [&str; 61] = [
     "text/",
     "model/",
     "inventory/",
@@ -98,6 +98,8 @@ const PURE: [&str; 59] = [
     "pool/signers.rs",
     "pool/verification.rs",
     "job/supervision.rs",
+    "verify/ranks.rs",
+    "verify/verdict.rs",
 ];
 
 /// What a pure file must not name.

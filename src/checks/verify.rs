@@ -40,6 +40,15 @@ pub struct Report {
     pub python: String,
 }
 
+impl Report {
+    /// Returns the line of `nvidia-smi -L` with the device of the rank; without a device, what the rank sees.
+    pub fn own_gpu(&self) -> Option<&str> {
+        let lines = self.gpus.as_ref()?;
+        let own = self.place.device.as_ref().and_then(|uuid| lines.iter().find(|line| line.contains(uuid.as_str())));
+        own.or(lines.first()).map(|line| line.trim())
+    }
+}
+
 /// The comparison for one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "RankResult")]
@@ -57,8 +66,8 @@ pub struct RankRow {
     pub faults: Vec<RankFault>,
 }
 
-/// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts, and its place there
-/// with how ranks were to be bound. `bind`: `None` if the nodes chose.
+/// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts,
+/// and its place there with how ranks were to be bound. `bind`: `None` if the nodes chose.
 pub fn compare(
     placement: &Placement,
     nodes: &[(Node, Facts)],
@@ -121,8 +130,8 @@ fn devices<'a>(node: &Node, facts: &'a Facts, given: &'a [String]) -> Vec<&'a st
     }
 }
 
-/// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
-/// rank.
+/// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per
+/// local rank.
 fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<RankFault> {
     if network::gpu_request(node, facts).is_none() {
         return None;

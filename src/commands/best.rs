@@ -9,7 +9,7 @@ use crate::event::Events;
 use crate::grade::best::{Choice, Shortage, best};
 use crate::grade::storage::grades;
 use crate::start::availability::{failed, unavailable};
-use crate::start::capacity::open_on_each;
+use crate::start::liveness::open_on_each;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 

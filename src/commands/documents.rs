@@ -25,7 +25,6 @@ use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
-use crate::commands::verify::gpus::ExaminedGpus;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
 use crate::document;
@@ -66,6 +65,9 @@ use crate::secret::Secret;
 use crate::start::in_worker::NodeCores;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
+use crate::verify::gpus::ExaminedGpus;
+use crate::verify::ranks::VerifyScope;
+use crate::verify::verdict::VerifyVerdict;
 use crate::worker::plan::WorkerStatus;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -139,7 +141,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         PushResult { node: "node2".into(), changes },
     ];
     let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
-    all.push(("keys-push", keys::pushed(pushed).document));
+    all.push(("keys-push", keys::push::outcome(pushed).document));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -148,9 +150,9 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         failed,
         left: left.map(str::to_owned),
     };
-    let outcome = keys::rotated(rotated(Some(pair()), true, None, Vec::new()), None, &[refused("node3")]);
+    let outcome = keys::rotate::outcome(rotated(Some(pair()), true, None, Vec::new()), None, &[refused("node3")]);
     all.push(("keys-rotate", outcome.document));
-    let outcome = keys::rotated(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
+    let outcome = keys::rotate::outcome(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
     all.push(("keys-rotate/unfinished", outcome.document));
 
     let row = |node: &str, master: bool| NodeKeys {
@@ -169,7 +171,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let good = KeyReport { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
-    all.push(("keys-status", keys::checked(&good, &matrix, &[]).document));
+    all.push(("keys-status", keys::status::outcome(&good, &matrix, &[]).document));
 
     let fault = |text: &str| KeyFault { text: text.into(), hint: "hvdctl keys push" };
     let wrong_mode = WrongMode { file: Some("authorized_keys".into()), mode: "644".into(), owner: "0:0".into() };
@@ -186,7 +188,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         ..row("node2", false)
     };
     let bad = KeyReport { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
-    all.push(("keys-status/wrong", keys::checked(&bad, &Matrix::default(), &[refused("node3")]).document));
+    all.push(("keys-status/wrong", keys::status::outcome(&bad, &Matrix::default(), &[refused("node3")]).document));
 }
 
 fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {
@@ -462,32 +464,41 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
         faults: Vec::new(),
     };
     let gpu = names(&["GPU 0: NVIDIA H200 (UUID: GPU-4f1e)"]);
-    let rows = [row(0, "node1", report(0, Some(gpu))), row(1, "node2", report(1, None))];
-    let nodes = ["node1", "node2"];
-    let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
-    let matrix = Matrix { absent: Vec::new(), pairs: logins };
-    let job = "20261121-120304-k7qd";
-    let verified = |details| verify::outcome(String::new(), details).document;
+    let rows = vec![row(0, "node1", report(0, Some(gpu))), row(1, "node2", report(1, None))];
+    let mut verified = |name, controller, found| {
+        all.push((name, verify::show(VerifyScope::default(), controller, found).document));
+    };
     let examined = |findings| ExaminedGpus { health: vec![("node1".into(), gpu_health())], findings, gpus: 1 };
-    let details = verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix));
-    all.push(("verify", verified(verify::with_gpus(details, examined(Vec::new())))));
+    let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
+    let launched = |gpus| VerifyVerdict {
+        job: Some("20261121-120304-k7qd".into()),
+        nodes: names(&["node1", "node2"]),
+        rows: rows.clone(),
+        gpus,
+        ..VerifyVerdict::default()
+    };
+    let logins = Some(Matrix { absent: Vec::new(), pairs: logins });
+    verified("verify", Controller::Gloo, VerifyVerdict { logins, ..launched(examined(Vec::new())) });
     let slow = Finding::new(Severity::Error, Check::GpuClocks, "node1", "GPU 0: hardware slowdown, 210 of 1980 MHz");
     let slow = examined(vec![slow.explain("all ranks wait for the slowest GPU", "check fans of the node")]);
-    let details = verify::details(Some(job), Controller::Gloo, slow.faults(), &nodes, &rows, None);
-    all.push(("verify/unhealthy", verified(verify::with_gpus(details, slow))));
+    verified("verify/unhealthy", Controller::Gloo, launched(slow));
 
     let missing =
         RankRow { actual: None, report: None, faults: vec![RankFault::Setup("no report".into())], ..rows[0].clone() };
-    let faults = names(&["rank 0: no report"]);
-    let document = verified(verify::details(Some(job), Controller::Mpi, faults, &nodes[..1], &[missing], None));
-    all.push(("verify/failed", document));
+    let failed = VerifyVerdict {
+        nodes: names(&["node1"]),
+        rows: vec![missing],
+        faults: names(&["rank 0: no report"]),
+        ..launched(ExaminedGpus::default())
+    };
+    verified("verify/failed", Controller::Mpi, failed);
 
     let matrix = Matrix {
         absent: vec![AbsentNode { node: "node3".into(), why: "its worker is not running: hvdctl up".into() }],
         pairs: vec![login("node1", "node2", Some("Connection timed out")), login("node2", "node1", None)],
     };
-    let document = verified(verify::details(None, Controller::Gloo, matrix.faults(), &[], &[], Some(&matrix)));
-    all.push(("verify/unreached", document));
+    let unreached = VerifyVerdict { faults: matrix.faults(), logins: Some(matrix), ..VerifyVerdict::default() };
+    verified("verify/unreached", Controller::Gloo, unreached);
 }
 
 fn outside_files() -> Vec<OutsideFiles> {
@@ -596,10 +607,11 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         threads: "4".into(),
         cpus: names(&["0-3", "4-7"]),
     }];
-    let speeds =
-        [("node1", 1.0), ("node2", 0.5)].map(|(node, speed)| train::NodeSpeed { node: node.into(), speed }).into();
-    let details = train::Details { cores, speeds, best: Some(choice()) };
-    let dry = train::dry_run(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
+    let speeds = [("node1", 1.0), ("node2", 0.5)]
+        .map(|(node, speed)| train::dry_run::NodeSpeed { node: node.into(), speed })
+        .into();
+    let details = train::dry_run::DryRunDetails { cores, speeds, best: Some(choice()) };
+    let dry = train::dry_run::outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
     all.push(("train-end/dry", dry.document));
     all.push(("train-end/logs", logs::ended().document));
 
@@ -883,7 +895,10 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     draft::find_duplicates(&mut entries);
     all.push((
         "init",
-        document::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
+        document::value(&Document {
+            ok: false,
+            details: init::document::details(Path::new("inventory.toml"), &entries),
+        }),
     ));
 }
 

@@ -161,9 +161,9 @@ pub async fn run(
 async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome, Error> {
     match command {
         Command::Keys(Keys::Generate(options)) => keys::generate(&options, context).await,
-        Command::Keys(Keys::Push(options)) => keys::push(&options, context).await,
-        Command::Keys(Keys::Status) => keys::status(context).await,
-        Command::Keys(Keys::Rotate(options)) => keys::rotate(&options, context).await,
+        Command::Keys(Keys::Push(options)) => keys::push::run(&options, context).await,
+        Command::Keys(Keys::Status) => keys::status::run(context).await,
+        Command::Keys(Keys::Rotate(options)) => keys::rotate::run(&options, context).await,
         Command::Up(options) => up::run(&options, context).await,
         Command::Down(options) => down::run(&options, context).await,
         Command::Drain(options) => drain::run(&options, context).await,

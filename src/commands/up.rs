@@ -1,5 +1,5 @@
-//! `hvdctl up`: connect, lock and observe, plan, get images, ask the workers, check, push keys, end disrupted jobs, apply, add nodes to
-//! elastic jobs.
+//! `hvdctl up`: connect, lock and observe, plan, get images, ask the workers, check, push keys, end disrupted jobs,
+//! apply, add nodes to elastic jobs.
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
@@ -7,22 +7,17 @@ use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, host_names};
-use crate::cluster::target::Target;
 use crate::delivery::relay::deployment;
 use crate::delivery::worker_image::pull_planned;
 use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::job::cleanup::end_disrupted;
-use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
-use crate::keys::push::Distribution;
-use crate::node::facts::Facts;
-use crate::paths::HOST_KEY;
 use crate::start::join::add_nodes;
-use crate::text::nodeset;
-use crate::worker::apply::{self, WorkerPlan};
+use crate::worker::apply::{self, WorkerPlan, WorkerPlans};
+use crate::worker::directories;
+use crate::worker::keys::push_differing;
 use crate::worker::plan::Operation;
-use crate::worker::{directories, names};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -88,9 +83,6 @@ impl From<&Operation> for UpOperation {
     }
 }
 
-/// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
-type Plans = NodeResults<WorkerPlan>;
-
 /// `up`. A dry run only plans, and prints the plans.
 pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
@@ -106,7 +98,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let asked = async { Ok(plans.then(events, async |plan| plan.check_worker(inventory, events).await).await) };
     plans = session.cancellation.run(asked).await?;
     plans = check(plans, options, context)?;
-    plans = push_keys(plans, dry_run, context).await?;
+    plans = push_differing(plans, dry_run, context.site()).await?;
     if dry_run {
         plans.ok.iter().for_each(|plan| note_unclosed(&plan.observed, events));
     } else {
@@ -129,7 +121,7 @@ fn note_unclosed(observed: &ObservedNode, events: &Events) {
 }
 
 /// Removes what pushes of images that were stopped have left.
-async fn remove_relays(plans: Plans, context: &Context) -> Result<Plans, Error> {
+async fn remove_relays(plans: WorkerPlans, context: &Context) -> Result<WorkerPlans, Error> {
     let Context { target, events, session, .. } = context;
     let cluster = &target.cluster().name;
     let remove = async |plan: WorkerPlan| {
@@ -145,7 +137,7 @@ async fn remove_relays(plans: Plans, context: &Context) -> Result<Plans, Error> 
 ///
 /// # Errors
 /// When jobs would be disrupted, without `--force`.
-fn check(plans: Plans, options: &Up, context: &Context) -> Result<Plans, Error> {
+fn check(plans: WorkerPlans, options: &Up, context: &Context) -> Result<WorkerPlans, Error> {
     let Context { target, events, .. } = context;
     let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed, true)).collect();
     let found = preflight::check(&target.inventory, &nodes);
@@ -164,73 +156,11 @@ fn check(plans: Plans, options: &Up, context: &Context) -> Result<Plans, Error> 
     Ok(plans)
 }
 
-/// Pushes the keys where they are missing or differ. They come from the master: without it only nodes that have their keys
-/// continue.
-async fn push_keys(mut plans: Plans, dry_run: bool, context: &Context) -> Result<Plans, Error> {
-    let Context { target, events, session, .. } = context;
-    let inventory = &target.inventory;
-    let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
-    let pending = differing(inventory, &nodes, Keys::to_push);
-    let mut has_master = nodes.iter().any(|(node, _)| node.master);
-    if pending.is_empty() {
-        return Ok(plans);
-    }
-    let names = nodeset::fold(&pending);
-    if dry_run {
-        events.note(format!("keys would be pushed to {names}"));
-        return Ok(plans);
-    }
-    if has_master {
-        events.note(format!("keys are missing or differ on {names}: pushing them first"));
-        let known = |plan: &WorkerPlan| (plan.observed.member.clone(), plan.observed.facts.clone());
-        let observed = NodeResults { ok: plans.ok.iter().map(known).collect(), failed: Vec::new() };
-        plans = match (Distribution { inventory, session, events }).push(observed).await {
-            Ok(pushed) => plans.leave_out(pushed.failed, WorkerPlan::node),
-            Err(Error::Nodes { failed, .. }) => {
-                has_master = false;
-                plans.without(events, failed, WorkerPlan::node)
-            }
-            Err(error) => return Err(error),
-        };
-    }
-    if !has_master {
-        let without_keys = plans.ok.iter().filter(|plan| lacks_keys(&plan.observed.facts));
-        let failed = without_keys.map(|plan| no_master(target, plan.node())).collect();
-        plans = plans.without(events, failed, WorkerPlan::node);
-    }
-    Ok(plans)
-}
-
-fn no_master(target: &Target, node: &str) -> NodeError {
-    let master = &target.inventory.master().name;
-    let next = match target.selected.contains(master) {
-        true => "fix the master first, then run hvdctl up again",
-        false => "add the master to --on",
-    };
-    let cause = format!("the keys come from the master {master}, which is not available");
-    NodeError::failed(node, "push its keys", cause).hint(next)
-}
-
 /// Executes the plans on all nodes at once. A stopped command begins no further operation.
-async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
-    let Context { target, events, session, .. } = context;
+async fn apply(plans: WorkerPlans, context: &Context) -> Result<WorkerPlans, Error> {
+    let Context { target, events, .. } = context;
     let host_names = host_names(&target.inventory, plans.ok.iter().map(|plan| &plan.observed));
-    let apply = async |mut plan: WorkerPlan| {
-        if session.cancellation.check().is_ok() {
-            directories::prepare(target.cluster(), &plan.observed, events).await?;
-        }
-        while plan.next().is_some() {
-            if session.cancellation.check().is_err() {
-                return Ok(plan);
-            }
-            plan.execute_next(&target.inventory, &session.progress, events).await?;
-        }
-        let (observed, limit) = (&plan.observed, plan.observed.member.transport.limit());
-        names::write(observed, &target.cluster().worker, &host_names, limit).await?;
-        session.progress.done(plan.node());
-        events.done(plan.node(), plan.summary());
-        Ok(plan)
-    };
+    let apply = async |plan: WorkerPlan| plan.carry_out(&host_names, context.site()).await;
     let plans = plans.then(events, apply).await;
     stop_if_asked(&plans, context)?;
     Ok(plans)
@@ -238,7 +168,7 @@ async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
 
 /// # Errors
 /// The signal, or the lost lock, after which nothing more may be done.
-fn stop_if_asked(plans: &Plans, context: &Context) -> Result<(), Error> {
+fn stop_if_asked(plans: &WorkerPlans, context: &Context) -> Result<(), Error> {
     context.session.progress.failed(&plans.failed);
     context.session.cancellation.check()
 }
@@ -248,11 +178,6 @@ fn entry(plan: &WorkerPlan) -> NodeEntry<UpNode> {
     let operations: Vec<_> = ends.chain(plan.operations().iter().map(UpOperation::from)).collect();
     let summary = plan.summary();
     NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
-}
-
-/// Returns whether a worker could not start its sshd, or would accept no login.
-fn lacks_keys(facts: &Facts) -> bool {
-    [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.keys.files.contains_key(*name))
 }
 
 pub(super) fn outcome(dry_run: bool, nodes: NodeResults<NodeEntry<UpNode>>, offline: &[NodeError]) -> Outcome {

@@ -11,11 +11,8 @@ use crate::runtime::Image;
 use crate::runtime::spec::is_setup_image;
 use crate::text::nodeset;
 use crate::text::units::human;
-use crate::worker::apply::WorkerPlan;
+use crate::worker::apply::{WorkerPlan, WorkerPlans};
 use crate::worker::plan::Operation;
-
-/// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
-type Plans = NodeResults<WorkerPlan>;
 
 /// Another place that has the image.
 struct Owner {
@@ -32,10 +29,10 @@ struct Owner {
 /// # Errors
 /// If there is no image to give, the question has no answer, or the command is cancelled.
 pub async fn pull_planned(
-    plans: Plans,
+    plans: WorkerPlans,
     site: Site<'_>,
     accepts: impl AsyncFn(&str) -> Result<bool, Error>,
-) -> Result<Plans, Error> {
+) -> Result<WorkerPlans, Error> {
     let Site { target, events, session, .. } = site;
     let cluster = site.cluster();
     if !plans.ok.iter().any(is_pull) {
@@ -72,11 +69,11 @@ fn is_pull(plan: &WorkerPlan) -> bool {
 
 /// Gives the nodes that could not pull the image that of another node or of this machine, if the operator wants that.
 async fn offer(
-    mut plans: Plans,
+    mut plans: WorkerPlans,
     refused: Vec<(WorkerPlan, NodeError)>,
     site: Site<'_>,
     accepts: impl AsyncFn(&str) -> Result<bool, Error>,
-) -> Result<Plans, Error> {
+) -> Result<WorkerPlans, Error> {
     let Site { target, events, .. } = site;
     let name = &target.cluster().image;
     let has_image = |plan: &WorkerPlan| content(plan).is_some();
@@ -131,7 +128,7 @@ fn content(plan: &WorkerPlan) -> Option<&String> {
 
 /// Returns where the image can be taken from; `None` if it is nowhere, or nodes have different ones. What another
 /// owner's node has runs on no other node unless the operator names it.
-async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], site: Site<'_>) -> Option<Owner> {
+async fn find_owner(plans: &WorkerPlans, refused: &[(WorkerPlan, NodeError)], site: Site<'_>) -> Option<Owner> {
     let all = plans.ok.iter().chain(refused.iter().map(|(plan, _)| plan));
     let having: Vec<(&String, &WorkerPlan)> = all.filter_map(|plan| Some((content(plan)?, plan))).collect();
     match nodeset::alike(having).as_slice() {
@@ -151,15 +148,15 @@ async fn find_owner(plans: &Plans, refused: &[(WorkerPlan, NodeError)], site: Si
 }
 
 /// Gives the nodes the image, and returns the failures.
-async fn give_to(from: &SourceChoice, plans: &Plans, site: Site<'_>) -> Result<Vec<NodeError>, Error> {
+async fn give_to(from: &SourceChoice, plans: &WorkerPlans, site: Site<'_>) -> Result<Vec<NodeError>, Error> {
     let members = plans.ok.iter().map(|plan| plan.observed.member.clone()).collect();
     let nodes = NodeResults { ok: members, failed: Vec::new() };
     Ok(give(from, &site.cluster().image, nodes, site).await?.failed)
 }
 
-/// Plans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were not,
+/// WorkerPlans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were not,
 /// reported already.
-async fn plan_again(plans: Plans, failed: Vec<NodeError>, site: Site<'_>) -> Result<Plans, Error> {
+async fn plan_again(plans: WorkerPlans, failed: Vec<NodeError>, site: Site<'_>) -> Result<WorkerPlans, Error> {
     let Site { target, events, session, .. } = site;
     let plans = plans.leave_out(failed, WorkerPlan::node);
     let plan_again = async |mut plan: WorkerPlan| {

@@ -1,5 +1,5 @@
-//! `hvdctl init`: machines named on the command line, in an SSH configuration or in a file of another tool, probed, and written as an
-//! inventory.
+//! `hvdctl init`: machines named on the command line, in an SSH configuration or in a file of another tool, probed, and
+//! written as an inventory.
 
 pub mod ansible;
 pub mod draft;
@@ -7,4 +7,5 @@ pub mod draft_file;
 pub mod hostfile;
 pub mod machines;
 pub mod probe;
+pub mod sources;
 pub mod ssh_config;

@@ -1,6 +1,6 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
-use crate::cluster::each_node::{NodeResults, for_each_node};
+use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::error::NodeError;
@@ -11,7 +11,7 @@ use crate::record::{JobResult, stored};
 use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::transport::node::Script;
-use crate::worker::apply::WorkerPlan;
+use crate::worker::apply::{WorkerPlan, WorkerPlans};
 use crate::worker::plan::exited;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -129,11 +129,7 @@ impl JobNodes<'_> {
 }
 
 /// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left as it is.
-pub async fn end_disrupted(
-    cluster: &Cluster,
-    plans: NodeResults<WorkerPlan>,
-    events: &Events,
-) -> NodeResults<WorkerPlan> {
+pub async fn end_disrupted(cluster: &Cluster, plans: WorkerPlans, events: &Events) -> WorkerPlans {
     let ending = |plan: &WorkerPlan, job: &str| events.begin(plan.node(), Step::write(format!("ending job {job}")));
     let stop = async |plan: WorkerPlan| {
         for container in launchers(&cluster.name, &plan.observed.runtime.containers) {

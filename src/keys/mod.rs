@@ -5,3 +5,4 @@ pub mod first_login;
 pub mod key_pair;
 pub mod push;
 pub mod reachability;
+pub mod status;

@@ -31,11 +31,21 @@ pub fn read(path: &Path) -> Result<BTreeMap<String, Secret>, Error> {
     env_lines(text).map_err(|faults| refused(faults.join("\n    ")))
 }
 
+/// Returns the variables that the operator gives a job: `variables`, over those of such a file.
+///
+/// # Errors
+/// As [`read`].
+pub fn given(file: Option<&Path>, variables: &[(String, String)]) -> Result<BTreeMap<String, Secret>, Error> {
+    let mut given = file.map(read).transpose()?.unwrap_or_default();
+    given.extend(variables.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
+    Ok(given)
+}
+
 /// The variables of each `env_file` that was read.
 pub type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 
-/// Returns the variables that the inventory sets for programs in a node's containers: `env`, over those of `env_file`. Each file is read
-/// once: it may be a pipe, and one that changes must not give ranks different variables.
+/// Returns the variables that the inventory sets for programs in a node's containers: `env`, over those of `env_file`.
+/// Each file is read once: it may be a pipe, and one that changes must not give ranks different variables.
 ///
 /// # Errors
 /// When the file cannot be used.

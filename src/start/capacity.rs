@@ -1,128 +1,22 @@
 //! Allocations of running jobs, and the capacity that remains.
 //!
-//! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
-//! that many, and other jobs of that kind may have the rest.
+//! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no
+//! GPUs): then it has that many, and other jobs of that kind may have the rest.
 
 use super::request::ResourceRequest;
-use crate::cluster::fleet::Fleet;
-use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, check_gpus};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Message};
-use crate::inventory::Cluster;
-use crate::job::manage::running;
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::gpus::Device;
-use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::node::network;
 use crate::record::{Record, UnreadableRecord, open_jobs};
-use crate::runtime::container::ContainerSummary;
-use crate::text::nodeset;
 use crate::text::units::count;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-/// Finds out which of the recorded jobs have not ended; some end without a recorded result. A job goes on if its launcher is up
-/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. The launcher of a job whose
-/// record cannot be read may be on any node of the inventory: all are asked, and the job goes on if one does not answer. While the nodes
-/// are locked no other job can be starting.
-///
-/// # Errors
-/// When the operator's own machine is at fault.
-pub async fn open_on_each(
-    target: &Target,
-    fleet: &Fleet,
-    nodes: &[ObservedNode],
-    events: &Events,
-) -> Result<Vec<OpenJobs>, Error> {
-    let cluster = target.cluster();
-    let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
-    let (mut known, mut served) = (BTreeSet::new(), BTreeSet::new());
-    for observed in nodes.iter() {
-        known.extend(launched(cluster, &observed.runtime.containers));
-        known.extend(observed.facts.jobs.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone()));
-        served.extend(serving(&observed.runtime.containers));
-    }
-    let (mut silent, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
-    for (job, record) in nodes.iter().flat_map(|observed| open_jobs(&observed.facts.jobs.recorded)) {
-        match record {
-            Ok(record) if !known.contains(job) => silent.extend(launcher(&record)),
-            Err(_) if !known.contains(job) && !served.contains(job) => drop(unreadable.insert(job.to_owned())),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    let all: BTreeSet<String> = target.inventory.nodes.iter().map(|node| node.name.clone()).collect();
-    if !unreadable.is_empty() {
-        silent.extend(all.clone());
-    }
-    silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
-    if !silent.is_empty() {
-        let launchers = target.only(silent.iter().cloned());
-        for (node, containers) in ask_launchers(&launchers, fleet, events).await? {
-            silent.remove(&node);
-            known.extend(launched(cluster, &containers));
-            served.extend(serving(&containers));
-        }
-    }
-    let unasked: Vec<&String> = silent.intersection(&all).collect();
-    unreadable.retain(|job| !known.contains(job) && !served.contains(job) && !unasked.is_empty());
-    for job in &unreadable {
-        let unasked = nodeset::fold(&unasked);
-        let message = format!(
-            "job {job} counts as running: its record cannot be read, and {unasked} did not answer whether it has a container of it"
-        );
-        events.warn(Message::from(message).hint(format!("hvdctl stop {job} ends it")));
-    }
-    let of_node = |observed: &ObservedNode| {
-        let recorded = &observed.facts.jobs.recorded;
-        let is_known = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
-            let is_known = known.contains(job) || record.is_err() && (served.contains(job) || unreadable.contains(job));
-            is_known.then(|| job.to_owned())
-        };
-        let under_way: Vec<String> = open_jobs(recorded).filter_map(is_known).collect();
-        // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
-        let is_open = |job: &&RecordedJob| {
-            let record = Record::read(&job.id, &job.record);
-            let may_go_on = || record.is_ok_and(|record| launcher(&record).is_none_or(|node| silent.contains(&node)));
-            under_way.contains(&job.id) || may_go_on()
-        };
-        let jobs = recorded.iter().filter(is_open).cloned().collect();
-        OpenJobs { jobs, under_way }
-    };
-    Ok(nodes.iter().map(of_node).collect())
-}
-
-/// Reads the containers of nodes that the command has not observed. Returns those of the nodes that answered.
-async fn ask_launchers(
-    launchers: &Target,
-    fleet: &Fleet,
-    events: &Events,
-) -> Result<Vec<(String, Vec<ContainerSummary>)>, Error> {
-    // for nodes outside the command only warnings are shown
-    let (quiet, reported) = Events::channel();
-    let ask = async |member: Member| Ok((member.node.name.clone(), member.runtime().await?.containers().await?));
-    let asked = fleet.members(launchers, &quiet).await?.then(&quiet, ask).await;
-    while let Ok(event) = reported.receive(Duration::ZERO) {
-        if matches!(event, Event::Warning(_)) {
-            events.send(event);
-        }
-    }
-    Ok(asked.ok)
-}
-
-/// Returns the jobs whose launcher is up among these containers.
-fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
-    running(cluster, containers).filter_map(|container| container.job().map(str::to_owned)).collect()
-}
-
-/// Returns the jobs that a container serves which is up, in whatever role: that of a newer hvdctl may be unknown here.
-fn serving(containers: &[ContainerSummary]) -> impl Iterator<Item = String> {
-    containers.iter().filter(|container| container.state.is_up()).filter_map(|c| c.job().map(str::to_owned))
-}
-
-/// Returns what the running jobs have of a node whose open jobs are known. A job whose record cannot be read has all of it.
+/// Returns what the running jobs have of a node whose open jobs are known. A job whose record cannot be read has all of
+/// it.
 pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
     let is_running = |(job, _): &(&str, _)| observed.open.is_under_way(job);
     let of_job = |(job, record): (&str, Result<Record, UnreadableRecord>)| match record {
@@ -152,7 +46,8 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
     })
 }
 
-/// Nodes on which a job may have its ranks: no other job has what it gets of them. They are locked, except in a dry run.
+/// Nodes on which a job may have its ranks: no other job has what it gets of them. They are locked, except in a dry
+/// run.
 pub struct AllocatedNodes {
     /// The observed nodes, the master first; not all of them need have ranks.
     pub nodes: Vec<ObservedNode>,
@@ -199,7 +94,8 @@ pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) 
     with_launcher(placement, nodes)
 }
 
-/// Returns the error of a node whose GPUs are not known: then its slots are not either, or ranks there would find no GPU.
+/// Returns the error of a node whose GPUs are not known: then its slots are not either, or ranks there would find no
+/// GPU.
 fn gpus_unknown(observed: &ObservedNode) -> Option<NodeError> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     network::gpu_failure(node, facts)?;
@@ -226,7 +122,8 @@ pub(super) fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_n
     left(network::slots(node, facts), &gpus, allocations, per_node)
 }
 
-/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs, given by their UUIDs.
+/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs, given by
+/// their UUIDs.
 fn left(slots: u32, gpus: &[&str], allocations: &[Allocation], per_node: u32) -> Resources {
     let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.resources.as_ref()).collect();
     let Some(parts) = parts else { return Resources::default() };

@@ -1,8 +1,8 @@
 //! How a job begins.
 //!
-//! `request` is what was asked for, `capacity` what is unallocated on the nodes, and `plan` the decision;
-//! `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up. `prepare` and
-//! `execute` carry the plan out. `join` adds nodes to a running elastic job.
+//! `request` is what was asked for, `liveness` which other jobs go on, `capacity` what these leave of the nodes, and
+//! `plan` the decision; `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up.
+//! `prepare` and `execute` carry the plan out. `join` adds nodes to a running elastic job.
 
 pub mod availability;
 pub mod capacity;
@@ -10,6 +10,7 @@ mod directory;
 pub mod execute;
 pub mod in_worker;
 pub mod join;
+pub mod liveness;
 pub mod plan;
 mod prepare;
 pub mod request;

@@ -2,6 +2,7 @@
 
 use crate::cluster::target::Target;
 use crate::error::Error;
+use crate::inventory::Node;
 use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::EnvFiles;
 use crate::launch::placement::{MapBy, RankCount, place};
@@ -9,14 +10,18 @@ use crate::launch::{self, KeptRanks};
 use crate::model::launcher::{Bind, Controller, ElasticMode, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
-use crate::sync::commit::Commit;
+use crate::sync::commit::{Commit, GitReport};
+use crate::sync::files::ProjectFiles;
 use crate::sync::upload::Project;
+use crate::sync::{program, project};
 use crate::text::argument::ProgramArgument;
-use std::collections::BTreeMap;
+use anyhow::Context as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What every rank of a job runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Program {
     /// The job's name, if it was given one.
     pub title: Option<String>,
@@ -32,6 +37,82 @@ pub struct Program {
     pub commit: Option<Commit>,
     /// Further files for the job's directory, name and text. A program that has some starts there.
     pub files: Vec<(&'static str, &'static str)>,
+}
+
+impl Program {
+    /// Returns the program of a command that needs no project.
+    pub fn of_command(title: Option<String>, command: Vec<ProgramArgument>) -> Program {
+        let program = command.first().map(ToString::to_string).unwrap_or_default();
+        let name = project::directory_name(&file_name(Path::new(&program)));
+        Program { title, name, command, ..Program::default() }
+    }
+}
+
+/// A project whose command every rank of a job runs.
+#[derive(Debug)]
+pub struct ProjectRequest {
+    /// The job's name, if it was given one.
+    pub title: Option<String>,
+    /// The directory of the project on this machine.
+    pub root: PathBuf,
+    /// Its name on the nodes, if it was given one; then it replaces another project of that name.
+    pub name: Option<String>,
+    /// The program and its arguments, byte for byte.
+    pub command: Vec<ProgramArgument>,
+    /// Whether that is the default of the project.
+    pub is_default_command: bool,
+}
+
+impl ProjectRequest {
+    /// Returns the name of its directory.
+    pub fn directory(&self) -> String {
+        file_name(&self.root)
+    }
+
+    /// Reads its files, and checks that they allow the command to start.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and a program that cannot start.
+    pub async fn files(&self) -> Result<ProjectFiles, Error> {
+        let (root, command) = (self.root.clone(), self.command.clone());
+        let read = move || {
+            let mut files = ProjectFiles::read(&root)?;
+            let note = program::check(&command, |name| files.head(name, program::HEAD))?;
+            files.notes.extend(note);
+            Ok(files)
+        };
+        tokio::task::spawn_blocking(read).await.context("cannot read the project")?
+    }
+
+    /// Reads the program of the job, with the files and the commit of the project. `nodes`: those of the job.
+    ///
+    /// # Errors
+    /// As [`ProjectRequest::files`].
+    pub async fn program(self, nodes: Vec<Node>) -> Result<Program, Error> {
+        let root = self.root.clone();
+        let of_git = tokio::task::spawn_blocking(move || GitReport::read(&root));
+        let files = self.files().await?;
+        let commit =
+            of_git.await.context("cannot ask git for the commit")?.map(|report| report.commit(&files.manifest));
+        let (origin, mounts) = (project::origin(&self.root), common_mounts(nodes));
+        let shared = self.name.is_some();
+        let name = project::directory_name(&self.name.unwrap_or_else(|| file_name(&self.root)));
+        let project = Some(Project { origin, files, shared, mounts });
+        let ProjectRequest { title, command, is_default_command, .. } = self;
+        Ok(Program { title, name, command, is_default_command, project, commit, files: Vec::new() })
+    }
+}
+
+/// Returns what is mounted in the containers of all nodes, by its path there. What only some nodes have is missing on
+/// the others.
+fn common_mounts(nodes: Vec<Node>) -> Vec<String> {
+    let mounts = nodes.into_iter().map(|node| node.container.mounts.into_iter().map(|mount| mount.target));
+    let common = mounts.map(BTreeSet::from_iter).reduce(|all, of_node| &all & &of_node);
+    common.unwrap_or_default().into_iter().collect()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What a job asks of the nodes.
@@ -82,8 +163,8 @@ impl JobOptions {
         self.resources.ranks.and_then(|ranks| ranks.min)
     }
 
-    /// The limits of an elastic job whose launcher keeps the ranks that are left when nodes leave or join. `timeout`: how long it may have
-    /// too few.
+    /// The limits of an elastic job whose launcher keeps the ranks that are left when nodes leave or join. `timeout`:
+    /// how long it may have too few.
     pub fn kept_ranks(&self, timeout: Duration) -> Option<KeptRanks> {
         let RankCount { min, max } = self.resources.ranks?;
         let can_keep = launch::launcher(self.launcher, self.controller).keeps_ranks;

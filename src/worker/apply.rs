@@ -1,7 +1,9 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
+use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, check_gpus, place};
 use crate::cluster::session::ProgressLog;
+use crate::cluster::site::Site;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::{Cluster, Inventory};
@@ -15,7 +17,7 @@ use crate::text::nodeset;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, NodePlan, Operation};
 use crate::worker::ready;
-use crate::worker::{image, names};
+use crate::worker::{directories, image, names};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -54,6 +56,9 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     })?);
     Ok(operations)
 }
+
+/// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
+pub type WorkerPlans = NodeResults<WorkerPlan>;
 
 /// Everything that `up` plans for a node. A dry run prints it.
 pub struct WorkerPlan {
@@ -111,8 +116,8 @@ impl WorkerPlan {
         self.left.first()
     }
 
-    /// Pulls the image if that is the next operation, with the operator's login to its registry, and plans the rest again. Does not report
-    /// a failure.
+    /// Pulls the image if that is the next operation, with the operator's login to its registry, and plans the rest
+    /// again. Does not report a failure.
     ///
     /// # Errors
     /// As [`image::pull`] and [`plan()`].
@@ -140,7 +145,7 @@ impl WorkerPlan {
     ///
     /// # Errors
     /// As [`execute`].
-    pub async fn execute_next(
+    async fn execute_next(
         &mut self,
         inventory: &Inventory,
         progress: &ProgressLog,
@@ -154,6 +159,30 @@ impl WorkerPlan {
         progress.record(self.node(), operation.to_string());
         self.done.push(operation);
         Ok(())
+    }
+
+    /// Prepares the directories that containers mount, executes what is left, and writes the nodes' names to the
+    /// worker. Begins no further operation once the command is cancelled.
+    ///
+    /// # Errors
+    /// As [`execute`], and when the directories or the names cannot be written.
+    pub async fn carry_out(mut self, names: &HostNames, site: Site<'_>) -> Result<WorkerPlan, NodeError> {
+        let Site { target, session, events, .. } = site;
+        let inventory = &target.inventory;
+        if session.cancellation.check().is_ok() {
+            directories::prepare(&inventory.cluster, &self.observed, events).await?;
+        }
+        while self.next().is_some() {
+            if session.cancellation.check().is_err() {
+                return Ok(self);
+            }
+            self.execute_next(inventory, &session.progress, events).await?;
+        }
+        let (observed, limit) = (&self.observed, self.observed.member.transport.limit());
+        names::write(observed, &inventory.cluster.worker, names, limit).await?;
+        session.progress.done(self.node());
+        events.done(self.node(), self.summary());
+        Ok(self)
     }
 
     /// Plans what is left on a node that was given the image in place of the pull that is next.
@@ -224,7 +253,8 @@ pub fn check_disrupted<'a>(
     if disrupted.is_empty() { Ok(()) } else { Err(disrupted_error(&disrupted)) }
 }
 
-/// Checks the same of one node before its worker is changed: only then is it known which project the worker has to mount.
+/// Checks the same of one node before its worker is changed: only then is it known which project the worker has to
+/// mount.
 fn check_worker_unused(cluster: &Cluster, observed: &ObservedNode, operations: &[Operation]) -> Result<(), NodeError> {
     let disrupted = plan::disrupted_jobs(&cluster.name, &[node_plan(observed, operations)]);
     let Some(job) = disrupted.keys().next() else { return Ok(()) };
@@ -249,12 +279,12 @@ pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
     )
 }
 
-/// Makes a worker the desired one, writes the nodes' names there, and asks whether it is ready for ranks. One that has lost its
-/// GPUs is recreated.
+/// Makes a worker the desired one, writes the nodes' names there, and asks whether it is ready for ranks. One that has
+/// lost its GPUs is recreated.
 ///
 /// # Errors
-/// As of [`plan()`] and [`execute`], if another job has ranks in the worker that would be replaced, or if a new worker does not see its
-/// GPUs.
+/// As of [`plan()`] and [`execute`], if another job has ranks in the worker that would be replaced, or if a new worker
+/// does not see its GPUs.
 pub async fn ensure(
     inventory: &Inventory,
     observed: &ObservedNode,

@@ -1,8 +1,10 @@
-//! The worker of each node: what it should be, the plan that makes it so, its execution, and whether it is ready for ranks.
+//! The worker of each node: what it should be, the plan that makes it so, its keys, its execution, and whether it is
+//! ready for ranks.
 
 pub mod apply;
 pub mod directories;
 pub mod image;
+pub mod keys;
 pub mod logins;
 pub mod names;
 pub mod plan;

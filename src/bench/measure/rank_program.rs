@@ -39,13 +39,10 @@ impl RankRequest<'_> {
         let modules = launch::launcher(launcher, controller).verify_with;
         let command = ["python3", "collectives.py", &request].into_iter().chain(modules.iter().copied());
         Program {
-            title: None,
             name: "bench".into(),
             command: command.map(Into::into).collect(),
-            is_default_command: false,
-            commit: None,
-            project: None,
             files: vec![("collectives.py", COLLECTIVES), ("backends.py", BACKENDS)],
+            ..Program::default()
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::cluster::each_node::for_each_node;
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, ErrorKind};
 use crate::event::Events;
-use crate::gpus::examination as health;
+use crate::gpus::examination;
 use crate::gpus::health::report::NodeHealth;
 use crate::gpus::rules;
 use crate::gpus::rules::GpuNode;
@@ -13,21 +13,22 @@ use crate::start::plan::JobPlan;
 use crate::text::nodeset;
 use crate::text::units::count;
 
-/// What was found.
+/// What was found of the GPUs.
 #[derive(Debug, Default)]
-pub(crate) struct ExaminedGpus {
+pub struct ExaminedGpus {
     /// The health of the GPUs of each node that has some.
-    pub(in crate::commands) health: Vec<(String, NodeHealth)>,
+    pub health: Vec<(String, NodeHealth)>,
     /// All findings, errors first.
-    pub(in crate::commands) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// How many GPUs were examined: those that jobs may use.
-    pub(in crate::commands) gpus: usize,
+    pub gpus: usize,
 }
 
-/// Examines the GPUs of all nodes of a job at once. A node that cannot be examined is a finding. `diagnose`: also with DCGM.
-pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus {
+/// Examines the GPUs of all nodes of a job at once. A node that cannot be examined is a finding. `diagnose`: also with
+/// DCGM.
+pub async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus {
     let observed: Vec<&ObservedNode> = plan.hosts.observed().chain(&plan.others).collect();
-    let examine = async |node: &ObservedNode| health::examine(&node.member, &node.facts, diagnose).await;
+    let examine = async |node: &ObservedNode| examination::examine(&node.member, &node.facts, diagnose).await;
     let examined = for_each_node(observed.clone(), examine).await;
     let (mut nodes, mut findings) = (Vec::new(), Vec::new());
     for (node, health) in observed.into_iter().zip(examined) {
@@ -46,25 +47,25 @@ pub(super) async fn examine_gpus(plan: &JobPlan, diagnose: bool) -> ExaminedGpus
 }
 
 /// Returns the nodes because of whose GPUs a command has failed.
-pub(super) fn gpus_unknown(error: &Error) -> Vec<Finding> {
+pub fn gpus_unknown(error: &Error) -> Vec<Finding> {
     let Error::Nodes { failed, .. } = error else { return Vec::new() };
     let failed = failed.iter().filter(|error| error.kind == ErrorKind::NvidiaSmiFailed);
     failed.map(|error| Finding::new(Severity::Error, Check::Gpus, &error.node, &error.message)).collect()
 }
 
 /// Returns whether a job was not started because nodes or their containers lack GPUs.
-pub(super) fn lacks_gpus(error: &Error) -> bool {
+pub fn lacks_gpus(error: &Error) -> bool {
     matches!(error, Error::Nodes { failed, .. } if failed.iter().any(|error| error.kind == ErrorKind::GpusMissing))
 }
 
 impl ExaminedGpus {
     /// Returns the findings that make `verify` fail.
-    pub(super) fn errors(&self) -> impl Iterator<Item = &Finding> {
+    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
     /// Reports the warnings, and what DCGM says.
-    pub(super) fn report(&self, events: &Events) {
+    pub fn report(&self, events: &Events) {
         for finding in &self.findings {
             match finding.severity {
                 Severity::Warning => events.warn(finding),
@@ -75,17 +76,17 @@ impl ExaminedGpus {
     }
 
     /// Returns the errors, each with its nodes.
-    pub(crate) fn faults(&self) -> Vec<String> {
+    pub fn faults(&self) -> Vec<String> {
         self.errors().map(|finding| format!("{}: {}", nodeset::fold(&finding.nodes), finding.message)).collect()
     }
 
     /// Formats the errors with their hints.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.errors().map(|finding| format!("failed: {finding}\n")).collect()
     }
 
     /// Returns how many GPUs were examined, for the line of a success; empty if there are none.
-    pub(super) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         match self.gpus {
             0 => String::new(),
             gpus => format!(", {} healthy", count(gpus, "GPU")),

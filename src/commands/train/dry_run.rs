@@ -1,0 +1,124 @@
+//! `train --dry-run` and `run --dry-run`: the plan of a job as text and as a document.
+
+use crate::commands::Outcome;
+use crate::document::End;
+use crate::error::Error;
+use crate::event::Events;
+use crate::grade::best::Choice;
+use crate::grade::speed;
+use crate::launch::NodeCommand;
+use crate::launch::placement::{Placement, Share};
+use crate::start::in_worker::{NodeCores, cores};
+use crate::start::plan::JobPlan;
+use crate::text::argument::ProgramArgument;
+use crate::text::quote;
+use crate::text::table::table;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The only line of `train --dry-run` and `run --dry-run`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DryRun {
+    /// `end`.
+    pub event: End,
+    /// The exit code.
+    pub code: u8,
+    /// Always true.
+    pub dry_run: bool,
+    /// Which ranks would be where.
+    pub placement: Placement,
+    /// What would be started on the nodes.
+    pub launch: Vec<NodeCommand>,
+    /// The cores and threads of the ranks on each node whose worker is up.
+    pub cores: Vec<NodeCores>,
+    /// The speed of each node with ranks: `HVDCTL_SPEED`.
+    pub speeds: Vec<NodeSpeed>,
+    /// Why these nodes; null without `--best`.
+    pub best: Option<Choice>,
+    /// The command of each rank.
+    pub command: Vec<ProgramArgument>,
+}
+
+/// Checks the plan of a job as its start would, and shows it. `best`: why these nodes, if they were chosen.
+pub async fn show(plan: &JobPlan, best: Option<Choice>, events: &Events) -> Result<Outcome, Error> {
+    plan.check(events)?;
+    let address = |share: &Share| {
+        let host = plan.hosts.all().find(|host| host.observed.name() == share.node);
+        host.map_or_else(String::new, |host| host.endpoint.address.to_string())
+    };
+    let cores = cores(plan, events).await?;
+    let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
+    let speeds =
+        with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
+    let details = DryRunDetails { cores, speeds, best };
+    Ok(outcome(&plan.program.command, &plan.placement, address, &plan.commands, details))
+}
+
+/// How fast a node is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct NodeSpeed {
+    /// The node's name.
+    pub node: String,
+    /// Its measured speed relative to the fastest node of the job; 1 if it is not known.
+    pub speed: f64,
+}
+
+/// What a dry run says of the nodes.
+pub(in crate::commands) struct DryRunDetails {
+    /// The cores and threads of their ranks.
+    pub(in crate::commands) cores: Vec<NodeCores>,
+    /// Their speeds.
+    pub(in crate::commands) speeds: Vec<NodeSpeed>,
+    /// Why these nodes, if they were chosen.
+    pub(in crate::commands) best: Option<Choice>,
+}
+
+/// Formats the plan of a job. `address`: that of a share's node.
+pub(in crate::commands) fn outcome(
+    command: &[ProgramArgument],
+    placement: &Placement,
+    address: impl Fn(&Share) -> String,
+    commands: &[NodeCommand],
+    DryRunDetails { cores, speeds, best }: DryRunDetails,
+) -> Outcome {
+    let row = |share: &Share| {
+        let ranks = match share.ranks {
+            0 => "–".to_owned(),
+            1 => share.first.to_string(),
+            ranks => format!("{}-{}", share.first, share.first + ranks - 1),
+        };
+        vec![share.node.clone(), ranks, address(share)]
+    };
+    let mut text = table(&["NODE", "RANKS", "ADDRESS"], placement.shares.iter().map(row));
+    text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
+    let slower = speeds.iter().filter(|slower| slower.speed != 1.0);
+    text.extend(slower.map(|of| format!("speed of {}: HVDCTL_SPEED={}\n", of.node, speed::variable(of.speed))));
+    for NodeCommand { node, argv, variables } in commands {
+        let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };
+        let argv = quote::command(argv);
+        if variables.is_empty() {
+            text.push_str(&format!("launcher{on}: {argv}\n"));
+        }
+        text.extend(variables.iter().map(|env| format!("rank{on}: env {} {argv}\n", quote::command(env))));
+    }
+    text.push_str(&format!("each rank: {}\n", quote::command(command)));
+    let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
+    Outcome::ok(
+        text,
+        DryRun { event: End::End, code: 0, dry_run: true, placement, launch, cores, speeds, best, command },
+    )
+}
+
+/// Formats the cores and threads of a node's ranks.
+fn core_line(share: &Share, cores: &[NodeCores]) -> String {
+    let node = &share.node;
+    let Some(cores) = cores.iter().find(|cores| cores.node == *node) else {
+        return format!("cores on {node}: not known until its worker is up\n");
+    };
+    let of_rank = |(cpus, rank): (&String, u32)| format!("{cpus} for rank {rank}");
+    let bound = match cores.bind.as_str() {
+        "none" => "all for every rank".to_owned(),
+        _ => cores.cpus.iter().zip(share.first..).map(of_rank).collect::<Vec<_>>().join(", "),
+    };
+    format!("cores on {node}: {bound}; bind {}, OMP_NUM_THREADS={}\n", cores.bind, cores.threads)
+}

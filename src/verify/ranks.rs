@@ -1,0 +1,44 @@
+//! What the ranks of `verify` run, and what they report.
+
+use crate::bench::verdict::answers::RankLine;
+use crate::checks::verify::Report;
+use crate::inventory::{Controller, LauncherName};
+use crate::launch::{self, BACKENDS, COLLECTIVES, PLACE, VERIFY};
+use crate::start::request::Program;
+use serde::Deserialize;
+
+/// How much is verified.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VerifyScope {
+    /// Whether every collective operation is checked in every type, and the GPUs with DCGM.
+    pub full: bool,
+    /// The bus bandwidth that allreduce must reach, in bytes a second.
+    pub minimum: Option<u64>,
+}
+
+impl VerifyScope {
+    /// Returns whether the ranks run collective operations besides one allreduce.
+    pub fn has_collectives(self) -> bool {
+        self.full || self.minimum.is_some()
+    }
+
+    /// Returns the program of each rank.
+    pub fn program(self, launcher: LauncherName, controller: Controller) -> Program {
+        let backends = launch::launcher(launcher, controller).verify_with;
+        let options = [self.full.then_some("--full"), self.minimum.map(|_| "--busbw")].into_iter().flatten();
+        let command = ["python3", "verify.py"].into_iter().chain(options).chain(backends.iter().copied());
+        let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS), ("place.py", PLACE)];
+        files.extend(self.has_collectives().then_some(("collectives.py", COLLECTIVES)));
+        Program { name: "verify".into(), command: command.map(Into::into).collect(), files, ..Program::default() }
+    }
+}
+
+/// A line of a rank.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum VerifyLine {
+    /// What it is and where.
+    Report(Box<Report>),
+    /// Of a collective operation.
+    Collective(RankLine),
+}
