@@ -248,12 +248,12 @@ pub struct Events {
 
 /// The end of the channel that a renderer reads.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct EventReceiver {
     receiver: mpsc::Receiver<Event>,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Receiver {
+impl EventReceiver {
     /// Waits for the next event, at most for the time-out. Blocks its thread.
     ///
     /// # Errors
@@ -281,10 +281,10 @@ impl Drop for StepScope {
 
 impl Events {
     /// Returns a sender and the end that a renderer reads.
-    pub fn channel() -> (Events, Receiver) {
+    pub fn channel() -> (Events, EventReceiver) {
         let (sender, receiver) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        (Events { sender, waiting: Arc::clone(&waiting) }, Receiver { receiver, waiting })
+        (Events { sender, waiting: Arc::clone(&waiting) }, EventReceiver { receiver, waiting })
     }
 
     /// Sends an event. Work goes on if there is no renderer.
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     /// The events sent so far, in short.
-    fn sent(receiver: &Receiver) -> Vec<String> {
+    fn sent(receiver: &EventReceiver) -> Vec<String> {
         let mut all = Vec::new();
         while let Ok(event) = receiver.receive(Duration::ZERO) {
             all.push(match event {

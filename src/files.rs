@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 /// Why a file of secrets is not used.
 #[derive(Debug)]
-pub enum Fault {
+pub enum ReadFault {
     /// It cannot be read.
     Unreadable(io::Error),
     /// It belongs to this user, who is neither the one that reads it nor root.
@@ -19,24 +19,24 @@ pub enum Fault {
     Open(u32),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ReadFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Unreadable(error) => error.fmt(f),
-            Fault::OfAnother(user) => write!(f, "it belongs to another user (uid {user})"),
-            Fault::Open(mode) => write!(f, "other users can read it (mode {mode:o})"),
+            ReadFault::Unreadable(error) => error.fmt(f),
+            ReadFault::OfAnother(user) => write!(f, "it belongs to another user (uid {user})"),
+            ReadFault::Open(mode) => write!(f, "other users can read it (mode {mode:o})"),
         }
     }
 }
 
-impl Fault {
+impl ReadFault {
     /// Returns the next step for a file of this quoted name; `None` where the error says enough.
     pub fn hint(&self, file: &str) -> Option<String> {
         match self {
-            Fault::Unreadable(_) => None,
-            Fault::OfAnother(_) => Some(format!("make a copy of your own: install -m 600 {file} COPY")),
+            ReadFault::Unreadable(_) => None,
+            ReadFault::OfAnother(_) => Some(format!("make a copy of your own: install -m 600 {file} COPY")),
             // a Windows drive in WSL, and others without modes of their own, keep the mode that they have
-            Fault::Open(_) => Some(format!(
+            ReadFault::Open(_) => Some(format!(
                 "chmod 600 {file}; where that changes nothing (a Windows drive in WSL), copy it to your home directory first, \
                  or give a pipe: <(cat {file})"
             )),
@@ -79,9 +79,9 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Why it is not used.
-pub fn read_secret(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    let file = File::open(path).map_err(Fault::Unreadable)?;
-    let meta = file.metadata().map_err(Fault::Unreadable)?;
+pub fn read_secret(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, ReadFault> {
+    let file = File::open(path).map_err(ReadFault::Unreadable)?;
+    let meta = file.metadata().map_err(ReadFault::Unreadable)?;
     if meta.is_file() {
         let read_only =
             rustix::fs::fstatvfs(&file).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY));
@@ -89,18 +89,18 @@ pub fn read_secret(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, Fault> 
     }
     // one that grew would leave copies behind
     let mut bytes = Zeroizing::new(Vec::with_capacity(meta.len().min(most) as usize + 64));
-    take(&file, most, &mut bytes).map_err(Fault::Unreadable)?;
+    take(&file, most, &mut bytes).map_err(ReadFault::Unreadable)?;
     Ok(bytes)
 }
 
 /// Checks owner and mode of a file of secrets that the user `reader` reads. What root has mounted read-only, as Docker and Kubernetes do
 /// with secrets, has the mode that root wants, and nobody can change it there.
-fn check_secret(owner: u32, mode: u32, read_only: bool, reader: u32) -> Result<(), Fault> {
+fn check_secret(owner: u32, mode: u32, read_only: bool, reader: u32) -> Result<(), ReadFault> {
     match (owner, mode & 0o077) {
         (0, _) if read_only => Ok(()),
-        (owner, _) if owner != reader && owner != 0 => Err(Fault::OfAnother(owner)),
+        (owner, _) if owner != reader && owner != 0 => Err(ReadFault::OfAnother(owner)),
         (_, 0) => Ok(()),
-        _ => Err(Fault::Open(mode)),
+        _ => Err(ReadFault::Open(mode)),
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         assert!(fault.hint("'my secret'").unwrap().starts_with("chmod 600 'my secret'; "), "{fault:?}");
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(read_secret(&file, 9).unwrap().as_slice(), b"A=1");
-        assert!(matches!(read_secret(&file, 2), Err(Fault::Unreadable(_))));
+        assert!(matches!(read_secret(&file, 2), Err(ReadFault::Unreadable(_))));
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"B=2").unwrap();
         drop(writer);

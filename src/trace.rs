@@ -99,18 +99,18 @@ pub async fn operation<T>(
 
 /// A program on a node, from its start until it is dropped, which writes a line.
 #[derive(Debug)]
-pub struct Program {
+pub struct TracedProgram {
     span: tracing::Span,
     started: Instant,
     code: Option<i32>,
 }
 
-impl Program {
+impl TracedProgram {
     /// A program that is about to be started. Only its name is written: the arguments may be the user's.
-    pub fn start(node: &str, program: &str) -> Program {
+    pub fn start(node: &str, program: &str) -> TracedProgram {
         let span = debug_span!("program", node, name = program);
         span.in_scope(|| debug!("starts"));
-        Program { span, started: Instant::now(), code: None }
+        TracedProgram { span, started: Instant::now(), code: None }
     }
 
     /// Notes the exit code.
@@ -119,7 +119,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for TracedProgram {
     fn drop(&mut self) {
         let ms = self.started.elapsed().as_millis() as u64;
         self.span.in_scope(|| match self.code {

@@ -17,7 +17,7 @@ use crate::node::network::{self, Endpoint};
 use crate::random;
 use crate::runtime::container::running_worker;
 pub use past::Past;
-use program::{Program, Request};
+use program::{MeasuringProgram, MeasuringRequest};
 use std::time::Duration;
 
 /// How long each direction of a pair is measured with each number of streams.
@@ -61,7 +61,7 @@ pub async fn measure(
     let places = all(events, nodes.iter().map(|node| place(inventory, node)).collect())?;
     let rounds = schedule::rounds(places.len());
     let cluster = &inventory.cluster;
-    let request = Request {
+    let request = MeasuringRequest {
         token: random::token(),
         answer_limit: cluster.connect_timeout,
         step_limit: cluster.command_timeout,
@@ -70,11 +70,12 @@ pub async fn measure(
         rounds: u32::try_from((rounds.len() + blame::ALONE.0) * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
     };
     events.phase(Phase::StartingMeasurement);
-    let started = each_node(places, events, async |place: Place<'_>| Program::start(&request, &place, events).await);
+    let started =
+        each_node(places, events, async |place: Place<'_>| MeasuringProgram::start(&request, &place, events).await);
     let mut programs = started.await.all()?;
 
     events.phase(Phase::MeasuringProcessors);
-    let shown = each_node(programs.iter_mut().collect(), events, async |program: &mut Program| {
+    let shown = each_node(programs.iter_mut().collect(), events, async |program: &mut MeasuringProgram| {
         let _step = events.begin(program.name(), Step::read("measuring its processor"));
         program.evidence().await
     });
@@ -98,7 +99,7 @@ pub async fn measure(
             measured.directions.extend(measure_round(&mut programs, &round, &measured.nodes, events).await);
         }
     }
-    let ended = for_each_node(programs, async |mut program: Program| {
+    let ended = for_each_node(programs, async |mut program: MeasuringProgram| {
         let after = program.link().await.ok();
         program.end().await;
         after
@@ -109,14 +110,14 @@ pub async fn measure(
 
 /// Measures the processors again of nodes where the program did not have one all the time, and keeps the better result: what disturbs a
 /// measurement for a moment says nothing of the node. Where most nodes are busy, none is slower than the others for that.
-async fn measure_busy(programs: &mut [Program], nodes: &mut [NodeEvidence], events: &Events) {
+async fn measure_busy(programs: &mut [MeasuringProgram], nodes: &mut [NodeEvidence], events: &Events) {
     let is_busy = |node: &NodeEvidence| node.compute.is_some_and(|compute| compute.share < BUSY);
     let is_shared = |node: &&NodeEvidence| node.compute.is_some_and(|compute| compute.share < evidence::SHARED);
     if 2 * nodes.iter().filter(is_shared).count() > nodes.len() {
         return;
     }
     let busy = programs.iter_mut().zip(nodes).filter(|(_, node)| is_busy(node));
-    for_each_node(busy.collect(), async |(program, node): (&mut Program, &mut NodeEvidence)| {
+    for_each_node(busy.collect(), async |(program, node): (&mut MeasuringProgram, &mut NodeEvidence)| {
         let _step = events.begin(&node.name, Step::read("measuring its processor again"));
         let again = program.compute().await.ok();
         node.compute = node.compute.into_iter().chain(again).max_by(|a, b| a.share.total_cmp(&b.share));
@@ -126,7 +127,7 @@ async fn measure_busy(programs: &mut [Program], nodes: &mut [NodeEvidence], even
 
 /// Measures the processors that look slow or busy once more, one after the other: nodes may share what they measured at
 /// the same time.
-async fn measure_alone(programs: &mut [Program], measured: &mut Measurements, events: &Events) {
+async fn measure_alone(programs: &mut [MeasuringProgram], measured: &mut Measurements, events: &Events) {
     let is_suspect = |node: &usize| !evidence::processor(measured, *node).is_empty();
     let suspects: Vec<usize> = (0..programs.len()).filter(is_suspect).take(blame::ALONE.0).collect();
     for node in suspects {
@@ -140,7 +141,7 @@ async fn measure_alone(programs: &mut [Program], measured: &mut Measurements, ev
 
 /// Measures both directions of disjoint pairs at once.
 async fn measure_round(
-    programs: &mut [Program],
+    programs: &mut [MeasuringProgram],
     round: &[(usize, usize)],
     nodes: &[NodeEvidence],
     events: &Events,
@@ -150,13 +151,14 @@ async fn measure_round(
         let (_, to) = round.iter().find(|(asked, _)| *asked == from)?;
         Some((program, from, *to))
     });
-    let measured = for_each_node(asked.collect(), async |(program, from, to): (&mut Program, usize, usize)| {
-        let step = Step::read("measuring a connection");
-        let _steps = [from, to].map(|node| events.begin(&nodes[node].name, step.clone()));
-        let mtu = |node: usize| nodes[node].before.as_ref().and_then(|link| link.mtu);
-        let mtu = mtu(from).into_iter().chain(mtu(to)).min();
-        program.measure((from, to), others[to], mtu).await
-    });
+    let measured =
+        for_each_node(asked.collect(), async |(program, from, to): (&mut MeasuringProgram, usize, usize)| {
+            let step = Step::read("measuring a connection");
+            let _steps = [from, to].map(|node| events.begin(&nodes[node].name, step.clone()));
+            let mtu = |node: usize| nodes[node].before.as_ref().and_then(|link| link.mtu);
+            let mtu = mtu(from).into_iter().chain(mtu(to)).min();
+            program.measure((from, to), others[to], mtu).await
+        });
     let mut measured = measured.await.concat();
     measured.iter_mut().for_each(|direction| direction.alone = round.len() == 1);
     measured

@@ -5,7 +5,7 @@ use super::measurements::Measurements;
 use super::verdict::speeds::PROCESSOR;
 use super::verdict::{NetworkVerdict, Subject, are_comparable};
 use crate::grade::evidence::NodeEvents;
-use crate::grade::ledger::{Event, Figure};
+use crate::grade::ledger::{Figure, LedgerEvent};
 use std::collections::BTreeMap;
 
 /// Returns what `bench` found between nodes. Nothing is known of any if its measurements vary too much.
@@ -31,8 +31,8 @@ pub fn of_network(measured: &Measurements, verdict: &NetworkVerdict) -> NodeEven
             (Figure::Receive, best(&|_, to| tells && to == index)),
             (Figure::Processor, processor),
         ];
-        let figures = Event::bench(figures.into_iter().filter_map(|(figure, value)| Some((figure, value?))));
-        ((*name).to_owned(), vec![Event::check("bench", failed, Vec::new()), figures])
+        let figures = LedgerEvent::bench(figures.into_iter().filter_map(|(figure, value)| Some((figure, value?))));
+        ((*name).to_owned(), vec![LedgerEvent::check("bench", failed, Vec::new()), figures])
     };
     names.iter().enumerate().map(of).collect()
 }
@@ -41,7 +41,7 @@ pub fn of_network(measured: &Measurements, verdict: &NetworkVerdict) -> NodeEven
 pub fn of_ranks(nodes: &[String], findings: &[(Option<String>, String)]) -> NodeEvents {
     let of = |name: &String| {
         let own = findings.iter().filter(|(node, _)| node.as_ref() == Some(name));
-        vec![Event::check("bench", own.map(|(_, text)| text.clone()).collect(), Vec::new())]
+        vec![LedgerEvent::check("bench", own.map(|(_, text)| text.clone()).collect(), Vec::new())]
     };
     nodes.iter().map(|name| (name.clone(), of(name))).collect()
 }
@@ -54,7 +54,7 @@ pub fn of_speeds(speeds: &[RankSpeed]) -> NodeEvents {
         let known = slowest.entry(&speed.node).or_insert(speed.flops);
         *known = known.min(speed.flops);
     }
-    let event = |flops| vec![Event::bench([(Figure::Product, flops)])];
+    let event = |flops| vec![LedgerEvent::bench([(Figure::Product, flops)])];
     slowest.into_iter().map(|(node, flops)| (node.to_owned(), event(flops))).collect()
 }
 
@@ -87,7 +87,7 @@ mod tests {
         let network = of_network(&measured, &verdict);
         let (failing, _) = network
             .iter()
-            .find(|(_, events)| matches!(&events[0], Event::Check { failed, .. } if !failed.is_empty()))
+            .find(|(_, events)| matches!(&events[0], LedgerEvent::Check { failed, .. } if !failed.is_empty()))
             .unwrap();
         assert_eq!(failing, "c", "a connection between two accuses neither");
         assert_eq!(
@@ -117,6 +117,9 @@ mod tests {
         let all = joined(network, joined(ranks, speeds));
         assert!(all.values().all(|events| events.len() == 2), "{all:?}");
         let figures = [(Figure::Send, 9.0), (Figure::Receive, 8.0), (Figure::Product, 4.0), (Figure::Processor, 7.0)];
-        assert_eq!(all["a"], [Event::check("bench", vec!["rank 1 is slow".into()], Vec::new()), Event::bench(figures)]);
+        assert_eq!(
+            all["a"],
+            [LedgerEvent::check("bench", vec!["rank 1 is slow".into()], Vec::new()), LedgerEvent::bench(figures)]
+        );
     }
 }

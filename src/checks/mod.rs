@@ -28,7 +28,7 @@ use crate::node::jobs::{OpenJobs, Rank};
 use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
-use crate::worker::ready::Answer;
+use crate::worker::ready::GpuAnswer;
 
 /// The observed state of one node.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub struct NodeView<'a> {
     /// What is in its worker; nothing if that is not up.
     pub inside: Versions,
     /// What its worker answered about its GPUs, if it was asked.
-    pub answer: Option<Answer>,
+    pub answer: Option<GpuAnswer>,
     /// The health of its GPUs, if it was examined.
     pub health: Option<&'a NodeHealth>,
 }

@@ -4,7 +4,7 @@ use super::Severity::{Error, Note};
 use super::*;
 use crate::gpus::health::report::NodeHealth;
 use crate::inventory::{Device, Gpus, Pull};
-use crate::keys::reachability::{Login, Matrix};
+use crate::keys::reachability::{Matrix, TriedLogin};
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
 use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::runtime::container::ContainerState;
@@ -20,7 +20,7 @@ struct Sick {
     image: Option<Image>,
     details: Details,
     inside: Versions,
-    answer: Option<Answer>,
+    answer: Option<GpuAnswer>,
     health: Option<NodeHealth>,
     engine: &'static str,
     worker: bool,
@@ -376,7 +376,7 @@ fn gpus() {
     assert_eq!(found(&|n| with_runtimes(n, &["runc", "nvidia"])), Vec::<String>::new());
     assert_eq!(found(&|n| with_runtimes(n, &["runc"])).len(), 1);
     let answers =
-        |n: &mut Sick, lines: &str| n.answer = Some(Answer::parse(&format!("nvidia-smi yes\n{lines}mig exit 0\n")));
+        |n: &mut Sick, lines: &str| n.answer = Some(GpuAnswer::parse(&format!("nvidia-smi yes\n{lines}mig exit 0\n")));
     let nothing = "gpu exit 0\n";
     let lost = "error worker gpu02: its worker was started with 1 GPU and now sees 0";
     assert_eq!(found(&|n| answers(n, nothing)), [lost]);
@@ -850,7 +850,7 @@ fn pairs() {
     let matrix = |reason: &str| Matrix {
         absent: Vec::new(),
         pairs: [("gpu01", "gpu03"), ("gpu02", "gpu03"), ("gpu03", "gpu01")]
-            .map(|(from, to)| Login {
+            .map(|(from, to)| TriedLogin {
                 from: from.into(),
                 to: to.into(),
                 reason: (to == "gpu03").then(|| reason.to_owned()),

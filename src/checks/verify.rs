@@ -6,7 +6,7 @@ use crate::inventory::Node;
 use crate::launch::placement::Placement;
 use crate::model::launcher::Bind;
 use crate::node::facts::Facts;
-use crate::node::gpus::{self, Device};
+use crate::node::gpus::{self, GpuDevice};
 use crate::node::network;
 use crate::text::failure::is_gpu_fault;
 use crate::text::units::count;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// What a rank reports in `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RankReport")]
-pub struct Report {
+pub struct RankReport {
     /// Its rank by `hvd.rank()`.
     pub rank: u32,
     /// `hvd.size()`.
@@ -40,7 +40,7 @@ pub struct Report {
     pub python: String,
 }
 
-impl Report {
+impl RankReport {
     /// Returns the line of `nvidia-smi -L` with the device of the rank; without a device, what the rank sees.
     pub fn own_gpu(&self) -> Option<&str> {
         let lines = self.gpus.as_ref()?;
@@ -60,7 +60,7 @@ pub struct RankRow {
     /// The node whose log its report came from.
     pub actual: Option<String>,
     /// What it reported.
-    pub report: Option<Report>,
+    pub report: Option<RankReport>,
     /// Differences from the expected result.
     #[schemars(with = "Vec<String>")]
     pub faults: Vec<RankFault>,
@@ -71,12 +71,12 @@ pub struct RankRow {
 pub fn compare(
     placement: &Placement,
     nodes: &[(Node, Facts)],
-    reports: &[(String, Report)],
+    reports: &[(String, RankReport)],
     bind: Option<Bind>,
 ) -> Vec<RankRow> {
     let size = placement.ranks();
     let sum = u64::from(size) * (u64::from(size) + 1) / 2;
-    let versions = |r: &Report| format!("{}, {}, Python {}", r.framework, r.library, r.python);
+    let versions = |r: &RankReport| format!("{}, {}, Python {}", r.framework, r.library, r.python);
     let row = |rank| {
         let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
         let mut row = RankRow { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
@@ -125,14 +125,14 @@ fn devices<'a>(node: &Node, facts: &'a Facts, given: &'a [String]) -> Vec<&'a st
         return Vec::new();
     }
     match given {
-        [] => network::chosen_gpus(node, facts).iter().map(Device::uuid).collect(),
+        [] => network::chosen_gpus(node, facts).iter().map(GpuDevice::uuid).collect(),
         given => given.iter().map(String::as_str).collect(),
     }
 }
 
 /// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per
 /// local rank.
-fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<RankFault> {
+fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &RankReport) -> Option<RankFault> {
     if network::gpu_request(node, facts).is_none() {
         return None;
     }
@@ -143,9 +143,9 @@ fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<
         let fault = if is_gpu_fault(message) { Machine } else { Setup };
         return Some(fault(format!("nvidia-smi failed in its container: {message}")));
     }
-    let visible: BTreeSet<&str> = Device::of(&gpus).iter().map(Device::uuid).collect();
+    let visible: BTreeSet<&str> = GpuDevice::of(&gpus).iter().map(GpuDevice::uuid).collect();
     // none where the machine has no `nvidia-smi` outside of containers
-    let there: BTreeSet<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
+    let there: BTreeSet<&str> = network::chosen_gpus(node, facts).iter().map(GpuDevice::uuid).collect();
     if !there.is_empty() && visible != there {
         let list = |set: &BTreeSet<&str>| set.iter().copied().collect::<Vec<_>>().join(" ");
         let text = format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible));
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use crate::launch::placement::{MapBy, place};
 
-    fn report(rank: u32, host: &str) -> Report {
-        Report {
+    fn report(rank: u32, host: &str) -> RankReport {
+        RankReport {
             rank,
             size: 2,
             local_rank: 0,
@@ -184,9 +184,9 @@ mod tests {
         })
     }
 
-    fn faults(reports: &[(&str, Report)]) -> Vec<String> {
+    fn faults(reports: &[(&str, RankReport)]) -> Vec<String> {
         let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2, MapBy::Slot).unwrap();
-        let reports: Vec<(String, Report)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
+        let reports: Vec<(String, RankReport)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
         compare(&placement, &nodes(), &reports, None)
             .into_iter()
             .flat_map(|r| r.faults)
@@ -199,18 +199,18 @@ mod tests {
         let none: Vec<String> = Vec::new();
         assert_eq!(faults(&[("a", report(0, "a")), ("b", report(1, "b"))]), none);
         assert_eq!(faults(&[("a", report(0, "a"))]), ["no report was received"]);
-        let both_on_a = faults(&[("a", report(0, "a")), ("a", Report { local_rank: 1, ..report(1, "a") })]);
+        let both_on_a = faults(&[("a", report(0, "a")), ("a", RankReport { local_rank: 1, ..report(1, "a") })]);
         let on_one = "GPU: it shares GPU-a with rank 0";
         assert_eq!(both_on_a, ["node: expected b, got a", "local rank: expected 0, got 1", on_one]);
-        let sum = faults(&[("a", report(0, "a")), ("b", Report { sum: 2, ..report(1, "b") })]);
+        let sum = faults(&[("a", report(0, "a")), ("b", RankReport { sum: 2, ..report(1, "b") })]);
         assert_eq!(sum, ["allreduce: expected 3, got 2"]);
-        let blind = faults(&[("a", report(0, "a")), ("b", Report { gpus: None, ..report(1, "b") })]);
+        let blind = faults(&[("a", report(0, "a")), ("b", RankReport { gpus: None, ..report(1, "b") })]);
         assert_eq!(blind, ["nvidia-smi does not work in its container"]);
-        let other = faults(&[("a", report(0, "a")), ("b", Report { gpus: report(0, "a").gpus, ..report(1, "b") })]);
+        let other = faults(&[("a", report(0, "a")), ("b", RankReport { gpus: report(0, "a").gpus, ..report(1, "b") })]);
         assert_eq!(other, ["GPUs: the machine has GPU-b, the rank sees GPU-a"]);
-        let few = faults(&[("a", report(0, "a")), ("b", Report { gpus: Some(vec![]), ..report(1, "b") })]);
+        let few = faults(&[("a", report(0, "a")), ("b", RankReport { gpus: Some(vec![]), ..report(1, "b") })]);
         assert_eq!(few, ["GPUs: the machine has GPU-b, the rank sees "]);
-        let version = faults(&[("a", report(0, "a")), ("b", Report { python: "3.8".into(), ..report(1, "b") })]);
+        let version = faults(&[("a", report(0, "a")), ("b", RankReport { python: "3.8".into(), ..report(1, "b") })]);
         assert_eq!(
             version,
             ["versions: expected torch 1, Horovod 0.28.1, Python 3.11, got torch 1, Horovod 0.28.1, Python 3.8"]

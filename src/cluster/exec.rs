@@ -51,7 +51,7 @@ pub struct CommandOutput {
 const TIMED_OUT: i32 = 124;
 
 /// What is run on every node.
-pub struct Program<'a> {
+pub struct RemoteProgram<'a> {
     /// The program and its arguments.
     pub command: &'a [String],
     /// Where it runs.
@@ -60,7 +60,7 @@ pub struct Program<'a> {
     pub limit: Option<Duration>,
 }
 
-impl Program<'_> {
+impl RemoteProgram<'_> {
     /// The user of a connection on which it can be run.
     pub fn run_as(&self) -> RunAs {
         if self.place == ExecPlace::Node { RunAs::Login } else { RunAs::Root }
@@ -72,10 +72,10 @@ impl Program<'_> {
 pub async fn exec(
     cluster: &Cluster,
     nodes: NodeResults<Member>,
-    program: &Program<'_>,
+    program: &RemoteProgram<'_>,
     events: &Events,
 ) -> NodeResults<CommandOutput> {
-    let (Program { command, place, limit }, run_as) = (program, program.run_as());
+    let (RemoteProgram { command, place, limit }, run_as) = (program, program.run_as());
     let operation = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
     let run = async |member: Member| {

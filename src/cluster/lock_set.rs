@@ -3,7 +3,7 @@
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
-use crate::cluster::node_lock::{Answer, NodeLock, request, take};
+use crate::cluster::node_lock::{LockAnswer, NodeLock, request, take};
 use crate::cluster::operator::operator;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -102,8 +102,8 @@ impl LockSet {
         let request = self.request.clone().with("id", &format!("{}-{attempt:06}", process()));
         let answers = for_each_node(members.to_vec(), async |member: Member| {
             match take(&member.transport, &request, lost).await? {
-                Answer::Held(lock) => self.held().push(lock),
-                Answer::Busy(lease) => return Ok(Some((member.node.name, lease))),
+                LockAnswer::Held(lock) => self.held().push(lock),
+                LockAnswer::Busy(lease) => return Ok(Some((member.node.name, lease))),
             }
             Ok(None)
         });

@@ -25,7 +25,7 @@ const LONGEST_REPORT: usize = 64 << 10;
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A node's answer to a [`request`].
-pub enum Answer {
+pub enum LockAnswer {
     /// The lease is taken.
     Held(NodeLock),
     /// Another command has this lease.
@@ -61,7 +61,7 @@ pub async fn take(
     transport: &Transport,
     request: &Script,
     lost: &watch::Sender<Vec<NodeError>>,
-) -> Result<Answer, NodeError> {
+) -> Result<LockAnswer, NodeError> {
     let mut process = transport.follow(request, TAKE).await?;
     let mut stdout = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
     let mut line = String::new();
@@ -70,11 +70,11 @@ pub async fn take(
     if line == "held\n" {
         let (close, closed) = oneshot::channel();
         let renewal = tokio::spawn(renew(transport.node().to_owned(), process, closed, lost.clone()));
-        return Ok(Answer::Held(NodeLock { close, renewal }));
+        return Ok(LockAnswer::Held(NodeLock { close, renewal }));
     }
     let output = transport.within(process.finish(b""), TAKE, transport.limit()).await?;
     let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);
-    lease.map(Answer::Busy).ok_or_else(|| transport.failed(&output, TAKE))
+    lease.map(LockAnswer::Busy).ok_or_else(|| transport.failed(&output, TAKE))
 }
 
 /// Returns the lease of a node, if there is one that has not expired.

@@ -23,7 +23,7 @@ use crate::launch::launcher;
 use crate::start::capacity::{check_unallocated, placed};
 use crate::start::in_worker::check_modules;
 use crate::start::request::JobOptions;
-use files::Files;
+use files::BenchFiles;
 
 /// What was measured between the nodes.
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(super) struct Network {
 /// `bench`.
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
     check_arguments(options, context)?;
-    let files = Files::open(options, &context.target.selected)?;
+    let files = BenchFiles::open(options, &context.target.selected)?;
     let job = match options.measures(Part::Collectives) {
         true => Some(ranks::options(options, context)?),
         false => None,

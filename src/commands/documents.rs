@@ -20,7 +20,7 @@ use crate::bench::report::compared::Compared;
 use crate::bench::verdict::baseline::{Comparison, Slower};
 use crate::bench::verdict::blame;
 use crate::checks::place::{RankFault, RankPlace};
-use crate::checks::verify::{RankRow, Report};
+use crate::checks::verify::{RankReport, RankRow};
 use crate::checks::{Check, Finding, Fix, Severity};
 use crate::cli::{self, ExitCode, Format};
 use crate::cluster::each_node::NodeResults;
@@ -33,13 +33,13 @@ use crate::event::{Completion, Event, Stream};
 use crate::gpus::health::report::NodeHealth;
 use crate::grade::assessment::{Evidence, assess};
 use crate::grade::best::{Choice, LeftOutNode};
-use crate::grade::ledger::{Entry, Event as Recorded, Ledger};
+use crate::grade::ledger::{Entry, Ledger, LedgerEvent};
 use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::fetch::FetchReport;
 use crate::keys::files::{Changes, KeyFault, KeyReport, NodeKeys, PublicKey, Put, WrongMode};
 use crate::keys::push::{GenerateResult, PushResult, RotationResult};
-use crate::keys::reachability::{AbsentNode, Login, Matrix};
+use crate::keys::reachability::{AbsentNode, Matrix, TriedLogin};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
@@ -49,7 +49,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
-use crate::pool::choice::{Distance, Group};
+use crate::pool::choice::{Distance, NodeGroup};
 use crate::pool::format::PoolNode;
 use crate::pool::pick::{LeftOutCandidate, PoolChoice};
 use crate::pool::survey as pool_survey;
@@ -63,7 +63,7 @@ use crate::render::json::Line;
 use crate::runtime::Image;
 use crate::secret::Secret;
 use crate::start::in_worker::NodeCores;
-use crate::sync::outputs::{Download, Output};
+use crate::sync::outputs::{Download, JobOutput};
 use crate::text::argument::ProgramArgument;
 use crate::verify::gpus::ExaminedGpus;
 use crate::verify::ranks::VerifyScope;
@@ -122,8 +122,8 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn login(from: &str, to: &str, reason: Option<&str>) -> Login {
-    Login { from: from.into(), to: to.into(), reason: reason.map(str::to_owned) }
+fn login(from: &str, to: &str, reason: Option<&str>) -> TriedLogin {
+    TriedLogin { from: from.into(), to: to.into(), reason: reason.map(str::to_owned) }
 }
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
@@ -275,8 +275,10 @@ fn grade_made(all: &mut Vec<(&'static str, Value)>) {
         cores: 192,
     };
     let ledger = |entries| Ledger { entries, now: 1_795_262_591.0, boot: "b0".into(), ..Ledger::default() };
-    let check =
-        |failed: &[&str]| Entry { time: 1_795_262_584.0, event: Recorded::check("doctor", names(failed), Vec::new()) };
+    let check = |failed: &[&str]| Entry {
+        time: 1_795_262_584.0,
+        event: LedgerEvent::check("doctor", names(failed), Vec::new()),
+    };
     let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
     let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
     all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], Ok(None), None).document));
@@ -434,7 +436,7 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 fn verify_made(all: &mut Vec<(&'static str, Value)>) {
-    let report = |rank: u32, gpus: Option<Vec<String>>| Report {
+    let report = |rank: u32, gpus: Option<Vec<String>>| RankReport {
         rank,
         size: 2,
         local_rank: 0,
@@ -790,7 +792,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 /// One file, and nothing went wrong.
 fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
-    let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
+    let output = JobOutput::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
     let item = Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
     FetchReport {
         job: "20261121-120304-k7qd".into(),
@@ -819,7 +821,7 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
         path: "latest".into(),
         node: "node1".into(),
         name: "latest".into(),
-        output: Output::Link("best.pt".into()),
+        output: JobOutput::Link("best.pt".into()),
     };
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));
@@ -874,7 +876,8 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from };
     let picked = [(&first, pool_survey::MeasuringPoint::Node), (&second, pool_survey::MeasuringPoint::Here)];
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();
-    let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
+    let group =
+        NodeGroup { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_micros(412) };
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
     let left_out = vec![LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;

@@ -3,7 +3,7 @@
 use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::each_node::NodeResults;
-use crate::cluster::exec::{CommandOutput, ExecPlace, KEPT, Program, exec};
+use crate::cluster::exec::{CommandOutput, ExecPlace, KEPT, RemoteProgram, exec};
 use crate::document::{NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
@@ -30,7 +30,7 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
     };
     let limit = Some(options.timeout).filter(|limit| !limit.is_zero());
     let Context { target, fleet, events, .. } = context;
-    let program = Program { command: &options.command, place, limit };
+    let program = RemoteProgram { command: &options.command, place, limit };
     let nodes = fleet.connect(target, program.run_as(), events).await?.into_iter().collect();
     let outputs = exec(target.cluster(), nodes, &program, events).await;
     Ok(outcome(&quote::command(&options.command), outputs))

@@ -10,7 +10,7 @@ use crate::job::fetch::{FetchReport, default_directory, fetch};
 use crate::job::{from_container, manage};
 use crate::record::list::Newest;
 use crate::record::outside::{self, outside};
-use crate::sync::outputs::{Download, Output};
+use crate::sync::outputs::{Download, JobOutput};
 use crate::text::units::human;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,8 +65,8 @@ pub(super) fn outcome(report: &FetchReport) -> Outcome {
     let FetchReport { items, failed, .. } = report;
     let line = |item: &Download| {
         let what = match &item.output {
-            Output::File { size, .. } => human(*size),
-            Output::Link(target) => format!("-> {target}"),
+            JobOutput::File { size, .. } => human(*size),
+            JobOutput::Link(target) => format!("-> {target}"),
         };
         format!("{}: {} ({what})\n", item.node, item.path)
     };
@@ -90,8 +90,8 @@ pub(super) fn document(report: &FetchReport) -> Document<FetchDocument> {
     let FetchReport { job, directory, items, failed } = report;
     let file = |(item, is_new): &(Download, bool)| {
         let (bytes, blake2b) = match &item.output {
-            Output::File { size, hash, .. } => (Some(*size), Some(hash.clone()).filter(|hash| !hash.is_empty())),
-            Output::Link(_) => (None, None),
+            JobOutput::File { size, hash, .. } => (Some(*size), Some(hash.clone()).filter(|hash| !hash.is_empty())),
+            JobOutput::Link(_) => (None, None),
         };
         FetchedFile { path: item.path.clone(), node: item.node.clone(), changed: *is_new, bytes, blake2b }
     };

@@ -233,7 +233,7 @@ fn row(grade: &NodeGrade, name_width: usize, columns: Option<usize>) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grade::ledger::{Entry, Event, Ledger};
+    use crate::grade::ledger::{Entry, Ledger, LedgerEvent};
 
     #[test]
     fn reasons_are_cut_to_the_terminal_and_nowhere_else() {
@@ -242,8 +242,8 @@ mod tests {
         let entry = |time, event| Entry { time, event };
         let ledger = Ledger {
             entries: vec![
-                entry(1.0, Event::System { boot: "b0".into(), driver: String::new(), booted: 0.0 }),
-                entry(1.0, Event::check("doctor", vec![failed.into()], Vec::new())),
+                entry(1.0, LedgerEvent::System { boot: "b0".into(), driver: String::new(), booted: 0.0 }),
+                entry(1.0, LedgerEvent::check("doctor", vec![failed.into()], Vec::new())),
             ],
             now: 2.0,
             ..Ledger::default()

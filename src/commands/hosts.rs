@@ -9,7 +9,7 @@ use crate::cluster::observation::{ObservedNode, check_gpus, facts};
 use crate::document::NodeEntry;
 use crate::error::Error;
 use crate::grade::best::Choice;
-use crate::inventory::export::{self, Host};
+use crate::inventory::export::{self, ExportedHost};
 use crate::inventory::{Cluster, Node};
 use crate::node::network;
 use schemars::JsonSchema;
@@ -81,8 +81,8 @@ pub(super) fn outcome(
     nodes: &[(Node, Option<u32>)],
     best: Option<Choice>,
 ) -> Outcome {
-    let hosts: Vec<Host<'_>> =
-        nodes.iter().map(|(node, slots)| Host { node, slots: slots.unwrap_or_default() }).collect();
+    let hosts: Vec<ExportedHost<'_>> =
+        nodes.iter().map(|(node, slots)| ExportedHost { node, slots: slots.unwrap_or_default() }).collect();
     let text = match format {
         Format::Horovod => format!("{}\n", export::horovod(&hosts)),
         Format::Mpi | Format::Deepspeed => export::hostfile(&hosts),

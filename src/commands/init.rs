@@ -14,7 +14,7 @@ use crate::init::machines::{self, Host, Machines};
 use crate::init::probe;
 use crate::init::sources::{self, FileForm, SshMachines};
 use crate::inventory::{self, Inventory};
-use crate::node::gpus::{Device, Gpu, NvidiaSmi};
+use crate::node::gpus::{Gpu, GpuDevice, NvidiaSmi};
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
@@ -160,7 +160,7 @@ fn row(entry: &DraftNode) -> Vec<String> {
         return [&entry.name, "not probed", "–", "–", "–"].map(str::to_owned).to_vec();
     };
     let gpus = &probe.facts.gpus;
-    let named = |gpu: &Gpu| format!("{} ({})", Device::of(gpus).len(), gpu.name);
+    let named = |gpu: &Gpu| format!("{} ({})", GpuDevice::of(gpus).len(), gpu.name);
     vec![
         entry.name.clone(),
         cell(address(probe)),

@@ -13,7 +13,7 @@ use crate::start::capacity::AllocatedNodes;
 use crate::start::execute;
 use crate::start::in_worker::check_launcher;
 use crate::start::plan::JobPlan;
-use crate::start::request::{JobOptions, Program, ResourceRequest, check_ranks};
+use crate::start::request::{JobOptions, JobProgram, ResourceRequest, check_ranks};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub enum Allocating {
 /// # Errors
 /// Those of [`Context::allocate`] and of [`JobPlan::new`], and that of the program.
 pub async fn plan(
-    program: impl Future<Output = Result<Program, Error>>,
+    program: impl Future<Output = Result<JobProgram, Error>>,
     options: JobOptions,
     allocating: Allocating,
     context: &Context,

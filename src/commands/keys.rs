@@ -10,10 +10,10 @@ use crate::cli::{Generate, NewPair};
 use crate::error::Error;
 use crate::inventory::KeyType;
 use crate::keys::files::KeyKind;
-use crate::keys::push::{Distribution, GenerateResult, without_master};
+use crate::keys::push::{GenerateResult, KeyDistribution, without_master};
 
-fn distribution(context: &Context) -> Distribution<'_> {
-    Distribution { inventory: &context.target.inventory, session: &context.session, events: &context.events }
+fn distribution(context: &Context) -> KeyDistribution<'_> {
+    KeyDistribution { inventory: &context.target.inventory, session: &context.session, events: &context.events }
 }
 
 /// Returns the kind of pair that was asked for, if one was.

@@ -11,7 +11,7 @@ use crate::cluster::target::Target;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::inventory::Node;
-use crate::inventory::export::{self, Host};
+use crate::inventory::export::{self, ExportedHost};
 use crate::job::manage;
 use crate::launch::{ShellRequest, launcher};
 use crate::node::network;
@@ -161,7 +161,7 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     master.image_id(cluster)?;
     check_keys(&target.inventory, nodes.iter())?;
     let hosts = hosts(target, nodes, events);
-    let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
+    let hosts: Vec<ExportedHost<'_>> = hosts.iter().map(|(node, slots)| ExportedHost { node, slots: *slots }).collect();
     let interface = place(&target.inventory, master).ok().map(|place| place.label);
     let launcher = launcher(cluster.launcher, cluster.controller);
     let request = ShellRequest {

@@ -14,8 +14,8 @@ use crate::inventory::Inventory;
 use crate::model::idle_rank::{self, IdleRank};
 use crate::node::facts::Drained;
 use crate::node::facts::Facts;
-use crate::node::gpus::Device;
 use crate::node::gpus::Gpu;
+use crate::node::gpus::GpuDevice;
 use crate::node::network;
 use crate::text::table::cell;
 use crate::worker::apply;
@@ -142,7 +142,7 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             cell(status.engine.as_ref()),
             cell(status.worker) + &differs,
             image(status),
-            status.gpus.as_ref().map_or("unknown".to_owned(), |gpus| Device::of(gpus).len().to_string()),
+            status.gpus.as_ref().map_or("unknown".to_owned(), |gpus| GpuDevice::of(gpus).len().to_string()),
             status.slots.to_string(),
             jobs(status),
         ]

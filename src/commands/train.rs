@@ -22,7 +22,7 @@ use crate::launch::{self, env_file};
 use crate::model::launcher::LauncherName;
 use crate::record::JobState;
 use crate::start::plan::JobPlan;
-use crate::start::request::{JobOptions, Program, ProjectRequest, ResourceRequest, check_ranks};
+use crate::start::request::{JobOptions, JobProgram, ProjectRequest, ResourceRequest, check_ranks};
 use crate::sync::project::{self, ProjectCommand};
 use crate::text::quote;
 use std::future::Future;
@@ -71,7 +71,7 @@ pub async fn run(options: cli::Run, context: &mut Context) -> Result<Outcome, Er
 /// `run` on the selected nodes. `best`: why these, if they were chosen.
 async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
-    let program = Program::of_command(options.running.name.clone(), options.command);
+    let program = JobProgram::of_command(options.running.name.clone(), options.command);
     let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
     let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await
@@ -90,7 +90,7 @@ struct Start<'a> {
 
 /// Plans the job, and shows the plan or carries it out.
 async fn launch(
-    program: impl Future<Output = Result<Program, Error>>,
+    program: impl Future<Output = Result<JobProgram, Error>>,
     start: Start<'_>,
     context: &Context,
 ) -> Result<Outcome, Error> {

@@ -7,7 +7,7 @@ use super::context::{Context, login_table};
 use super::job_start::{self, Allocating};
 use super::rank_output::RankOutput;
 use super::recording::record;
-use crate::checks::verify::{RankRow, Report};
+use crate::checks::verify::{RankReport, RankRow};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
 use crate::cluster::observation::ObservedNode;
@@ -145,7 +145,7 @@ fn summary(scope: VerifyScope, found: &VerifyVerdict) -> String {
             cell(report.map(|report| report.sum)),
             cell(place.map(|place| &place.cpus)),
             cell(numa.filter(|numa| !numa.is_empty())),
-            cell(report.and_then(Report::own_gpu)),
+            cell(report.and_then(RankReport::own_gpu)),
         ]
     };
     let rows = &found.rows;

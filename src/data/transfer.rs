@@ -14,7 +14,7 @@ use crate::sync::files::{NAMED, ProjectFiles};
 use crate::sync::manifest::{Difference, ManifestEntry, Selection};
 use crate::sync::project::{self, earlier_origin};
 use crate::sync::{limit, run, too_many};
-use crate::text::failure::{self, Files};
+use crate::text::failure::{self, FileFailure};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
 use crate::transport::node::{Output, Process, Transport};
@@ -481,8 +481,8 @@ impl NodeData<'_> {
     fn with_hint(&self, error: NodeError) -> NodeError {
         let changed = "a program changes the files while they are pushed: push again when nothing writes to them";
         match (failure::files(&error.message), error.kind) {
-            (Some(Files::NoSpace), _) => self.no_space(error),
-            (Some(Files::Vanished), _)
+            (Some(FileFailure::NoSpace), _) => self.no_space(error),
+            (Some(FileFailure::Vanished), _)
             | (None, ErrorKind::FileChanged | ErrorKind::CommandFailed { status: DIFFERENT }) => {
                 error.kind(ErrorKind::FileChanged).hint(changed)
             }

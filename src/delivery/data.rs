@@ -1,6 +1,6 @@
 //! Delivers a directory of data to locked nodes: by relays where these pay, else from this process.
 
-use super::manifest::Description;
+use super::manifest::BlobDescription;
 use super::push::expose;
 use super::registry::{Contents, Generated, Registry, Stored};
 use super::relay::deployment;
@@ -89,7 +89,7 @@ impl Recipient {
 }
 
 /// What nodes are sent, and the relays that pass it on if there are some.
-pub(super) struct Sender<'a> {
+pub(super) struct DataSender<'a> {
     sent: Selection,
     relays: Option<DataRelays<'a>>,
 }
@@ -190,7 +190,7 @@ impl DataDelivery<'_> {
                 Ok((guest, expose(&recipient.observed.member, registry.port(), "the data").await?))
             };
             relays.connect(admit).await;
-            let streams = vec![Description { digest: stream.clone(), length }];
+            let streams = vec![BlobDescription { digest: stream.clone(), length }];
             relays.link(None, Ok(RelayContents::of_streams(streams))).await;
         }
         match registry {
@@ -210,7 +210,7 @@ impl DataDelivery<'_> {
     async fn give_one(
         &self,
         recipient: &Recipient,
-        Sender { sent, relays }: &Sender<'_>,
+        DataSender { sent, relays }: &DataSender<'_>,
     ) -> Result<DataGiven, NodeError> {
         let events = self.site.events;
         let Recipient { observed: ObservedNode { member, runtime, .. }, change, .. } = recipient;
@@ -301,7 +301,7 @@ impl Cargo for DataDelivery<'_> {
     type Receiver = Recipient;
     type Part = Group;
     type Sender<'s>
-        = Sender<'s>
+        = DataSender<'s>
     where
         Self: 's;
     type Given = DataGiven;
@@ -340,10 +340,10 @@ impl Cargo for DataDelivery<'_> {
         groups.map(|group| (group.nodes.iter().filter_map(|at| lacking[*at].take()).collect(), group)).collect()
     }
 
-    fn begin<'s>(&'s self, recipients: &'s [Recipient], group: Group) -> BoxFuture<'s, Result<Sender<'s>, Error>> {
+    fn begin<'s>(&'s self, recipients: &'s [Recipient], group: Group) -> BoxFuture<'s, Result<DataSender<'s>, Error>> {
         async move {
             let relays = self.start_relays(recipients, &group).await;
-            Ok(Sender { sent: group.sent, relays })
+            Ok(DataSender { sent: group.sent, relays })
         }
         .boxed()
     }
@@ -351,13 +351,13 @@ impl Cargo for DataDelivery<'_> {
     fn give<'s: 'a, 'a>(
         &'s self,
         recipient: &'a Recipient,
-        sender: &'a Sender<'s>,
+        sender: &'a DataSender<'s>,
     ) -> BoxFuture<'a, Result<DataGiven, NodeError>> {
         self.site.session.progress.record(recipient.name(), format!("began to push {}", self.name));
         self.give_one(recipient, sender).boxed()
     }
 
-    fn end<'s>(&'s self, sender: Sender<'s>, _failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
+    fn end<'s>(&'s self, sender: DataSender<'s>, _failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
         async move {
             if let Some(DataRelays { mut relays, .. }) = sender.relays {
                 relays.report().await;

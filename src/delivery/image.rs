@@ -9,7 +9,7 @@ use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::site::Site;
 use crate::error::{Error, ErrorKind, NodeError};
-use crate::image::archive::Fault;
+use crate::image::archive::ArchiveFault;
 use crate::image::file::ImageFile;
 use crate::text::nodeset;
 use futures_util::FutureExt as _;
@@ -33,7 +33,7 @@ struct ImageDelivery<'a> {
 
 /// What gives nodes the image. The relays pass on what `relayed` has; nodes without one get it from this process, which
 /// takes it when the first of them needs it, if only a node has it.
-pub(super) struct Sender<'a> {
+pub(super) struct ImageSender<'a> {
     chain: Option<Chain<'a>>,
     relayed: Push<'a>,
     taken: OnceCell<Result<Arc<Source>, String>>,
@@ -97,7 +97,7 @@ async fn give_file(
         let read = async { Ok(Source::from_file(archive, image, &platform).await) };
         match session.cancellation.run(read).await? {
             Ok(source) => sources.push((source, receivers)),
-            Err(fault @ Fault::Platform { .. }) => lacking.extend(receivers.into_iter().map(|receiver| {
+            Err(fault @ ArchiveFault::Platform { .. }) => lacking.extend(receivers.into_iter().map(|receiver| {
                 let operation = format!("push the image {image}");
                 NodeError::failed(receiver.name(), &operation, &fault).hint(source::hint(&fault))
             })),
@@ -150,7 +150,7 @@ impl ImageDelivery<'_> {
     }
 
     /// Starts relays where these pay, and what they pass on.
-    async fn start<'s>(&'s self, receivers: &'s [Receiver]) -> Result<Sender<'s>, Error> {
+    async fn start<'s>(&'s self, receivers: &'s [Receiver]) -> Result<ImageSender<'s>, Error> {
         let here = match (&self.file, self.origin) {
             (None, Some(Origin { member: None, .. })) => Some(self.take().boxed().await?),
             (file, _) => file.clone(),
@@ -183,11 +183,11 @@ impl ImageDelivery<'_> {
         if let Some(chain) = &mut chain {
             chain.link(&relayed).boxed().await;
         }
-        Ok(Sender { chain, relayed, taken: OnceCell::new(), direct: OnceCell::new() })
+        Ok(ImageSender { chain, relayed, taken: OnceCell::new(), direct: OnceCell::new() })
     }
 
     /// Gives one node the image, by its relay if it has one, and otherwise, or if that fails twice, from this process.
-    async fn give_one<'s>(&'s self, receiver: &Receiver, sender: &Sender<'s>) -> Result<u64, NodeError> {
+    async fn give_one<'s>(&'s self, receiver: &Receiver, sender: &ImageSender<'s>) -> Result<u64, NodeError> {
         let relay = sender.chain.as_ref().and_then(|chain| chain.of(receiver.name()));
         if let Some(relay) = relay {
             let mut is_first = true;
@@ -211,7 +211,11 @@ impl ImageDelivery<'_> {
     }
 
     /// Returns what gives a node the image from this process.
-    async fn direct<'p, 's>(&'s self, receiver: &Receiver, sender: &'p Sender<'s>) -> Result<&'p Push<'s>, NodeError> {
+    async fn direct<'p, 's>(
+        &'s self,
+        receiver: &Receiver,
+        sender: &'p ImageSender<'s>,
+    ) -> Result<&'p Push<'s>, NodeError> {
         if sender.relayed.source().is_here() {
             return Ok(&sender.relayed);
         }
@@ -229,7 +233,7 @@ impl Cargo for ImageDelivery<'_> {
     type Receiver = Receiver;
     type Part = ();
     type Sender<'s>
-        = Sender<'s>
+        = ImageSender<'s>
     where
         Self: 's;
     type Given = Option<u64>;
@@ -262,14 +266,14 @@ impl Cargo for ImageDelivery<'_> {
         if lacking.is_empty() { Vec::new() } else { vec![(lacking, ())] }
     }
 
-    fn begin<'s>(&'s self, receivers: &'s [Receiver], (): ()) -> BoxFuture<'s, Result<Sender<'s>, Error>> {
+    fn begin<'s>(&'s self, receivers: &'s [Receiver], (): ()) -> BoxFuture<'s, Result<ImageSender<'s>, Error>> {
         self.start(receivers).boxed()
     }
 
     fn give<'s: 'a, 'a>(
         &'s self,
         receiver: &'a Receiver,
-        sender: &'a Sender<'s>,
+        sender: &'a ImageSender<'s>,
     ) -> BoxFuture<'a, Result<Option<u64>, NodeError>> {
         async move {
             let sent = self.give_one(receiver, sender).await?;
@@ -279,7 +283,7 @@ impl Cargo for ImageDelivery<'_> {
         .boxed()
     }
 
-    fn end<'s>(&'s self, sender: Sender<'s>, failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
+    fn end<'s>(&'s self, sender: ImageSender<'s>, failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
         async move {
             let Some(chain) = sender.chain else { return };
             // where the disk is full, what was received is in the way

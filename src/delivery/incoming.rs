@@ -1,6 +1,6 @@
 //! A blob that is received into a file, from its beginning to its end, and read meanwhile.
 
-use crate::image::archive::Extent;
+use crate::image::archive::ArchiveExtent;
 use crate::image::names::sha256_name;
 use hyper::body::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -119,7 +119,10 @@ impl Incoming {
     }
 
     /// Reads a part of it as it is received, piece by piece.
-    pub fn pieces(self: &Arc<Self>, Extent { mut offset, length }: Extent) -> mpsc::Receiver<io::Result<Bytes>> {
+    pub fn pieces(
+        self: &Arc<Self>,
+        ArchiveExtent { mut offset, length }: ArchiveExtent,
+    ) -> mpsc::Receiver<io::Result<Bytes>> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let (blob, end) = (Arc::clone(self), offset + length);
         tokio::spawn(async move {

@@ -9,7 +9,7 @@ pub const MEDIA_TYPE: &str = "application/vnd.docker.distribution.manifest.v2+js
 
 /// What a manifest says of a blob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Description {
+pub struct BlobDescription {
     /// Its digest.
     pub digest: String,
     /// Its bytes.
@@ -18,8 +18,9 @@ pub struct Description {
 
 /// Returns the manifest of an image. Layers that are not compressed stay so: engines take both, and what `docker save` writes needs no
 /// work then.
-pub fn manifest(config: &Description, layers: &[(Description, Compression)]) -> Vec<u8> {
-    let describe = |kind: &str, of: &Description| json!({ "mediaType": kind, "size": of.length, "digest": of.digest });
+pub fn manifest(config: &BlobDescription, layers: &[(BlobDescription, Compression)]) -> Vec<u8> {
+    let describe =
+        |kind: &str, of: &BlobDescription| json!({ "mediaType": kind, "size": of.length, "digest": of.digest });
     let layers: Vec<_> = layers.iter().map(|(layer, compression)| describe(layer_type(*compression), layer)).collect();
     let manifest = json!({
         "schemaVersion": 2,
@@ -45,7 +46,7 @@ mod tests {
 
     #[test]
     fn each_layer_has_the_type_of_its_compression() {
-        let of = |digest: &str, length| Description { digest: digest.into(), length };
+        let of = |digest: &str, length| BlobDescription { digest: digest.into(), length };
         let layers = [
             (of("sha256:1", 10), Compression::None),
             (of("sha256:2", 20), Compression::Gzip),

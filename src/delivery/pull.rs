@@ -6,7 +6,7 @@ use crate::cluster::site::Site;
 use crate::error::{Error, NodeError};
 use crate::inventory::Node;
 use crate::runtime::Image;
-use crate::runtime::credentials::Login;
+use crate::runtime::credentials::RegistryLogin;
 use crate::text::nodeset;
 use crate::worker::image;
 
@@ -49,13 +49,17 @@ pub async fn pull(name: &str, nodes: NodeResults<Member>, site: Site<'_>) -> Res
 }
 
 /// Finds the operator's login to the registry of an image, which these nodes pull. Without one the pull may still
-/// succeed. Nodes of other owners do not get it: see [`Login::for_node`].
+/// succeed. Nodes of other owners do not get it: see [`RegistryLogin::for_node`].
 ///
 /// # Errors
 /// If the command is cancelled.
-pub async fn login<'a>(image: &str, nodes: impl Iterator<Item = &'a Node>, site: Site<'_>) -> Result<Login, Error> {
+pub async fn login<'a>(
+    image: &str,
+    nodes: impl Iterator<Item = &'a Node>,
+    site: Site<'_>,
+) -> Result<RegistryLogin, Error> {
     let Site { session, events, .. } = site;
-    let login = session.cancellation.run(async { Ok(Login::find(image).await) }).await?;
+    let login = session.cancellation.run(async { Ok(RegistryLogin::find(image).await) }).await?;
     if let Some(fault) = &login.fault {
         events.warn(format!("pulling {image} without a login: {fault}"));
     }

@@ -6,7 +6,7 @@
 
 use super::incoming::Incoming as IncomingBlob;
 use super::manifest::MEDIA_TYPE;
-use crate::image::archive::Extent;
+use crate::image::archive::ArchiveExtent;
 use crate::image::names::{sha256, temporary_repository};
 use crate::random;
 use futures_util::FutureExt;
@@ -56,7 +56,7 @@ pub enum Stored {
     /// In memory.
     Memory(Bytes),
     /// A part of a file.
-    File(Arc<File>, Extent),
+    File(Arc<File>, ArchiveExtent),
     /// Received when it is asked for, and served meanwhile.
     Incoming(Arc<IncomingBlob>),
     /// Made when it is asked for.
@@ -381,12 +381,12 @@ fn part(blob: &Stored, range: Option<&str>, is_head: bool, sent: Arc<AtomicU64>)
             let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
             Payload::of(bytes.slice(at(first)..at(first + length)))
         }
-        Stored::File(file, extent) => Payload::read(file, Extent { offset: extent.offset + first, length }),
+        Stored::File(file, extent) => Payload::read(file, ArchiveExtent { offset: extent.offset + first, length }),
         Stored::Incoming(blob) => {
-            let file = Some(blob.pieces(Extent { offset: first, length }));
+            let file = Some(blob.pieces(ArchiveExtent { offset: first, length }));
             Payload { left: length, file, ..Payload::default() }
         }
-        Stored::Generated(blob) => Payload::generate(blob, Extent { offset: first, length }),
+        Stored::Generated(blob) => Payload::generate(blob, ArchiveExtent { offset: first, length }),
     };
     finish(head, Payload { sent, ..payload })
 }
@@ -411,7 +411,7 @@ impl Payload {
     }
 
     /// Reads a part of a file on a thread of its own.
-    fn read(file: &Arc<File>, Extent { mut offset, length }: Extent) -> Payload {
+    fn read(file: &Arc<File>, ArchiveExtent { mut offset, length }: ArchiveExtent) -> Payload {
         let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
         let (file, end) = (Arc::clone(file), offset + length);
         tokio::task::spawn_blocking(move || {
@@ -429,7 +429,7 @@ impl Payload {
     }
 
     /// Makes a part of a blob.
-    fn generate(blob: &Arc<Generated>, Extent { offset, length }: Extent) -> Payload {
+    fn generate(blob: &Arc<Generated>, ArchiveExtent { offset, length }: ArchiveExtent) -> Payload {
         let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
         let (blob, mut pieces, mut left) = (Arc::clone(blob), (blob.open)(offset), length);
         tokio::spawn(async move {

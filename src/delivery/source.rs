@@ -1,10 +1,10 @@
 //! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is spooled.
 
-use super::manifest::{Description, manifest};
+use super::manifest::{BlobDescription, manifest};
 use super::registry::{Contents, Stored};
 use crate::error::Error;
 use crate::event::Events;
-use crate::image::archive::{Archive, Extent, Fault, SavedImage, SavedLayer};
+use crate::image::archive::{Archive, ArchiveExtent, ArchiveFault, SavedImage, SavedLayer};
 use crate::image::file::{ImageFile, free_space, spool_directory};
 use crate::image::names::sha256;
 use crate::runtime::{Image, Runtime};
@@ -24,7 +24,7 @@ pub struct Source {
     /// The image.
     pub image: SavedImage,
     /// The digest and the bytes of each layer as engines get it, the lowest first.
-    pub layers: Vec<Description>,
+    pub layers: Vec<BlobDescription>,
     /// Its archive; `None` if that is on a node.
     file: Option<Arc<File>>,
 }
@@ -33,7 +33,7 @@ pub struct Source {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageDescription {
     image: SavedImage,
-    layers: Vec<Description>,
+    layers: Vec<BlobDescription>,
 }
 
 /// Ends the work on another thread when it is dropped.
@@ -51,7 +51,7 @@ impl Source {
     ///
     /// # Errors
     /// If it is no archive of the image, has it for other platforms only, or is damaged.
-    pub async fn from_file(archive: &ImageFile, image: &str, platform: &str) -> Result<Source, Fault> {
+    pub async fn from_file(archive: &ImageFile, image: &str, platform: &str) -> Result<Source, ArchiveFault> {
         read(archive.file.try_clone()?, image.to_owned(), platform.to_owned()).await
     }
 
@@ -116,13 +116,13 @@ impl Source {
 
     /// Returns what a registry serves of it: without layers if they are not here.
     pub fn contents(&self) -> Contents {
-        let config = Description { digest: sha256(&self.image.config), length: self.image.config.len() as u64 };
+        let config = BlobDescription { digest: sha256(&self.image.config), length: self.image.config.len() as u64 };
         let saved = || self.layers.iter().zip(&self.image.layers);
         let described: Vec<_> = saved().map(|(described, layer)| (described.clone(), layer.compression)).collect();
         let manifest = manifest(&config, &described).into();
         let mut blobs: HashMap<String, Stored> = HashMap::new();
         if let Some(file) = &self.file {
-            let stored = |extent: Extent| Stored::File(Arc::clone(file), extent);
+            let stored = |extent: ArchiveExtent| Stored::File(Arc::clone(file), extent);
             blobs.extend(saved().map(|(described, layer)| (described.digest.clone(), stored(layer.extent))));
         }
         blobs.insert(config.digest, Stored::Memory(self.image.config.clone().into()));
@@ -138,7 +138,7 @@ impl Source {
 }
 
 /// Reads an archive on another thread.
-async fn read(file: File, image: String, platform: String) -> Result<Source, Fault> {
+async fn read(file: File, image: String, platform: String) -> Result<Source, ArchiveFault> {
     let stopped = Arc::new(AtomicBool::new(false));
     let _stop = Stop(Arc::clone(&stopped));
     let work = tokio::task::spawn_blocking(move || {
@@ -146,29 +146,29 @@ async fn read(file: File, image: String, platform: String) -> Result<Source, Fau
         let image = archive.image(&image, &platform)?;
         let describe = |layer: &SavedLayer| {
             let digest = archive.digest(layer, |_| !stopped.load(Ordering::Relaxed))?;
-            Ok::<_, Fault>(Description { digest, length: layer.extent.length })
+            Ok::<_, ArchiveFault>(BlobDescription { digest, length: layer.extent.length })
         };
         let layers = image.layers.iter().map(describe).collect::<Result<_, _>>()?;
-        Ok::<_, Fault>(Source { image, layers, file: Some(Arc::new(file)) })
+        Ok::<_, ArchiveFault>(Source { image, layers, file: Some(Arc::new(file)) })
     });
     work.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }
 
 /// Returns what to do about a file.
-pub fn hint(fault: &Fault) -> String {
+pub fn hint(fault: &ArchiveFault) -> String {
     match fault {
-        Fault::Export => {
+        ArchiveFault::Export => {
             "`docker save IMAGE >FILE` writes an image; `docker import FILE NAME` makes one of these files".to_owned()
         }
-        Fault::Platform { wanted, .. } => format!(
+        ArchiveFault::Platform { wanted, .. } => format!(
             "`docker pull --platform {wanted} IMAGE && docker save IMAGE >FILE`, or `docker buildx build --platform {wanted} --output \
              type=oci,dest=FILE .`, writes one for it; or leave the node out with --on"
         ),
-        Fault::Several(_) => "name one of them: hvdctl image push NAME --from FILE".to_owned(),
-        Fault::Truncated(_) | Fault::Damaged { .. } => {
+        ArchiveFault::Several(_) => "name one of them: hvdctl image push NAME --from FILE".to_owned(),
+        ArchiveFault::Truncated(_) | ArchiveFault::Damaged { .. } => {
             "copy the file again, or write it once more with docker save".to_owned()
         }
-        Fault::Tar(_) | Fault::Missing(_) | Fault::Malformed { .. } => {
+        ArchiveFault::Tar(_) | ArchiveFault::Missing(_) | ArchiveFault::Malformed { .. } => {
             "name a file of docker save or podman save, or an OCI layout".to_owned()
         }
     }

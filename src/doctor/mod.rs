@@ -15,7 +15,7 @@ use crate::gpus::examination as health;
 use crate::gpus::health::report::NodeHealth;
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
-use crate::keys::push::Distribution;
+use crate::keys::push::KeyDistribution;
 use crate::keys::reachability::Matrix;
 use crate::launch;
 use crate::node::facts::Facts;
@@ -26,7 +26,7 @@ use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
 use crate::worker::logins;
-use crate::worker::ready::{self, Answer};
+use crate::worker::ready::{self, GpuAnswer};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -210,7 +210,7 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
 }
 
 /// Asks the worker for its GPUs, if it is up and should have some.
-async fn answer(inventory: &Inventory, node: &NodeState) -> Result<Option<Answer>, NodeError> {
+async fn answer(inventory: &Inventory, node: &NodeState) -> Result<Option<GpuAnswer>, NodeError> {
     match node.observed().zip(node.worker(inventory)) {
         Some((observed, (_, id))) => ready::ask(&inventory.cluster, &observed, id).await,
         None => Ok(None),
@@ -281,7 +281,7 @@ pub async fn fix(
     if fixes.iter().any(|(_, fix)| *fix == Fix::PushKeys) {
         let known = |state: &NodeState| (state.member.clone(), state.facts.clone());
         let observed = NodeResults { ok: examined.nodes.iter().map(known).collect(), failed: Vec::new() };
-        let pushed = Distribution { inventory: &target.inventory, session, events }.push(observed).await?;
+        let pushed = KeyDistribution { inventory: &target.inventory, session, events }.push(observed).await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| Fixed { node: pushed.node, what: pushed.changes.to_string() }));
         failed.extend(pushed.failed);

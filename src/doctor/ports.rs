@@ -5,7 +5,7 @@ use crate::checks::{Check, Finding, Severity};
 use crate::cluster::each_node::for_each_node;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
-use crate::keys::reachability::{Login, Matrix, targets};
+use crate::keys::reachability::{Matrix, TriedLogin, targets};
 use crate::node::network;
 use crate::random;
 use crate::transport::node::{Dialogue, RunAs};
@@ -63,11 +63,11 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
 }
 
 /// Returns the pairs that a node tried. A target without a result counts as failed.
-fn logins(places: &[(String, IpAddr)], from: usize, reasons: &Reasons) -> Vec<Login> {
+fn logins(places: &[(String, IpAddr)], from: usize, reasons: &Reasons) -> Vec<TriedLogin> {
     let unknown = || Some("the test printed no result".to_owned());
     let login = |to: usize| {
         let reason = reasons.get(&to).cloned().unwrap_or_else(unknown);
-        Login { from: places[from].0.clone(), to: places[to].0.clone(), reason }
+        TriedLogin { from: places[from].0.clone(), to: places[to].0.clone(), reason }
     };
     targets(places.len(), from).into_iter().map(login).collect()
 }

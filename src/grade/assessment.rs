@@ -1,7 +1,7 @@
 //! The grades of nodes, from what their ledgers record. docs/grade.md explains the rule to users.
 
 use crate::gpus::health::Reading;
-use crate::grade::ledger::{Entry, Event, Figure, Ledger};
+use crate::grade::ledger::{Entry, Figure, Ledger, LedgerEvent};
 use crate::inventory;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
@@ -192,7 +192,7 @@ impl<'a> Node<'a> {
         let entries: Vec<&Entry> = evidence.ledger.entries.iter().filter(counts).collect();
         let mut figures: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
         for entry in &entries {
-            if let Event::Bench { figures: measured } = &entry.event {
+            if let LedgerEvent::Bench { figures: measured } = &entry.event {
                 // anything may be in a file
                 let measured = measured.iter().filter(|(_, value)| value.is_finite() && **value > 0.0);
                 measured.for_each(|(figure, value)| figures.entry(*figure).or_default().push(*value));
@@ -215,7 +215,7 @@ impl<'a> Node<'a> {
 
     fn assess(&self, all: &[Node<'_>]) -> Assessment {
         let Evidence { node, kind, ledger } = self.evidence;
-        let is_system = |entry: &&&Entry| matches!(entry.event, Event::System { .. });
+        let is_system = |entry: &&&Entry| matches!(entry.event, LedgerEvent::System { .. });
         let evidence = self.entries.len() - self.entries.iter().filter(is_system).count();
         let peers: Vec<&Node<'_>> = all.iter().filter(|other| other.evidence.kind == *kind).collect();
         let scores = [
@@ -235,7 +235,7 @@ impl<'a> Node<'a> {
         };
         let letter =
             |score: f64| LETTERS.iter().find(|(least, _)| score >= *least).map_or(Grade::F, |(_, grade)| *grade);
-        let lost = |entry: &&&Entry| matches!(&entry.event, Event::Job { lost: Some(_), .. });
+        let lost = |entry: &&&Entry| matches!(&entry.event, LedgerEvent::Job { lost: Some(_), .. });
         Assessment {
             grade: NodeGrade {
                 node: node.clone(),
@@ -247,7 +247,7 @@ impl<'a> Node<'a> {
                 speed: self.speed(all).map(rounded),
             },
             areas: areas.into_iter().map(|(area, score)| (area, rounded(score))).collect(),
-            jobs: self.entries.iter().filter(|entry| matches!(entry.event, Event::Job { .. })).count(),
+            jobs: self.entries.iter().filter(|entry| matches!(entry.event, LedgerEvent::Job { .. })).count(),
             lost: self.entries.iter().filter(lost).count(),
             gpu_hours: rounded(ledger.gpu_hours(kind.gpus)),
             restarts: ledger.restarts().len(),
@@ -260,7 +260,7 @@ impl<'a> Node<'a> {
         let mut results: Vec<(&Entry, f64)> = Vec::new();
         let mut latest: BTreeMap<&str, (f64, String)> = BTreeMap::new();
         for entry in &self.entries {
-            let Event::Check { by, failed, warned } = &entry.event else { continue };
+            let LedgerEvent::Check { by, failed, warned } = &entry.event else { continue };
             let (score, found) = match (failed.first(), warned.first()) {
                 (Some(text), _) => (0.0, format!("the latest {by} failed: {text}")),
                 (None, Some(text)) => (WARNED, format!("the latest {by} warned: {text}")),
@@ -284,7 +284,7 @@ impl<'a> Node<'a> {
     fn reliability(&self) -> Option<Score> {
         let (mut all, mut good, mut jobs, mut lost) = (1.0, 1.0, 0, Vec::new());
         for entry in &self.entries {
-            let Event::Job { lost: why, .. } = &entry.event else { continue };
+            let LedgerEvent::Job { lost: why, .. } = &entry.event else { continue };
             let weight = self.weight(entry);
             (all, jobs) = (all + weight, jobs + 1);
             match why {
@@ -299,7 +299,7 @@ impl<'a> Node<'a> {
     /// One restart in the time by which entries count half is free.
     fn uptime(&self) -> Option<Score> {
         let ledger = &self.evidence.ledger;
-        let is_system = |entry: &&Entry| matches!(entry.event, Event::System { .. });
+        let is_system = |entry: &&Entry| matches!(entry.event, LedgerEvent::System { .. });
         let since = self.entries.iter().find(|entry| is_system(entry))?;
         let ages: Vec<f64> =
             ledger.restarts().iter().map(|time| (ledger.now - time).max(0.0)).filter(|age| *age < FORGOTTEN).collect();

@@ -6,14 +6,14 @@ pub mod jobs;
 use crate::checks::place::RankFault;
 use crate::checks::verify::RankRow;
 use crate::checks::{Check, Finding, Severity};
-use crate::grade::ledger::Event;
+use crate::grade::ledger::LedgerEvent;
 use crate::model::job_state::JobState;
 use crate::record::outcome::JobOutcome;
 use jobs::node_fault;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is recorded of each node, by its name.
-pub type NodeEvents = BTreeMap<String, Vec<Event>>;
+pub type NodeEvents = BTreeMap<String, Vec<LedgerEvent>>;
 
 /// Returns what `doctor` found on these nodes.
 pub fn of_doctor(nodes: &[String], findings: &[Finding]) -> NodeEvents {
@@ -23,7 +23,7 @@ pub fn of_doctor(nodes: &[String], findings: &[Finding]) -> NodeEvents {
 
 /// Returns the result of a command that examined a node: with what failed, and the findings that say something of the machine. `None`
 /// where nothing failed and a part of the examination did: the node may not have passed.
-fn examined(by: &str, node: &str, mut failed: Vec<String>, findings: &[Finding]) -> Option<Event> {
+fn examined(by: &str, node: &str, mut failed: Vec<String>, findings: &[Finding]) -> Option<LedgerEvent> {
     let own = || findings.iter().filter(|finding| finding.nodes.iter().any(|name| name == node));
     let texts = |severity| {
         let counting = own().filter(move |finding| finding.severity == severity && finding.check.is_of_machine());
@@ -31,7 +31,7 @@ fn examined(by: &str, node: &str, mut failed: Vec<String>, findings: &[Finding])
     };
     let is_whole = !own().any(|finding| matches!(finding.check, Check::Node | Check::Ssh));
     failed.splice(0..0, texts(Severity::Error));
-    (is_whole || !failed.is_empty()).then(|| Event::check(by, failed, texts(Severity::Warning).collect()))
+    (is_whole || !failed.is_empty()).then(|| LedgerEvent::check(by, failed, texts(Severity::Warning).collect()))
 }
 
 /// Returns what `verify` found: the faults of the machine that the ranks of each node have, and the findings about it. What the ranks of
@@ -75,8 +75,8 @@ pub fn of_stopped(findings: &[Finding]) -> NodeEvents {
     nodes.into_iter().filter_map(of).collect()
 }
 
-fn has_failed(event: &Event) -> bool {
-    matches!(event, Event::Check { failed, .. } if !failed.is_empty())
+fn has_failed(event: &LedgerEvent) -> bool {
+    matches!(event, LedgerEvent::Check { failed, .. } if !failed.is_empty())
 }
 
 /// Joins what two parts of a command found: they are one check and one measurement.
@@ -88,15 +88,18 @@ pub fn joined(mut all: NodeEvents, more: NodeEvents) -> NodeEvents {
     all
 }
 
-fn add(known: &mut Vec<Event>, event: Event) {
+fn add(known: &mut Vec<LedgerEvent>, event: LedgerEvent) {
     for other in known.iter_mut() {
         match (other, &event) {
-            (Event::Check { failed, warned, .. }, Event::Check { failed: more_failed, warned: more_warned, .. }) => {
+            (
+                LedgerEvent::Check { failed, warned, .. },
+                LedgerEvent::Check { failed: more_failed, warned: more_warned, .. },
+            ) => {
                 failed.extend(more_failed.iter().cloned());
                 warned.extend(more_warned.iter().cloned());
                 return;
             }
-            (Event::Bench { figures }, Event::Bench { figures: more }) => {
+            (LedgerEvent::Bench { figures }, LedgerEvent::Bench { figures: more }) => {
                 figures.extend(more);
                 return;
             }
@@ -135,7 +138,7 @@ mod tests {
         ];
         let expected = |failed: &[&str], warned: &[&str]| {
             let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-            vec![Event::check("doctor", texts(failed), texts(warned))]
+            vec![LedgerEvent::check("doctor", texts(failed), texts(warned))]
         };
         let recorded = of_doctor(&nodes, &found);
         assert_eq!(
@@ -151,10 +154,10 @@ mod tests {
             failure(&NodeError::unreachable("a", "connect", "Connection timed out"), ""),
             failure(&NodeError::failed("b", "examine the node", "no answer within 60 s"), ""),
         ];
-        let passed = || ("c".to_owned(), vec![Event::check("doctor", Vec::new(), Vec::new())]);
+        let passed = || ("c".to_owned(), vec![LedgerEvent::check("doctor", Vec::new(), Vec::new())]);
         assert_eq!(of_doctor(&nodes, &found), [passed()].into());
         let heat = Finding::new(Severity::Error, Check::GpuClocks, "a", "slow");
-        let hot = Event::check("doctor", vec!["gpu-clocks: slow".into()], Vec::new());
+        let hot = LedgerEvent::check("doctor", vec!["gpu-clocks: slow".into()], Vec::new());
         let all = [&found[..], &[heat]].concat();
         assert_eq!(of_doctor(&nodes, &all), [("a".to_owned(), vec![hot]), passed()].into());
     }
@@ -169,8 +172,8 @@ mod tests {
     }
 
     /// What `verify` records of a node.
-    fn verified(failed: &[&str]) -> Vec<Event> {
-        vec![Event::check("verify", failed.iter().map(|text| (*text).to_owned()).collect(), Vec::new())]
+    fn verified(failed: &[&str]) -> Vec<LedgerEvent> {
+        vec![LedgerEvent::check("verify", failed.iter().map(|text| (*text).to_owned()).collect(), Vec::new())]
     }
 
     #[test]
@@ -197,7 +200,7 @@ mod tests {
             found(Severity::Warning, Check::GpuPcie, "b", "narrow"),
             found(Severity::Error, Check::Keys, "b", "missing"),
         ];
-        let expected = Event::check("verify", vec!["gpus: hot".into()], vec!["gpu-pcie: narrow".into()]);
+        let expected = LedgerEvent::check("verify", vec!["gpus: hot".into()], vec!["gpu-pcie: narrow".into()]);
         assert_eq!(of_stopped(&findings), [("a".to_owned(), vec![expected])].into());
         let lost = of_verify(&rows, &ended(failed, &["NVML: GPU is lost"]), &[]);
         assert_eq!(lost, [("b".to_owned(), verified(&["NVML: GPU is lost"]))].into());

@@ -1,7 +1,7 @@
 //! The ledger of a node: what commands have recorded of it, as JSON lines in `JOBS/.ledger@CLUSTER` there.
 //!
 //! `ledger/append.sh` gives each entry its beginning: the format, the time by the node's clock, and the machine's host name, because a
-//! directory may be one that nodes share, or a copied disk's. It also adds [`Event::System`] when the boot or the driver is another one.
+//! directory may be one that nodes share, or a copied disk's. It also adds [`LedgerEvent::System`] when the boot or the driver is another one.
 
 use crate::model::job_state::JobState;
 use crate::record::stored;
@@ -28,7 +28,7 @@ const LONGEST: f64 = 1e9;
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
-pub enum Event {
+pub enum LedgerEvent {
     /// A command examined the node. It passed if nothing failed.
     Check {
         /// The command: `verify`, `doctor` or `bench`.
@@ -92,7 +92,7 @@ pub struct Entry {
     /// When it was written, in seconds since the epoch by the node's clock.
     pub time: f64,
     /// What happened.
-    pub event: Event,
+    pub event: LedgerEvent,
 }
 
 /// A node's ledger as it was read, with the node's own state at that time.
@@ -128,16 +128,16 @@ struct Stamp {
     host: String,
 }
 
-impl Event {
+impl LedgerEvent {
     /// Creates the result of a check. Texts beyond the first few, and their ends, are cut off.
-    pub fn check(by: &str, failed: Vec<String>, warned: Vec<String>) -> Event {
-        Event::Check { by: by.to_owned(), failed: short(failed), warned: short(warned) }
+    pub fn check(by: &str, failed: Vec<String>, warned: Vec<String>) -> LedgerEvent {
+        LedgerEvent::Check { by: by.to_owned(), failed: short(failed), warned: short(warned) }
     }
 
     /// Creates the figures of a benchmark. What is no positive number is left out.
-    pub fn bench(figures: impl IntoIterator<Item = (Figure, f64)>) -> Event {
+    pub fn bench(figures: impl IntoIterator<Item = (Figure, f64)>) -> LedgerEvent {
         let figures = figures.into_iter().filter(|(_, value)| value.is_finite() && *value > 0.0);
-        Event::Bench { figures: figures.map(|(figure, value)| (figure, value.round())).collect() }
+        LedgerEvent::Bench { figures: figures.map(|(figure, value)| (figure, value.round())).collect() }
     }
 }
 
@@ -150,7 +150,7 @@ fn short(texts: Vec<String>) -> Vec<String> {
 ///
 /// # Errors
 /// A message, if JSON cannot represent them.
-pub fn lines(events: &[Event]) -> Result<String, String> {
+pub fn lines(events: &[LedgerEvent]) -> Result<String, String> {
     let mut text = String::new();
     for event in events {
         let line = stored::json("the ledger", event)?;
@@ -216,9 +216,9 @@ impl Ledger {
     }
 
     /// Adds events that have just been recorded.
-    pub fn add_now<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
+    pub fn add_now<'a>(&mut self, events: impl IntoIterator<Item = &'a LedgerEvent>) {
         let known = self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.event {
-            Event::Job { job, .. } => Some((job.clone(), index)),
+            LedgerEvent::Job { job, .. } => Some((job.clone(), index)),
             _ => None,
         });
         let mut jobs = known.collect();
@@ -229,10 +229,10 @@ impl Ledger {
 
     /// Adds an entry. Of the entries of one job, the first that blames the node stays, else the first.
     fn add(&mut self, entry: Entry, jobs: &mut BTreeMap<String, usize>) {
-        if let Event::Job { job, lost, .. } = &entry.event {
+        if let LedgerEvent::Job { job, lost, .. } = &entry.event {
             if let Some(index) = jobs.get(job) {
                 let known = &mut self.entries[*index];
-                if lost.is_some() && matches!(known.event, Event::Job { lost: None, .. }) {
+                if lost.is_some() && matches!(known.event, LedgerEvent::Job { lost: None, .. }) {
                     *known = entry;
                 }
                 return;
@@ -243,8 +243,11 @@ impl Ledger {
     }
 
     /// Returns what it says of a job.
-    pub fn job(&self, id: &str) -> Option<&Event> {
-        self.entries.iter().map(|entry| &entry.event).find(|event| matches!(event, Event::Job { job, .. } if job == id))
+    pub fn job(&self, id: &str) -> Option<&LedgerEvent> {
+        self.entries
+            .iter()
+            .map(|entry| &entry.event)
+            .find(|event| matches!(event, LedgerEvent::Job { job, .. } if job == id))
     }
 
     /// Returns the age of an entry in seconds. One of the future, from before a clock was set back, is new.
@@ -256,7 +259,7 @@ impl Ledger {
     pub fn restarts(&self) -> Vec<f64> {
         let mut known = BTreeSet::new();
         let boots = self.entries.iter().filter_map(|entry| match &entry.event {
-            Event::System { boot, .. } => Some((boot.as_str(), entry.time)),
+            LedgerEvent::System { boot, .. } => Some((boot.as_str(), entry.time)),
             _ => None,
         });
         let present = (!self.boot.is_empty()).then_some((self.boot.as_str(), self.now));
@@ -271,7 +274,7 @@ impl Ledger {
     /// Returns how often the driver was another one than before.
     pub fn driver_changes(&self) -> usize {
         let drivers = self.entries.iter().filter_map(|entry| match &entry.event {
-            Event::System { driver, .. } => Some(driver.as_str()),
+            LedgerEvent::System { driver, .. } => Some(driver.as_str()),
             _ => None,
         });
         let drivers: Vec<&str> = drivers.filter(|driver| !driver.is_empty()).collect();
@@ -281,7 +284,7 @@ impl Ledger {
     /// Returns the hours for which jobs had the node's GPUs, times their number. `all`: how many GPUs the node has.
     pub fn gpu_hours(&self, all: u32) -> f64 {
         let hours = |entry: &Entry| match entry.event {
-            Event::Job { seconds, gpus, .. } => {
+            LedgerEvent::Job { seconds, gpus, .. } => {
                 seconds.clamp(0.0, LONGEST) / 3600.0 * f64::from(gpus.map_or(all, |gpus| gpus.min(all)))
             }
             _ => 0.0,
@@ -306,7 +309,8 @@ mod tests {
         let system = |boot: &str, driver: &str| {
             entry(&format!("\"what\":\"system\",\"boot\":\"{boot}\",\"driver\":\"{driver}\",\"booted\":900"))
         };
-        let check = lines(&[Event::check("verify", vec!["a \"b\"\n\u{1b}[31m\tc".to_owned()], Vec::new())]).unwrap();
+        let check =
+            lines(&[LedgerEvent::check("verify", vec!["a \"b\"\n\u{1b}[31m\tc".to_owned()], Vec::new())]).unwrap();
         let check = check.trim_end().trim_start_matches('{').trim_end_matches('}').to_owned();
         [system("b1", "550.54"), entry(&check), system("b1", "580.95.05"), system("b3", "")].concat()
     }
@@ -320,7 +324,8 @@ mod tests {
         let ledger = parse(whole().as_bytes());
         assert_eq!((ledger.now, ledger.boot.as_str(), ledger.driver.as_str()), (2000.0, "b2", "580.95.05"));
         assert_eq!((ledger.entries.len(), ledger.damaged, ledger.newer), (4, 0, 0));
-        let expected = Event::Check { by: "verify".into(), failed: vec!["a \"b\" [31m c".into()], warned: Vec::new() };
+        let expected =
+            LedgerEvent::Check { by: "verify".into(), failed: vec!["a \"b\" [31m c".into()], warned: Vec::new() };
         assert_eq!(ledger.entries[1], Entry { time: 1000.0, event: expected });
         // b1 was the first, and the present one is not recorded yet
         assert_eq!((ledger.restarts(), ledger.driver_changes()), (vec![1000.0, 2000.0], 1));
@@ -377,10 +382,10 @@ mod tests {
         let lost = ",\"lost\":\"the node did not answer\"";
         let text = [job("a", ""), job("b", lost), job("a", lost), job("b", ""), job("a", ""), job("c", "")].concat();
         let ledger = parse(text.as_bytes());
-        let of = |id| matches!(ledger.job(id), Some(Event::Job { lost: Some(_), .. }));
+        let of = |id| matches!(ledger.job(id), Some(LedgerEvent::Job { lost: Some(_), .. }));
         assert_eq!((ledger.entries.len(), of("a"), of("b"), of("c")), (3, true, true, false));
         let mut more = ledger.clone();
-        let again: Vec<Event> = ledger.entries.iter().map(|entry| entry.event.clone()).collect();
+        let again: Vec<LedgerEvent> = ledger.entries.iter().map(|entry| entry.event.clone()).collect();
         more.add_now(&again);
         assert_eq!(more, ledger);
     }
@@ -388,12 +393,12 @@ mod tests {
     #[test]
     fn what_one_command_adds_is_bounded() {
         let text = "é\n".repeat(10_000);
-        let check = Event::check("doctor", vec![text.clone(); 50], vec![text; 50]);
+        let check = LedgerEvent::check("doctor", vec![text.clone(); 50], vec![text; 50]);
         let one = lines(std::slice::from_ref(&check)).unwrap();
         assert!(one.len() < 4 << 10 && one.lines().count() == 1, "{}", one.len());
         let many = lines(&vec![check; 500]).unwrap();
         assert!(many.len() <= MOST_ADDED && many.ends_with("}\n"), "{}", many.len());
         let odd = [(Figure::Send, f64::NAN), (Figure::Receive, -1.0), (Figure::Product, f64::INFINITY)];
-        assert_eq!(Event::bench(odd), Event::Bench { figures: BTreeMap::new() });
+        assert_eq!(LedgerEvent::bench(odd), LedgerEvent::Bench { figures: BTreeMap::new() });
     }
 }

@@ -6,7 +6,7 @@ use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Message, Step};
 use crate::grade::assessment::{Evidence, assess, kind, unknown_kind};
-use crate::grade::ledger::{self, Event, LARGEST, Ledger};
+use crate::grade::ledger::{self, LARGEST, Ledger, LedgerEvent};
 use crate::inventory::Cluster;
 use crate::model::grade::NodeGrade;
 use crate::node::facts::Facts;
@@ -68,7 +68,12 @@ pub fn evidence(member: &Member, facts: &Facts, ledger: Ledger, events: &Events)
 ///
 /// # Errors
 /// When the node cannot be asked, its disk is full, or another command writes for a long time.
-pub async fn append(cluster: &Cluster, member: &Member, found: &[Event], events: &Events) -> Result<(), NodeError> {
+pub async fn append(
+    cluster: &Cluster,
+    member: &Member,
+    found: &[LedgerEvent],
+    events: &Events,
+) -> Result<(), NodeError> {
     let name = &member.node.name;
     // a step that writes is a line in a log, of each node at the end of every command
     let _step = events.begin(name, Step::read("recording in its ledger"));

@@ -22,7 +22,7 @@ const EXPORTED: [&str; 3] = [".dockerenv", "etc/passwd", "bin/sh"];
 
 /// Why an archive is not one of an image.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum ArchiveFault {
     /// The file cannot be read, or is no tar archive.
     #[error("it is no archive of an image, or it is damaged: {0}")]
     Tar(#[from] io::Error),
@@ -68,7 +68,7 @@ pub enum Fault {
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub struct ArchiveExtent {
     /// Where it begins.
     pub offset: u64,
     /// How many bytes it has.
@@ -92,7 +92,7 @@ pub struct SavedLayer {
     /// Its name there.
     pub name: String,
     /// Where it is.
-    pub extent: Extent,
+    pub extent: ArchiveExtent,
     /// How it is compressed.
     pub compression: Compression,
     /// The digest that it must have; `None` if nothing in the archive names it.
@@ -127,7 +127,7 @@ struct Chosen {
 /// What is at a name in an archive.
 #[derive(Debug)]
 enum Entry {
-    File(Extent),
+    File(ArchiveExtent),
     /// A link, and the name to which it leads; `None` if that is outside.
     Link(Option<String>),
 }
@@ -204,7 +204,7 @@ impl<R: Read + Seek> Archive<R> {
     ///
     /// # Errors
     /// If it is no tar archive, or a truncated one.
-    pub fn open(mut file: R) -> Result<Archive<R>, Fault> {
+    pub fn open(mut file: R) -> Result<Archive<R>, ArchiveFault> {
         let length = file.seek(SeekFrom::End(0))?;
         file.rewind()?;
         let mut entries = HashMap::new();
@@ -212,12 +212,12 @@ impl<R: Read + Seek> Archive<R> {
             let entry = entry?;
             let Some(name) = normalized("", &entry.path_bytes()) else { continue };
             let kind = entry.header().entry_type();
-            let extent = Extent { offset: entry.raw_file_position(), length: entry.size() };
+            let extent = ArchiveExtent { offset: entry.raw_file_position(), length: entry.size() };
             let link = entry.link_name_bytes().unwrap_or_default().into_owned();
             let found = if kind.is_file() || kind.is_contiguous() {
                 // behind the end of the file there are no further entries, and no error
                 if extent.offset.checked_add(extent.length).is_none_or(|end| end > length) {
-                    return Err(Fault::Truncated(name));
+                    return Err(ArchiveFault::Truncated(name));
                 }
                 Entry::File(extent)
             } else if kind.is_symlink() {
@@ -237,7 +237,7 @@ impl<R: Read + Seek> Archive<R> {
     ///
     /// # Errors
     /// If it cannot be chosen, is for another platform, or is incomplete.
-    pub fn image(&mut self, image: &str, platform: &str) -> Result<SavedImage, Fault> {
+    pub fn image(&mut self, image: &str, platform: &str) -> Result<SavedImage, ArchiveFault> {
         let wanted = platform;
         let has_index = self.entries.contains_key("index.json");
         let Chosen { config, layers, other_name } = if self.entries.contains_key("manifest.json") {
@@ -249,20 +249,20 @@ impl<R: Read + Seek> Archive<R> {
         } else if has_index {
             self.in_layout(image, platform)?
         } else if EXPORTED.iter().any(|name| self.entries.contains_key(*name)) {
-            return Err(Fault::Export);
+            return Err(ArchiveFault::Export);
         } else {
-            return Err(Fault::Missing(
+            return Err(ArchiveFault::Missing(
                 "manifest.json or index.json, as archives of docker save have; it may be truncated".into(),
             ));
         };
         let Config { platform, config: process, rootfs } = parse("configuration", &config)?;
         if !wanted.is_empty() && platform.text() != wanted {
-            return Err(Fault::Platform { wanted: wanted.to_owned(), found: platform.text() });
+            return Err(ArchiveFault::Platform { wanted: wanted.to_owned(), found: platform.text() });
         }
         let diff_ids = rootfs.diff_ids;
         if diff_ids.len() != layers.len() || !diff_ids.iter().all(|digest| is_digest(digest)) {
             let cause = format!("it names {} layers, and the archive has {}", diff_ids.len(), layers.len());
-            return Err(Fault::Malformed { name: "configuration".into(), cause });
+            return Err(ArchiveFault::Malformed { name: "configuration".into(), cause });
         }
         let env = process.and_then(|process| process.env).unwrap_or_default();
         let with_digest = |(mut layer, diff_id): (SavedLayer, &String)| {
@@ -277,7 +277,7 @@ impl<R: Read + Seek> Archive<R> {
     }
 
     /// Reads `manifest.json`.
-    fn saved(&mut self, image: &str, platform: &str) -> Result<Chosen, Fault> {
+    fn saved(&mut self, image: &str, platform: &str) -> Result<Chosen, ArchiveFault> {
         let all: Vec<Saved> = parse("manifest.json", &self.document("manifest.json")?)?;
         let has_name = |saved: &&Saved| saved.repo_tags.iter().flatten().any(|tag| familiar(tag) == familiar(image));
         let tags = || all.iter().filter_map(|saved| saved.repo_tags.as_ref()).flatten();
@@ -286,53 +286,57 @@ impl<R: Read + Seek> Archive<R> {
         if left.len() > 1 {
             // one name for several platforms
             let fits = left.iter().map(|saved| is_for(&self.document(&saved.config)?, platform));
-            let fits = fits.collect::<Result<Vec<bool>, Fault>>()?;
+            let fits = fits.collect::<Result<Vec<bool>, ArchiveFault>>()?;
             let position = fits.iter().position(|fits| *fits).unwrap_or_default();
             left = vec![left[position]];
         }
         let Some(Saved { config: name, layers, .. }) = left.pop() else {
             let tags: Vec<&str> = tags().map(String::as_str).collect();
-            return Err(if tags.is_empty() { Fault::Missing("image".into()) } else { Fault::Several(tags.join(", ")) });
+            return Err(if tags.is_empty() {
+                ArchiveFault::Missing("image".into())
+            } else {
+                ArchiveFault::Several(tags.join(", "))
+            });
         };
         let config = self.document(name)?;
         if let Some(expected) = blob_digest(name.strip_suffix(".json").unwrap_or(name)) {
             check(name, &expected, &sha256(&config))?;
         }
-        let layers: Result<_, Fault> = layers.iter().map(|name| self.layer(name.clone())).collect();
+        let layers: Result<_, ArchiveFault> = layers.iter().map(|name| self.layer(name.clone())).collect();
         let other_name = tags().next().filter(|_| !all.iter().any(|saved| has_name(&saved))).cloned();
         Ok(Chosen { config, layers: layers?, other_name })
     }
 
     /// Reads `index.json`.
-    fn in_layout(&mut self, image: &str, platform: &str) -> Result<Chosen, Fault> {
+    fn in_layout(&mut self, image: &str, platform: &str) -> Result<Chosen, ArchiveFault> {
         let (mut manifest, mut depth): (Manifest, _) = (parse("index.json", &self.document("index.json")?)?, 0);
         while manifest.config.is_none() {
             let has_blob = |one: &Descriptor| blob_path(&one.digest).is_ok_and(|path| self.find(&path).is_ok());
             let chosen = choose(manifest.manifests, image, platform, &has_blob)?;
             depth += 1;
             if depth > MAX_DEPTH {
-                return Err(Fault::Missing("manifest".into()));
+                return Err(ArchiveFault::Missing("manifest".into()));
             }
             manifest = parse("manifest", &self.blob(&chosen)?)?;
         }
         let config = match &manifest.config {
             Some(config) => self.blob(config)?,
-            None => return Err(Fault::Missing("configuration".into())),
+            None => return Err(ArchiveFault::Missing("configuration".into())),
         };
-        let layers: Result<_, Fault> =
+        let layers: Result<_, ArchiveFault> =
             manifest.layers.iter().map(|layer| self.layer(blob_path(&layer.digest)?)).collect();
         Ok(Chosen { config, layers: layers?, other_name: None })
     }
 
     /// Returns a small blob of an OCI layout, verified.
-    fn blob(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, Fault> {
+    fn blob(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, ArchiveFault> {
         let path = blob_path(&descriptor.digest)?;
         let bytes = self.document(&path)?;
         check(&path, &descriptor.digest, &sha256(&bytes))?;
         Ok(bytes)
     }
 
-    fn layer(&mut self, name: String) -> Result<SavedLayer, Fault> {
+    fn layer(&mut self, name: String) -> Result<SavedLayer, ArchiveFault> {
         let extent = self.find(&name)?;
         let mut magic = Vec::new();
         self.file.seek(SeekFrom::Start(extent.offset))?;
@@ -347,8 +351,8 @@ impl<R: Read + Seek> Archive<R> {
     }
 
     /// Returns where an entry is, behind all links.
-    fn find(&self, name: &str) -> Result<Extent, Fault> {
-        let missing = || Fault::Missing(name.to_owned());
+    fn find(&self, name: &str) -> Result<ArchiveExtent, ArchiveFault> {
+        let missing = || ArchiveFault::Missing(name.to_owned());
         let mut at = normalized("", name.as_bytes()).ok_or_else(missing)?;
         for _ in 0..MAX_DEPTH {
             match self.entries.get(&at) {
@@ -360,10 +364,10 @@ impl<R: Read + Seek> Archive<R> {
         Err(missing())
     }
 
-    fn document(&mut self, name: &str) -> Result<Vec<u8>, Fault> {
-        let Extent { offset, length } = self.find(name)?;
+    fn document(&mut self, name: &str) -> Result<Vec<u8>, ArchiveFault> {
+        let ArchiveExtent { offset, length } = self.find(name)?;
         if length > MAX_JSON {
-            return Err(Fault::Malformed { name: name.to_owned(), cause: format!("it has {length} bytes") });
+            return Err(ArchiveFault::Malformed { name: name.to_owned(), cause: format!("it has {length} bytes") });
         }
         let mut bytes = Vec::new();
         self.file.seek(SeekFrom::Start(offset))?;
@@ -376,15 +380,15 @@ impl<R: Read + Seek> Archive<R> {
     ///
     /// # Errors
     /// If the layer is damaged or cannot be read, and when `read` says so.
-    pub fn digest(&mut self, layer: &SavedLayer, mut read: impl FnMut(u64) -> bool) -> Result<String, Fault> {
-        let Extent { offset, length } = layer.extent;
+    pub fn digest(&mut self, layer: &SavedLayer, mut read: impl FnMut(u64) -> bool) -> Result<String, ArchiveFault> {
+        let ArchiveExtent { offset, length } = layer.extent;
         self.file.seek(SeekFrom::Start(offset))?;
         let (mut hasher, mut buffer, mut left) = (Sha256::new(), vec![0; CHUNK], length);
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
             let count = self.file.read(&mut buffer[..most])?;
             if count == 0 {
-                return Err(Fault::Truncated(layer.name.clone()));
+                return Err(ArchiveFault::Truncated(layer.name.clone()));
             }
             hasher.update(&buffer[..count]);
             left -= count as u64;
@@ -401,7 +405,7 @@ impl<R: Read + Seek> Archive<R> {
 }
 
 /// Returns whether a configuration is that of an image for this platform; empty: any.
-fn is_for(config: &[u8], platform: &str) -> Result<bool, Fault> {
+fn is_for(config: &[u8], platform: &str) -> Result<bool, ArchiveFault> {
     Ok(platform.is_empty() || parse::<Platform>("configuration", config)?.text() == platform)
 }
 
@@ -412,7 +416,7 @@ fn choose(
     image: &str,
     platform: &str,
     has_blob: &dyn Fn(&Descriptor) -> bool,
-) -> Result<Descriptor, Fault> {
+) -> Result<Descriptor, ArchiveFault> {
     const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
     // proofs of origin have no platform
     let is_image = |other: &Descriptor| other.platform.as_ref().is_none_or(|platform| platform.os != "unknown");
@@ -436,27 +440,28 @@ fn choose(
         platforms.filter(|found| !platform.is_empty() && !found.is_empty() && !found.contains(platform))
     {
         let found = found.into_iter().collect::<Vec<_>>().join(", ");
-        return Err(Fault::Platform { wanted: platform.to_owned(), found });
+        return Err(ArchiveFault::Platform { wanted: platform.to_owned(), found });
     }
     if left.len() > 1 {
         let text = |one: &Descriptor| {
             let platform = one.platform.as_ref().map(Platform::text);
             names(one).into_iter().chain(platform).next().unwrap_or_else(|| one.digest.clone())
         };
-        return Err(Fault::Several(left.iter().map(text).collect::<Vec<_>>().join(", ")));
+        return Err(ArchiveFault::Several(left.iter().map(text).collect::<Vec<_>>().join(", ")));
     }
-    left.pop().ok_or_else(|| Fault::Missing("image".into()))
+    left.pop().ok_or_else(|| ArchiveFault::Missing("image".into()))
 }
 
-fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(bytes).map_err(|error| Fault::Malformed { name: name.to_owned(), cause: error.to_string() })
+fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, ArchiveFault> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ArchiveFault::Malformed { name: name.to_owned(), cause: error.to_string() })
 }
 
-fn check(name: &str, expected: &str, found: &str) -> Result<(), Fault> {
+fn check(name: &str, expected: &str, found: &str) -> Result<(), ArchiveFault> {
     if expected == found {
         return Ok(());
     }
-    Err(Fault::Damaged { name: name.to_owned(), expected: expected.to_owned(), found: found.to_owned() })
+    Err(ArchiveFault::Damaged { name: name.to_owned(), expected: expected.to_owned(), found: found.to_owned() })
 }
 
 /// Returns whether this is a SHA-256 digest.
@@ -474,10 +479,12 @@ fn blob_digest(name: &str) -> Option<String> {
     is_hash(hash).then(|| format!("sha256:{hash}"))
 }
 
-fn blob_path(digest: &str) -> Result<String, Fault> {
+fn blob_path(digest: &str) -> Result<String, ArchiveFault> {
     match digest.strip_prefix("sha256:").filter(|hash| is_hash(hash)) {
         Some(hash) => Ok(format!("blobs/sha256/{hash}")),
-        None => Err(Fault::Malformed { name: "manifest".into(), cause: format!("{digest:?} is no SHA-256 digest") }),
+        None => {
+            Err(ArchiveFault::Malformed { name: "manifest".into(), cause: format!("{digest:?} is no SHA-256 digest") })
+        }
     }
 }
 

@@ -40,7 +40,7 @@ struct File {
 
 /// One of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct SetupStep<'a> {
     /// What it is called.
     pub name: &'a str,
     /// The command, for `sh`.
@@ -104,9 +104,10 @@ impl Setup {
     }
 
     /// Returns the steps in their order.
-    pub fn steps(&self) -> Vec<Step<'_>> {
-        let ssh = Step { name: "OpenSSH", command: SSH };
-        let own = self.steps.iter().map(|step| Step { name: step.lines().next().unwrap_or_default(), command: step });
+    pub fn steps(&self) -> Vec<SetupStep<'_>> {
+        let ssh = SetupStep { name: "OpenSSH", command: SSH };
+        let own =
+            self.steps.iter().map(|step| SetupStep { name: step.lines().next().unwrap_or_default(), command: step });
         std::iter::once(ssh).chain(own).collect()
     }
 
@@ -152,7 +153,7 @@ impl Setup {
     }
 }
 
-impl Step<'_> {
+impl SetupStep<'_> {
     /// Returns the script of the step, for the standard input of `sh`. `env` may be secret, and is not in the image afterwards.
     pub fn script(&self, env: &BTreeMap<String, Secret>) -> Zeroizing<String> {
         let mut script = Zeroizing::new(String::new());

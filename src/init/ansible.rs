@@ -1,6 +1,6 @@
 //! Ansible's inventories in INI form: hosts with their connection, groups, groups of groups, and variables of groups.
 
-use super::machines::{Fault, Host, Machine, Machines};
+use super::machines::{Host, Machine, MachineFault, Machines};
 use crate::inventory::{self, canonical_host, is_ipv6};
 use crate::text::nodeset::{self, MOST_NAMES, expand_with};
 use regex::Regex;
@@ -49,13 +49,13 @@ enum Section {
 ///
 /// # Errors
 /// The first line that cannot be read.
-pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, Fault> {
+pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, MachineFault> {
     let mut written = Written::default();
     let mut section = Section::Hosts("ungrouped".into());
     for (number, line) in text.lines().enumerate() {
         let (number, line) = (number + 1, line.trim());
         if !line.is_empty() && !line.starts_with(['#', ';']) {
-            written.line(number, line, &mut section).map_err(|why| Fault { line: number, why })?;
+            written.line(number, line, &mut section).map_err(|why| MachineFault { line: number, why })?;
         }
     }
     written.resolve(user)
@@ -127,7 +127,7 @@ impl Written {
     }
 
     /// The depth of each group below `all`: what the deeper one sets counts.
-    fn depths(&self) -> Result<HashMap<&str, usize>, Fault> {
+    fn depths(&self) -> Result<HashMap<&str, usize>, MachineFault> {
         let mut depths: HashMap<&str, usize> = self.groups.keys().map(|name| (name.as_str(), 1)).collect();
         depths.insert("all", 0);
         // at most as deep as there are groups, unless one contains itself
@@ -136,7 +136,7 @@ impl Written {
             for (name, group) in &self.groups {
                 for (child, &line) in &group.children {
                     let below = depths[name.as_str()] + 1;
-                    let fault = |why| Fault { line, why };
+                    let fault = |why| MachineFault { line, why };
                     let depth = depths.get_mut(child.as_str());
                     let depth = depth.ok_or_else(|| fault(format!("there is no group [{child}]")))?;
                     if below > *depth && round == self.groups.len() {
@@ -164,7 +164,7 @@ impl Written {
         members
     }
 
-    fn resolve(self, user: Option<&str>) -> Result<Machines, Fault> {
+    fn resolve(self, user: Option<&str>) -> Result<Machines, MachineFault> {
         let depths = self.depths()?;
         let mut members: BTreeMap<&str, BTreeSet<usize>> =
             self.groups.keys().map(|name| (name.as_str(), self.members(name))).collect();
@@ -202,7 +202,7 @@ impl Written {
             places.push(place);
         }
         for (name, group) in self.groups.iter().filter(|(name, _)| !["all", "ungrouped"].contains(&name.as_str())) {
-            let fault = |why| Fault { line: group.line, why };
+            let fault = |why| MachineFault { line: group.line, why };
             inventory::NAME.read(name).map_err(|why| fault(format!("[{name}]: {why}")))?;
             let nodes: BTreeSet<usize> = members[name.as_str()].iter().filter_map(|index| places[*index]).collect();
             if !nodes.is_empty() {
@@ -217,13 +217,13 @@ impl Written {
 }
 
 /// The machine of a host with these variables; none of a host that is Ansible's own machine.
-fn machine(host: &Named, variables: &Variables, user: Option<&str>) -> Result<Option<Machine>, Fault> {
+fn machine(host: &Named, variables: &Variables, user: Option<&str>) -> Result<Option<Machine>, MachineFault> {
     // the later names are those of older versions
     let value = |names: [&'static str; 2]| {
         let found = names.iter().find_map(|name| Some((*name, variables.get(*name)?)));
         let Some((name, (line, value))) = found else { return Ok(None) };
         match value.contains("{{") {
-            true => Err(Fault { line: *line, why: format!("{name}: templates are not read, found {value:?}") }),
+            true => Err(MachineFault { line: *line, why: format!("{name}: templates are not read, found {value:?}") }),
             false => Ok(Some((name, *line, value.as_str()))),
         }
     };
@@ -234,24 +234,24 @@ fn machine(host: &Named, variables: &Variables, user: Option<&str>) -> Result<Op
     let port = match value(["ansible_port", "ansible_ssh_port"])? {
         None => host.port,
         Some((name, line, port)) => {
-            let port = read_port(port).map_err(|why| Fault { line, why: format!("{name}: {why}") })?;
+            let port = read_port(port).map_err(|why| MachineFault { line, why: format!("{name}: {why}") })?;
             Some(port)
         }
     };
     let own = value(["ansible_user", "ansible_ssh_user"])?;
     let (line, user) = own.map_or((host.line, user), |(_, line, user)| (line, Some(user)));
     let user = user.map(|user| inventory::USER.read(user)).transpose();
-    let user = user.map_err(|why| Fault { line, why: format!("{}: {why}", host.name) })?;
+    let user = user.map_err(|why| MachineFault { line, why: format!("{}: {why}", host.name) })?;
     let identity = match value(["ansible_ssh_private_key_file", "ansible_private_key_file"])? {
         None => None,
         Some((name, line, file)) => {
-            let fault = |why| Fault { line, why: format!("{name}: {why}") };
+            let fault = |why| MachineFault { line, why: format!("{name}: {why}") };
             Some(inventory::FILE.read(file).map_err(fault)?)
         }
     };
     let address = inventory::HOST
         .read(address.2)
-        .map_err(|why| Fault { line: address.1, why: format!("{}: {why}", address.2) })?;
+        .map_err(|why| MachineFault { line: address.1, why: format!("{}: {why}", address.2) })?;
     let host_of = Host { host: address, user, port };
     Ok(Some(Machine { name: Some(host.name.clone()), identity, ..host_of.into() }))
 }
@@ -323,7 +323,7 @@ mod tests {
     fn read(text: &str) -> Vec<String> {
         let machines = match parse(text, Some("ana")) {
             Ok(machines) => machines,
-            Err(Fault { line, why }) => return vec![format!("{line}: {why}")],
+            Err(MachineFault { line, why }) => return vec![format!("{line}: {why}")],
         };
         let name = |index: &usize| machines.machines[*index].name.clone().unwrap();
         let machine = |m: &Machine| {

@@ -4,7 +4,7 @@ use crate::error::NodeError;
 use crate::init::machines::{Host, Machine};
 use crate::launch::check_address;
 use crate::node::facts::Facts;
-use crate::node::gpus::{self, Device, NvidiaSmi};
+use crate::node::gpus::{self, GpuDevice, NvidiaSmi};
 use crate::node::network::is_virtual;
 use crate::text::failure;
 use crate::text::nodeset;
@@ -71,7 +71,7 @@ impl Probe {
         let mut concerns = Vec::new();
         let mut add = |what: String, hint: &str| concerns.push((what, hint.to_owned()));
         if let Some(Err(message)) = &self.root {
-            if failure::sudo(message) == Some(failure::Sudo::PasswordRequired) {
+            if failure::sudo(message) == Some(failure::SudoFailure::PasswordRequired) {
                 add("sudo asks for a password".into(), "have the password ready for the next commands");
             } else if !matches!(self.docker, Some(Ok(_))) {
                 // a login that may use the engine needs no sudo
@@ -89,7 +89,7 @@ impl Probe {
         }
         match &self.facts.nvidia_smi {
             NvidiaSmi::Failed(message) => add(format!("nvidia-smi failed: {message}"), gpus::hint(message)),
-            NvidiaSmi::Listed if Device::of(&self.facts.gpus).is_empty() => {
+            NvidiaSmi::Listed if GpuDevice::of(&self.facts.gpus).is_empty() => {
                 let hint = "run `nvidia-smi -L` there, then set `gpus`";
                 add("nvidia-smi is installed and lists no GPU that programs can use".into(), hint);
             }
@@ -275,7 +275,7 @@ fn node(text: &mut Text, entry: &DraftNode, common_user: Option<&str>, addresses
     let Some(probe) = entry.probe() else {
         return text.comment("gpus", "\"auto\"", "as many as nvidia-smi lists");
     };
-    let gpus = Device::of(&probe.facts.gpus).len();
+    let gpus = GpuDevice::of(&probe.facts.gpus).len();
     match (&probe.facts.nvidia_smi, gpus) {
         (NvidiaSmi::Failed(_), _) => text.comment("gpus", "\"auto\"", "nvidia-smi failed"),
         (NvidiaSmi::Missing, _) => text.field("gpus", "0", "there is no nvidia-smi"),

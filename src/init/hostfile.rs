@@ -1,6 +1,6 @@
 //! Hostfiles: of Open MPI and DeepSpeed (`host slots=4`), MPICH and Intel MPI (`host:4`), pdsh and batch systems (hosts alone).
 
-use super::machines::{Fault, Machine, Machines, named, parts};
+use super::machines::{Machine, MachineFault, Machines, named, parts};
 use crate::inventory::canonical_host;
 use crate::text::nodeset::{self, MOST_NAMES};
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ const MOST_SLOTS: u32 = 1024;
 ///
 /// # Errors
 /// The first line that cannot be read.
-pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, Fault> {
+pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, MachineFault> {
     let mut machines: Vec<Machine> = Vec::new();
     let mut known: HashMap<(String, Option<String>), usize> = HashMap::new();
     for (number, text) in text.lines().enumerate() {
-        let fault = |why: String| Fault { line: number + 1, why };
+        let fault = |why: String| MachineFault { line: number + 1, why };
         for Machine { host, slots, .. } in line(text, user).map_err(fault)? {
             let key = (canonical_host(&host.host), host.user.clone());
             let Some(&index) = known.get(&key) else {
@@ -85,7 +85,7 @@ mod tests {
                 let slots = |slots: Option<u32>| slots.map_or("-".to_owned(), |slots| slots.to_string());
                 machines.iter().map(|m| format!("{}={}", m.host, slots(m.slots))).collect::<Vec<_>>().join(" ")
             }
-            Err(Fault { line, why }) => format!("{line}: {why}"),
+            Err(MachineFault { line, why }) => format!("{line}: {why}"),
         }
     }
 

@@ -71,7 +71,7 @@ impl From<Vec<Host>> for Machines {
 
 /// What cannot be read in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct MachineFault {
     /// The line, from 1 on.
     pub line: usize,
     /// What is wrong there.

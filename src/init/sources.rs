@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::event::Events;
 use crate::files;
-use crate::init::machines::{self, Fault, Host, Machines};
+use crate::init::machines::{self, Host, MachineFault, Machines};
 use crate::init::ssh_config::{self, Aliases};
 use crate::init::{ansible, hostfile};
 use crate::inventory;
@@ -33,7 +33,7 @@ impl FileForm {
     /// # Errors
     /// A file that cannot be read, with the line, or that has no machines.
     pub fn read(self, file: &Path, user: Option<&str>) -> Result<Machines, Error> {
-        type Parse = fn(&str, Option<&str>) -> Result<Machines, Fault>;
+        type Parse = fn(&str, Option<&str>) -> Result<Machines, MachineFault>;
         let (parse, hint): (Parse, _) = match self {
             FileForm::Hostfile => (hostfile::parse, "a line is HOST, HOST:SLOTS or HOST slots=N; # begins a comment"),
             FileForm::Ansible => {
@@ -44,7 +44,7 @@ impl FileForm {
             Error::usage(format!("cannot read {}: {e}", file.display()), "name a file that you can read")
         })?;
         let machines = parse(&String::from_utf8_lossy(&text), user)
-            .map_err(|Fault { line, why }| Error::usage(format!("{}:{line}: {why}", file.display()), hint))?;
+            .map_err(|MachineFault { line, why }| Error::usage(format!("{}:{line}: {why}", file.display()), hint))?;
         if machines.machines.is_empty() {
             return Err(Error::usage(format!("{} has no hosts", file.display()), hint));
         }

@@ -1,7 +1,7 @@
 //! From the text to an [`Inventory`]: its tables, and what must fit together in them.
 
 use super::check;
-use super::fault::{Faults, Report, quoted, without_mark};
+use super::fault::{FaultReport, Faults, quoted, without_mark};
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
 use super::{Bench, Cluster, Inventory, Pool};
@@ -17,14 +17,14 @@ const MOST_GROUPS: usize = 256;
 /// Reads an inventory; see [`Inventory::parse`].
 pub(super) fn inventory(text: &str, file: &Path) -> Result<Inventory, Faults> {
     let text = without_mark(text);
-    let report = Report::new(text);
+    let report = FaultReport::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     let inventory = if is_readable(errors, &report) { read(document.get_ref(), file, &report) } else { None };
     inventory.filter(|_| report.count() == 0).ok_or_else(|| report.into_faults(file))
 }
 
 /// Reads all tables. `None` where not all nodes could be read; it cannot be known then whether a group names a node.
-fn read(document: &DeTable<'_>, file: &Path, report: &Report<'_>) -> Option<Inventory> {
+fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option<Inventory> {
     let root = Section::read("", 0..0, document, report);
     let mut cluster = cluster(&root);
     let bench: Bench = typed(root.table("bench").map(|section| section.values).unwrap_or_default());
@@ -64,7 +64,7 @@ fn resolved(path: &Path, inventory: &Path) -> PathBuf {
 ///
 /// It can after a duplicate key, where the parser keeps the first and loses nothing else. After anything else it has
 /// guessed, and what seems wrong or missing may not be: those faults would only mislead.
-fn is_readable(mut errors: Vec<toml::de::Error>, report: &Report<'_>) -> bool {
+fn is_readable(mut errors: Vec<toml::de::Error>, report: &FaultReport<'_>) -> bool {
     let span = |error: &toml::de::Error| error.span().unwrap_or_default();
     let is_readable = errors.iter().all(|error| error.message() == "duplicate key");
     // what follows on the same line is mostly a consequence of the first

@@ -7,14 +7,14 @@ use serde_json::json;
 
 /// A node with its slots.
 #[derive(Debug, Clone, Copy)]
-pub struct Host<'a> {
+pub struct ExportedHost<'a> {
     /// The node.
     pub node: &'a Node,
     /// How many ranks it takes.
     pub slots: u32,
 }
 
-impl Host<'_> {
+impl ExportedHost<'_> {
     /// Returns how other nodes reach it: its address in the cluster where the inventory has one, else its host.
     pub fn reached_by(&self) -> String {
         self.node.address.map_or_else(|| self.node.host.clone(), |address| address.to_string())
@@ -22,12 +22,12 @@ impl Host<'_> {
 }
 
 /// For `horovodrun -H` and `mpirun -H`: `node1:1,node2:1`.
-pub fn horovod(hosts: &[Host<'_>]) -> String {
+pub fn horovod(hosts: &[ExportedHost<'_>]) -> String {
     hosts.iter().map(|host| format!("{}:{}", host.reached_by(), host.slots)).collect::<Vec<_>>().join(",")
 }
 
 /// A hostfile of Open MPI and Horovod: `node1 slots=1`, a line each.
-pub fn hostfile(hosts: &[Host<'_>]) -> String {
+pub fn hostfile(hosts: &[ExportedHost<'_>]) -> String {
     hosts.iter().map(|host| format!("{} slots={}\n", host.reached_by(), host.slots)).collect()
 }
 
@@ -35,10 +35,10 @@ pub fn hostfile(hosts: &[Host<'_>]) -> String {
 const PORT: u16 = 29500;
 
 /// A `torchrun` command for each node, behind its name.
-pub fn torchrun(hosts: &[Host<'_>]) -> String {
-    let first = hosts.first().map(Host::reached_by).unwrap_or_default();
+pub fn torchrun(hosts: &[ExportedHost<'_>]) -> String {
+    let first = hosts.first().map(ExportedHost::reached_by).unwrap_or_default();
     let nodes = hosts.len();
-    let command = |(rank, Host { node, slots }): (usize, &Host<'_>)| {
+    let command = |(rank, ExportedHost { node, slots }): (usize, &ExportedHost<'_>)| {
         let ranks = format!("--nnodes {nodes} --node_rank {rank} --nproc_per_node {slots}");
         format!("{}: torchrun {ranks} --master_addr {first} --master_port {PORT} train.py\n", node.name)
     };
@@ -46,14 +46,15 @@ pub fn torchrun(hosts: &[Host<'_>]) -> String {
 }
 
 /// A nodelist, as Slurm writes it: names of one form folded, others beside them.
-pub fn slurm(hosts: &[Host<'_>]) -> String {
+pub fn slurm(hosts: &[ExportedHost<'_>]) -> String {
     nodeset::fold(&hosts.iter().map(|host| &host.node.name).collect::<Vec<_>>())
 }
 
 /// The `TF_CONFIG` of each rank, behind its node's name: one worker for each slot.
-pub fn tf_config(hosts: &[Host<'_>]) -> String {
+pub fn tf_config(hosts: &[ExportedHost<'_>]) -> String {
     let slots = hosts.iter().flat_map(|host| (0..host.slots).map(move |slot| (host, u32::from(PORT) + slot)));
-    let rank = |(host, port): (&Host<'_>, u32)| (host.node.name.clone(), format!("{}:{port}", host.reached_by()));
+    let rank =
+        |(host, port): (&ExportedHost<'_>, u32)| (host.node.name.clone(), format!("{}:{port}", host.reached_by()));
     let ranks: Vec<(String, String)> = slots.map(rank).collect();
     let workers: Vec<&String> = ranks.iter().map(|(_, worker)| worker).collect();
     let line = |(index, (node, _)): (usize, &(String, String))| {
@@ -65,11 +66,11 @@ pub fn tf_config(hosts: &[Host<'_>]) -> String {
 
 /// An ssh configuration with a `Host` for each node. Behind that come the cluster's own configuration and the user's, which `ssh -F`
 /// leaves out: ssh takes the first value that it finds (ssh_config(5)), and the inventory goes before them.
-pub fn ssh(cluster: &Cluster, hosts: &[Host<'_>]) -> String {
+pub fn ssh(cluster: &Cluster, hosts: &[ExportedHost<'_>]) -> String {
     // ssh_config(5): arguments with a space stand in double quotes
     let argument = |text: &str| if text.contains(' ') { format!("\"{text}\"") } else { text.to_owned() };
     let mut text = String::new();
-    for Host { node, .. } in hosts {
+    for ExportedHost { node, .. } in hosts {
         text.push_str(&format!("Host {}\n", node.name));
         let mut option = |name: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -91,7 +92,7 @@ pub fn ssh(cluster: &Cluster, hosts: &[Host<'_>]) -> String {
 }
 
 /// Lines for a shell to read.
-pub fn env(hosts: &[Host<'_>]) -> String {
+pub fn env(hosts: &[ExportedHost<'_>]) -> String {
     let names: Vec<&str> = hosts.iter().map(|host| host.node.name.as_str()).collect();
     let slots: u32 = hosts.iter().map(|host| host.slots).sum();
     let master = hosts.iter().find(|host| host.node.master).or(hosts.first());
@@ -102,7 +103,7 @@ pub fn env(hosts: &[Host<'_>]) -> String {
         ("HOROVOD_HOSTNAME", horovod(hosts)),
         ("HVDCTL_SLOTS", slots.to_string()),
         ("HVDCTL_MASTER", master.map(|host| host.node.name.clone()).unwrap_or_default()),
-        ("HVDCTL_MASTER_HOST", master.map(Host::reached_by).unwrap_or_default()),
+        ("HVDCTL_MASTER_HOST", master.map(ExportedHost::reached_by).unwrap_or_default()),
     ]
     .into_iter()
     .map(|(name, value)| format!("export {name}={}\n", readable(&value)))
@@ -119,7 +120,10 @@ mod tests {
         let Inventory { nodes, .. } = Inventory::local("node1", "i");
         for name in crate::text::quote::HOSTILE {
             let node = Node { name: name.into(), host: name.into(), ..nodes[0].clone() };
-            crate::text::quote::shellcheck(&env(&[Host { node: &node, slots: 1 }, Host { node: &nodes[0], slots: 4 }]));
+            crate::text::quote::shellcheck(&env(&[
+                ExportedHost { node: &node, slots: 1 },
+                ExportedHost { node: &nodes[0], slots: 4 },
+            ]));
         }
     }
 
@@ -134,7 +138,7 @@ mod tests {
         second.address = Some("192.168.0.2".parse().unwrap());
         let mut first = nodes[0].clone();
         first.host = "node1".into();
-        let hosts = [Host { node: &first, slots: 1 }, Host { node: &second, slots: 4 }];
+        let hosts = [ExportedHost { node: &first, slots: 1 }, ExportedHost { node: &second, slots: 4 }];
         assert_eq!(horovod(&hosts), "node1:1,192.168.0.2:4");
         assert_eq!(hostfile(&hosts), "node1 slots=1\n192.168.0.2 slots=4\n");
         assert_eq!(
@@ -143,7 +147,7 @@ mod tests {
              export HOROVOD_HOSTNAME=node1:1,192.168.0.2:4\nexport HVDCTL_SLOTS=5\n\
              export HVDCTL_MASTER=node1\nexport HVDCTL_MASTER_HOST=node1\n"
         );
-        let two = [Host { node: &first, slots: 1 }, Host { node: &second, slots: 2 }];
+        let two = [ExportedHost { node: &first, slots: 1 }, ExportedHost { node: &second, slots: 2 }];
         let end = "--master_addr node1 --master_port 29500 train.py\n";
         assert_eq!(
             torchrun(&two),

@@ -16,12 +16,12 @@ pub struct Faults {
     /// The file as it was named.
     pub file: PathBuf,
     /// At least one fault.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FieldFault>,
 }
 
 /// One fault of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fault {
+pub struct FieldFault {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -37,7 +37,7 @@ impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display();
         write!(f, "{file}: {}", count(self.faults.len(), "fault"))?;
-        for Fault { line, column, message, excerpt } in &self.faults {
+        for FieldFault { line, column, message, excerpt } in &self.faults {
             write!(f, "\n  {file}:{line}:{column}: {message}")?;
             for line in excerpt.iter().flat_map(|excerpt| excerpt.lines()) {
                 write!(f, "\n    {line}")?;
@@ -61,17 +61,17 @@ pub(super) fn without_mark(text: &str) -> &str {
 }
 
 /// The faults found so far in a text.
-pub(super) struct Report<'t> {
+pub(super) struct FaultReport<'t> {
     text: &'t str,
     /// Where each line starts.
     lines: Vec<usize>,
-    faults: RefCell<Vec<Fault>>,
+    faults: RefCell<Vec<FieldFault>>,
 }
 
-impl<'t> Report<'t> {
-    pub(super) fn new(text: &'t str) -> Report<'t> {
+impl<'t> FaultReport<'t> {
+    pub(super) fn new(text: &'t str) -> FaultReport<'t> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Report { text, lines, faults: RefCell::default() }
+        FaultReport { text, lines, faults: RefCell::default() }
     }
 
     /// Adds a fault at a place; at `0..0` what the whole file lacks.
@@ -103,7 +103,7 @@ impl<'t> Report<'t> {
         Faults { file: file.to_owned(), faults }
     }
 
-    fn fault(&self, span: &Range<usize>, message: String) -> Fault {
+    fn fault(&self, span: &Range<usize>, message: String) -> FieldFault {
         let number = self.line(span);
         let start = self.lines[number - 1];
         let characters = |until: usize| self.text.get(start..until).unwrap_or_default().chars().count();
@@ -113,7 +113,7 @@ impl<'t> Report<'t> {
         let mark = "^".repeat(characters(span.end).min(length).saturating_sub(before).max(1));
         let excerpt = format!("{number} | {}\n{:gutter$} | {:before$}{mark}", line.trim_end(), "", "");
         let has_excerpt = *span != (0..0) && length <= WIDEST_EXCERPT;
-        Fault { line: number, column: before + 1, message, excerpt: has_excerpt.then_some(excerpt) }
+        FieldFault { line: number, column: before + 1, message, excerpt: has_excerpt.then_some(excerpt) }
     }
 }
 

@@ -30,7 +30,7 @@ pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit};
 pub use env_file::env_lines;
-pub use fault::{Fault, Faults};
+pub use fault::{Faults, FieldFault};
 pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};
 pub use kind::LONGEST_LIST;
 pub use nodes::canonical_host;

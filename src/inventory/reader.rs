@@ -1,7 +1,7 @@
 //! Reads the tables of the file and continues after a fault, so that all of them are found in one pass.
 
 use super::check::{NAME, separator};
-use super::fault::{Report, quoted};
+use super::fault::{FaultReport, quoted};
 use super::fields;
 use super::kind::ValueKind;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ pub(super) struct Section<'a> {
     /// Its heading, or the whole of an inline table.
     span: Range<usize>,
     table: &'a DeTable<'a>,
-    pub(super) report: &'a Report<'a>,
+    pub(super) report: &'a FaultReport<'a>,
     /// The good values by the names of their fields.
     pub(super) values: Map<String, Value>,
 }
@@ -30,7 +30,7 @@ impl<'a> Section<'a> {
         label: &'static str,
         span: Range<usize>,
         table: &'a DeTable<'a>,
-        report: &'a Report<'a>,
+        report: &'a FaultReport<'a>,
     ) -> Section<'a> {
         let mut section = Section { label, span, table, report, values: Map::new() };
         let known = fields::names(label);
@@ -94,7 +94,7 @@ impl<'a> Section<'a> {
 }
 
 /// Reads a value, or reports what is wrong with it. `path` is how messages name it.
-fn read(kind: &ValueKind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'_>) -> Option<Value> {
+fn read(kind: &ValueKind, value: &Spanned<DeValue<'_>>, path: &str, report: &FaultReport<'_>) -> Option<Value> {
     let before = report.count();
     let list = value.get_ref().as_array().and_then(|items| Some((items, kind.entry(items.len())?)));
     let good = match (kind, value.get_ref(), list) {
@@ -141,7 +141,7 @@ pub(super) fn typed<T: DeserializeOwned>(values: Map<String, Value>) -> T {
 }
 
 /// What stands in the file.
-pub(super) fn found(value: &Spanned<DeValue<'_>>, report: &Report<'_>) -> String {
+pub(super) fn found(value: &Spanned<DeValue<'_>>, report: &FaultReport<'_>) -> String {
     match value.get_ref() {
         DeValue::Array(_) => "an array".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),

@@ -1,6 +1,6 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
-use super::node_log::{NodeLog, PIECE, Position, gone};
+use super::node_log::{LogPosition, NodeLog, PIECE, gone};
 use crate::cluster::each_node::{each_node, for_each_node};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
@@ -53,7 +53,7 @@ struct LostLog {
     i: usize,
     log: NodeLog,
     /// How far it was read.
-    position: Position,
+    position: LogPosition,
     /// The time before the first attempt.
     pause: Duration,
 }
@@ -66,7 +66,7 @@ struct Reconnected {
     process: Process,
     skew: f64,
     /// Where it begins.
-    position: Position,
+    position: LogPosition,
 }
 
 /// The log of one node.
@@ -109,13 +109,13 @@ impl FollowedLog {
     }
 
     /// How far it was read.
-    fn position(&self) -> Position {
+    fn position(&self) -> LogPosition {
         let (offset, mark) = (self.parser.offset(), self.parser.mark().to_vec());
-        Position { offset, mark, time: self.time, taken: self.taken }
+        LogPosition { offset, mark, time: self.time, taken: self.taken }
     }
 
     /// Reads it on from a position, and warns of what is gone.
-    fn read_on(&mut self, position: &Position, events: &Events) {
+    fn read_on(&mut self, position: &LogPosition, events: &Events) {
         let warn = |warning: &str| events.warn(Message::of(self.log.node(), warning));
         if position.taken != self.taken {
             warn("the last lines of its log were not on its disk yet, and are gone there");

@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, running_worker};
 use crate::runtime::spec::Role;
 use crate::sync::download::unpack_file;
-use crate::sync::outputs::{Download, Output, is_inside};
+use crate::sync::outputs::{Download, JobOutput, is_inside};
 use crate::sync::target::{Existing, TargetDirectory};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
@@ -153,7 +153,7 @@ fn parse(node: &str, text: &str) -> (Vec<Download>, Vec<String>) {
         let path = name.as_ref().map(|name| format!("{node}/{}", name.trim_start_matches('/'))).unwrap_or_default();
         match (size, time, name) {
             (Ok(size), Ok(time), Ok(name)) if name.starts_with('/') && is_inside(&path) => {
-                let output = Output::File { hash: String::new(), mode: 0o644, size, time: time as f64 };
+                let output = JobOutput::File { hash: String::new(), mode: 0o644, size, time: time as f64 };
                 items.push(Download { path, node: node.to_owned(), name, output });
             }
             _ => odd.push(quoted.chars().take(200).collect()),
@@ -231,7 +231,7 @@ mod tests {
     fn only_paths_below_the_node_are_read_from_a_list() {
         let text = "7 -1 \"/root/a b\"\n8 5 \"/x/../../y\"\n9 5 \"relative\"\n-1 5 \"/n\"\n9 5 \"/\\udcff\"\n1 2\nx\n5 5 \"/z\"";
         let (items, odd) = parse("node1", text);
-        let file = |size, time| Output::File { hash: String::new(), mode: 0o644, size, time };
+        let file = |size, time| JobOutput::File { hash: String::new(), mode: 0o644, size, time };
         let read: Vec<_> = items.iter().map(|item| (&*item.path, &*item.name, item.output.clone())).collect();
         assert_eq!(read, [("node1/root/a b", "/root/a b", file(7, -1.0)), ("node1/z", "/z", file(5, 5.0))]);
         assert_eq!(odd, ["\"/x/../../y\"", "\"relative\"", "\"/n\"", "\"/\\udcff\"", "", ""]);

@@ -2,7 +2,7 @@
 
 use super::follow::{Follow, at, instant};
 use super::manage::JobList;
-use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
+use super::node_log::{self, LogExtent, NodeLog, extents, warn_of_gone};
 use crate::cancel::signalled;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
@@ -169,7 +169,7 @@ async fn history(
 /// Sends the wanted frames of a log. Returns the offset at which it continues.
 async fn read(
     log: &NodeLog,
-    extent: Extent,
+    extent: LogExtent,
     wanted: &LogRequest,
     sender: Sender<Vec<Frame>>,
 ) -> Result<u64, NodeError> {

@@ -42,7 +42,7 @@ pub struct NodeLog {
 
 /// How much of a log is there.
 #[derive(Clone, Copy)]
-pub struct Extent {
+pub struct LogExtent {
     /// The offset of its end.
     pub size: u64,
     /// The offset of its first byte that was not given back to the disk (`--log-max`).
@@ -53,7 +53,7 @@ pub struct Extent {
 
 /// How far a log was read, and where it is read on.
 #[derive(Clone, Default)]
-pub struct Position {
+pub struct LogPosition {
     /// The offset.
     pub offset: u64,
     /// What is before the offset, as far as it is known.
@@ -76,12 +76,12 @@ pub fn logs(job: &JobNodes<'_>, log_max: Option<u64>) -> Vec<NodeLog> {
 ///
 /// # Errors
 /// When a node does not answer.
-pub async fn extents(logs: &[NodeLog], events: &Events) -> Result<Vec<Extent>, Error> {
+pub async fn extents(logs: &[NodeLog], events: &Events) -> Result<Vec<LogExtent>, Error> {
     each_node(logs.iter().collect(), events, async |log: &NodeLog| log.extent().await).await.all()
 }
 
 /// Warns of each log whose beginning is gone.
-pub fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
+pub fn warn_of_gone(logs: &[NodeLog], extents: &[LogExtent], events: &Events) {
     for (log, extent) in logs.iter().zip(extents).filter(|(_, extent)| extent.start > 0) {
         events.warn(Message::of(log.node(), gone(extent.start)));
     }
@@ -111,7 +111,7 @@ impl NodeLog {
     }
 
     /// Returns how much of it is there.
-    async fn extent(&self) -> Result<Extent, NodeError> {
+    async fn extent(&self) -> Result<LogExtent, NodeError> {
         let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let Some((size, blocks, block_size, clock)) = parse_extent(&output) else {
@@ -119,7 +119,7 @@ impl NodeLog {
         };
         // not every file system can give back a part of a file
         let limit = self.log_max.filter(|_| size > blocks.saturating_mul(block_size));
-        Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)), clock })
+        Ok(LogExtent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)), clock })
     }
 
     /// Reads the frames from `offset` to the end. Returns the offset after the last whole frame.
@@ -137,8 +137,8 @@ impl NodeLog {
 
     /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less of it, and ranks that
     /// were started there since may have written more than is missing. What follows the position may have been discarded, too.
-    pub async fn find(&self, position: Position) -> Result<Position, NodeError> {
-        let Extent { size, start, .. } = self.extent().await?;
+    pub async fn find(&self, position: LogPosition) -> Result<LogPosition, NodeError> {
+        let LogExtent { size, start, .. } = self.extent().await?;
         let (length, time) = (position.mark.len(), position.time);
         if size >= position.offset {
             let marked = position.offset.saturating_sub(length as u64);
@@ -151,14 +151,14 @@ impl NodeLog {
             // what was discarded reads as NULs
             let is_discarded = |(now, then): (&u8, &u8)| now == then || *now == 0 && marked < start;
             if piece.len() == length && piece.iter().zip(&position.mark).all(is_discarded) {
-                return Ok(Position { offset: position.offset.max(start), ..position });
+                return Ok(LogPosition { offset: position.offset.max(start), ..position });
             }
         }
         let mut window = WINDOW;
         loop {
             let offset = size.saturating_sub(window).max(start);
             if offset == start || self.first_time(offset).await?.is_some_and(|first| first <= time) {
-                return Ok(Position { offset, mark: Vec::new(), time, taken: Some(size) });
+                return Ok(LogPosition { offset, mark: Vec::new(), time, taken: Some(size) });
             }
             window = window.saturating_mul(8);
         }

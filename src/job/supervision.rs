@@ -47,14 +47,14 @@ pub enum Action {
     /// Ask the job supervisor to stop the job, within the grace period.
     Stop,
     /// End what is left on the nodes, read the rest of the logs and the result, and stop watching.
-    Finish(End),
+    Finish(WatchEnd),
     /// Stop watching and touch nothing; the job continues without hvdctl.
-    Leave(End),
+    Leave(WatchEnd),
 }
 
 /// Why the supervision of a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum WatchEnd {
     /// The job supervisor exited, with this code where it is known.
     Exited(Option<i64>),
     /// Every rank has started, and only the start was watched.
@@ -78,7 +78,7 @@ enum Phase {
     Starting,
     Running,
     /// The job supervisor was asked to stop the job.
-    Stopping(End),
+    Stopping(WatchEnd),
     /// Nothing more is to be done.
     Over,
 }
@@ -97,17 +97,17 @@ impl Supervision {
             (_, Input::Started(_)) => Vec::new(),
             (Phase::Stopping(end), Input::SupervisorExited(_) | Input::StopFailed) => self.finish(end),
             (Phase::Stopping(_), Input::Signal(_) | Input::TimeLimit) | (_, Input::StopFailed) => Vec::new(),
-            (_, Input::SupervisorExited(code)) => self.finish(End::Exited(code)),
+            (_, Input::SupervisorExited(code)) => self.finish(WatchEnd::Exited(code)),
             (_, Input::Signal(signal)) if self.options.leave_on_signal || signal == HANGUP => {
                 self.phase = Phase::Over;
-                vec![Action::Leave(End::Signal(signal))]
+                vec![Action::Leave(WatchEnd::Signal(signal))]
             }
             (_, Input::Signal(signal)) => {
-                self.phase = Phase::Stopping(End::Signal(signal));
+                self.phase = Phase::Stopping(WatchEnd::Signal(signal));
                 vec![Action::ReportStopping, Action::Stop]
             }
             (_, Input::TimeLimit) => {
-                self.phase = Phase::Stopping(End::TimeLimit);
+                self.phase = Phase::Stopping(WatchEnd::TimeLimit);
                 vec![Action::Stop]
             }
         }
@@ -117,13 +117,13 @@ impl Supervision {
         let report = Action::Report(JobState::Running);
         if self.options.until_started {
             self.phase = Phase::Over;
-            return vec![report, Action::Leave(End::AllStarted)];
+            return vec![report, Action::Leave(WatchEnd::AllStarted)];
         }
         self.phase = Phase::Running;
         vec![report]
     }
 
-    fn finish(&mut self, end: End) -> Vec<Action> {
+    fn finish(&mut self, end: WatchEnd) -> Vec<Action> {
         self.phase = Phase::Over;
         vec![Action::Finish(end)]
     }
@@ -154,9 +154,9 @@ mod tests {
     #[test]
     fn reports_running_once_every_rank_has_started() {
         let inputs = [Input::Started(1), Input::Started(2), Input::Started(2), Input::SupervisorExited(Some(0))];
-        let finish = Action::Finish(End::Exited(Some(0)));
+        let finish = Action::Finish(WatchEnd::Exited(Some(0)));
         assert_eq!(actions(&inputs, false, false), [Action::Report(JobState::Running), finish]);
-        let detached = [Action::Report(JobState::Running), Action::Leave(End::AllStarted)];
+        let detached = [Action::Report(JobState::Running), Action::Leave(WatchEnd::AllStarted)];
         assert_eq!(actions(&inputs, true, false), detached);
     }
 
@@ -164,20 +164,20 @@ mod tests {
     fn a_signal_stops_the_job_or_leaves_it() {
         let exits = Input::SupervisorExited(Some(143));
         for signal in [2, 15] {
-            let stopped = [Action::ReportStopping, Action::Stop, Action::Finish(End::Signal(signal))];
+            let stopped = [Action::ReportStopping, Action::Stop, Action::Finish(WatchEnd::Signal(signal))];
             assert_eq!(actions(&[Input::Signal(signal), exits], false, false), stopped);
-            let left = [Action::Leave(End::Signal(signal))];
+            let left = [Action::Leave(WatchEnd::Signal(signal))];
             assert_eq!(actions(&[Input::Signal(signal), exits], false, true), left);
         }
         // the terminal is gone, so the job is left running
-        let hangup = [Action::Leave(End::Signal(1))];
+        let hangup = [Action::Leave(WatchEnd::Signal(1))];
         assert_eq!(actions(&[Input::Signal(1)], false, false), hangup);
     }
 
     #[test]
     fn a_supervisor_that_does_not_stop_in_time_is_ended_from_outside() {
         let inputs = [Input::TimeLimit, Input::StopFailed];
-        assert_eq!(actions(&inputs, false, true), [Action::Stop, Action::Finish(End::TimeLimit)]);
+        assert_eq!(actions(&inputs, false, true), [Action::Stop, Action::Finish(WatchEnd::TimeLimit)]);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
                     assert_eq!(ends.count(), 1, "{first:?}, {second:?}: {all:?}");
                     assert!(all.iter().filter(|a| **a == Action::Stop).count() <= 1, "{first:?}, {second:?}: {all:?}");
                     if let (Input::Signal(signal @ 2..), false) = (first, leave_on_signal) {
-                        assert_eq!(all.last(), Some(&Action::Finish(End::Signal(signal))), "{second:?}");
+                        assert_eq!(all.last(), Some(&Action::Finish(WatchEnd::Signal(signal))), "{second:?}");
                     }
                 }
             }

@@ -6,7 +6,7 @@ use super::follow::{Follow, at, instant};
 use super::logs::{PRUNE, report_output, substituted};
 use super::manage::JobList;
 use super::node_log::{extents, logs, warn_of_gone};
-use super::supervision::{Action, End, Input, Supervision, WatchOptions};
+use super::supervision::{Action, Input, Supervision, WatchEnd, WatchOptions};
 use crate::cancel::signalled;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
@@ -131,7 +131,7 @@ impl Watch<'_> {
                         stop_at = Some(Instant::now() + limit);
                     }
                     Action::Finish(end) => return self.finish(follow, end, timed_out).await,
-                    Action::Leave(End::Signal(number)) => {
+                    Action::Leave(WatchEnd::Signal(number)) => {
                         let id = self.job.id;
                         let message =
                             format!("job {id} continues: hvdctl attach {id} shows it, hvdctl stop {id} ends it");
@@ -172,9 +172,14 @@ impl Watch<'_> {
     }
 
     /// Ends what is left of the job, reads the rest of its logs, and returns its outcome.
-    async fn finish(mut self, mut follow: Follow<'_>, end: End, timed_out: Option<Error>) -> Result<JobOutcome, Error> {
+    async fn finish(
+        mut self,
+        mut follow: Follow<'_>,
+        end: WatchEnd,
+        timed_out: Option<Error>,
+    ) -> Result<JobOutcome, Error> {
         let (code, stopped) = match end {
-            End::Exited(code) => (code, false),
+            WatchEnd::Exited(code) => (code, false),
             _ => (None, true),
         };
         self.job.reconnect().await;
@@ -197,12 +202,12 @@ impl Watch<'_> {
             self.events.warn(Message::from(lost).hint(PRUNE));
         }
         match (end, timed_out) {
-            (End::Signal(number), _) => {
+            (WatchEnd::Signal(number), _) => {
                 let ending = if result.stopped { "was stopped" } else { "has ended" };
                 self.events.note(format!("job {} {ending}", self.job.id));
                 return Err(Error::Signal(number));
             }
-            (End::TimeLimit, Some(error)) => return Err(error),
+            (WatchEnd::TimeLimit, Some(error)) => return Err(error),
             _ => {}
         }
         let result = with_observed(result, monitor, ranks);

@@ -63,7 +63,7 @@ pub struct GenerateResult {
 
 /// The distribution of keys to nodes by one command.
 #[derive(Clone, Copy)]
-pub struct Distribution<'a> {
+pub struct KeyDistribution<'a> {
     /// The cluster.
     pub inventory: &'a Inventory,
     /// The command's locks, cancellation and progress.
@@ -72,7 +72,7 @@ pub struct Distribution<'a> {
     pub events: &'a Events,
 }
 
-impl Distribution<'_> {
+impl KeyDistribution<'_> {
     /// Brings the directories of observed nodes to the desired state. The keys come from the master among them. The private key is
     /// generated here in memory when the master has none, and goes to the master only. After a cancellation, nodes that were not begun
     /// are missing in the results.

@@ -24,7 +24,7 @@ pub fn targets(n: usize, from: usize) -> Vec<usize> {
 
 /// One login that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Login {
+pub struct TriedLogin {
     /// The node it came from.
     pub from: String,
     /// The node it went to.
@@ -48,7 +48,7 @@ pub struct Matrix {
     /// Nodes that were left out, each with the reason.
     pub absent: Vec<AbsentNode>,
     /// The logins among the others.
-    pub pairs: Vec<Login>,
+    pub pairs: Vec<TriedLogin>,
 }
 
 /// Failures with one reason.
@@ -78,7 +78,7 @@ impl Matrix {
 
     /// Returns the failures in few rows that name exactly the logins that failed.
     pub fn rows(&self) -> Vec<FailedLogins> {
-        let mut by_reason: BTreeMap<&str, Vec<&Login>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<&str, Vec<&TriedLogin>> = BTreeMap::new();
         for login in &self.pairs {
             login.reason.iter().for_each(|reason| by_reason.entry(reason).or_default().push(login));
         }
@@ -96,7 +96,7 @@ impl Matrix {
 
     /// Returns the targets and sources of failed logins: one block if every login from these sources to these targets failed,
     /// else a block for the sources that failed at the same targets.
-    fn blocks(&self, failed: &[&Login]) -> Vec<(Vec<String>, Vec<String>)> {
+    fn blocks(&self, failed: &[&TriedLogin]) -> Vec<(Vec<String>, Vec<String>)> {
         let from: BTreeSet<&String> = failed.iter().map(|pair| &pair.from).collect();
         let to: BTreeSet<&String> = failed.iter().map(|pair| &pair.to).collect();
         let tried = self.pairs.iter().filter(|pair| from.contains(&pair.from) && to.contains(&pair.to)).count();
@@ -189,7 +189,7 @@ mod tests {
 
     fn matrix(n: usize, fails: impl Fn(usize, usize) -> Option<&'static str>) -> Matrix {
         let name = |i: usize| format!("node{}", i + 1);
-        let pair = |(from, to): (usize, usize)| Login {
+        let pair = |(from, to): (usize, usize)| TriedLogin {
             from: name(from),
             to: name(to),
             reason: fails(from, to).map(str::to_owned),
@@ -308,7 +308,7 @@ mod tests {
             for row in matrix.rows() {
                 prop_assert!(row.from.iter().chain(&row.to).all(|node| names.contains(node)));
                 let (from, to) = (&row.from, &row.to);
-                let inside: Vec<&Login> =
+                let inside: Vec<&TriedLogin> =
                     matrix.pairs.iter().filter(|p| from.contains(&p.from) && to.contains(&p.to)).collect();
                 prop_assert_eq!(inside.len(), row.pairs);
                 for pair in inside {

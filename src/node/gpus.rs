@@ -44,19 +44,19 @@ pub struct MigDevice {
 
 /// A device that programs can use: a GPU, or a MIG device of one. One rank uses one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Device<'a> {
+pub struct GpuDevice<'a> {
     /// The GPU.
     pub gpu: &'a Gpu,
     /// The MIG device; `None` for a whole GPU.
     pub mig: Option<&'a MigDevice>,
 }
 
-impl<'a> Device<'a> {
+impl<'a> GpuDevice<'a> {
     /// Returns all devices of these GPUs, in their order.
-    pub fn of(gpus: &'a [Gpu]) -> Vec<Device<'a>> {
+    pub fn of(gpus: &'a [Gpu]) -> Vec<GpuDevice<'a>> {
         let of_gpu = |gpu: &'a Gpu| match &gpu.mig {
-            None => vec![Device { gpu, mig: None }],
-            Some(devices) => devices.iter().map(|mig| Device { gpu, mig: Some(mig) }).collect(),
+            None => vec![GpuDevice { gpu, mig: None }],
+            Some(devices) => devices.iter().map(|mig| GpuDevice { gpu, mig: Some(mig) }).collect(),
         };
         gpus.iter().flat_map(of_gpu).collect()
     }
@@ -72,7 +72,7 @@ impl<'a> Device<'a> {
     }
 }
 
-impl fmt::Display for Device<'_> {
+impl fmt::Display for GpuDevice<'_> {
     /// Writes what the inventory may name it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.mig {
@@ -135,16 +135,16 @@ pub fn list<'a>(lines: impl Iterator<Item = &'a str>) -> (Vec<Gpu>, Option<&'a s
 /// Returns the next step where `nvidia-smi` failed with this message.
 pub fn hint(message: &str) -> &'static str {
     match failure::nvidia_smi(message) {
-        Some(failure::NvidiaSmi::DriverMismatch) => {
+        Some(failure::NvidiaSmiFailure::DriverMismatch) => {
             "the driver was updated and the old one is still loaded: reboot the node, or unload and load its modules"
         }
-        Some(failure::NvidiaSmi::NoDriver) => {
+        Some(failure::NvidiaSmiFailure::NoDriver) => {
             "load or install the driver on the node (`sudo modprobe nvidia`, `sudo dmesg`); without GPUs set `gpus = 0`"
         }
-        Some(failure::NvidiaSmi::NoDevices) => {
+        Some(failure::NvidiaSmiFailure::NoDevices) => {
             "see `sudo dmesg` on the node for why its GPUs are gone; without GPUs set `gpus = 0`"
         }
-        Some(failure::NvidiaSmi::LostGpu) => {
+        Some(failure::NvidiaSmiFailure::LostGpu) => {
             "a GPU does not answer its driver: see `sudo dmesg` on the node for Xid errors, and reboot it"
         }
         None if message == NO_ANSWER => {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn uuids(gpus: &[Gpu]) -> String {
-        Device::of(gpus).iter().map(Device::uuid).collect::<Vec<_>>().join(" ")
+        GpuDevice::of(gpus).iter().map(GpuDevice::uuid).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
     fn devices_are_named_by_index_or_uuid() {
         let (_, gpus) = answer(&format!("{A100}{MIG}gpu GPU 1: A100 (UUID: GPU-5d5b)\n"), 0);
         let named = |id: &str| {
-            Device::of(&gpus).iter().filter(|device| device.is(id)).map(ToString::to_string).collect::<Vec<_>>()
+            GpuDevice::of(&gpus).iter().filter(|device| device.is(id)).map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!((named("1"), named("gpu-5D5B")), (vec!["1 GPU-5d5b".to_owned()], vec!["1 GPU-5d5b".to_owned()]));
         assert_eq!(named("MIG-cba6"), ["MIG-cba6"]);

@@ -2,7 +2,7 @@
 
 use crate::inventory::{Gpus, Inventory, Node};
 use crate::node::facts::Facts;
-use crate::node::gpus::{Device, GpuRequest, NvidiaSmi};
+use crate::node::gpus::{GpuDevice, GpuRequest, NvidiaSmi};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The variable that says how CUDA numbers GPUs.
@@ -121,7 +121,7 @@ pub fn is_virtual(interface: &str) -> bool {
 /// The ranks that a node may run: its slots, else the GPUs and MIG devices that its containers get, else its cores. None where its
 /// GPUs are not known ([`gpu_failure`]).
 pub fn slots(node: &Node, facts: &Facts) -> u32 {
-    known_slots(node).unwrap_or_else(|| match (&node.gpus, Device::of(&facts.gpus).len() as u32) {
+    known_slots(node).unwrap_or_else(|| match (&node.gpus, GpuDevice::of(&facts.gpus).len() as u32) {
         _ if gpu_failure(node, facts).is_some() => 0,
         (Gpus::Auto | Gpus::All, count @ 1..) => count,
         _ => facts.cores.max(1),
@@ -141,7 +141,7 @@ pub fn known_slots(node: &Node) -> Option<u32> {
 /// The GPUs that the node's containers ask for. A number that is all there are asks for all of them. Means nothing where the GPUs are
 /// not known ([`gpu_failure`]).
 pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
-    let devices = Device::of(&facts.gpus);
+    let devices = GpuDevice::of(&facts.gpus);
     match &node.gpus {
         Gpus::Count(0) => GpuRequest::None,
         Gpus::Count(n) if devices.len() as u32 == *n => GpuRequest::All,
@@ -159,8 +159,8 @@ pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
 
 /// The devices that the node's containers get, of those that the machine itself lists; none where it lists none. In a container they
 /// are numbered in this order.
-pub fn chosen_gpus<'a>(node: &Node, facts: &'a Facts) -> Vec<Device<'a>> {
-    let devices = Device::of(&facts.gpus).into_iter();
+pub fn chosen_gpus<'a>(node: &Node, facts: &'a Facts) -> Vec<GpuDevice<'a>> {
+    let devices = GpuDevice::of(&facts.gpus).into_iter();
     match &node.gpus {
         Gpus::Count(n) => devices.take(*n as usize).collect(),
         Gpus::Auto | Gpus::All => devices.collect(),
@@ -196,7 +196,7 @@ pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
     if facts.nvidia_smi != NvidiaSmi::Listed {
         return None;
     }
-    let devices = Device::of(&facts.gpus);
+    let devices = GpuDevice::of(&facts.gpus);
     match &node.gpus {
         Gpus::Auto | Gpus::All if devices.is_empty() && !facts.gpus.is_empty() => {
             let indices: Vec<String> = facts.gpus.iter().map(|gpu| gpu.index.to_string()).collect();
@@ -240,12 +240,12 @@ pub fn gpu_variables(
 
 /// Returns the devices as `CUDA_VISIBLE_DEVICES` has them; `None`: all that the container has. Programs read integers there, which are
 /// the places in `chosen`, the devices of the container; `by_bus`: CUDA numbers them in that order. It takes MIG devices only by UUID.
-fn visible_devices(chosen: &[Device<'_>], allocated: &[String], by_bus: bool) -> Option<String> {
+fn visible_devices(chosen: &[GpuDevice<'_>], allocated: &[String], by_bus: bool) -> Option<String> {
     let has_mig = chosen.iter().any(|device| device.mig.is_some());
     let place = |uuid: &String| chosen.iter().position(|device| device.uuid() == uuid).map(|place| place.to_string());
     let places: Option<Vec<String>> = allocated.iter().map(place).collect();
     match places.filter(|_| by_bus && !has_mig) {
-        _ if allocated.is_empty() => has_mig.then(|| chosen.iter().map(Device::uuid).collect::<Vec<_>>().join(",")),
+        _ if allocated.is_empty() => has_mig.then(|| chosen.iter().map(GpuDevice::uuid).collect::<Vec<_>>().join(",")),
         Some(places) => Some(places.join(",")),
         None => Some(allocated.join(",")),
     }

@@ -119,7 +119,7 @@ impl RoundTrips {
 
 /// Nodes of one kind that are picked together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct NodeGroup {
     /// The numbers of the candidates, the master first, then the best.
     pub nodes: Vec<usize>,
     /// Their slots.
@@ -132,18 +132,18 @@ pub struct Group {
 
 /// Why there is no group.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shortage {
+pub enum PoolShortage {
     /// No node may be the master.
     NoMaster,
     /// The largest group of one kind with a master has fewer slots.
-    TooFew(NodeKind, Group),
+    TooFew(NodeKind, NodeGroup),
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for PoolShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Shortage::NoMaster => f.write_str("no node of the pool can be the master"),
-            Shortage::TooFew(kind, group) => {
+            PoolShortage::NoMaster => f.write_str("no node of the pool can be the master"),
+            PoolShortage::TooFew(kind, group) => {
                 let (slots, nodes) = (count(group.slots as usize, "slot"), count(group.nodes.len(), "node"));
                 write!(f, "the largest group with a master has {slots}: {nodes} of {kind}")
             }
@@ -157,7 +157,7 @@ impl fmt::Display for Shortage {
 ///
 /// # Errors
 /// If no nodes of one kind with a master, each of which can connect to each other one, have so many slots.
-pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> Result<Group, Shortage> {
+pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> Result<NodeGroup, PoolShortage> {
     let all = 0..candidates.len();
     let between: Vec<Vec<_>> =
         all.clone().map(|one| all.clone().map(|other| round_trips.between(one, other, candidates)).collect()).collect();
@@ -172,7 +172,7 @@ pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> R
             groups.extend(nodes.iter().filter_map(|second| Some((kind, search.around(master, *second, &nodes)?))));
         }
     }
-    let order = |(kind, group): &(&NodeKind, Group)| {
+    let order = |(kind, group): &(&NodeKind, NodeGroup)| {
         let nodes = group.nodes.iter().map(|number| candidates[*number].order());
         let worst = nodes.clone().map(|(grade, _)| grade).max();
         let score: u64 = nodes.map(|(_, Reverse(score))| score).sum();
@@ -184,13 +184,13 @@ pub fn pick(candidates: &[Candidate], round_trips: &RoundTrips, ranks: u32) -> R
         Some((_, group)) => Ok(group.clone()),
         None => {
             let largest = groups.into_iter().min_by_key(|group| (Reverse(group.1.slots), order(group)));
-            Err(largest.map_or(Shortage::NoMaster, |(kind, group)| Shortage::TooFew(kind.clone(), group)))
+            Err(largest.map_or(PoolShortage::NoMaster, |(kind, group)| PoolShortage::TooFew(kind.clone(), group)))
         }
     }
 }
 
 /// Returns why a candidate was left out of the picked group.
-pub fn reason(number: usize, candidates: &[Candidate], round_trips: &RoundTrips, group: &Group) -> String {
+pub fn reason(number: usize, candidates: &[Candidate], round_trips: &RoundTrips, group: &NodeGroup) -> String {
     let Candidate { kind, grade, .. } = &candidates[number];
     if *kind != candidates[group.nodes[0]].kind {
         return format!("another kind: {kind}");
@@ -222,7 +222,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Returns the best nodes within the distance of each other, as many as are needed if there are, with these two among the first that were
     /// taken, if they are so near. `nodes`: those of their kind, the best first.
-    fn around(&self, master: usize, second: usize, nodes: &[usize]) -> Option<Group> {
+    fn around(&self, master: usize, second: usize, nodes: &[usize]) -> Option<NodeGroup> {
         let slots = |number: usize| self.candidates[number].slots;
         let between = |one: usize, other: usize| self.between[one][other];
         let is_near = |one, other| between(one, other).is_some_and(|time| Distance::of(time) <= self.distance);
@@ -257,7 +257,7 @@ impl Search<'_> {
         let pairs = group.iter().flat_map(|one| group.iter().map(move |other| (*one, *other)));
         let times = pairs.filter(|(one, other)| one < other).filter_map(|(one, other)| between(one, other));
         let longest = times.max().unwrap_or_default();
-        Some(Group { slots: found, distance: Distance::of(longest), longest, nodes: self.with_master_first(group) })
+        Some(NodeGroup { slots: found, distance: Distance::of(longest), longest, nodes: self.with_master_first(group) })
     }
 
     /// Moves the master to the front: of those that may be it, the first by name.

@@ -1,7 +1,7 @@
 //! The key of an owner: a file, or what an agent has for it.
 
 use super::keygen::KeygenKey;
-use super::signature::{KeyFault, SigningKey, public_half};
+use super::signature::{SigningKey, SigningKeyFault, public_half};
 use crate::error::Error;
 use crate::event::Events;
 use crate::inventory::Pool;
@@ -58,11 +58,11 @@ impl Key {
         }
         match SigningKey::parse(&text) {
             Ok(key) => Ok(Key::Own(key)),
-            Err(KeyFault::Encrypted(public)) => Ok(Key::Keygen(KeygenKey { file, public: *public })),
-            Err(KeyFault::Type) => {
+            Err(SigningKeyFault::Encrypted(public)) => Ok(Key::Keygen(KeygenKey { file, public: *public })),
+            Err(SigningKeyFault::Type) => {
                 Err(Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make))
             }
-            Err(KeyFault::Format) => Err(Error::usage(
+            Err(SigningKeyFault::Format) => Err(Error::usage(
                 format!("{shown} is no private key in OpenSSH's format"),
                 "ssh-keygen -p -f FILE writes a key in that format",
             )),

@@ -1,6 +1,6 @@
 //! Picks the nodes of a job from a pool: who may be the master, which nodes can be used, and the best group of them.
 
-use super::choice::{Candidate, Group, Shortage, obstacle, pick as pick_group, reason};
+use super::choice::{Candidate, NodeGroup, PoolShortage, obstacle, pick as pick_group, reason};
 use super::contents::PoolContents;
 use super::format::PoolNode;
 use super::inventory::cluster_name;
@@ -56,7 +56,7 @@ pub struct PoolChoice<'a> {
     /// The owner that the operator is, if it is known.
     pub own: Option<String>,
     /// Which of the reached nodes it is, and how far they are from each other.
-    pub group: Group,
+    pub group: NodeGroup,
     /// The nodes of the group, in its order.
     pub nodes: Vec<MeasuredNode<'a>>,
     /// The nodes that were left out, and why.
@@ -171,7 +171,7 @@ pub async fn pick<'a>(
     left_out.extend(unusable.into_iter().map(|(node, why)| LeftOutCandidate::new(node, why)));
     let candidates: Vec<Candidate> = reached.iter().map(|reached| candidate(reached.node, &masters)).collect();
     let group = pick_group(&candidates, &round_trips, request.np).map_err(|shortage| match shortage {
-        Shortage::NoMaster => masters.missing(&own, &left_out),
+        PoolShortage::NoMaster => masters.missing(&own, &left_out),
         shortage => Error::check(
             format!("no group of nodes has {}; {shortage}{}", count(request.np as usize, "slot"), listed(&left_out)),
             "hvdctl pool lists the nodes; use fewer ranks, or ask the owners of others to publish theirs",

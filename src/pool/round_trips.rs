@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// A node that others connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct PoolEndpoint {
     /// Its number.
     pub number: usize,
     /// Its host.
@@ -36,9 +36,9 @@ pub struct Endpoint {
 /// When the node does not answer, or has no Python.
 pub async fn from_node(
     transport: &Transport,
-    targets: &[Endpoint],
+    targets: &[PoolEndpoint],
 ) -> Result<BTreeMap<usize, Option<Duration>>, NodeError> {
-    let line = |Endpoint { number, host, port }: &Endpoint| format!("{number} {host} {port}");
+    let line = |PoolEndpoint { number, host, port }: &PoolEndpoint| format!("{number} {host} {port}");
     let lines = targets.iter().map(line).collect::<Vec<_>>().join("\n");
     // the rest is for what has begun by then, and for the login
     let seconds = (transport.limit() * 2 / 3).as_secs_f64().to_string();
@@ -67,7 +67,7 @@ pub async fn from_node(
 }
 
 /// Measures from this machine. `None`: it cannot connect.
-pub async fn from_here(target: &Endpoint) -> Option<Duration> {
+pub async fn from_here(target: &PoolEndpoint) -> Option<Duration> {
     let resolve = lookup_host((target.host.as_str(), target.port));
     let address = timeout(LIMIT, resolve).await.ok()?.ok()?.next()?;
     let mut best = None;

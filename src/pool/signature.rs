@@ -19,7 +19,7 @@ pub struct SigningKey(PrivateKey);
 
 /// Why hvdctl cannot sign with a private key itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyFault {
+pub enum SigningKeyFault {
     /// It needs a passphrase. This is its public half.
     Encrypted(Box<KeyData>),
     /// It is of a type that hvdctl does not sign with.
@@ -33,14 +33,14 @@ impl SigningKey {
     ///
     /// # Errors
     /// Why it cannot sign.
-    pub fn parse(text: &str) -> Result<SigningKey, KeyFault> {
+    pub fn parse(text: &str) -> Result<SigningKey, SigningKeyFault> {
         let text = text.trim_start();
         // the crate also refuses what it was built without
-        let fault = if text.starts_with(BEGIN_KEY) { KeyFault::Type } else { KeyFault::Format };
+        let fault = if text.starts_with(BEGIN_KEY) { SigningKeyFault::Type } else { SigningKeyFault::Format };
         let key = PrivateKey::from_openssh(text).map_err(|_| fault)?;
         match key.public_key().key_data() {
-            public if !is_supported(public) => Err(KeyFault::Type),
-            public if key.is_encrypted() => Err(KeyFault::Encrypted(Box::new(public.clone()))),
+            public if !is_supported(public) => Err(SigningKeyFault::Type),
+            public if key.is_encrypted() => Err(SigningKeyFault::Encrypted(Box::new(public.clone()))),
             _ => Ok(SigningKey(key)),
         }
     }

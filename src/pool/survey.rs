@@ -10,7 +10,7 @@ use crate::inventory::Node;
 use crate::pool::choice::RoundTrips;
 use crate::pool::format::{PoolNode, is_for_others};
 use crate::pool::owner;
-use crate::pool::round_trips::{self, Endpoint, NO_PYTHON};
+use crate::pool::round_trips::{self, NO_PYTHON, PoolEndpoint};
 use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -213,14 +213,14 @@ fn keep_distinct<'a, T>(nodes: &mut Vec<(&'a PoolNode, T)>, own: Option<&str>) -
 
 /// Measures on each node the round trips to all others, and to all nodes on this machine if one of them could not.
 async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<MeasuringPoint>, RoundTrips) {
-    let endpoint = |(number, (node, _)): (usize, &(&PoolNode, Member))| Endpoint {
+    let endpoint = |(number, (node, _)): (usize, &(&PoolNode, Member))| PoolEndpoint {
         number,
         host: node.host.clone(),
         port: node.port,
     };
-    let endpoints: Vec<Endpoint> = nodes.iter().enumerate().map(endpoint).collect();
+    let endpoints: Vec<PoolEndpoint> = nodes.iter().enumerate().map(endpoint).collect();
     let on_node = async |(number, (node, member)): (usize, &(&PoolNode, Member))| {
-        let others: Vec<Endpoint> = endpoints.iter().filter(|target| target.number != number).cloned().collect();
+        let others: Vec<PoolEndpoint> = endpoints.iter().filter(|target| target.number != number).cloned().collect();
         let measuring = round_trips::from_node(&member.transport, &others);
         let measured = events.step(&member.node.name, Step::read("measuring round trips"), measuring).await;
         measured.map_err(|error| match error.message.contains(NO_PYTHON) {
@@ -237,7 +237,7 @@ async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<Measuri
         }
     }
     if !round_trips.are_complete(nodes.len()) {
-        let from_here = async |target: Endpoint| (target.number, round_trips::from_here(&target).await);
+        let from_here = async |target: PoolEndpoint| (target.number, round_trips::from_here(&target).await);
         for (number, time) in for_each_node(endpoints, from_here).await {
             time.into_iter().for_each(|time| round_trips.add_from_here(number, time));
         }

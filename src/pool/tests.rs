@@ -4,8 +4,8 @@ use super::directory::{MOST_FILES, PoolDirectory};
 use super::format::PoolNode;
 use super::format::tests::node;
 use super::keygen::KeygenKey;
-use super::round_trips::{Endpoint, from_here, from_node};
-use super::signature::{KeyFault, NAMESPACE, SigningKey, public_half};
+use super::round_trips::{PoolEndpoint, from_here, from_node};
+use super::signature::{NAMESPACE, SigningKey, SigningKeyFault, public_half};
 use super::signers::AllowedSigners;
 use super::verification::{FileState, PoolFile, Verifier};
 use crate::inventory::{Cluster, Node};
@@ -130,12 +130,12 @@ fn a_key_that_cannot_sign_is_named() {
     assert_eq!(fault(&dir), None);
     assert!(ssh_keygen(dir.path(), &["-q", "-p", "-f", "key", "-N", "secret"], "").0);
     let public = Box::new(public_half(&read(&dir, "key.pub")).unwrap());
-    assert_eq!(fault(&dir), Some(KeyFault::Encrypted(public)));
-    assert_eq!(fault(&with_passphrase(&["-t", "ecdsa"])), Some(KeyFault::Type));
+    assert_eq!(fault(&dir), Some(SigningKeyFault::Encrypted(public)));
+    assert_eq!(fault(&with_passphrase(&["-t", "ecdsa"])), Some(SigningKeyFault::Type));
     assert_eq!(public_half(&read(&with_key(&["-t", "ecdsa"]), "key.pub")), None);
-    assert_eq!(fault(&with_key(&["-t", "ecdsa"])), Some(KeyFault::Type));
-    assert_eq!(fault(&with_key(&["-t", "rsa", "-b", "2048", "-m", "PEM"])), Some(KeyFault::Format));
-    assert_eq!(SigningKey::parse(&read(&dir, "key.pub")).err(), Some(KeyFault::Format));
+    assert_eq!(fault(&with_key(&["-t", "ecdsa"])), Some(SigningKeyFault::Type));
+    assert_eq!(fault(&with_key(&["-t", "rsa", "-b", "2048", "-m", "PEM"])), Some(SigningKeyFault::Format));
+    assert_eq!(SigningKey::parse(&read(&dir, "key.pub")).err(), Some(SigningKeyFault::Format));
 }
 
 /// As [`with_key`], and the key has the passphrase `secret`.
@@ -303,7 +303,7 @@ async fn round_trips_are_measured_from_a_node_and_from_here() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let open = listener.local_addr().unwrap().port();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let endpoint = |number, host: &str, port| Endpoint { number, host: host.into(), port };
+    let endpoint = |number, host: &str, port| PoolEndpoint { number, host: host.into(), port };
     let targets = [endpoint(3, "127.0.0.1", open), endpoint(5, "127.0.0.1", closed), endpoint(10, "no.invalid", 22)];
     let times = from_node(&here().await, &targets).await.unwrap();
     assert_eq!(times.keys().collect::<Vec<_>>(), [&3, &5, &10]);

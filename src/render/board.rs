@@ -25,7 +25,7 @@ pub enum RowState {
 
 /// The progress of a transfer.
 #[derive(Debug, Clone)]
-pub struct Transfer {
+pub struct ShownTransfer {
     /// Bytes so far.
     pub done: u64,
     /// Bytes in all.
@@ -40,7 +40,7 @@ struct Node {
     state: RowState,
     /// The step, what was done, or the first line of the error.
     text: String,
-    transfer: Option<Transfer>,
+    transfer: Option<ShownTransfer>,
     /// The steps in progress, in the order of their starts.
     steps: Vec<Step>,
     /// When its first step began.
@@ -57,7 +57,7 @@ pub struct BoardRow {
     /// Its text, with colours.
     pub text: String,
     /// The progress, if it is a transfer.
-    pub transfer: Option<Transfer>,
+    pub transfer: Option<ShownTransfer>,
 }
 
 /// The nodes of a command and what they are doing.
@@ -89,7 +89,7 @@ impl Board {
                 self.node(node, now).set(
                     RowState::Busy,
                     what,
-                    Some(Transfer { done: *done, total: *total, text }),
+                    Some(ShownTransfer { done: *done, total: *total, text }),
                     now,
                 );
             }
@@ -194,7 +194,7 @@ impl Node {
         }
     }
 
-    fn set(&mut self, state: RowState, text: &str, transfer: Option<Transfer>, now: Instant) {
+    fn set(&mut self, state: RowState, text: &str, transfer: Option<ShownTransfer>, now: Instant) {
         let is_final = match self.state {
             RowState::Failed => matches!(state, RowState::Waiting | RowState::Done),
             RowState::Done => state == RowState::Waiting,

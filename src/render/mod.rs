@@ -11,7 +11,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use crate::event::{Event, Receiver, Stream};
+use crate::event::{Event, EventReceiver, Stream};
 use crate::text::units::human;
 use crate::text::visible::visible_lines;
 use console::style;
@@ -53,7 +53,7 @@ trait Renderer {
 }
 
 /// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing else.
-pub fn run(events: Receiver, options: Options) {
+pub fn run(events: EventReceiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet && options.has_rows {

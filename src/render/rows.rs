@@ -1,7 +1,7 @@
 //! Rows on a terminal, drawn by indicatif below the lines that stay: the phase, the nodes that the board has chosen, and the
 //! count of the others.
 
-use super::board::{Board, BoardRow, RowState, Transfer};
+use super::board::{Board, BoardRow, RowState, ShownTransfer};
 use super::messages::message;
 use super::{INTERVAL, Options, Renderer, output_line, printable};
 use crate::event::{Event, Phase, Stream};
@@ -35,7 +35,7 @@ fn show(bar: &ProgressBar, row: BoardRow, width: u16) {
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_spinner());
     bar.set_style(style.tick_chars(signs));
     bar.set_message(row.text);
-    if let Some(Transfer { done, total, text }) = row.transfer {
+    if let Some(ShownTransfer { done, total, text }) = row.transfer {
         bar.set_length(total);
         bar.set_position(done);
         bar.set_prefix(text);

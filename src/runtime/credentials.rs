@@ -47,7 +47,7 @@ pub enum Credentials {
 
 /// The operator's login to the registry of an image.
 #[derive(Debug, Clone, Default)]
-pub struct Login {
+pub struct RegistryLogin {
     /// The registry, by the name that `config.json` has.
     pub registry: String,
     /// What it is sent; `None` without a login.
@@ -85,9 +85,9 @@ struct Answer {
     secret: String,
 }
 
-impl Login {
+impl RegistryLogin {
     /// Finds the login for an image.
-    pub async fn find(image: &str) -> Login {
+    pub async fn find(image: &str) -> RegistryLogin {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let registry = registry(image).to_owned();
         let found = match directory() {
@@ -95,18 +95,20 @@ impl Login {
             None => Ok(None),
         };
         match found {
-            Ok(credentials) => Login { registry, credentials, ..Login::default() },
-            Err(fault) => Login { registry, fault: Some(fault), ..Login::default() },
+            Ok(credentials) => RegistryLogin { registry, credentials, ..RegistryLogin::default() },
+            Err(fault) => RegistryLogin { registry, fault: Some(fault), ..RegistryLogin::default() },
         }
     }
 
     /// Returns what a node gets of it: nothing secret if it is another owner's (`of_another`).
-    pub fn for_node(&self, of_another: Option<&str>) -> Login {
+    pub fn for_node(&self, of_another: Option<&str>) -> RegistryLogin {
         match of_another {
             None => self.clone(),
-            Some(owner) => {
-                Login { registry: self.registry.clone(), withheld_from: Some(owner.to_owned()), ..Login::default() }
-            }
+            Some(owner) => RegistryLogin {
+                registry: self.registry.clone(),
+                withheld_from: Some(owner.to_owned()),
+                ..RegistryLogin::default()
+            },
         }
     }
 
@@ -371,7 +373,7 @@ mod tests {
     fn the_next_step_is_a_login_on_this_machine() {
         let login = |registry: &str, credentials, fault: Option<&str>| {
             let fault = fault.map(str::to_owned);
-            Login { registry: registry.into(), credentials, fault, ..Login::default() }.hint()
+            RegistryLogin { registry: registry.into(), credentials, fault, ..RegistryLogin::default() }.hint()
         };
         assert!(
             login("r:5000", None, None)

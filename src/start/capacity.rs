@@ -9,7 +9,7 @@ use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::launch::placement::{MapBy, Placement, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
-use crate::node::gpus::Device;
+use crate::node::gpus::GpuDevice;
 use crate::node::network;
 use crate::record::{Record, UnreadableRecord, open_jobs};
 use crate::text::units::count;
@@ -118,7 +118,7 @@ fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String,
 /// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
 pub(super) fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_node: u32) -> Resources {
     let (node, facts) = (&observed.member.node, &observed.facts);
-    let gpus: Vec<&str> = network::chosen_gpus(node, facts).iter().map(Device::uuid).collect();
+    let gpus: Vec<&str> = network::chosen_gpus(node, facts).iter().map(GpuDevice::uuid).collect();
     left(network::slots(node, facts), &gpus, allocations, per_node)
 }
 

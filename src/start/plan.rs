@@ -2,7 +2,7 @@
 //! a dry run prints it, `execute.rs` carries it out.
 
 use super::capacity::{AllocatedNodes, allocations, drained};
-use super::request::{JobOptions, Program};
+use super::request::{JobOptions, JobProgram};
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::each_node::all;
 use crate::cluster::member::Member;
@@ -105,7 +105,7 @@ pub struct JobPlan {
     /// The job's id.
     pub id: String,
     /// What every rank runs.
-    pub program: Program,
+    pub program: JobProgram,
     /// How.
     pub options: JobOptions,
     /// The inventory.
@@ -140,7 +140,7 @@ impl JobPlan {
     pub fn new(
         target: &Target,
         allocated: AllocatedNodes,
-        program: Program,
+        program: JobProgram,
         options: JobOptions,
         id: String,
     ) -> Result<JobPlan, Error> {

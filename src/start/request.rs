@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// What every rank of a job runs.
 #[derive(Debug, Clone, Default)]
-pub struct Program {
+pub struct JobProgram {
     /// The job's name, if it was given one.
     pub title: Option<String>,
     /// The name of the project, the program or the check.
@@ -39,12 +39,12 @@ pub struct Program {
     pub files: Vec<(&'static str, &'static str)>,
 }
 
-impl Program {
+impl JobProgram {
     /// Returns the program of a command that needs no project.
-    pub fn of_command(title: Option<String>, command: Vec<ProgramArgument>) -> Program {
+    pub fn of_command(title: Option<String>, command: Vec<ProgramArgument>) -> JobProgram {
         let program = command.first().map(ToString::to_string).unwrap_or_default();
         let name = project::directory_name(&file_name(Path::new(&program)));
-        Program { title, name, command, ..Program::default() }
+        JobProgram { title, name, command, ..JobProgram::default() }
     }
 }
 
@@ -88,7 +88,7 @@ impl ProjectRequest {
     ///
     /// # Errors
     /// As [`ProjectRequest::files`].
-    pub async fn program(self, nodes: Vec<Node>) -> Result<Program, Error> {
+    pub async fn program(self, nodes: Vec<Node>) -> Result<JobProgram, Error> {
         let root = self.root.clone();
         let of_git = tokio::task::spawn_blocking(move || GitReport::read(&root));
         let files = self.files().await?;
@@ -99,7 +99,7 @@ impl ProjectRequest {
         let name = project::directory_name(&self.name.unwrap_or_else(|| file_name(&self.root)));
         let project = Some(Project { origin, files, shared, mounts });
         let ProjectRequest { title, command, is_default_command, .. } = self;
-        Ok(Program { title, name, command, is_default_command, project, commit, files: Vec::new() })
+        Ok(JobProgram { title, name, command, is_default_command, project, commit, files: Vec::new() })
     }
 }
 

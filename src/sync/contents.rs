@@ -17,7 +17,7 @@ const COARSE: Duration = Duration::from_secs(3);
 
 /// The contents of a file that was hashed. A directory may have a million of them, so they are small; copies share them.
 #[derive(Debug, Clone)]
-pub(super) struct Contents {
+pub(super) struct ContentStore {
     source: Source,
     /// When the file was changed last, in seconds since 1970.
     pub(super) mtime: u64,
@@ -98,32 +98,32 @@ impl Stamp {
     }
 }
 
-impl Contents {
-    fn new(source: Source, meta: &Metadata) -> Contents {
-        Contents { source, mtime: u64::try_from(meta.mtime()).unwrap_or_default() }
+impl ContentStore {
+    fn new(source: Source, meta: &Metadata) -> ContentStore {
+        ContentStore { source, mtime: u64::try_from(meta.mtime()).unwrap_or_default() }
     }
 
     /// Returns contents that are kept in memory.
-    pub(super) fn in_memory(bytes: Vec<u8>, meta: &Metadata) -> Contents {
-        Contents::new(Source::Memory(bytes.into()), meta)
+    pub(super) fn in_memory(bytes: Vec<u8>, meta: &Metadata) -> ContentStore {
+        ContentStore::new(Source::Memory(bytes.into()), meta)
     }
 
     /// Returns the contents of a file that was hashed after `before`, to be read again when they are sent.
-    pub(super) fn in_place(file: &File, before: &Metadata) -> io::Result<Contents> {
+    pub(super) fn in_place(file: &File, before: &Metadata) -> io::Result<ContentStore> {
         let after = file.metadata()?;
         let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(after.ctime()).unwrap_or_default());
         let age = SystemTime::now().duration_since(changed);
         let stamp = Stamp::of(&after);
         let is_settled = stamp == Stamp::of(before) && age.is_ok_and(|age| age > COARSE);
-        Ok(Contents::new(Source::Place(is_settled.then(|| Box::new(stamp))), &after))
+        Ok(ContentStore::new(Source::Place(is_settled.then(|| Box::new(stamp))), &after))
     }
 
     /// Hashes a file as long as it is now. Returns hash, size and permission bits.
-    pub(super) fn hash(path: &Path) -> io::Result<(Hash, u64, u32, Contents)> {
+    pub(super) fn hash(path: &Path) -> io::Result<(Hash, u64, u32, ContentStore)> {
         let (file, meta) = open(path)?;
         let mut hasher = hasher();
         let size = copy(&file, meta.len(), &mut hasher)?;
-        let mut contents = Contents::in_place(&file, &meta)?;
+        let mut contents = ContentStore::in_place(&file, &meta)?;
         if let (Source::Place(stamp), Some(ranges)) = (&mut contents.source, data_of(&file, &meta, size)) {
             contents.source = Source::Sparse(Arc::new((stamp.take(), ranges)));
         }
@@ -131,7 +131,7 @@ impl Contents {
     }
 
     /// Returns the same contents without what is known of holes: file systems were wrong about them.
-    pub(super) fn whole(mut self) -> Contents {
+    pub(super) fn whole(mut self) -> ContentStore {
         if let Source::Sparse(place) = &self.source {
             self.source = Source::Place(place.0.clone());
         }
@@ -153,11 +153,11 @@ impl Contents {
     }
 
     /// Hashes a file that keeps changing, and copies what was hashed.
-    pub(super) fn hash_copy(path: &Path) -> io::Result<(Hash, u64, u32, Contents)> {
+    pub(super) fn hash_copy(path: &Path) -> io::Result<(Hash, u64, u32, ContentStore)> {
         let (file, meta) = open(path)?;
         let mut both = HashedCopy { copy: tempfile::tempfile()?, hasher: hasher() };
         let size = copy(&file, meta.len(), &mut both)?;
-        Ok((finish(&both.hasher), size, mode(&meta), Contents::new(Source::Copy(Arc::new(both.copy)), &meta)))
+        Ok((finish(&both.hasher), size, mode(&meta), ContentStore::new(Source::Copy(Arc::new(both.copy)), &meta)))
     }
 
     /// Passes `size` bytes to `write`, or only what is in these ranges. Returns whether they are those of the hash, as

@@ -5,10 +5,10 @@ use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Step};
 use crate::sync::NodeProject;
-use crate::sync::outputs::{Download, NodeOutputs, Output};
+use crate::sync::outputs::{Download, JobOutput, NodeOutputs};
 use crate::sync::receive::{TarStream, receive};
 use crate::sync::target::TargetDirectory;
-use crate::text::failure::{self, Files};
+use crate::text::failure::{self, FileFailure};
 use crate::text::units::human;
 use crate::transport::node::Transport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl NodeProject<'_> {
         let hashed = self.run(&argv, names.as_bytes(), operation, bytes).await?;
         // a file that is gone by now is no output; one that cannot be read is
         let complaint = hashed.complaint();
-        let unread = complaint.lines().filter(|line| failure::files(line) != Some(Files::Vanished));
+        let unread = complaint.lines().filter(|line| failure::files(line) != Some(FileFailure::Vanished));
         outputs.unread.extend(unread.map(str::to_owned));
         outputs.add_hashes(&hashed.stdout);
         Ok(outputs)
@@ -160,7 +160,7 @@ fn unpack(
 /// # Errors
 /// If it cannot be written, or the stream breaks.
 pub fn unpack_file(stream: impl Read, download: &Download, target: &TargetDirectory) -> Result<bool, Error> {
-    let Output::File { hash, size, time, .. } = &download.output else { return Ok(false) };
+    let JobOutput::File { hash, size, time, .. } = &download.output else { return Ok(false) };
     let broken = |error: io::Error| Error::Local(error.to_string());
     let mut stream = TarStream::new(stream);
     let Some(entry) = stream.entries().map_err(broken)?.next() else { return Ok(false) };
@@ -172,7 +172,7 @@ pub fn unpack_file(stream: impl Read, download: &Download, target: &TargetDirect
         return Ok(false);
     }
     let mode = header.mode().map_err(broken)?;
-    let output = Output::File { hash: hash.clone(), mode, size: *size, time: *time };
+    let output = JobOutput::File { hash: hash.clone(), mode, size: *size, time: *time };
     target.write(&Download { output, ..download.clone() }, &mut entry)
 }
 

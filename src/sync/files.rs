@@ -1,7 +1,7 @@
 //! Reads the operator's project: which files belong to it, their contents, and the tar stream that carries them.
 
 use crate::error::Error;
-use crate::sync::contents::{BLOCK, Contents, Range, is_gone};
+use crate::sync::contents::{BLOCK, ContentStore, Range, is_gone};
 use crate::sync::difference::Differences;
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
@@ -64,7 +64,7 @@ pub(super) struct Noted {
     pub(super) size: Once,
 }
 
-type FileContents = Vec<Option<Contents>>;
+type FileContents = Vec<Option<ContentStore>>;
 
 impl ProjectFiles {
     /// Reads and hashes a project on as many threads as there are processors. `.git` and directories that outputs were fetched into
@@ -161,12 +161,12 @@ impl ProjectFiles {
         &self,
         name: &str,
         (hash, size): (&Hash, u64),
-        earlier: &Contents,
-    ) -> Result<Option<(Option<ManifestEntry>, Contents)>, Error> {
+        earlier: &ContentStore,
+    ) -> Result<Option<(Option<ManifestEntry>, ContentStore)>, Error> {
         let path = self.root.join(name);
         let copied = match earlier.is_intact(&path, hash, size) {
             Ok(true) => return Ok(Some((None, earlier.clone().whole()))),
-            Ok(false) => Contents::hash_copy(&path),
+            Ok(false) => ContentStore::hash_copy(&path),
             Err(e) => Err(e),
         };
         match copied {
@@ -270,7 +270,7 @@ impl ProjectFiles {
     }
 
     /// Returns the contents of the entry at a position, if it is a file.
-    fn contents(&self, at: usize) -> Option<&Contents> {
+    fn contents(&self, at: usize) -> Option<&ContentStore> {
         self.contents.get(at)?.as_ref()
     }
 
@@ -652,7 +652,7 @@ mod tests {
         thread::sleep(std::time::Duration::from_millis(4100));
         let files = ProjectFiles::read(dir.path()).unwrap();
         let before = fs::metadata(&file).unwrap();
-        assert!(files.contents(0).is_some_and(Contents::is_settled) && end(&files).is_ok());
+        assert!(files.contents(0).is_some_and(ContentStore::is_settled) && end(&files).is_ok());
         let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
         fs::write(&file, [8; 100_000]).unwrap();
         File::options().write(true).open(&file).unwrap().set_times(times).unwrap();

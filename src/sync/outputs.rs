@@ -9,7 +9,7 @@ pub const STATE_DIR: &str = ".hvdctl-fetch";
 
 /// A file or link that a job wrote.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Output {
+pub enum JobOutput {
     /// A file.
     File {
         /// Its hash in hex; empty until [`NodeOutputs::add_hashes`], and for a file of a container.
@@ -25,23 +25,23 @@ pub enum Output {
     Link(String),
 }
 
-impl Output {
+impl JobOutput {
     /// Returns a key that is equal for outputs with the same contents.
     pub fn content(&self) -> String {
         match self {
-            Output::File { hash, .. } => hash.clone(),
-            Output::Link(target) => format!("link:{}", in_hex(target.as_bytes())),
+            JobOutput::File { hash, .. } => hash.clone(),
+            JobOutput::Link(target) => format!("link:{}", in_hex(target.as_bytes())),
         }
     }
 
     /// Returns the target of a link; `None` for a file.
     pub fn link(&self) -> Option<&str> {
-        if let Output::Link(target) = self { Some(target) } else { None }
+        if let JobOutput::Link(target) = self { Some(target) } else { None }
     }
 
     /// Returns the bytes of a file; 0 for a link.
     pub fn size(&self) -> u64 {
-        if let Output::File { size, .. } = self { *size } else { 0 }
+        if let JobOutput::File { size, .. } = self { *size } else { 0 }
     }
 }
 
@@ -51,12 +51,12 @@ pub struct NodeOutputs {
     /// Its name; `None` if the node has none.
     pub directory: Option<String>,
     /// Possible outputs: every file that is not known to be unchanged since the upload.
-    pub outputs: BTreeMap<String, Output>,
+    pub outputs: BTreeMap<String, JobOutput>,
     /// Names that cannot be written here, for messages.
     pub odd: Vec<String>,
     /// The node's messages about files that it could not read.
     pub unread: Vec<String>,
-    /// [`Output::content`] of what was uploaded.
+    /// [`JobOutput::content`] of what was uploaded.
     uploaded: BTreeMap<String, String>,
 }
 
@@ -75,18 +75,18 @@ impl NodeOutputs {
                 ["same", .., name] => drop(unchanged.insert(name)),
                 ["file", mode, size, time, name] => {
                     if let (Ok(mode), Ok(size), Ok(time)) = (u32::from_str_radix(mode, 8), size.parse(), time.parse()) {
-                        let file = Output::File { hash: String::new(), mode, size, time };
+                        let file = JobOutput::File { hash: String::new(), mode, size, time };
                         found.outputs.insert(name.to_owned(), file);
                     }
                 }
                 ["link", .., name] => link = name,
-                ["to", .., target] => drop(found.outputs.insert(link.to_owned(), Output::Link(target.to_owned()))),
+                ["to", .., target] => drop(found.outputs.insert(link.to_owned(), JobOutput::Link(target.to_owned()))),
                 _ => {}
             }
         }
         let is_utf8 = |text: &str| !text.contains(char::REPLACEMENT_CHARACTER);
-        let is_odd = |name: &String, output: &Output| {
-            !is_inside(name) || !is_utf8(name) || matches!(output, Output::Link(target) if !is_utf8(target))
+        let is_odd = |name: &String, output: &JobOutput| {
+            !is_inside(name) || !is_utf8(name) || matches!(output, JobOutput::Link(target) if !is_utf8(target))
         };
         found.odd =
             found.outputs.iter().filter(|(name, output)| is_odd(name, output)).map(|(name, _)| name.clone()).collect();
@@ -97,8 +97,8 @@ impl NodeOutputs {
     /// Returns names and sizes of the files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.outputs.iter().filter_map(|(name, output)| match output {
-            Output::File { size, .. } => Some((name.as_str(), *size)),
-            Output::Link(_) => None,
+            JobOutput::File { size, .. } => Some((name.as_str(), *size)),
+            JobOutput::Link(_) => None,
         })
     }
 
@@ -108,7 +108,7 @@ impl NodeOutputs {
         let hashed = String::from_utf8_lossy(hashed);
         let records = hashed.split('\0').filter_map(|record| record.split_once(' '));
         for (new, name) in records.filter(|(hash, _)| is_hash(hash)) {
-            if let Some(Output::File { hash, .. }) = self.outputs.get_mut(name) {
+            if let Some(JobOutput::File { hash, .. }) = self.outputs.get_mut(name) {
                 new.clone_into(hash);
             }
         }
@@ -136,7 +136,7 @@ pub struct Download {
     /// Its name there.
     pub name: String,
     /// What it is.
-    pub output: Output,
+    pub output: JobOutput,
 }
 
 /// Decides what goes where. The outputs of the first node, that of rank 0, keep their names; another node's do too, unless something
@@ -177,8 +177,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn file(hash: &str) -> Output {
-        Output::File { hash: hash.into(), mode: 0o644, size: 1, time: 1.0 }
+    fn file(hash: &str) -> JobOutput {
+        JobOutput::File { hash: hash.into(), mode: 0o644, size: 1, time: 1.0 }
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
     }
 
-    fn found(outputs: &[(&str, Output)]) -> NodeOutputs {
+    fn found(outputs: &[(&str, JobOutput)]) -> NodeOutputs {
         NodeOutputs {
             outputs: outputs.iter().map(|(n, o)| ((*n).to_owned(), o.clone())).collect(),
             ..NodeOutputs::default()
@@ -212,9 +212,9 @@ mod tests {
         assert_eq!(found.odd, ["../out", ".hvdctl-fetch/x", "\u{fffd}"]);
         let hash = in_hex(b"c");
         found.add_hashes(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
-        let output = Output::File { hash, mode: 0o755, size: 7, time: 2.5 };
+        let output = JobOutput::File { hash, mode: 0o755, size: 7, time: 2.5 };
         let outputs =
-            BTreeMap::from([("d/a b\nc".to_owned(), output), ("new".to_owned(), Output::Link("../x".into()))]);
+            BTreeMap::from([("d/a b\nc".to_owned(), output), ("new".to_owned(), JobOutput::Link("../x".into()))]);
         assert_eq!(found.outputs, outputs);
     }
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::sync::contents::KEPT_MODE;
 use crate::sync::files::hash_file;
 use crate::sync::manifest::parents;
-use crate::sync::outputs::{Download, Output, STATE_DIR};
+use crate::sync::outputs::{Download, JobOutput, STATE_DIR};
 use crate::text::digest::hex;
 use crate::text::units;
 use rustix::fs::{FlockOperation, flock};
@@ -34,7 +34,7 @@ pub struct TargetDirectory {
     lock: File,
 }
 
-/// What was fetched into the directory: [`Output::content`] by path, and the list of it, to which records are appended.
+/// What was fetched into the directory: [`JobOutput::content`] by path, and the list of it, to which records are appended.
 #[derive(Debug)]
 struct FetchedList {
     contents: BTreeMap<String, String>,
@@ -133,11 +133,11 @@ impl TargetDirectory {
         Ok(placed.is_some())
     }
 
-    /// Returns the [`Output::content`] of what is in its place, or `None` if it did not arrive as it was listed.
-    fn place(&self, output: &Output, contents: &mut impl Read, path: &Path) -> io::Result<Option<String>> {
+    /// Returns the [`JobOutput::content`] of what is in its place, or `None` if it did not arrive as it was listed.
+    fn place(&self, output: &JobOutput, contents: &mut impl Read, path: &Path) -> io::Result<Option<String>> {
         let (hash, mode, size, time) = match output {
-            Output::File { hash, mode, size, time } => (hash, mode, *size, *time),
-            Output::Link(target) => {
+            JobOutput::File { hash, mode, size, time } => (hash, mode, *size, *time),
+            JobOutput::Link(target) => {
                 let link = tempfile::Builder::new().make_in(self.parts(), |part| symlink(target, part))?;
                 return Ok(link.persist(path).map(|()| Some(output.content()))?);
             }
@@ -201,18 +201,18 @@ impl FetchedList {
     }
 }
 
-/// Returns the [`Output::content`] of what is at a path; `None` if it is neither a file nor a link.
+/// Returns the [`JobOutput::content`] of what is at a path; `None` if it is neither a file nor a link.
 fn content(path: &Path) -> io::Result<Option<String>> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_symlink() {
-        return Ok(Some(Output::Link(fs::read_link(path)?.to_string_lossy().into_owned()).content()));
+        return Ok(Some(JobOutput::Link(fs::read_link(path)?.to_string_lossy().into_owned()).content()));
     }
     if meta.is_file() { Ok(Some(hex(&hash_file(path)?.0))) } else { Ok(None) }
 }
 
 /// Returns whether the file at a path has the size and time of one whose hash is not known.
-fn looks_like(path: &Path, output: &Output) -> bool {
-    let Output::File { hash, size, time, .. } = output else { return false };
+fn looks_like(path: &Path, output: &JobOutput) -> bool {
+    let JobOutput::File { hash, size, time, .. } = output else { return false };
     let is_it = |meta: fs::Metadata| {
         meta.len() == *size && meta.modified().is_ok_and(|modified| modified == units::time(*time))
     };
@@ -252,7 +252,7 @@ mod tests {
 
     fn download(path: &str, text: &str) -> Download {
         let hash = in_hex(text.as_bytes());
-        let output = Output::File { hash, mode: 0o640, size: text.len() as u64, time: 1_700_000_000.5 };
+        let output = JobOutput::File { hash, mode: 0o640, size: text.len() as u64, time: 1_700_000_000.5 };
         Download { path: path.into(), node: "n1".into(), name: path.into(), output }
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let target = TargetDirectory::open(dir.path()).unwrap();
         for (name, seconds) in [("a", f64::INFINITY), ("b", 1e300), ("c", -1e300), ("d", f64::NAN), ("e", 1e19)] {
             let mut odd = download(name, "text");
-            if let Output::File { time, .. } = &mut odd.output {
+            if let JobOutput::File { time, .. } = &mut odd.output {
                 *time = seconds;
             }
             assert!(write(&target, &odd, "text"), "{seconds}");
@@ -298,7 +298,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         let listed = |size, time| {
-            let output = Output::File { hash: String::new(), mode: 0o644, size, time };
+            let output = JobOutput::File { hash: String::new(), mode: 0o644, size, time };
             Download { output, ..download("n1/root/last.pt", "") }
         };
         let wanted = listed(8, 1_700_000_000.0);
@@ -331,7 +331,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         let mut odd = download("a", "text");
-        if let Output::File { mode, .. } = &mut odd.output {
+        if let JobOutput::File { mode, .. } = &mut odd.output {
             *mode = 0o6777;
         }
         write(&target, &odd, "text");
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(target.existing(&download("d", "x")).unwrap(), Existing::Conflicting);
 
         // no link leads out of the target
-        let link = Download { output: Output::Link("/".into()), ..download("l", "") };
+        let link = Download { output: JobOutput::Link("/".into()), ..download("l", "") };
         write(&target, &link, "");
         assert_eq!(target.existing(&link).unwrap(), Existing::Identical);
         assert_eq!(fs::read_link(dir.path().join("l")).unwrap(), Path::new("/"));

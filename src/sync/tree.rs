@@ -1,7 +1,7 @@
 //! What is in a directory of this machine, found and read by several threads.
 
 use crate::error::Error;
-use crate::sync::contents::{self, Contents, is_gone, open};
+use crate::sync::contents::{self, ContentStore, is_gone, open};
 use crate::sync::ignored::IgnoreRules;
 use crate::sync::manifest::ManifestEntry;
 use crate::sync::outputs::STATE_DIR;
@@ -216,7 +216,7 @@ pub(super) struct Found {
 /// How far something is that was found.
 pub(super) enum FoundState {
     /// It was read; a file's contents are there.
-    Read(Option<Contents>),
+    Read(Option<ContentStore>),
     /// It was removed since the walk listed it.
     Vanished,
 }
@@ -267,7 +267,7 @@ fn read_entry(path: &Path, own_output: &[(u64, u64)]) -> io::Result<Option<(Mani
     } else if meta.is_file() && meta.len() < LARGE {
         Some((ManifestEntry::File { hash: Hash::default(), mode, size: meta.len() }, FoundState::Read(None)))
     } else if meta.is_file() {
-        let (hash, size, mode, contents) = Contents::hash(path)?;
+        let (hash, size, mode, contents) = ContentStore::hash(path)?;
         Some((ManifestEntry::File { hash, mode, size }, FoundState::Read(Some(contents))))
     } else {
         None
@@ -323,7 +323,8 @@ fn read_group(root: &Path, group: &mut [&mut Found], kept: &AtomicU64) -> Result
             (*hash, *mode, *size) = (computed, contents::mode(&meta), len);
         }
         let is_kept = kept.fetch_add(len, Relaxed) + len <= KEPT;
-        let contents = if is_kept { Ok(Contents::in_memory(bytes, &meta)) } else { Contents::in_place(&file, &meta) };
+        let contents =
+            if is_kept { Ok(ContentStore::in_memory(bytes, &meta)) } else { ContentStore::in_place(&file, &meta) };
         found.state = FoundState::Read(Some(contents.map_err(|e| unreadable(&root.join(&found.name), &e))?));
     }
     Ok(())

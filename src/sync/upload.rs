@@ -12,7 +12,7 @@ use crate::sync::manifest::{Difference, Manifest, ManifestEntry, Selection};
 use crate::sync::project::earlier_origin;
 use crate::sync::tree::pattern;
 use crate::sync::{NodeProject, too_many};
-use crate::text::failure::{self, Files};
+use crate::text::failure::{self, FileFailure};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
 use std::path::Path;
@@ -76,7 +76,7 @@ pub struct Workspace {
 
 /// What a node has of a project.
 #[derive(Debug, Default)]
-pub struct Comparison {
+pub struct ProjectComparison {
     /// Where the job will find the project.
     pub workspace: Workspace,
     /// The hash of the manifest of what it has.
@@ -104,7 +104,12 @@ impl NodeProject<'_> {
     ///
     /// # Errors
     /// If the comparison fails, the name is another project's, or hvdctl did not create the directory.
-    pub async fn compare(&self, project: &Project, running: &[&str], events: &Events) -> Result<Comparison, NodeError> {
+    pub async fn compare(
+        &self,
+        project: &Project,
+        running: &[&str],
+        events: &Events,
+    ) -> Result<ProjectComparison, NodeError> {
         let NodeProject { cluster, transport, name, job } = self;
         let directory = format!("{}/{name}", cluster.projects_dir);
         let operation = format!("compare the project with {directory}");
@@ -114,7 +119,7 @@ impl NodeProject<'_> {
         let compared = self.run(&argv, &[], &operation, project.files.manifest.size()).await;
         let output = compared.map_err(|error| with_hint(cluster, error))?.stdout;
         self.warn_of_unmerged(&output, events);
-        let mut comparison = Comparison::parse(&output).map_err(|refusal| {
+        let mut comparison = ProjectComparison::parse(&output).map_err(|refusal| {
             let hint = match refusal {
                 Refusal::Origin(_) => {
                     format!(
@@ -137,11 +142,11 @@ impl NodeProject<'_> {
     pub async fn upload(
         &self,
         project: &Project,
-        comparison: Comparison,
+        comparison: ProjectComparison,
         events: &Events,
     ) -> Result<Uploaded, NodeError> {
         let NodeProject { cluster, transport, job, .. } = self;
-        let Comparison { workspace, has, is_same, inodes } = comparison;
+        let ProjectComparison { workspace, has, is_same, inodes } = comparison;
         if is_same {
             return Ok(Uploaded::default());
         }
@@ -272,11 +277,11 @@ enum Refusal {
     Foreign,
 }
 
-impl Comparison {
+impl ProjectComparison {
     /// Reads the records of `upload/compare.sh`.
-    fn parse(output: &[u8]) -> Result<Comparison, Refusal> {
-        let mut comparison = Comparison::default();
-        let Comparison { workspace, has, is_same, inodes } = &mut comparison;
+    fn parse(output: &[u8]) -> Result<ProjectComparison, Refusal> {
+        let mut comparison = ProjectComparison::default();
+        let ProjectComparison { workspace, has, is_same, inodes } = &mut comparison;
         for record in String::from_utf8_lossy(output).split('\0') {
             let fields: Vec<&str> = record.splitn(5, ' ').collect();
             match fields[..] {
@@ -299,10 +304,10 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
     let dir = &cluster.projects_dir;
     let is_misplaced = error.kind == ErrorKind::CommandFailed { status: MISPLACED };
     let (kind, hint) = match (failure::files(&error.message), error.kind) {
-        (Some(Files::Occupied), kind) => {
+        (Some(FileFailure::Occupied), kind) => {
             (kind, "a job wrote where the project now has something else: move it away on the node".to_owned())
         }
-        (Some(Files::NoSpace), _) if is_misplaced => (
+        (Some(FileFailure::NoSpace), _) if is_misplaced => (
             ErrorKind::NoSpace,
             format!("free space below {dir} on the node (df -h, df -i) and try again: the upload is incomplete"),
         ),
@@ -312,14 +317,14 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
                 "a job or a user may have changed it meanwhile: try again; {dir} needs a file system that keeps modes"
             ),
         ),
-        (Some(Files::NoSpace), _) => (
+        (Some(FileFailure::NoSpace), _) => (
             ErrorKind::NoSpace,
             format!(
                 "free space below {dir} on the node (df -h; df -i where only files are too many), or set \
                  cluster.projects_dir to a larger disk; the earlier files are intact"
             ),
         ),
-        (Some(Files::Vanished), _)
+        (Some(FileFailure::Vanished), _)
         | (None, ErrorKind::FileChanged | ErrorKind::CommandFailed { status: DIFFERENT }) => {
             let hint = "a program keeps changing files of the project: end it, or exclude its files in .hvdctlignore";
             (ErrorKind::FileChanged, hint.to_owned())

@@ -121,7 +121,7 @@ pub fn open_file(text: &str) -> Option<&str> {
 
 /// Why `sudo` did not run a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sudo {
+pub enum SudoFailure {
     /// It wants a password.
     PasswordRequired,
     /// The password was wrong, or there was none; sudo reports that in several lines.
@@ -134,15 +134,15 @@ pub enum Sudo {
 
 /// Classifies a line of `sudo` in the C locale (1.8 and later, and sudo-rs); `None` for anything else, such as a warning about the
 /// host name, after which it goes on.
-pub fn sudo(line: &str) -> Option<Sudo> {
+pub fn sudo(line: &str) -> Option<SudoFailure> {
     let refused =
         ["incorrect password attempt", "incorrect authentication attempt", "no password was provided", "try again"];
-    let kinds: [(Sudo, &[&str]); 4] = [
-        (Sudo::PasswordRequired, &["a password is required", "authentication is required"]),
-        (Sudo::PasswordRefused, &refused),
+    let kinds: [(SudoFailure, &[&str]); 4] = [
+        (SudoFailure::PasswordRequired, &["a password is required", "authentication is required"]),
+        (SudoFailure::PasswordRefused, &refused),
         // the last is that of sudo-rs
-        (Sudo::NotAllowed, &["is not in the sudoers file", "is not allowed to", "I'm afraid I can't do that"]),
-        (Sudo::NotInstalled, &["sudo: not found"]),
+        (SudoFailure::NotAllowed, &["is not in the sudoers file", "is not allowed to", "I'm afraid I can't do that"]),
+        (SudoFailure::NotInstalled, &["sudo: not found"]),
     ];
     classify(line, &kinds)
 }
@@ -236,7 +236,7 @@ pub fn needs_buildkit(text: &str) -> bool {
 
 /// Why a registry gave no image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Registry {
+pub enum RegistryRefusal {
     /// It has given too many to this address or login.
     RateLimited,
     /// It has the image for other platforms only.
@@ -257,7 +257,7 @@ pub enum Registry {
 
 /// Classifies the text of an engine that pulls (Docker 20.10 and later with both image stores, Podman); `None` for
 /// anything else.
-pub fn registry(text: &str) -> Option<Registry> {
+pub fn registry(text: &str) -> Option<RegistryRefusal> {
     let refused = [
         "access denied",
         "unauthorized",
@@ -280,10 +280,10 @@ pub fn registry(text: &str) -> Option<Registry> {
         "client.timeout",
         "request canceled while waiting for connection",
     ];
-    let kinds: [(Registry, &[&str]); 8] = [
-        (Registry::RateLimited, &["toomanyrequests", "too many requests", "rate limit"]),
+    let kinds: [(RegistryRefusal, &[&str]); 8] = [
+        (RegistryRefusal::RateLimited, &["toomanyrequests", "too many requests", "rate limit"]),
         (
-            Registry::NoPlatform,
+            RegistryRefusal::NoPlatform,
             &[
                 "no matching manifest for",
                 "no match for platform",
@@ -291,12 +291,12 @@ pub fn registry(text: &str) -> Option<Registry> {
                 "no image found in manifest list",
             ],
         ),
-        (Registry::OldFormat, &["manifest.v1+prettyjws", "docker image format v1", "schema 1"]),
-        (Registry::PlainHttp, &["server gave http response to https client"]),
-        (Registry::Untrusted, &["x509:", "failed to verify certificate"]),
-        (Registry::Refused, &refused),
-        (Registry::NoImage, &["manifest unknown", "name unknown", ": not found"]),
-        (Registry::Unreachable, &unreachable),
+        (RegistryRefusal::OldFormat, &["manifest.v1+prettyjws", "docker image format v1", "schema 1"]),
+        (RegistryRefusal::PlainHttp, &["server gave http response to https client"]),
+        (RegistryRefusal::Untrusted, &["x509:", "failed to verify certificate"]),
+        (RegistryRefusal::Refused, &refused),
+        (RegistryRefusal::NoImage, &["manifest unknown", "name unknown", ": not found"]),
+        (RegistryRefusal::Unreachable, &unreachable),
     ];
     // the first is about a file of the engine
     let text = text.to_ascii_lowercase().replace("permission denied", "");
@@ -307,7 +307,7 @@ pub fn registry(text: &str) -> Option<Registry> {
 
 /// Why `nvidia-smi` failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NvidiaSmi {
+pub enum NvidiaSmiFailure {
     /// The driver was updated while the old one is loaded.
     DriverMismatch,
     /// The driver is not loaded.
@@ -319,12 +319,12 @@ pub enum NvidiaSmi {
 }
 
 /// Classifies the text of `nvidia-smi`; `None` for anything else.
-pub fn nvidia_smi(text: &str) -> Option<NvidiaSmi> {
-    let kinds: [(NvidiaSmi, &[&str]); 4] = [
-        (NvidiaSmi::DriverMismatch, &["Driver/library version mismatch"]),
-        (NvidiaSmi::NoDriver, &["couldn't communicate with the NVIDIA driver", "Driver Not Loaded"]),
-        (NvidiaSmi::NoDevices, &["No devices were found", "No devices found"]),
-        (NvidiaSmi::LostGpu, &["Unable to determine the device handle", "GPU is lost"]),
+pub fn nvidia_smi(text: &str) -> Option<NvidiaSmiFailure> {
+    let kinds: [(NvidiaSmiFailure, &[&str]); 4] = [
+        (NvidiaSmiFailure::DriverMismatch, &["Driver/library version mismatch"]),
+        (NvidiaSmiFailure::NoDriver, &["couldn't communicate with the NVIDIA driver", "Driver Not Loaded"]),
+        (NvidiaSmiFailure::NoDevices, &["No devices were found", "No devices found"]),
+        (NvidiaSmiFailure::LostGpu, &["Unable to determine the device handle", "GPU is lost"]),
     ];
     classify(text, &kinds)
 }
@@ -347,7 +347,7 @@ pub fn is_gpu_fault(line: &str) -> bool {
 
 /// Why a program could not read or write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Files {
+pub enum FileFailure {
     /// Something of another type has the place.
     Occupied,
     /// The disk or the quota is full.
@@ -357,11 +357,11 @@ pub enum Files {
 }
 
 /// Classifies the text of GNU tar and coreutils in the C locale, and of Rust's errors of files; `None` for anything else.
-pub fn files(text: &str) -> Option<Files> {
-    let kinds: [(Files, &[&str]); 3] = [
-        (Files::Occupied, &["cannot overwrite", "cannot create hard link"]),
-        (Files::NoSpace, &["No space left", "Disk quota exceeded", ": Wrote only "]),
-        (Files::Vanished, &["No such file"]),
+pub fn files(text: &str) -> Option<FileFailure> {
+    let kinds: [(FileFailure, &[&str]); 3] = [
+        (FileFailure::Occupied, &["cannot overwrite", "cannot create hard link"]),
+        (FileFailure::NoSpace, &["No space left", "Disk quota exceeded", ": Wrote only "]),
+        (FileFailure::Vanished, &["No such file"]),
     ];
     classify(text, &kinds)
 }
@@ -534,16 +534,19 @@ mod tests {
     #[test]
     fn sudo_is_classified() {
         let said = [
-            ("sudo: a password is required", Some(Sudo::PasswordRequired)),
-            ("sudo: interactive authentication is required", Some(Sudo::PasswordRequired)),
-            ("sudo-rs: interactive authentication is required", Some(Sudo::PasswordRequired)),
-            ("Sorry, try again.", Some(Sudo::PasswordRefused)),
-            ("sudo: no password was provided", Some(Sudo::PasswordRefused)),
-            ("sudo: 1 incorrect password attempt", Some(Sudo::PasswordRefused)),
-            ("ana is not in the sudoers file.  This incident will be reported.", Some(Sudo::NotAllowed)),
-            ("Sorry, user ana is not allowed to execute '/usr/bin/sh -s' as root on gpu1.", Some(Sudo::NotAllowed)),
-            ("sudo: I'm sorry ana. I'm afraid I can't do that", Some(Sudo::NotAllowed)),
-            ("sh: 1: sudo: not found", Some(Sudo::NotInstalled)),
+            ("sudo: a password is required", Some(SudoFailure::PasswordRequired)),
+            ("sudo: interactive authentication is required", Some(SudoFailure::PasswordRequired)),
+            ("sudo-rs: interactive authentication is required", Some(SudoFailure::PasswordRequired)),
+            ("Sorry, try again.", Some(SudoFailure::PasswordRefused)),
+            ("sudo: no password was provided", Some(SudoFailure::PasswordRefused)),
+            ("sudo: 1 incorrect password attempt", Some(SudoFailure::PasswordRefused)),
+            ("ana is not in the sudoers file.  This incident will be reported.", Some(SudoFailure::NotAllowed)),
+            (
+                "Sorry, user ana is not allowed to execute '/usr/bin/sh -s' as root on gpu1.",
+                Some(SudoFailure::NotAllowed),
+            ),
+            ("sudo: I'm sorry ana. I'm afraid I can't do that", Some(SudoFailure::NotAllowed)),
+            ("sh: 1: sudo: not found", Some(SudoFailure::NotInstalled)),
             ("sudo: unable to resolve host gpu1: Name or service not known", None),
         ];
         for (text, kind) in said {
@@ -631,48 +634,54 @@ mod tests {
             "Error response from daemon: denied: your authorization token has expired",
             "initializing source docker://r/a:1: reading manifest 1 in r/a: Unauthorized: access to the requested resource is not authorized",
         ] {
-            assert_eq!(registry(text), Some(Registry::Refused), "{text}");
+            assert_eq!(registry(text), Some(RegistryRefusal::Refused), "{text}");
         }
         for (text, kind) in [
             (
                 "toomanyrequests: You have reached your unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit",
-                Some(Registry::RateLimited),
+                Some(RegistryRefusal::RateLimited),
             ),
-            ("received unexpected HTTP status: 429 Too Many Requests", Some(Registry::RateLimited)),
-            ("no matching manifest for linux/arm64/v8 in the manifest list entries", Some(Registry::NoPlatform)),
-            ("no match for platform in manifest: not found", Some(Registry::NoPlatform)),
+            ("received unexpected HTTP status: 429 Too Many Requests", Some(RegistryRefusal::RateLimited)),
+            ("no matching manifest for linux/arm64/v8 in the manifest list entries", Some(RegistryRefusal::NoPlatform)),
+            ("no match for platform in manifest: not found", Some(RegistryRefusal::NoPlatform)),
             (
                 "choosing an image from manifest list docker://r/a:1: no image found in manifest list for architecture arm64",
-                Some(Registry::NoPlatform),
+                Some(RegistryRefusal::NoPlatform),
             ),
             (
                 "media type \"application/vnd.docker.distribution.manifest.v1+prettyjws\" is no longer supported since containerd v2.1",
-                Some(Registry::OldFormat),
+                Some(RegistryRefusal::OldFormat),
             ),
             (
                 "[DEPRECATION NOTICE] Docker Image Format v1 and Docker Image manifest version 2, schema 1 support is disabled",
-                Some(Registry::OldFormat),
+                Some(RegistryRefusal::OldFormat),
             ),
             (
                 "Get \"https://10.0.0.9:5000/v2/\": http: server gave HTTP response to HTTPS client",
-                Some(Registry::PlainHttp),
+                Some(RegistryRefusal::PlainHttp),
             ),
             (
                 "Get \"https://r.example/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
-                Some(Registry::Untrusted),
+                Some(RegistryRefusal::Untrusted),
             ),
-            ("manifest for a/b:2 not found: manifest unknown: manifest unknown", Some(Registry::NoImage)),
-            ("failed to resolve reference \"docker.io/a/b:2\": docker.io/a/b:2: not found", Some(Registry::NoImage)),
+            ("manifest for a/b:2 not found: manifest unknown: manifest unknown", Some(RegistryRefusal::NoImage)),
+            (
+                "failed to resolve reference \"docker.io/a/b:2\": docker.io/a/b:2: not found",
+                Some(RegistryRefusal::NoImage),
+            ),
             (
                 "Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host",
-                Some(Registry::Unreachable),
+                Some(RegistryRefusal::Unreachable),
             ),
             (
                 "Get \"https://r.example/v2/\": net/http: request canceled while waiting for connection (Client.Timeout exceeded while \
                  awaiting headers)",
-                Some(Registry::Unreachable),
+                Some(RegistryRefusal::Unreachable),
             ),
-            ("proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused", Some(Registry::Unreachable)),
+            (
+                "proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: connection refused",
+                Some(RegistryRefusal::Unreachable),
+            ),
             ("write /var/lib/docker/tmp/x: no space left on device", None),
             ("open /var/lib/docker/tmp/x: permission denied: x", None),
         ] {
@@ -683,12 +692,12 @@ mod tests {
     #[test]
     fn errors_of_files_are_classified() {
         let said = [
-            ("cp: cannot overwrite directory './data' with non-directory", Some(Files::Occupied)),
-            ("cp: cannot create hard link './a/b' to 't/a/b': Not a directory", Some(Files::Occupied)),
-            ("tar: t/big.bin: Wrote only 4608 of 10240 bytes: No space left on device", Some(Files::NoSpace)),
-            ("cp: error writing './x': Disk quota exceeded", Some(Files::NoSpace)),
-            ("b2sum: ./gone: No such file or directory", Some(Files::Vanished)),
-            ("/home/ana/p/gone: No such file or directory (os error 2)", Some(Files::Vanished)),
+            ("cp: cannot overwrite directory './data' with non-directory", Some(FileFailure::Occupied)),
+            ("cp: cannot create hard link './a/b' to 't/a/b': Not a directory", Some(FileFailure::Occupied)),
+            ("tar: t/big.bin: Wrote only 4608 of 10240 bytes: No space left on device", Some(FileFailure::NoSpace)),
+            ("cp: error writing './x': Disk quota exceeded", Some(FileFailure::NoSpace)),
+            ("b2sum: ./gone: No such file or directory", Some(FileFailure::Vanished)),
+            ("/home/ana/p/gone: No such file or directory (os error 2)", Some(FileFailure::Vanished)),
             ("b2sum: ./secret: Permission denied", None),
         ];
         for (text, kind) in said {

@@ -226,7 +226,7 @@ impl Transport {
 
     async fn start_with(&self, run_as: RunAs, argv: &[&str], input: Input) -> io::Result<Process> {
         let invocation = self.access.invocation(run_as, argv);
-        let program = trace::Program::start(&self.node, if run_as == RunAs::Docker { "docker" } else { argv[0] });
+        let program = trace::TracedProgram::start(&self.node, if run_as == RunAs::Docker { "docker" } else { argv[0] });
         let mut process = self.start_process(&invocation.argv, input, program).await?;
         if invocation.is_marked && self.prints_marks() {
             process = process.after_root_marks();
@@ -247,7 +247,7 @@ impl Transport {
         }
     }
 
-    async fn start_process(&self, argv: &[String], input: Input, program: trace::Program) -> io::Result<Process> {
+    async fn start_process(&self, argv: &[String], input: Input, program: trace::TracedProgram) -> io::Result<Process> {
         match &self.channel {
             Channel::Ssh(connections) => {
                 let (mut child, slot) = connections.spawn(&privileges::marked(argv)).await?;

@@ -38,7 +38,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
-use turns::{ASKED, PERSON, Phase, Turns};
+use turns::{ASKED, LoginPhase, PERSON, Turns};
 
 /// Precedes the message of a jump host's ssh.
 const JUMP_HOST_PREFIX: &str = "jump host: ";
@@ -415,7 +415,7 @@ impl Control {
                 return session;
             }
             let waits_for = match starting.phase() {
-                Phase::Connecting | Phase::LoggedIn => {
+                LoginPhase::Connecting | LoginPhase::LoggedIn => {
                     connecting += since.elapsed();
                     // a node that does not answer keeps no other waiting
                     if turn.is_some() && !is_reported && connecting >= self.turns.patience() {
@@ -427,8 +427,8 @@ impl Control {
                     }
                     continue;
                 }
-                Phase::Signing => CONFIRM.to_owned(),
-                Phase::Page(page) => printable(&page),
+                LoginPhase::Signing => CONFIRM.to_owned(),
+                LoginPhase::Page(page) => printable(&page),
             };
             asking += since.elapsed();
             if asking >= ASKED && !is_reported {

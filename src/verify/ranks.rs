@@ -1,10 +1,10 @@
 //! What the ranks of `verify` run, and what they report.
 
 use crate::bench::verdict::answers::RankLine;
-use crate::checks::verify::Report;
+use crate::checks::verify::RankReport;
 use crate::inventory::{Controller, LauncherName};
 use crate::launch::{self, BACKENDS, COLLECTIVES, PLACE, VERIFY};
-use crate::start::request::Program;
+use crate::start::request::JobProgram;
 use serde::Deserialize;
 
 /// How much is verified.
@@ -23,13 +23,13 @@ impl VerifyScope {
     }
 
     /// Returns the program of each rank.
-    pub fn program(self, launcher: LauncherName, controller: Controller) -> Program {
+    pub fn program(self, launcher: LauncherName, controller: Controller) -> JobProgram {
         let backends = launch::launcher(launcher, controller).verify_with;
         let options = [self.full.then_some("--full"), self.minimum.map(|_| "--busbw")].into_iter().flatten();
         let command = ["python3", "verify.py"].into_iter().chain(options).chain(backends.iter().copied());
         let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS), ("place.py", PLACE)];
         files.extend(self.has_collectives().then_some(("collectives.py", COLLECTIVES)));
-        Program { name: "verify".into(), command: command.map(Into::into).collect(), files, ..Program::default() }
+        JobProgram { name: "verify".into(), command: command.map(Into::into).collect(), files, ..JobProgram::default() }
     }
 }
 
@@ -38,7 +38,7 @@ impl VerifyScope {
 #[serde(untagged)]
 pub enum VerifyLine {
     /// What it is and where.
-    Report(Box<Report>),
+    Report(Box<RankReport>),
     /// Of a collective operation.
     Collective(RankLine),
 }

@@ -10,7 +10,7 @@ use crate::inventory::{Cluster, Inventory};
 use crate::node::names::HostNames;
 use crate::node::network;
 use crate::runtime::container::running_worker;
-use crate::runtime::credentials::Login;
+use crate::runtime::credentials::RegistryLogin;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
@@ -124,7 +124,7 @@ impl WorkerPlan {
     pub async fn pull(
         &mut self,
         inventory: &Inventory,
-        login: &Login,
+        login: &RegistryLogin,
         progress: &ProgressLog,
         events: &Events,
     ) -> Result<(), NodeError> {
@@ -357,7 +357,9 @@ pub async fn execute(
     };
     let _step = events.begin(observed.name(), step);
     match operation {
-        Operation::Pull { image } => image::pull(image, &Login::default(), &observed.member, engine, events).await,
+        Operation::Pull { image } => {
+            image::pull(image, &RegistryLogin::default(), &observed.member, engine, events).await
+        }
         Operation::Remove { id, .. } => engine.remove(id).await,
         Operation::Create(desired) => {
             let created = async {

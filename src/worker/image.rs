@@ -4,7 +4,7 @@ use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};
-use crate::runtime::credentials::Login;
+use crate::runtime::credentials::RegistryLogin;
 use crate::runtime::{Image, Runtime};
 
 /// Returns what stands for an image that is not pulled yet. No container was created from it.
@@ -40,7 +40,7 @@ pub fn step(image: &str) -> Step {
 /// If the registry cannot be reached, refuses the image or does not have it, with the engine's message.
 pub async fn pull(
     image: &str,
-    login: &Login,
+    login: &RegistryLogin,
     member: &Member,
     engine: &Runtime,
     events: &Events,

@@ -5,7 +5,7 @@ use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
-use crate::keys::push::Distribution;
+use crate::keys::push::KeyDistribution;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
 use crate::text::nodeset;
@@ -34,7 +34,7 @@ pub async fn push_differing(mut plans: WorkerPlans, dry_run: bool, site: Site<'_
         events.note(format!("keys are missing or differ on {names}: pushing them first"));
         let known = |plan: &WorkerPlan| (plan.observed.member.clone(), plan.observed.facts.clone());
         let observed = NodeResults { ok: plans.ok.iter().map(known).collect(), failed: Vec::new() };
-        plans = match (Distribution { inventory, session, events }).push(observed).await {
+        plans = match (KeyDistribution { inventory, session, events }).push(observed).await {
             Ok(pushed) => plans.leave_out(pushed.failed, WorkerPlan::node),
             Err(Error::Nodes { failed, .. }) => {
                 has_master = false;

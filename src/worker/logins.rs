@@ -6,7 +6,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
-use crate::keys::reachability::{AbsentNode, Login, Matrix, reason, results, targets};
+use crate::keys::reachability::{AbsentNode, Matrix, TriedLogin, reason, results, targets};
 use crate::node::network;
 use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::running_worker;
@@ -81,7 +81,12 @@ async fn private_key(cluster: &Cluster, master: &ObservedNode, name: &str) -> Re
 }
 
 /// Logs in from one worker to others.
-async fn log_in(cluster: &Cluster, from: &ObservedNode, key: &Secret, to: &[(&ObservedNode, IpAddr)]) -> Vec<Login> {
+async fn log_in(
+    cluster: &Cluster,
+    from: &ObservedNode,
+    key: &Secret,
+    to: &[(&ObservedNode, IpAddr)],
+) -> Vec<TriedLogin> {
     let limit = cluster.connect_timeout.as_secs().max(1);
     // worker/logins.sh gives each login two seconds more than ssh needs to report a time-out itself
     let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
@@ -112,7 +117,7 @@ async fn log_in(cluster: &Cluster, from: &ObservedNode, key: &Secret, to: &[(&Ob
             Some((code, text)) => Some(reason(*code, text, SocketAddr::new(*address, cluster.port), limit + 2)),
             None => Some(format!("not tried: {failure}")),
         };
-        Login { from: from.name().to_owned(), to: node.name().to_owned(), reason }
+        TriedLogin { from: from.name().to_owned(), to: node.name().to_owned(), reason }
     };
     to.iter().enumerate().map(login).collect()
 }

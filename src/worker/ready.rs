@@ -5,7 +5,7 @@ use crate::cluster::observation::ObservedNode;
 use crate::error::{ErrorKind, NodeError};
 use crate::inventory::{Cluster, Node};
 use crate::node::facts::Facts;
-use crate::node::gpus::{self, Device, Gpu, NvidiaSmi};
+use crate::node::gpus::{self, Gpu, GpuDevice, NvidiaSmi};
 use crate::node::network;
 use crate::text::units::count;
 
@@ -17,7 +17,7 @@ const READY: &str = concat!(
 
 /// What a worker answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct GpuAnswer {
     /// What `nvidia-smi` says there.
     pub nvidia_smi: NvidiaSmi,
     /// The GPUs that it lists.
@@ -26,12 +26,12 @@ pub struct Answer {
     pub opened: usize,
 }
 
-impl Answer {
+impl GpuAnswer {
     /// Parses the script's lines: `KEY VALUE`.
-    pub fn parse(text: &str) -> Answer {
+    pub fn parse(text: &str) -> GpuAnswer {
         let (nvidia_smi, gpus) = gpus::read(text);
         let opened = text.lines().filter(|line| line.starts_with("device ")).count();
-        Answer { nvidia_smi, gpus, opened }
+        GpuAnswer { nvidia_smi, gpus, opened }
     }
 
     /// Returns how many devices ranks can use there, and the message of an `nvidia-smi` that failed. An image without that program may
@@ -39,7 +39,7 @@ impl Answer {
     fn usable(&self, least: usize) -> (usize, Option<&str>) {
         match &self.nvidia_smi {
             NvidiaSmi::Failed(message) => (0, Some(message)),
-            NvidiaSmi::Listed => (Device::of(&self.gpus).len(), None),
+            NvidiaSmi::Listed => (GpuDevice::of(&self.gpus).len(), None),
             NvidiaSmi::Missing if self.opened > 0 => (least, None),
             NvidiaSmi::Missing => (0, Some("it has no nvidia-smi and no device of NVIDIA")),
         }
@@ -58,7 +58,7 @@ impl Answer {
 ///
 /// # Errors
 /// If it, or `nvidia-smi` in it, does not answer within the time limit.
-pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Result<Option<Answer>, NodeError> {
+pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Result<Option<GpuAnswer>, NodeError> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     if network::least_gpus(node, facts) == 0 || network::gpu_failure(node, facts).is_some() {
         return Ok(None);
@@ -67,7 +67,7 @@ pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Re
     let (engine, limit) = (&observed.runtime.engine, cluster.command_timeout);
     let output = engine.run_in(worker, &["sh", "-s"], READY.as_bytes(), &operation, limit).await?;
     let output = observed.member.transport.succeeded(output, &operation)?;
-    let answer = Answer::parse(&String::from_utf8_lossy(&output.stdout));
+    let answer = GpuAnswer::parse(&String::from_utf8_lossy(&output.stdout));
     match answer.nvidia_smi {
         // slow is not lost
         NvidiaSmi::Failed(message) if message == gpus::NO_ANSWER => {
@@ -80,7 +80,7 @@ pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Re
     }
 }
 
-/// Returns what a running worker lacks, as [`Answer::lost_gpus`].
+/// Returns what a running worker lacks, as [`GpuAnswer::lost_gpus`].
 ///
 /// # Errors
 /// As of [`ask`].
@@ -107,7 +107,7 @@ mod tests {
     fn fewer_gpus_than_the_node_gives_are_lost() {
         let facts = Facts::parse(&format!("nvidia-smi yes\n{TWO}gpu exit 0\nmig exit 0\n"));
         let lost = |gpus: Gpus, facts: &Facts, answer: &str| {
-            Answer::parse(answer).lost_gpus(&Node { gpus, ..Node::default() }, facts)
+            GpuAnswer::parse(answer).lost_gpus(&Node { gpus, ..Node::default() }, facts)
         };
         let listed = |lines: &str| format!("nvidia-smi yes\n{lines}gpu exit 0\nmig exit 0\n");
         let of_two = |answer: &str| lost(Gpus::Auto, &facts, answer);

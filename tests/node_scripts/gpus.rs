@@ -4,8 +4,8 @@ use super::{DOCTOR, FACTS, Machine};
 use hvdctl::gpus::health::report::{KernelLog, NodeHealth};
 use hvdctl::gpus::health::{Links, Reading};
 use hvdctl::node::facts::Facts;
-use hvdctl::node::gpus::{Device, NvidiaSmi};
-use hvdctl::worker::ready::Answer;
+use hvdctl::node::gpus::{GpuDevice, NvidiaSmi};
+use hvdctl::worker::ready::GpuAnswer;
 use std::fs;
 use std::path::Path;
 
@@ -19,11 +19,11 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
         assert!(!facts.hostname.is_empty() && facts.clock.is_some(), "{facts:?}");
         (
             facts.nvidia_smi,
-            Device::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
+            GpuDevice::of(&facts.gpus).iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>().join(" "),
         )
     };
     let worker = |machine: &Machine| {
-        Answer::parse(&machine.prints(&["node/nvidia_smi.sh", "node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi
+        GpuAnswer::parse(&machine.prints(&["node/nvidia_smi.sh", "node/gpus.sh", "worker/ready.sh"], "")).nvidia_smi
     };
     // this machine may have one of its own
     if !["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|place| Path::new(place).join("nvidia-smi").exists()) {

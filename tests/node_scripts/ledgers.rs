@@ -1,7 +1,7 @@
 //! The ledger of a node.
 
 use super::Machine;
-use hvdctl::grade::ledger::{Event, Ledger};
+use hvdctl::grade::ledger::{Ledger, LedgerEvent};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -32,10 +32,10 @@ fn ledger(machine: &Machine) -> Ledger {
 /// The names of the checks in a ledger, and the number of its entries of the system.
 fn checks(ledger: &Ledger) -> (Vec<&str>, usize) {
     let names = ledger.entries.iter().filter_map(|entry| match &entry.event {
-        Event::Check { by, .. } => Some(by.as_str()),
+        LedgerEvent::Check { by, .. } => Some(by.as_str()),
         _ => None,
     });
-    let systems = ledger.entries.iter().filter(|entry| matches!(entry.event, Event::System { .. }));
+    let systems = ledger.entries.iter().filter(|entry| matches!(entry.event, LedgerEvent::System { .. }));
     (names.collect(), systems.count())
 }
 
@@ -51,7 +51,7 @@ fn a_ledger_begins_with_the_system_and_notes_when_it_was_booted_again() {
     let once = ledger(&machine);
     assert_eq!((checks(&once), once.restarts().len()), ((vec!["verify", "doctor"], 1), 0));
     assert!(once.entries.iter().all(|entry| (once.now - entry.time).abs() < 600.0), "{once:?}");
-    let Event::System { boot, booted, .. } = &once.entries[0].event else { panic!("{once:?}") };
+    let LedgerEvent::System { boot, booted, .. } = &once.entries[0].event else { panic!("{once:?}") };
     assert!(*boot == once.boot && *booted > 0.0 && *booted <= once.now, "{once:?}");
     // as it was before the machine was booted
     let file = machine.path("jobs/.ledger@lab");

@@ -30,7 +30,7 @@ const MOST_ANSWERED: usize = 1 << 20;
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// What all programs of a measurement have in common.
-pub(super) struct Request {
+pub(super) struct MeasuringRequest {
     /// What connections between them begin with.
     pub(super) token: String,
     /// How long one waits for another.
@@ -43,7 +43,7 @@ pub(super) struct Request {
     pub(super) rounds: u32,
 }
 
-impl Request {
+impl MeasuringRequest {
     /// How long the measurement of a pair may take: normally less than half of that.
     fn pair_limit(&self) -> Duration {
         2 * (2 * STREAMS.len() as u32 * (self.pace.warm + self.pace.counted) + OVERHEAD) + self.step_limit
@@ -51,7 +51,7 @@ impl Request {
 }
 
 /// The program on one node. It ends when this is dropped.
-pub(super) struct Program {
+pub(super) struct MeasuringProgram {
     name: String,
     address: IpAddr,
     port: u16,
@@ -63,9 +63,13 @@ pub(super) struct Program {
     broken: Option<String>,
 }
 
-impl Program {
+impl MeasuringProgram {
     /// Starts it in the worker, where it then listens.
-    pub(super) async fn start(request: &Request, place: &Place<'_>, events: &Events) -> Result<Program, NodeError> {
+    pub(super) async fn start(
+        request: &MeasuringRequest,
+        place: &Place<'_>,
+        events: &Events,
+    ) -> Result<MeasuringProgram, NodeError> {
         let Place { observed, worker, endpoint } = place;
         let name = observed.name().to_owned();
         let _step = events.begin(&name, Step::read("starting the measurement"));
@@ -81,7 +85,8 @@ impl Program {
         });
         let (dialogue, pace) = (Dialogue::new(process), request.pace);
         let address = endpoint.address;
-        let mut program = Program { name, address, port: 0, dialogue, step_limit, pair_limit, pace, broken: None };
+        let mut program =
+            MeasuringProgram { name, address, port: 0, dialogue, step_limit, pair_limit, pace, broken: None };
         let answers = program.ask(&first, step_limit, |answer| answer.get("done").is_none()).await;
         let failed = |why: &str| NodeError::failed(observed.name(), OPERATION, why);
         let hint = "the worker's image needs python3 (3.6 or later) in its PATH; `hvdctl doctor` examines the node";
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_pair_may_take_twice_its_time() {
-        let request = Request {
+        let request = MeasuringRequest {
             token: String::new(),
             answer_limit: Duration::from_secs(10),
             step_limit: Duration::from_secs(60),

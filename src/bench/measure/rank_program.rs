@@ -2,7 +2,7 @@
 
 use crate::inventory::{Controller, LauncherName};
 use crate::launch::{self, BACKENDS, COLLECTIVES};
-use crate::start::request::Program;
+use crate::start::request::JobProgram;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct RankRequest<'a> {
 
 impl RankRequest<'_> {
     /// Returns the program of each rank.
-    pub fn program(&self, launcher: LauncherName, controller: Controller) -> Program {
+    pub fn program(&self, launcher: LauncherName, controller: Controller) -> JobProgram {
         let every = if self.is_quick { 2 } else { 1 };
         let default = SIZES.into_iter().step_by(every);
         let sizes: BTreeSet<u64> =
@@ -38,11 +38,11 @@ impl RankRequest<'_> {
         let request = request.to_string();
         let modules = launch::launcher(launcher, controller).verify_with;
         let command = ["python3", "collectives.py", &request].into_iter().chain(modules.iter().copied());
-        Program {
+        JobProgram {
             name: "bench".into(),
             command: command.map(Into::into).collect(),
             files: vec![("collectives.py", COLLECTIVES), ("backends.py", BACKENDS)],
-            ..Program::default()
+            ..JobProgram::default()
         }
     }
 }

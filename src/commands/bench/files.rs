@@ -13,23 +13,23 @@ const LARGEST: u64 = 64 << 20;
 
 /// The files of a benchmark.
 #[derive(Default)]
-pub(super) struct Files<'a> {
+pub(super) struct BenchFiles<'a> {
     /// What it is compared with.
     pub(super) baseline: Option<Baseline>,
     /// Where the plot is written.
     pub(super) plot: Option<&'a Path>,
 }
 
-impl Files<'_> {
+impl BenchFiles<'_> {
     /// Reads the baseline, and checks that it is of these nodes and that the plot can be written.
     ///
     /// # Errors
     /// What is wrong with a file, as wrong usage.
-    pub(super) fn open<'a>(options: &'a cli::Bench, nodes: &[String]) -> Result<Files<'a>, Error> {
+    pub(super) fn open<'a>(options: &'a cli::Bench, nodes: &[String]) -> Result<BenchFiles<'a>, Error> {
         let plot = options.plot.as_deref();
         plot.map_or(Ok(()), check_writable)?;
         let baseline = options.baseline.as_deref().map(|file| read_baseline(file, nodes)).transpose()?;
-        Ok(Files { baseline, plot })
+        Ok(BenchFiles { baseline, plot })
     }
 
     /// Writes the plot, whole or not at all.
@@ -127,14 +127,14 @@ mod tests {
     fn a_plot_replaces_another_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.svg");
-        let files = Files { baseline: None, plot: Some(&file) };
+        let files = BenchFiles { baseline: None, plot: Some(&file) };
         for text in ["one", "two"] {
             files.write_plot(|| Ok(text.to_owned())).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
         assert!(files.write_plot(|| anyhow::bail!("no room")).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        Files { baseline: None, plot: None }.write_plot(|| unreachable!("nothing is drawn")).unwrap();
+        BenchFiles { baseline: None, plot: None }.write_plot(|| unreachable!("nothing is drawn")).unwrap();
     }
 
     #[test]

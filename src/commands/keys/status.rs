@@ -5,7 +5,7 @@ use crate::commands::context::{Context, login_table, node_table, with_role};
 use crate::document::NodeEntry;
 use crate::error::{Error, NodeError, Verdict};
 use crate::keys::files::{KeyFault, KeyReport, NodeKeys};
-use crate::keys::reachability::{AbsentNode, FailedLogins, Login, Matrix};
+use crate::keys::reachability::{AbsentNode, FailedLogins, Matrix, TriedLogin};
 use crate::keys::status::{KeysObservation, observe};
 use crate::text::table::cell;
 use crate::worker::logins;
@@ -33,7 +33,7 @@ pub struct Logins {
     /// The failures by reason.
     pub failed: Vec<FailedLogins>,
     /// Every login that was tried.
-    pub pairs: Vec<Login>,
+    pub pairs: Vec<TriedLogin>,
 }
 
 impl From<&Matrix> for Logins {

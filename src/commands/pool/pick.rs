@@ -9,7 +9,7 @@ use crate::commands::pool::pool_of;
 use crate::error::Error;
 use crate::inventory::{Cluster, Node, USER};
 use crate::model::grade::NodeKind;
-use crate::pool::choice::{Distance, Group, milliseconds};
+use crate::pool::choice::{Distance, NodeGroup, milliseconds};
 use crate::pool::contents::PoolContents;
 use crate::pool::format::PoolNode;
 use crate::pool::inventory;
@@ -87,7 +87,7 @@ pub(crate) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<
         .into_iter()
         .zip(published.iter().copied())
         .collect();
-    let Group { slots, distance, longest, .. } = group;
+    let NodeGroup { slots, distance, longest, .. } = group;
     let text = match options.format {
         Some(format) => {
             let nodes: Vec<_> = nodes.iter().map(|(node, published)| (node.clone(), Some(published.slots))).collect();
@@ -144,7 +144,8 @@ mod tests {
         let node = node();
         let measured = |measured_from| MeasuredNode { node: &node, measured_from };
         let nodes = [MeasuringPoint::Here, MeasuringPoint::Node].map(measured).to_vec();
-        let group = Group { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
+        let group =
+            NodeGroup { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
         let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out: Vec::new() };
         let options = PoolPick { np: 16, user: None, master: None, format: None };
         let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text;

@@ -552,7 +552,7 @@ fn a_full_disk_ends_a_push_at_once() {
         let ended = push.wait_with_output().unwrap();
         assert!(!ended.status.success(), "{ended:?}");
         assert_eq!(String::from_utf8_lossy(&ended.stderr), format!("tar: {message}\n"));
-        assert_eq!(failure::files(message), Some(Files::NoSpace));
+        assert_eq!(failure::files(message), Some(FileFailure::NoSpace));
         drop(stdin);
     }
 }

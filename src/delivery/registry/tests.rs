@@ -7,7 +7,7 @@ async fn registry() -> (Registry, String, String) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"before|0123456789|behind").unwrap();
     let (layer, config) = (sha256(b"0123456789"), sha256(b"{}"));
-    let stored = Stored::File(Arc::new(file), Extent { offset: 7, length: 10 });
+    let stored = Stored::File(Arc::new(file), ArchiveExtent { offset: 7, length: 10 });
     let blobs = HashMap::from([(layer.clone(), stored), (config.clone(), Stored::Memory(Bytes::from_static(b"{}")))]);
     let contents = Contents { manifest: Bytes::from_static(b"manifest"), blobs };
     (Registry::start(contents, "lab").await.unwrap(), layer, config)
@@ -144,7 +144,7 @@ async fn a_registry_that_is_dropped_serves_no_more() {
 async fn a_file_that_became_shorter_ends_the_connection() {
     let file = tempfile::tempfile().unwrap();
     let layer = sha256(b"x");
-    let stored = Stored::File(Arc::new(file), Extent { offset: 0, length: 10 });
+    let stored = Stored::File(Arc::new(file), ArchiveExtent { offset: 0, length: 10 });
     let contents = Contents { manifest: Bytes::new(), blobs: HashMap::from([(layer.clone(), stored)]) };
     let registry = Registry::start(contents, "lab").await.unwrap();
     let guest = registry.admit();

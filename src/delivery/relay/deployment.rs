@@ -2,10 +2,10 @@
 
 use super::order::{predecessors, stall_limit};
 use super::package::{self, ARGUMENT, PROGRAM, Package, SPOOL};
-use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request, Upstream};
+use super::protocol::{ExportResult, MAX_SILENCE, RelayAnswer, RelayReport, RelayRequest, Upstream};
 use crate::cluster::member::Member;
 use crate::cluster::observation::facts;
-use crate::delivery::manifest::Description;
+use crate::delivery::manifest::BlobDescription;
 use crate::delivery::registry::{Guest, PEERS};
 use crate::delivery::source::Source;
 use crate::error::NodeError;
@@ -75,13 +75,13 @@ pub enum NodeAccess {
 pub struct RelayContents {
     manifest: String,
     config: String,
-    layers: Vec<Description>,
-    streams: Vec<Description>,
+    layers: Vec<BlobDescription>,
+    streams: Vec<BlobDescription>,
 }
 
 impl RelayContents {
     /// Blobs with names that have the form of a digest, which those who read them verify.
-    pub fn of_streams(streams: Vec<Description>) -> RelayContents {
+    pub fn of_streams(streams: Vec<BlobDescription>) -> RelayContents {
         RelayContents { streams, ..RelayContents::default() }
     }
 
@@ -113,7 +113,7 @@ pub struct Relay {
 /// What is known of a relay.
 #[derive(Debug, Clone, Default)]
 struct RelayStatus {
-    report: Report,
+    report: RelayReport,
     /// Why it answers no more.
     lost: Option<String>,
 }
@@ -186,20 +186,20 @@ impl<'a> Deployment<'a> {
         let dialogue = Mutex::new(Dialogue::new(process));
         let random = token();
         let repository = temporary_repository(cluster, &random);
-        let listen = Request::Listen {
+        let listen = RelayRequest::Listen {
             address,
             cluster: cluster.clone(),
             repository: repository.clone(),
             authorization: self.authorization.clone(),
         };
         let (engine_port, peers) = match ask(&dialogue, &listen).await.map_err(failed)? {
-            Answer::Listening { engine, peers } => (engine, SocketAddr::new(address, peers)),
+            RelayAnswer::Listening { engine, peers } => (engine, SocketAddr::new(address, peers)),
             other => return Err(failed(format!("it answered {other:?}"))),
         };
         if self.url.get().is_none() {
-            let offer = Request::OfferPackage { address, libraries: self.libraries.clone() };
+            let offer = RelayRequest::OfferPackage { address, libraries: self.libraries.clone() };
             // without it every engine gets the image from here
-            if let Ok(Answer::Offered { url }) = ask(&dialogue, &offer).await {
+            if let Ok(RelayAnswer::Offered { url }) = ask(&dialogue, &offer).await {
                 let _ = self.url.set(url);
             }
         }
@@ -278,7 +278,7 @@ impl<'a> Deployment<'a> {
     /// If the engine does not export it.
     pub async fn export(&self, relay: &Relay, image: &Image, name: &str) -> Result<Source, NodeError> {
         let failed = |cause: String| NodeError::failed(&relay.node, &format!("export the image {name}"), cause);
-        let request = Request::Export { socket: SOCKET.into(), image: name.to_owned() };
+        let request = RelayRequest::Export { socket: SOCKET.into(), image: name.to_owned() };
         ask(&relay.poll.dialogue, &request).await.map_err(failed)?;
         let mut transfer = TransferProgress::new(&relay.node, self.events);
         let mut status = relay.status.clone();
@@ -326,7 +326,7 @@ impl<'a> Deployment<'a> {
             upstreams.extend(origin.map(peer).or(operator));
             let RelayContents { manifest, config, layers, streams } = contents.clone();
             let stall_s = stall_limit(position).as_secs();
-            (&*relay.poll, Request::Serve { manifest, config, layers, streams, upstreams, stall_s })
+            (&*relay.poll, RelayRequest::Serve { manifest, config, layers, streams, upstreams, stall_s })
         };
         ask_all(relays.iter().enumerate().map(request)).await
     }
@@ -401,13 +401,13 @@ impl Relay {
     /// # Errors
     /// If no program on the node reads the pipe.
     pub async fn feed(&self, stream: &str, head: u64, pipe: &str) -> Result<(), String> {
-        let request = Request::Feed { stream: stream.to_owned(), head, pipe: Path::new(SPOOL).join(pipe) };
+        let request = RelayRequest::Feed { stream: stream.to_owned(), head, pipe: Path::new(SPOOL).join(pipe) };
         ask(&self.poll.dialogue, &request).await.map(drop)
     }
 }
 
 /// Sends a request to a relay.
-async fn ask(dialogue: &Mutex<Dialogue>, request: &Request) -> Result<Answer, String> {
+async fn ask(dialogue: &Mutex<Dialogue>, request: &RelayRequest) -> Result<RelayAnswer, String> {
     let request = serde_json::to_string(request).map_err(|error| error.to_string())?;
     let mut answer = String::new();
     let take = |line: &str| {
@@ -416,14 +416,14 @@ async fn ask(dialogue: &Mutex<Dialogue>, request: &Request) -> Result<Answer, St
     };
     dialogue.lock().await.ask(&request, ANSWER_LIMIT, take).await?;
     match serde_json::from_str(&answer) {
-        Ok(Answer::Failed { cause }) => Err(cause),
+        Ok(RelayAnswer::Failed { cause }) => Err(cause),
         Ok(answer) => Ok(answer),
         Err(error) => Err(format!("{error}: {answer}")),
     }
 }
 
 /// Sends requests to relays, to all at once: those that do not answer take as long as one. Returns their failures.
-async fn ask_all<'r>(requests: impl Iterator<Item = (&'r Poll, Request)>) -> Vec<NodeError> {
+async fn ask_all<'r>(requests: impl Iterator<Item = (&'r Poll, RelayRequest)>) -> Vec<NodeError> {
     let asked = requests.map(async |(poll, request)| {
         let answered = ask(&poll.dialogue, &request).await;
         answered.err().map(|cause| NodeError::failed(&poll.node, "start a relay", cause))
@@ -451,8 +451,8 @@ impl Poll {
     /// Asks the relay how far it is. It hands out each failure and its image once, so that every answer is taken here. Returns whether it
     /// goes on.
     async fn ask(&self) -> bool {
-        let report = match ask(&self.dialogue, &Request::Status).await {
-            Ok(Answer::Status(report)) => report,
+        let report = match ask(&self.dialogue, &RelayRequest::Status).await {
+            Ok(RelayAnswer::Status(report)) => report,
             Ok(_) => return true,
             Err(cause) => {
                 self.status.send_modify(|status| status.lost = Some(cause));
@@ -462,7 +462,7 @@ impl Poll {
         report.failures.iter().for_each(|failure| self.show(failure));
         self.status.send_modify(|status| {
             let image = report.image.clone().or(status.report.image.take());
-            status.report = Report { image, ..report };
+            status.report = RelayReport { image, ..report };
         });
         true
     }
@@ -561,7 +561,7 @@ mod tests {
         let first = format!("read -r request; read -r go <'{fifo}'; echo '{{\"is\":\"done\"}}'");
         let second = format!("read -r request; echo go >'{fifo}'; echo '{{\"is\":\"failed\",\"cause\":\"full\"}}'");
         let (first, second) = (conversation("a", &first, &events).await.0, conversation("b", &second, &events).await.0);
-        let failed = ask_all([&first, &second].map(|poll| (&**poll, Request::Status)).into_iter()).await;
+        let failed = ask_all([&first, &second].map(|poll| (&**poll, RelayRequest::Status)).into_iter()).await;
         assert_eq!(failed.iter().map(|error| (&*error.node, &*error.message)).collect::<Vec<_>>(), [("b", "full")]);
     }
 }

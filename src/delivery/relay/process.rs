@@ -2,12 +2,12 @@
 
 use super::fetch::{Sources, part};
 use super::package::root;
-use super::protocol::{Answer, ExportResult, MAX_SILENCE, Report, Request};
+use super::protocol::{ExportResult, MAX_SILENCE, RelayAnswer, RelayReport, RelayRequest};
 use crate::delivery::incoming::Incoming;
-use crate::delivery::manifest::Description;
+use crate::delivery::manifest::BlobDescription;
 use crate::delivery::registry::{Contents, Guest, Payload, Registry, Stored};
 use crate::delivery::source::Source;
-use crate::image::archive::Extent;
+use crate::image::archive::ArchiveExtent;
 use crate::image::names::sha256;
 use crate::runtime::EXPORT_SILENCE;
 use hyper::StatusCode;
@@ -90,7 +90,7 @@ pub async fn run(
             Ok(request) => relay.answer(request).await,
             Err(error) => Err(io::Error::other(error)),
         };
-        let answer = answered.unwrap_or_else(|error| Answer::Failed { cause: error.to_string() });
+        let answer = answered.unwrap_or_else(|error| RelayAnswer::Failed { cause: error.to_string() });
         let mut line = serde_json::to_vec(&answer)?;
         line.push(b'\n');
         output.write_all(&line).await?;
@@ -114,23 +114,23 @@ impl RelayProcess {
         }
     }
 
-    async fn answer(&mut self, request: Request) -> io::Result<Answer> {
+    async fn answer(&mut self, request: RelayRequest) -> io::Result<RelayAnswer> {
         match request {
-            Request::Listen { address, cluster, repository, authorization } => {
+            RelayRequest::Listen { address, cluster, repository, authorization } => {
                 let engine = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0)).await?;
                 let peers = TcpListener::bind((address, 0)).await?;
                 let ports = (engine.local_addr()?.port(), peers.local_addr()?.port());
                 let sockets = vec![engine, peers];
                 self.listening = Some(Listening { sockets, cluster, repository, authorization });
-                Ok(Answer::Listening { engine: ports.0, peers: ports.1 })
+                Ok(RelayAnswer::Listening { engine: ports.0, peers: ports.1 })
             }
-            Request::OfferPackage { address, libraries } => self.offer_package(address, libraries).await,
-            Request::Export { socket, image } => {
+            RelayRequest::OfferPackage { address, libraries } => self.offer_package(address, libraries).await,
+            RelayRequest::Export { socket, image } => {
                 let (spool, exported) = (self.spool.clone(), Arc::clone(&self.exported));
                 self.export = Some(tokio::spawn(export(socket, image, spool, exported)));
-                Ok(Answer::Done)
+                Ok(RelayAnswer::Done)
             }
-            Request::Serve { manifest, config, layers, streams, upstreams, stall_s } => {
+            RelayRequest::Serve { manifest, config, layers, streams, upstreams, stall_s } => {
                 let sources = Arc::new(Sources::new(upstreams, Duration::from_secs(stall_s)));
                 self.sources = Arc::clone(&sources);
                 let config = Stored::Memory(config.into());
@@ -141,7 +141,7 @@ impl RelayProcess {
                 let all = || layers.iter().chain(&streams);
                 let digests: Vec<&str> = all().map(|blob| blob.digest.as_str()).collect();
                 clean(&self.spool, &digests)?;
-                for (Description { digest, length }, is_stream) in
+                for (BlobDescription { digest, length }, is_stream) in
                     layers.iter().map(|layer| (layer, false)).chain(streams.iter().map(|stream| (stream, true)))
                 {
                     let path = self.spool.join(file_name(digest)?);
@@ -157,15 +157,15 @@ impl RelayProcess {
                     blobs.insert(digest.clone(), Stored::Incoming(blob));
                 }
                 self.serve(Contents { manifest: manifest.into(), blobs })?;
-                Ok(Answer::Done)
+                Ok(RelayAnswer::Done)
             }
-            Request::Feed { stream, head, pipe } => self.feed(stream, head, &pipe).await,
-            Request::Status => Ok(Answer::Status(self.report().await?)),
+            RelayRequest::Feed { stream, head, pipe } => self.feed(stream, head, &pipe).await,
+            RelayRequest::Status => Ok(RelayAnswer::Status(self.report().await?)),
         }
     }
 
     /// Lets the engines of other nodes get this relay's image.
-    async fn offer_package(&mut self, address: IpAddr, libraries: Vec<PathBuf>) -> io::Result<Answer> {
+    async fn offer_package(&mut self, address: IpAddr, libraries: Vec<PathBuf>) -> io::Result<RelayAnswer> {
         let archive = tokio::task::spawn_blocking(move || root(&libraries)).await.map_err(io::Error::other)??;
         let digest = sha256(&archive);
         let blobs = HashMap::from([(digest.clone(), Stored::Memory(archive.into()))]);
@@ -175,14 +175,14 @@ impl RelayProcess {
         let guest = registry.admit();
         let url = format!("http://{package}/v2/{}/blobs/{digest}", guest.repository());
         self.package = Some((registry, guest));
-        Ok(Answer::Offered { url })
+        Ok(RelayAnswer::Offered { url })
     }
 
     /// Lets a thread write a stream to a pipe as its bytes come. What reads the pipe learns only by its end that the stream was cut off.
-    async fn feed(&self, stream: String, head: u64, pipe: &Path) -> io::Result<Answer> {
+    async fn feed(&self, stream: String, head: u64, pipe: &Path) -> io::Result<RelayAnswer> {
         let blob = self.streams.get(&stream).cloned().ok_or_else(|| io::Error::other("it has no such stream"))?;
         let mut pipe = open_pipe(pipe).await?;
-        let extent = Extent { offset: 0, length: blob.length() };
+        let extent = ArchiveExtent { offset: 0, length: blob.length() };
         let mut pieces = Pieces { receiver: blob.pieces(extent), current: Bytes::new() };
         let (sources, unpack) = (Arc::clone(&self.sources), self.unpack);
         // not one of the runtime's: nothing waits for a program that reads no more
@@ -195,7 +195,7 @@ impl RelayProcess {
                 sources.report(format!("{}: {error}", blob.name()));
             }
         });
-        Ok(Answer::Done)
+        Ok(RelayAnswer::Done)
     }
 
     fn serve(&mut self, contents: Contents) -> io::Result<()> {
@@ -207,7 +207,7 @@ impl RelayProcess {
         Ok(())
     }
 
-    async fn report(&mut self) -> io::Result<Report> {
+    async fn report(&mut self) -> io::Result<RelayReport> {
         let mut image = None;
         if let Some(export) = self.export.take_if(|export| export.is_finished()) {
             let exported = export.await.map_err(io::Error::other)?;
@@ -221,7 +221,7 @@ impl RelayProcess {
         }
         let (received, exported) = (self.sources.received(), self.exported.load(Ordering::Relaxed));
         let (is_cut_off, failures) = (self.sources.are_closed(), self.sources.failures());
-        Ok(Report { received, is_cut_off, exported, failures, image })
+        Ok(RelayReport { received, is_cut_off, exported, failures, image })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What hvdctl and a relay say to each other, a line each: every request has one answer.
 
-use crate::delivery::manifest::Description;
+use crate::delivery::manifest::BlobDescription;
 use crate::delivery::source::ImageDescription;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub struct Upstream {
 /// A request to a relay.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum Request {
+pub enum RelayRequest {
     /// Listen on 127.0.0.1 for the node's engine, and on this address for other relays.
     Listen {
         /// The node's address for the other nodes.
@@ -59,9 +59,9 @@ pub enum Request {
         /// Its configuration.
         config: String,
         /// Its layers.
-        layers: Vec<Description>,
+        layers: Vec<BlobDescription>,
         /// Blobs that are no part of an image, each with a name that has the form of a digest. Those who read them verify them.
-        streams: Vec<Description>,
+        streams: Vec<BlobDescription>,
         /// The sources, the best first.
         upstreams: Vec<Upstream>,
         /// The longest time without a byte of a source, in seconds.
@@ -83,7 +83,7 @@ pub enum Request {
 /// The answer of a relay.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Answer {
+pub enum RelayAnswer {
     /// It listens on these ports.
     Listening {
         /// For the engine.
@@ -99,7 +99,7 @@ pub enum Answer {
     /// The request is done or, for an export, begun.
     Done,
     /// How far it is.
-    Status(Report),
+    Status(RelayReport),
     /// The request failed.
     Failed {
         /// Why.
@@ -109,7 +109,7 @@ pub enum Answer {
 
 /// How far a relay is.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct RelayReport {
     /// The bytes that it has received from other machines.
     pub received: u64,
     /// Whether no source has sent a blob that was asked for.

@@ -1,8 +1,8 @@
 //! Relays on this machine, over real sockets.
 
 use super::process;
-use super::protocol::{Answer, Report, Request, Upstream};
-use crate::delivery::manifest::Description;
+use super::protocol::{RelayAnswer, RelayReport, RelayRequest, Upstream};
+use crate::delivery::manifest::BlobDescription;
 use crate::delivery::registry::{Contents, Generated, PEERS, Registry, Stored};
 use crate::image::names::sha256;
 use hyper::body::Bytes;
@@ -48,20 +48,20 @@ impl Talk {
         tokio::spawn(async move { process::run(BufReader::new(input), output, &spool, unpack).await });
         let (output, input) = split(here);
         let mut talk = Talk { input, output: BufReader::new(output), own: 0, peers: 0 };
-        let listen = Request::Listen {
+        let listen = RelayRequest::Listen {
             address: HERE,
             cluster: "lab".into(),
             repository: "engine/secret".into(),
             authorization: TOKEN.into(),
         };
         match talk.ask(&listen).await {
-            Answer::Listening { engine, peers } => (talk.own, talk.peers) = (engine, peers),
+            RelayAnswer::Listening { engine, peers } => (talk.own, talk.peers) = (engine, peers),
             other => panic!("{other:?}"),
         }
         talk
     }
 
-    async fn ask(&mut self, request: &Request) -> Answer {
+    async fn ask(&mut self, request: &RelayRequest) -> RelayAnswer {
         let line = serde_json::to_string(request).unwrap() + "\n";
         self.input.write_all(line.as_bytes()).await.unwrap();
         let mut answer = String::new();
@@ -70,25 +70,26 @@ impl Talk {
     }
 
     /// Lets it serve a stream, which it receives from these sources.
-    async fn serve_stream(&mut self, stream: Description, upstreams: Vec<Upstream>) {
+    async fn serve_stream(&mut self, stream: BlobDescription, upstreams: Vec<Upstream>) {
         let (manifest, config, layers, streams) = (String::new(), String::new(), Vec::new(), vec![stream]);
-        let answer = self.ask(&Request::Serve { manifest, config, layers, streams, upstreams, stall_s: 1 }).await;
-        assert!(matches!(answer, Answer::Done), "{answer:?}");
+        let answer = self.ask(&RelayRequest::Serve { manifest, config, layers, streams, upstreams, stall_s: 1 }).await;
+        assert!(matches!(answer, RelayAnswer::Done), "{answer:?}");
     }
 
     /// Lets it serve these layers, which it receives from these sources.
     async fn serve(&mut self, layers: &[&[u8]], upstreams: Vec<Upstream>) {
-        let describe = |layer: &&[u8]| Description { digest: sha256(layer), length: layer.len() as u64 };
+        let describe = |layer: &&[u8]| BlobDescription { digest: sha256(layer), length: layer.len() as u64 };
         let layers = layers.iter().map(describe).collect();
         let (manifest, config) = ("manifest".to_owned(), "{}".to_owned());
-        let answer =
-            self.ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams, stall_s: 1 }).await;
-        assert!(matches!(answer, Answer::Done), "{answer:?}");
+        let answer = self
+            .ask(&RelayRequest::Serve { manifest, config, layers, streams: Vec::new(), upstreams, stall_s: 1 })
+            .await;
+        assert!(matches!(answer, RelayAnswer::Done), "{answer:?}");
     }
 
-    async fn report(&mut self) -> Report {
-        match self.ask(&Request::Status).await {
-            Answer::Status(report) => report,
+    async fn report(&mut self) -> RelayReport {
+        match self.ask(&RelayRequest::Status).await {
+            RelayAnswer::Status(report) => report,
             other => panic!("{other:?}"),
         }
     }
@@ -491,12 +492,12 @@ async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
     let report = relay.report().await;
     assert!(report.is_cut_off && report.failures[0].ends_with("no source has sent it"), "{report:?}");
     let digest = "sha256:../../etc/passwd".to_owned();
-    let layers = vec![Description { digest, length: 1 }];
+    let layers = vec![BlobDescription { digest, length: 1 }];
     let (manifest, config) = (String::new(), String::new());
     let answer = relay
-        .ask(&Request::Serve { manifest, config, layers, streams: Vec::new(), upstreams: Vec::new(), stall_s: 1 })
+        .ask(&RelayRequest::Serve { manifest, config, layers, streams: Vec::new(), upstreams: Vec::new(), stall_s: 1 })
         .await;
-    assert!(matches!(&answer, Answer::Failed { cause } if cause.contains("is no SHA-256 digest")), "{answer:?}");
+    assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause.contains("is no SHA-256 digest")), "{answer:?}");
     let port = relay.own;
     drop(relay);
     let closed = async {
@@ -518,7 +519,7 @@ fn pipe(spool: &Path) -> std::thread::JoinHandle<Vec<u8>> {
 async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     let data = layer(9, 3_000_000);
     let head = 1000;
-    let stream = Description { digest: sha256(&data[..head]), length: data.len() as u64 };
+    let stream = BlobDescription { digest: sha256(&data[..head]), length: data.len() as u64 };
     let (bytes, made) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
     let (noted, fails) = (Arc::clone(&made), Arc::new(AtomicBool::new(false)));
     let is_failing = Arc::clone(&fails);
@@ -537,8 +538,11 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     });
     let blobs = HashMap::from([(stream.digest.clone(), Stored::Generated(Arc::clone(&generated)))]);
     let (_registry, operator) = operator_of(blobs).await;
-    let feed_from =
-        |spool: &Path| Request::Feed { stream: stream.digest.clone(), head: head as u64, pipe: spool.join("pipe") };
+    let feed_from = |spool: &Path| RelayRequest::Feed {
+        stream: stream.digest.clone(),
+        head: head as u64,
+        pipe: spool.join("pipe"),
+    };
     let cut = format!("200 OK\r\ncontent-length: {}", data.len());
     let cut = stub("cut", cut, data[..1_234_567].to_vec()).await;
 
@@ -549,7 +553,7 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
         pipes.push(pipe(dir.path()));
         relay.serve_stream(stream.clone(), upstreams).await;
         upstreams = vec![relay.upstream("before")];
-        assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+        assert!(matches!(relay.ask(&feed_from(dir.path())).await, RelayAnswer::Done));
         chain.push(relay);
     }
     let expected = [b"\n", &data[..], b"end"].concat();
@@ -564,7 +568,7 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     let mut relay = Talk::start(dir.path()).await;
     let read = pipe(dir.path());
     relay.serve_stream(stream.clone(), vec![cut, operator.clone()]).await;
-    assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+    assert!(matches!(relay.ask(&feed_from(dir.path())).await, RelayAnswer::Done));
     assert!(tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap() == expected);
     assert_eq!(*made.lock().unwrap(), [0, 1_234_567]);
 
@@ -576,7 +580,7 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     let mut relay = Talk::start(dir.path()).await;
     let read = pipe(dir.path());
     relay.serve_stream(stream.clone(), vec![altered]).await;
-    assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+    assert!(matches!(relay.ask(&feed_from(dir.path())).await, RelayAnswer::Done));
     assert_eq!(tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap(), b"\n");
     assert_eq!(relay.report().await.failures, ["the data: other machines sent something else"]);
 
@@ -586,7 +590,7 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     let mut relay = Talk::start(dir.path()).await;
     let read = pipe(dir.path());
     relay.serve_stream(stream.clone(), vec![operator]).await;
-    assert!(matches!(relay.ask(&feed_from(dir.path())).await, Answer::Done));
+    assert!(matches!(relay.ask(&feed_from(dir.path())).await, RelayAnswer::Done));
     assert_eq!(generated.failed().await.to_string(), "x: it changes");
     let read = tokio::task::spawn_blocking(|| read.join().unwrap()).await.unwrap();
     assert!(read.len() < data.len() && !read.ends_with(b"end"), "{} bytes", read.len());
@@ -594,8 +598,9 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     // nothing but a pipe is written to
     std::fs::write(dir.path().join("file"), "").unwrap();
     let pipe = dir.path().join("file");
-    let answer = relay.ask(&Request::Feed { stream: stream.digest, head: 0, pipe }).await;
-    assert!(matches!(&answer, Answer::Failed { cause } if cause.ends_with("/file is no pipe")), "{answer:?}");
-    let answer = relay.ask(&Request::Feed { stream: sha256(b"other"), head: 0, pipe: dir.path().join("pipe") }).await;
-    assert!(matches!(&answer, Answer::Failed { cause } if cause == "it has no such stream"), "{answer:?}");
+    let answer = relay.ask(&RelayRequest::Feed { stream: stream.digest, head: 0, pipe }).await;
+    assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause.ends_with("/file is no pipe")), "{answer:?}");
+    let answer =
+        relay.ask(&RelayRequest::Feed { stream: sha256(b"other"), head: 0, pipe: dir.path().join("pipe") }).await;
+    assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause == "it has no such stream"), "{answer:?}");
 }

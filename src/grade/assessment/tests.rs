@@ -6,7 +6,7 @@ use crate::model::job_state::JobState;
 const NOW: f64 = 1_800_000_000.0;
 
 /// A node whose entries have these ages in days.
-fn node(name: &str, entries: Vec<(f64, Event)>) -> Evidence {
+fn node(name: &str, entries: Vec<(f64, LedgerEvent)>) -> Evidence {
     let entries = entries.into_iter().map(|(days, event)| Entry { time: NOW - days * DAY, event }).collect();
     let kind = NodeKind { cores: 8, ..NodeKind::default() };
     Evidence {
@@ -16,26 +16,26 @@ fn node(name: &str, entries: Vec<(f64, Event)>) -> Evidence {
     }
 }
 
-fn check(by: &str, failed: &[&str]) -> Event {
-    Event::check(by, failed.iter().map(|text| (*text).to_owned()).collect(), Vec::new())
+fn check(by: &str, failed: &[&str]) -> LedgerEvent {
+    LedgerEvent::check(by, failed.iter().map(|text| (*text).to_owned()).collect(), Vec::new())
 }
 
-fn bench(gigabits: f64, product: f64) -> Event {
+fn bench(gigabits: f64, product: f64) -> LedgerEvent {
     let bytes = gigabits * 1.25e8;
-    Event::bench([(Figure::Send, bytes), (Figure::Receive, bytes), (Figure::Product, product * 1e12)])
+    LedgerEvent::bench([(Figure::Send, bytes), (Figure::Receive, bytes), (Figure::Product, product * 1e12)])
 }
 
-fn boot(id: &str) -> Event {
-    Event::System { boot: id.to_owned(), driver: String::new(), booted: 0.0 }
+fn boot(id: &str) -> LedgerEvent {
+    LedgerEvent::System { boot: id.to_owned(), driver: String::new(), booted: 0.0 }
 }
 
-fn job(id: &str, lost: Option<&str>) -> Event {
+fn job(id: &str, lost: Option<&str>) -> LedgerEvent {
     let state = if lost.is_some() { JobState::Failed } else { JobState::Succeeded };
-    Event::Job { job: id.to_owned(), state, seconds: 7200.0, gpus: Some(4), lost: lost.map(str::to_owned) }
+    LedgerEvent::Job { job: id.to_owned(), state, seconds: 7200.0, gpus: Some(4), lost: lost.map(str::to_owned) }
 }
 
 /// What a good node records in a month.
-fn good() -> Vec<(f64, Event)> {
+fn good() -> Vec<(f64, LedgerEvent)> {
     let mut entries = vec![(30.0, boot("b0"))];
     for day in (0..30).rev().map(f64::from) {
         entries.push((day + 0.5, check("verify", &[])));
@@ -45,7 +45,7 @@ fn good() -> Vec<(f64, Event)> {
     entries
 }
 
-fn with(more: Vec<(f64, Event)>) -> Vec<(f64, Event)> {
+fn with(more: Vec<(f64, LedgerEvent)>) -> Vec<(f64, LedgerEvent)> {
     let mut entries = [good(), more].concat();
     entries.sort_by(|a, b| b.0.total_cmp(&a.0));
     entries
@@ -93,7 +93,7 @@ fn a_node_of_which_nothing_is_recorded_is_new_and_not_bad() {
 #[test]
 fn every_area_has_a_reason_of_its_own() {
     let of = |entries| shown(&[node("a", entries), node("b", good())]).into_iter().find(|text| text.starts_with("a "));
-    let warned = Event::check("doctor", Vec::new(), vec!["disk: 5 GiB are free".to_owned()]);
+    let warned = LedgerEvent::check("doctor", Vec::new(), vec!["disk: 5 GiB are free".to_owned()]);
     for (entries, expected) in [
         (vec![(0.1, check("doctor", &["gpus: lost"]))], "a C; health: the latest doctor failed: gpus: lost"),
         (vec![(9.0, check("verify", &["x"]))], "a A; health: 1 of 31 checks failed"),
@@ -205,7 +205,7 @@ fn the_weights_add_up_and_are_documented() {
 fn gpu_hours_are_those_that_jobs_had() {
     let mut entries = with(vec![(
         0.1,
-        Event::Job { job: "whole".into(), state: JobState::Stopped, seconds: 1800.0, gpus: None, lost: None },
+        LedgerEvent::Job { job: "whole".into(), state: JobState::Stopped, seconds: 1800.0, gpus: None, lost: None },
     )]);
     entries.push((0.0, boot("b1")));
     let mut node = node("a", entries);

@@ -2,7 +2,7 @@
 
 use super::NodeEvents;
 use crate::grade::assessment::Evidence;
-use crate::grade::ledger::Event;
+use crate::grade::ledger::LedgerEvent;
 use crate::launch::placement::Placement;
 use crate::model::job_state::JobState;
 use crate::model::root_cause::{FailureKind, RootCause};
@@ -88,7 +88,7 @@ impl<'a> EndedJob<'a> {
         let blamed = self.lost();
         let shares = self.placement.shares.iter().filter_map(|share| {
             let lost = blamed.get(share.node.as_str()).map(|why| one_line(why, REASON));
-            let event = Event::Job {
+            let event = LedgerEvent::Job {
                 job: self.id.to_owned(),
                 state: self.state,
                 seconds: self.seconds.clamp(0.0, 1e9).round(),
@@ -141,12 +141,12 @@ fn missing<'a>(nodes: &[Evidence], jobs: impl Iterator<Item = EndedJob<'a>>) -> 
         for (name, events) in job.events() {
             let Some(Evidence { ledger, .. }) = nodes.iter().find(|node| node.node == name) else { continue };
             let is_older = ledger.entries.first().is_some_and(|first| job.ended + SLACK < first.time);
-            let is_new = |event: &Event| match (ledger.job(job.id), event) {
+            let is_new = |event: &LedgerEvent| match (ledger.job(job.id), event) {
                 (None, _) => !is_older,
-                (Some(Event::Job { lost: None, .. }), Event::Job { lost: Some(_), .. }) => true,
+                (Some(LedgerEvent::Job { lost: None, .. }), LedgerEvent::Job { lost: Some(_), .. }) => true,
                 _ => false,
             };
-            let new: Vec<Event> = events.into_iter().filter(is_new).collect();
+            let new: Vec<LedgerEvent> = events.into_iter().filter(is_new).collect();
             if !new.is_empty() {
                 found.entry(name).or_default().extend(new);
             }
@@ -191,8 +191,8 @@ pub(super) mod tests {
     /// Which nodes a job was lost because of, and why.
     fn lost(job: &JobOutcome) -> Vec<(String, Option<String>)> {
         let events = EndedJob::watched(job, 10.0, 70.0).unwrap().events().into_iter();
-        let lost = |(node, events): (String, Vec<Event>)| match &events[..] {
-            [Event::Job { lost, seconds, gpus: None, .. }] if *seconds == 60.0 => (node, lost.clone()),
+        let lost = |(node, events): (String, Vec<LedgerEvent>)| match &events[..] {
+            [LedgerEvent::Job { lost, seconds, gpus: None, .. }] if *seconds == 60.0 => (node, lost.clone()),
             other => panic!("{other:?}"),
         };
         events.map(lost).collect()
@@ -238,11 +238,11 @@ pub(super) mod tests {
         let evidence = |name: &str, times: &[f64], job: Option<Option<&str>>| {
             let mut entries: Vec<Entry> = times
                 .iter()
-                .map(|time| Entry { time: *time, event: Event::check("verify", Vec::new(), Vec::new()) })
+                .map(|time| Entry { time: *time, event: LedgerEvent::check("verify", Vec::new(), Vec::new()) })
                 .collect();
             entries.extend(job.map(|lost| Entry {
                 time: 5e6,
-                event: Event::Job {
+                event: LedgerEvent::Job {
                     job: "j".into(),
                     state: JobState::Failed,
                     seconds: 1.0,
@@ -304,7 +304,7 @@ pub(super) mod tests {
                 Evidence { node: node.clone(), ledger, ..Evidence::default() }
             };
             let nodes: Vec<Evidence> = nodes.iter().zip(booted).map(evidence).collect();
-            let blames = |events: &Vec<Event>| matches!(events[..], [Event::Job { lost: Some(_), .. }]);
+            let blames = |events: &Vec<LedgerEvent>| matches!(events[..], [LedgerEvent::Job { lost: Some(_), .. }]);
             unrecorded(&nodes, &jobs).into_iter().map(|(node, events)| (node, blames(&events))).collect::<Vec<_>>()
         };
         assert_eq!(found([500.0, 500.0]), []);

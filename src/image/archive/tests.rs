@@ -47,7 +47,7 @@ fn saved(config: &str, tags: &[&str], layers: &[&str]) -> Vec<u8> {
     json!([{ "Config": config, "RepoTags": tags, "Layers": layers }]).to_string().into_bytes()
 }
 
-fn open(bytes: Vec<u8>) -> Result<Archive<Cursor<Vec<u8>>>, Fault> {
+fn open(bytes: Vec<u8>) -> Result<Archive<Cursor<Vec<u8>>>, ArchiveFault> {
     Archive::open(Cursor::new(bytes))
 }
 
@@ -56,10 +56,11 @@ fn read(bytes: Vec<u8>) -> Result<(SavedImage, Vec<String>), String> {
     let read = |bytes| {
         let mut archive = open(bytes)?;
         let image = archive.image("app:1", "linux/amd64")?;
-        let digests: Result<Vec<_>, Fault> = image.layers.iter().map(|layer| archive.digest(layer, |_| true)).collect();
-        Ok::<_, Fault>((image, digests?))
+        let digests: Result<Vec<_>, ArchiveFault> =
+            image.layers.iter().map(|layer| archive.digest(layer, |_| true)).collect();
+        Ok::<_, ArchiveFault>((image, digests?))
     };
-    read(bytes).map_err(|fault: Fault| fault.to_string())
+    read(bytes).map_err(|fault: ArchiveFault| fault.to_string())
 }
 
 const BASE: &[u8] = b"the lowest layer";
@@ -85,7 +86,7 @@ fn the_classic_layout_is_read_in_place() {
     let (image, digests) = read(bytes.clone()).unwrap();
     assert_eq!(digests, [sha256(BASE), sha256(TOP), sha256(BASE)]);
     assert_eq!(image.layers[0].extent, image.layers[2].extent, "the link is followed");
-    let Extent { offset, length } = image.layers[1].extent;
+    let ArchiveExtent { offset, length } = image.layers[1].extent;
     assert_eq!(&bytes[offset as usize..(offset + length) as usize], TOP);
     assert_eq!((image.platform.as_str(), image.diff_ids.len()), ("linux/amd64", 3));
     assert_eq!(image.content, image_content(&image.diff_ids, vec!["A=1".into(), "B=2".into()]));

@@ -1,7 +1,7 @@
 //! `keys rotate`: replaces the key pair. Jobs can be launched at every moment: all nodes accept the new key before the
 //! master uses it, and the old one until the master no longer does.
 
-use super::{Distribution, base64};
+use super::{KeyDistribution, base64};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
@@ -36,13 +36,13 @@ pub struct RotationResult {
     pub left: Option<String>,
 }
 
-impl Distribution<'_> {
+impl KeyDistribution<'_> {
     /// Rotates, or finishes an interrupted rotation.
     ///
     /// # Errors
     /// Before anything was changed; or when the master failed at the switch, in which case both keys are accepted.
     pub async fn rotate(&self, members: &[Member], wanted: Option<KeyKind>) -> Result<RotationResult, Error> {
-        let (cluster, Distribution { session, events, .. }) = (self.cluster(), self);
+        let (cluster, KeyDistribution { session, events, .. }) = (self.cluster(), self);
         let nodes = self.observe(members).await?.all()?;
         let (member, facts) = self.master(&nodes)?;
         let mut ring = Keyring::read(cluster, facts);

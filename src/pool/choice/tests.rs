@@ -112,7 +112,7 @@ fn a_liar_is_never_the_master_and_is_as_far_as_others_measure() {
     nodes.iter_mut().for_each(|node| node.owner = "ana".into());
     assert_eq!(trips.between(0, 4, &nodes), Some(ms(0.1)));
     nodes.iter_mut().for_each(|node| node.may_be_master = false);
-    assert_eq!(pick(&nodes, &trips, 4), Err(Shortage::NoMaster));
+    assert_eq!(pick(&nodes, &trips, 4), Err(PoolShortage::NoMaster));
     // the one that was named, whatever it is
     nodes[2].may_be_master = true;
     assert_eq!(pick(&nodes, &trips, 8).unwrap().nodes[0], 2);

@@ -4,11 +4,11 @@ use super::{Cause, MAKE_SPACE, Runtime, explain, message, none_for};
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::event::transfer::TransferProgress;
-use crate::runtime::credentials::{Credentials, Login};
+use crate::runtime::credentials::{Credentials, RegistryLogin};
 use crate::runtime::progress::PullProgress;
 use crate::runtime::spec::LABEL_BUILT_FOR;
 use crate::text::digest::hex;
-use crate::text::failure::{self, Registry as Refusal};
+use crate::text::failure::{self, RegistryRefusal as Refusal};
 use bollard::auth::DockerCredentials;
 use bollard::models::ImageInspect;
 use bollard::query_parameters as query;
@@ -112,7 +112,7 @@ fn sent(credentials: &Credentials) -> DockerCredentials {
 }
 
 /// Returns what to do about a pull that a registry has not answered with an image. `platform`: that of the node.
-fn registry_hint(kind: Refusal, login: &Login, platform: &str) -> String {
+fn registry_hint(kind: Refusal, login: &RegistryLogin, platform: &str) -> String {
     let host = login.host();
     let platform = if platform.is_empty() { "PLATFORM" } else { platform };
     match kind {
@@ -255,7 +255,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message; of kind [`ErrorKind::RegistryRefused`] with the next step.
-    pub async fn pull_with(&self, reference: &str, login: &Login, events: &Events) -> Result<(), NodeError> {
+    pub async fn pull_with(&self, reference: &str, login: &RegistryLogin, events: &Events) -> Result<(), NodeError> {
         let pulled = self.pull_as(reference, reference, login.credentials.as_ref().map(sent), events).await;
         pulled.map_err(|error| match failure::registry(&error.message).filter(|_| error.kind == ErrorKind::Failed) {
             Some(kind @ (Refusal::Refused | Refusal::RateLimited)) => {

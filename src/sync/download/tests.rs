@@ -1,7 +1,7 @@
 //! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
-use crate::sync::outputs::Output;
+use crate::sync::outputs::JobOutput;
 use crate::text::digest::in_hex;
 use std::fs;
 use std::io::Write as _;
@@ -55,8 +55,8 @@ fn what_is_new_or_changed_is_found_under_any_name() {
     uploaded(&dir.path().join(".p@lab"), "shipped", &[("train.py", "code"), ("data", "as it was")]);
     let outputs = found(root).outputs;
     assert_eq!(outputs.keys().collect::<Vec<_>>(), ["-n ew\nline'", "data", "deep/latest"]);
-    assert_eq!(outputs["deep/latest"], Output::Link("data".into()));
-    let Output::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
+    assert_eq!(outputs["deep/latest"], JobOutput::Link("data".into()));
+    let JobOutput::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
     assert_eq!((hash.as_str(), mode & 0o700, *size), (in_hex(b"scribbled").as_str(), 0o600, 9));
 
     // the job's separate directory takes precedence
@@ -80,10 +80,10 @@ fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (
             let output = if name.ends_with('@') {
                 let target = str::from_utf8(text).unwrap();
                 symlink(target, there.join(name)).unwrap();
-                Output::Link(target.to_owned())
+                JobOutput::Link(target.to_owned())
             } else {
                 fs::write(there.join(name), text).unwrap();
-                Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 }
+                JobOutput::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 }
             };
             Download { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output }
         })
@@ -158,7 +158,7 @@ fn links_arrive_unless_they_were_changed() {
 fn a_stream_that_breaks_off_or_was_altered_writes_only_what_was_listed() {
     let dir = tempfile::tempdir().unwrap();
     let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
-    let output = |text: &[u8]| Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
+    let output = |text: &[u8]| JobOutput::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
     let download = |name: &str, text: &[u8]| Download {
         path: name.to_owned(),
         node: "n1".into(),

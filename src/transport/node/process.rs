@@ -74,7 +74,7 @@ pub struct Process {
     /// Waits for its exit code.
     pub(super) exit: Pin<Box<dyn Future<Output = io::Result<i32>> + Send>>,
     /// Writes how it ended.
-    pub(super) trace: trace::Program,
+    pub(super) trace: trace::TracedProgram,
     // dropped last: its connection may be the last thing that keeps the directory of the ssh masters
     pub(super) _slot: Option<Slot>,
 }
@@ -89,7 +89,7 @@ impl Process {
         stdout: Option<impl AsyncRead + Send + 'static>,
         stderr: Option<impl AsyncRead + Send + 'static>,
         exit: impl Future<Output = io::Result<i32>> + Send + 'static,
-        trace: trace::Program,
+        trace: trace::TracedProgram,
     ) -> io::Result<Process> {
         let missing = || io::Error::other("the program has no streams");
         Ok(Process {

@@ -6,7 +6,7 @@ use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::Cluster;
 use crate::secret::Secret;
-use crate::text::failure::{self, Docker, Sudo as Refusal};
+use crate::text::failure::{self, Docker, SudoFailure as Refusal};
 use crate::transport::access::{EngineFault, Login, RootMethod};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
 use zeroize::Zeroizing;

@@ -1,7 +1,7 @@
 //! The ssh masters of this process and their directory.
 
 use super::kept;
-use super::turns::{Phase, is_of_debugging, phase};
+use super::turns::{LoginPhase, is_of_debugging, phase};
 use crate::paths;
 use openssh::Session;
 use rustix::fs::{FlockOperation, OFlags};
@@ -83,7 +83,7 @@ impl Starting {
     }
 
     /// Returns what it does.
-    pub(super) fn phase(&mut self) -> Phase {
+    pub(super) fn phase(&mut self) -> LoginPhase {
         phase(&self.log.text(), &self.stderr.text())
     }
 

@@ -13,7 +13,7 @@ pub(super) const ASKED: Duration = Duration::from_secs(1);
 
 /// What ssh does before it is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum LoginPhase {
     /// It connects, or offers keys.
     Connecting,
     /// It waits for a signature: the server accepts the key.
@@ -26,23 +26,23 @@ pub(super) enum Phase {
 
 /// Returns what ssh does, by its log at the level DEBUG3 and what it has written to its standard error, which has the
 /// server's banner.
-pub(super) fn phase(log: &str, stderr: &str) -> Phase {
-    let (mut phase, mut is_answered) = (Phase::Connecting, false);
+pub(super) fn phase(log: &str, stderr: &str) -> LoginPhase {
+    let (mut phase, mut is_answered) = (LoginPhase::Connecting, false);
     for line in log.lines() {
         match line.split_once(": ") {
-            Some(("debug1", line)) if line.starts_with("Server accepts key: ") => phase = Phase::Signing,
+            Some(("debug1", line)) if line.starts_with("Server accepts key: ") => phase = LoginPhase::Signing,
             // the signature: SSH_MSG_USERAUTH_REQUEST (RFC 4252)
-            Some(("debug3", "send packet: type 50")) => phase = Phase::Connecting,
+            Some(("debug3", "send packet: type 50")) => phase = LoginPhase::Connecting,
             Some(("debug1", line)) if line.starts_with("Authentications that can continue") => {
-                (phase, is_answered) = (Phase::Connecting, true);
+                (phase, is_answered) = (LoginPhase::Connecting, true);
             }
-            _ if line.starts_with("Authenticated to ") => return Phase::LoggedIn,
+            _ if line.starts_with("Authenticated to ") => return LoginPhase::LoggedIn,
             _ => {}
         }
     }
     // the banner of a server that has said how to log in asks for nothing
     match stderr.lines().find(|line| !is_answered && line.contains("https://")) {
-        Some(page) if phase == Phase::Connecting => Phase::Page(page.trim().to_owned()),
+        Some(page) if phase == LoginPhase::Connecting => LoginPhase::Page(page.trim().to_owned()),
         _ => phase,
     }
 }
@@ -132,20 +132,20 @@ mod tests {
         let banner =
             "# Tailscale SSH requires an additional check.\r\n# To authenticate, visit: https://login.example/a/1\r\n";
         for (log, stderr, expected) in [
-            ("", "", Phase::Connecting),
-            (offered, "", Phase::Connecting),
-            (&accepted, "", Phase::Signing),
-            (&accepted, "Welcome to https://example.com\n", Phase::Signing),
+            ("", "", LoginPhase::Connecting),
+            (offered, "", LoginPhase::Connecting),
+            (&accepted, "", LoginPhase::Signing),
+            (&accepted, "Welcome to https://example.com\n", LoginPhase::Signing),
             // a server may be slow as well
-            (&signed, "", Phase::Connecting),
-            (&refused, "", Phase::Connecting),
-            (offered, banner, Phase::Connecting),
+            (&signed, "", LoginPhase::Connecting),
+            (&refused, "", LoginPhase::Connecting),
+            (offered, banner, LoginPhase::Connecting),
             (
                 "debug1: SSH2_MSG_SERVICE_ACCEPT received\n",
                 banner,
-                Phase::Page("# To authenticate, visit: https://login.example/a/1".into()),
+                LoginPhase::Page("# To authenticate, visit: https://login.example/a/1".into()),
             ),
-            (&done, banner, Phase::LoggedIn),
+            (&done, banner, LoginPhase::LoggedIn),
         ] {
             assert_eq!(phase(log, stderr), expected, "{log}");
         }

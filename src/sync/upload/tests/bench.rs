@@ -77,7 +77,7 @@ impl Bench {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    pub(super) fn compare(&self, tree: &ProjectFiles) -> Comparison {
+    pub(super) fn compare(&self, tree: &ProjectFiles) -> ProjectComparison {
         self.compare_as(tree, ("desk:/p", "", "")).unwrap()
     }
 
@@ -86,15 +86,15 @@ impl Bench {
         &self,
         tree: &ProjectFiles,
         (origin, shared, jobs): (&str, &str, &str),
-    ) -> Result<Comparison, Refusal> {
+    ) -> Result<ProjectComparison, Refusal> {
         let output = self.script(COMPARE, &[&tree.hash, origin, &earlier_origin(origin), shared, jobs], b"");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("kept "), "{output:?}");
-        Comparison::parse(&output.stdout)
+        ProjectComparison::parse(&output.stdout)
     }
 
     /// What the node lacks after this comparison.
-    pub(super) fn missing(&self, tree: &ProjectFiles, comparison: &Comparison) -> Selection {
+    pub(super) fn missing(&self, tree: &ProjectFiles, comparison: &ProjectComparison) -> Selection {
         if comparison.has.is_none() {
             return tree.manifest.all();
         }
