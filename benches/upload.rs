@@ -1,5 +1,6 @@
-//! Uploads of a project to the nodes of an inventory, compared with `tar | ssh tar` and `rsync -a` to all of them at once,
-//! alternating in one process. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
+//! Uploads of a project to the nodes of an inventory, compared with `tar | ssh tar` and `rsync -a` to all of them at
+//! once, alternating in one process. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench
+//! names the lab's.
 
 use anyhow::{Context, Result, ensure};
 use hvdctl::cluster::each_node::{all, for_each_node};
@@ -50,8 +51,10 @@ async fn measure() -> Result<()> {
     let (mut tar, mut rsync_first, mut rsync_unchanged) = (Vec::new(), Vec::new(), Vec::new());
     clean(&target).await?;
     for round in 0..ROUNDS {
-        // nothing is removed in between: ext4 keeps off inodes that were freed in the last minutes, and searches long for others
-        // a disk that has just taken some hundred megabytes is slower than one that has rested: they take turns at being the first
+        // nothing is removed in between: ext4 keeps off inodes that were freed in the last minutes, and searches long
+        // for others
+        // a disk that has just taken some hundred megabytes is slower than one that has rested: they take turns at
+        // being the first
         let [with_tar, with_hvdctl, with_rsync] =
             ["tar", "hvdctl", "rsync"].map(|name| in_directory(&format!("{name}{round}")));
         let (with_tar, with_hvdctl, with_rsync) = (with_tar?, with_hvdctl?, with_rsync?);
@@ -205,8 +208,8 @@ fn fill(project: &Path) -> Result<()> {
 /// Bytes of memory that are taken and given back before each measurement: some times as many as it writes to two nodes.
 const WARM: usize = 8 * BYTES;
 
-/// How long it takes, with nothing left to be written from the round before, and with warm memory: a virtual machine gives free
-/// memory back to its host, and who takes it again first pays for that, by chance.
+/// How long it takes, with nothing left to be written from the round before, and with warm memory: a virtual machine
+/// gives free memory back to its host, and who takes it again first pays for that, by chance.
 async fn timed(target: &Target, work: impl AsyncFnOnce() -> Result<()>) -> Result<f64> {
     on_all(target, |node| succeed(ssh(target, node, "sync"), "sync"))?;
     std::hint::black_box(vec![1_u8; WARM]);

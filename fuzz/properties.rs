@@ -1,8 +1,8 @@
 //! Properties of every text from outside: files, the command line, and reports of nodes.
 //!
-//! Each property takes bytes and panics if it does not hold. The fuzz targets search for such bytes; `tests/corpus.rs` replays
-//! the inputs that they have kept. The rule for lines of other owners is reimplemented here, after OpenSSH, and not taken
-//! from the code under test.
+//! Each property takes bytes and panics if it does not hold. The fuzz targets search for such bytes; `tests/corpus.rs`
+//! replays the inputs that they have kept. The rule for lines of other owners is reimplemented here, after OpenSSH, and
+//! not taken from the code under test.
 
 use hvdctl::cluster::target::Target;
 use hvdctl::gpus::health::MachineHealth;
@@ -53,8 +53,8 @@ pub fn inventory(data: &[u8]) {
     judged(&text);
 }
 
-/// The text of an env file. What is read is the same from a file with each value in single quotes, or a fault names a line and is safe on
-/// any terminal.
+/// The text of an env file. What is read is the same from a file with each value in single quotes, or a fault names a
+/// line and is safe on any terminal.
 pub fn env_lines(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match read_env(&text) {
@@ -63,7 +63,8 @@ pub fn env_lines(data: &[u8]) {
             let line =
                 |(name, value): (&String, &hvdctl::secret::Secret)| format!("{name}='{}'\n", quoted(value.expose()));
             let again: String = variables.iter().map(line).collect();
-            // quotes and escapes may make it longer than a file may be, and a line end of Windows in it becomes one of Linux
+            // quotes and escapes may make it longer than a file may be, and a line end of Windows in it becomes one of
+            // Linux
             if again.len() <= 64 << 10 && !again.contains("\r\n") {
                 assert_eq!(read_env(&again), Ok(variables), "{again:?}");
             }
@@ -79,8 +80,8 @@ pub fn env_lines(data: &[u8]) {
     }
 }
 
-/// One value in one field: the first line is the field, the rest the value. An accepted value is kept as it was written,
-/// and contains nothing that a program would read as an option.
+/// One value in one field: the first line is the field, the rest the value. An accepted value is kept as it was
+/// written, and contains nothing that a program would read as an option.
 pub fn inventory_values(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (field, value) = text.split_once('\n').unwrap_or((&text, ""));
@@ -151,8 +152,9 @@ fn judged(text: &str) -> Option<Inventory> {
     }
 }
 
-/// The document of `nvidia-smi`, alone and in the report of a node, and the rest of that report. A document that is refused has a reason,
-/// and one that is read says the same in a report. What it says is short, and safe on any terminal.
+/// The document of `nvidia-smi`, alone and in the report of a node, and the rest of that report. A document that is
+/// refused has a reason, and one that is read says the same in a report. What it says is short, and safe on any
+/// terminal.
 pub fn health(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let read = MachineHealth::read(&text);
@@ -472,8 +474,8 @@ fn shell_word(word: &str) -> Option<String> {
 const MEMBERS: &str =
     "ana@example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFoRmFPI+uxzCSWLG53JiR9ZRlB0c9aX+qeeKm5t6FHJ";
 
-/// A file of a pool, and also a file of allowed signers. What is believed of a file is what its text says, with values that are safe anywhere;
-/// what is shown of it is safe on a terminal.
+/// A file of a pool, and also a file of allowed signers. What is believed of a file is what its text says, with values
+/// that are safe anywhere; what is shown of it is safe on a terminal.
 pub fn pool(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let signers = AllowedSigners::parse(MEMBERS);

@@ -42,10 +42,12 @@ pub struct Cli {
 
 const AFTER: &str = "\
 Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
-down, status, doctor, image, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with its own Docker. `hvdctl init` writes one.
+down, status, doctor, image, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with \
+its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
+4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself \
+failed; 130, 143 interrupted, terminated. \
 Otherwise train and run exit with the code of the rank that failed first.";
 
 /// Names the inventory file where `-i` does not.
@@ -73,7 +75,8 @@ pub struct Global {
     /// Show only results and errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Show every step; twice: also the launcher's output; three times: each operation on each node [env: HVDCTL_LOG=debug]
+    /// Show every step; twice: also the launcher's output; three times: each operation on each node [env:
+    /// HVDCTL_LOG=debug]
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Write each operation on each node to this file
@@ -214,7 +217,8 @@ const INIT: &str = "\
 The first machine becomes the master. --image IMAGE names the image in the file. A machine that cannot be reached is \
 written anyway, with ssh's error. Nothing is changed on any machine.
 
-Exit codes: 0 written; 2 wrong usage, or the file exists; 3 written, but some machines could not be reached; 4 written, but \
+Exit codes: 0 written; 2 wrong usage, or the file exists; 3 written, but some machines could not be reached; 4 \
+written, but \
 none could.";
 
 const SCHEMA: &str = "\
@@ -348,12 +352,15 @@ pub struct Drain {
 }
 
 const DRAIN: &str = "\
-Ranks of elastic jobs (-np MIN:MAX) get the grace period to save their state, and the jobs continue without these nodes. Jobs of a \
+Ranks of elastic jobs (-np MIN:MAX) get the grace period to save their state, and the jobs continue without these \
+nodes. Jobs of a \
 fixed size, and jobs launched on one of these nodes, stay there until they end.";
 
 const DISCONNECT: &str = "\
-A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. What changes on \
-a node only for new logins, such as a user's groups, has effect after this command. Running commands are not disturbed.";
+A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. \
+What changes on \
+a node only for new logins, such as a user's groups, has effect after this command. Running commands are not \
+disturbed.";
 
 /// Returns whether the process is to be a relay on a node.
 pub fn is_relay() -> bool {

@@ -132,7 +132,8 @@ pub struct FailureDetails {
 }
 
 impl Failure {
-    /// Returns the document of an error. `runs_program` as for [`Error::exit_code`]; `streams_output`: it is the last of many lines.
+    /// Returns the document of an error. `runs_program` as for [`Error::exit_code`]; `streams_output`: it is the last
+    /// of many lines.
     pub fn new(error: &Error, runs_program: bool, streams_output: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {

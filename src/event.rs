@@ -1,4 +1,5 @@
-//! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects the two.
+//! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects
+//! the two.
 
 mod message;
 mod phase;
@@ -164,7 +165,8 @@ pub enum Event {
         /// Why, and how it continues.
         restart: Restart,
     },
-    /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that they wait.
+    /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that
+    /// they wait.
     Idle {
         /// These ranks; at least one.
         ranks: Vec<IdleRank>,
@@ -295,8 +297,8 @@ impl Events {
         }
     }
 
-    /// Performs a step on a node: reports its start and its end, each once. It does not report a failure: the caller does, usually
-    /// `each_node`.
+    /// Performs a step on a node: reports its start and its end, each once. It does not report a failure: the caller
+    /// does, usually `each_node`.
     ///
     /// # Errors
     /// Those of the work.

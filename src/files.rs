@@ -1,4 +1,5 @@
-//! Reading files of the operator's machine: none without end, no device in place of a file, and no secret that others can read.
+//! Reading files of the operator's machine: none without end, no device in place of a file, and no secret that others
+//! can read.
 
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use std::fmt;
@@ -37,7 +38,8 @@ impl ReadFault {
             ReadFault::OfAnother(_) => Some(format!("make a copy of your own: install -m 600 {file} COPY")),
             // a Windows drive in WSL, and others without modes of their own, keep the mode that they have
             ReadFault::Open(_) => Some(format!(
-                "chmod 600 {file}; where that changes nothing (a Windows drive in WSL), copy it to your home directory first, \
+                "chmod 600 {file}; where that changes nothing (a Windows drive in WSL), copy it to your home directory \
+                 first, \
                  or give a pipe: <(cat {file})"
             )),
         }
@@ -54,7 +56,8 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a regular file of at most `most` bytes. Nothing else is opened: a pipe would wait for ever, and a device may do anything.
+/// Reads a regular file of at most `most` bytes. Nothing else is opened: a pipe would wait for ever, and a device may
+/// do anything.
 ///
 /// # Errors
 /// If it cannot be read, is something else, or has more.
@@ -74,8 +77,8 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file of secrets of at most `most` bytes. As with a private key of ssh, nobody else may be able to read it. A pipe, such as
-/// `<(…)` in a shell, has no other readers.
+/// Reads a file of secrets of at most `most` bytes. As with a private key of ssh, nobody else may be able to read it. A
+/// pipe, such as `<(…)` in a shell, has no other readers.
 ///
 /// # Errors
 /// Why it is not used.
@@ -93,8 +96,8 @@ pub fn read_secret(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, ReadFau
     Ok(bytes)
 }
 
-/// Checks owner and mode of a file of secrets that the user `reader` reads. What root has mounted read-only, as Docker and Kubernetes do
-/// with secrets, has the mode that root wants, and nobody can change it there.
+/// Checks owner and mode of a file of secrets that the user `reader` reads. What root has mounted read-only, as Docker
+/// and Kubernetes do with secrets, has the mode that root wants, and nobody can change it there.
 fn check_secret(owner: u32, mode: u32, read_only: bool, reader: u32) -> Result<(), ReadFault> {
     match (owner, mode & 0o077) {
         (0, _) if read_only => Ok(()),

@@ -17,15 +17,16 @@ pub const SESSION_SHELL: &str = "/run/hvdctl/sh";
 /// Name of the file with the public keys that may log in to a worker.
 pub const AUTHORIZED_KEYS: &str = "authorized_keys";
 
-/// Returns hvdctl's directory of what it keeps on the operator's machine, `$XDG_STATE_HOME/hvdctl`; `None` without a home.
+/// Returns hvdctl's directory of what it keeps on the operator's machine, `$XDG_STATE_HOME/hvdctl`; `None` without a
+/// home.
 pub fn state_directory() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| std::env::home_dir().map(|home| home.join(".local/state")));
     state.map(|state| state.join("hvdctl"))
 }
 
-/// Returns a builder of temporary directories that only their owner can enter, whatever the umask. Those of [`tempfile::tempdir`] are as
-/// open as the umask lets them be.
+/// Returns a builder of temporary directories that only their owner can enter, whatever the umask. Those of
+/// [`tempfile::tempdir`] are as open as the umask lets them be.
 pub fn private_directory() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.permissions(Permissions::from_mode(0o700));

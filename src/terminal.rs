@@ -27,8 +27,8 @@ pub fn present() -> bool {
     open().is_ok()
 }
 
-/// Asks a question and returns the line that was typed, without its end. The renderer shows nothing meanwhile. When the future
-/// is dropped (a signal), the terminal's settings are restored.
+/// Asks a question and returns the line that was typed, without its end. The renderer shows nothing meanwhile. When the
+/// future is dropped (a signal), the terminal's settings are restored.
 ///
 /// # Errors
 /// When there is no terminal, its settings cannot be changed, or the input ended without a line (Ctrl-D).

@@ -1,8 +1,8 @@
-//! What hvdctl does on the nodes, line by line: each operation, program and request with its node, duration and outcome. The lines
-//! have no input, output or arguments of programs, so no secrets.
+//! What hvdctl does on the nodes, line by line: each operation, program and request with its node, duration and
+//! outcome. The lines have no input, output or arguments of programs, so no secrets.
 //!
-//! A command's last lines are in a file that is removed when the command succeeds, so that a user whose command failed, hung or was
-//! killed can attach it to a report.
+//! A command's last lines are in a file that is removed when the command succeeds, so that a user whose command failed,
+//! hung or was killed can attach it to a report.
 
 use crate::error::{Error, NodeError};
 use crate::paths;
@@ -19,7 +19,8 @@ use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
-/// Sets which lines go to standard error, or to the file of `--log-file`: `off`, `debug` or another level of the crate `tracing`.
+/// Sets which lines go to standard error, or to the file of `--log-file`: `off`, `debug` or another level of the crate
+/// `tracing`.
 pub const VARIABLE: &str = "HVDCTL_LOG";
 
 /// The most bytes of a file; a full one is kept until the next is full, too.
@@ -37,7 +38,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins to write lines: to the file of failures, and if `verbose` or [`VARIABLE`] asks for it, to `file` or standard error.
+    /// Begins to write lines: to the file of failures, and if `verbose` or [`VARIABLE`] asks for it, to `file` or
+    /// standard error.
     ///
     /// # Errors
     /// When `file` cannot be opened, or [`VARIABLE`] has no level.

@@ -4,9 +4,9 @@ use std::process::Command;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/programs");
 
-/// Runs a script that has the module `activity` and `sample`, which creates a sample of a rank's processes: the ticks of the first
-/// threads, how many of these in the kernel, the times that they went on after a sleep, the ticks of each other thread, bytes and
-/// pages. A second has 100 ticks.
+/// Runs a script that has the module `activity` and `sample`, which creates a sample of a rank's processes: the ticks
+/// of the first threads, how many of these in the kernel, the times that they went on after a sleep, the ticks of each
+/// other thread, bytes and pages. A second has 100 ticks.
 #[track_caller]
 fn python(script: &str) -> String {
     let head = format!(
@@ -58,7 +58,8 @@ judge(others=[30], first=960, kernel=20)",
     );
     assert_eq!(
         said,
-        "blocked kernel blocked progress blocked blocked waiting progress progress progress progress waiting progress progress progress "
+        "blocked kernel blocked progress blocked blocked waiting progress progress progress progress waiting progress \
+         progress progress "
     );
 }
 
@@ -85,7 +86,8 @@ def passes(seconds, **uses):
     for _ in range(seconds):
         clock[0] += 1
         if uses:
-            now[0] = sample(**{name: getattr(now[0], name) + used if name == 'first' else used for name, used in uses.items()})
+            now[0] = sample(**{name: getattr(now[0], name) + used if name == 'first' else used for name, used in \
+            uses.items()})
         tracked.sample(7)
     print(round(clock[0] - tracked.since), end=' ')
 passes(60)
@@ -141,10 +143,12 @@ fn real_processes_are_distinguished() {
     // a thread that negotiates as the library's does, in a program that waits for an operation, sleeps, or computes
     let outcome = || {
         python(
-        "import subprocess
+            "import subprocess
 activity.TICK = activity.os.sysconf('SC_CLK_TCK')
-head = 'import threading, time\\ndef polls():\\n while True: time.sleep(0.001)\\nthreading.Thread(target=polls, daemon=True).start()\\n'
-programs = [head + 'polls()', head + 'threading.Event().wait()', head + 'while True: pass', 'import time; time.sleep(60)',
+head = 'import threading, time\\ndef polls():\\n while True: time.sleep(0.001)\\nthreading.Thread(target=polls, \
+daemon=True).start()\\n'
+programs = [head + 'polls()', head + 'threading.Event().wait()', head + 'while True: pass', 'import time; \
+time.sleep(60)',
     'import os\\nwhile True: os.sched_yield()', 'import os\\nwhile True: open(\"/dev/zero\", \"rb\").read(1 << 16)']
 children = [subprocess.Popen([sys.executable, '-c', program]) for program in programs]
 time.sleep(1)
@@ -155,7 +159,7 @@ seconds = time.monotonic() - began
 for child, one, other in zip(children, before, after):
     child.kill()
     print((activity.judge(one, other, seconds, False) or b'progress').decode(), end=' ')",
-    )
+        )
     };
     // two seconds on a busy machine may be too few for the pattern of one of them to show
     let mut open: Vec<usize> = (0..EXPECTED.len()).collect();
@@ -192,10 +196,12 @@ programs = [['python3', '-c', sleeps], ['sh', '-c', '$0 -c \"import time; time.s
     ['python3', '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGSTOP)']]
 # the kernel may hide system calls from all but the process's own ancestors, as this is
 children = [subprocess.Popen(program, start_new_session=True) for program in programs]
-expected = ['sleeping in clock_nanosleep', 'sleeping in clock_nanosleep', 'waiting in futex for a lock or another thread',
+expected = ['sleeping in clock_nanosleep', 'sleeping in clock_nanosleep', 'waiting in futex for a lock or another \
+thread',
     'waiting in openat for a file to open', 'waiting in flock for a lock on ' + os.path.abspath('lock'),
     'waiting in recvfrom for data from 127.0.0.1 port %d' % port, 'stopped by a signal (SIGSTOP)']
-def described(): return [waiting.describe(child.pid, b'blocked').replace('pselect6', 'clock_nanosleep') for child in children]
+def described(): return [waiting.describe(child.pid, b'blocked').replace('pselect6', 'clock_nanosleep') for child in \
+children]
 limit = time.monotonic() + 20
 while described() != expected and time.monotonic() < limit: time.sleep(0.1)
 print('\\n'.join(one for pair in zip(described(), expected) if pair[0] != pair[1] for one in pair))

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// An inventory whose nodes refuse ssh at once.
-const REFUSES: &str = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 5\n[defaults]\nuser = \"nobody\"\nssh_port = 1\ngpus = 1\n\
+const REFUSES: &str = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 5\n[defaults]\nuser = \"nobody\"\nssh_port = \
+    1\ngpus = 1\n\
                        [[node]]\nhost = \"127.0.0.1\"\nname = \"a\"\n[[node]]\nhost = \"127.0.0.2\"\nname = \"b\"\n";
 
 const OWN_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/own_home");
@@ -173,7 +174,8 @@ fn formats_of_other_tools_need_no_node() {
 #[test]
 fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
     let dir = directory(Some(
-        "[cluster]\nname = \"lab\"\nport = 70000\nimagee = \"x\"\n\n[defaults]\ngpus = \"some\"\n\n[[node]]\nhost = \"a\"\n\n[[node]]\nhost = \"a\"\nslots = -1\n",
+        "[cluster]\nname = \"lab\"\nport = 70000\nimagee = \"x\"\n\n[defaults]\ngpus = \"some\"\n\n[[node]]\nhost = \
+         \"a\"\n\n[[node]]\nhost = \"a\"\nslots = -1\n",
     ));
     insta::assert_snapshot!(hvdctl(dir.path(), &["up"]), @r#"
     exit code: 2
@@ -604,7 +606,8 @@ proptest! {
     }
 }
 
-/// The whole way without a node: real signatures of ssh-keygen, the real script in a directory of this machine, the real binary.
+/// The whole way without a node: real signatures of ssh-keygen, the real script in a directory of this machine, the
+/// real binary.
 #[test]
 fn a_forged_file_of_a_pool_is_shown_as_such() {
     let inventory = format!("{REFUSES}[pool]\npath = \"POOL\"\nkey = \"ana\"\n");

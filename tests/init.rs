@@ -186,7 +186,8 @@ fn the_names_of_the_ssh_configuration() {
     fs::write(ssh.join("d/1.conf"), "Host second !no *.x\n").unwrap();
     fs::write(
         ssh.join("config"),
-        "Host first\n  HostName 127.0.0.1\nInclude d/*.conf missing\nInclude config\nHost f?rth * first fifth+\nHost=\"sixth\"\n",
+        "Host first\n  HostName 127.0.0.1\nInclude d/*.conf missing\nInclude config\nHost f?rth * first \
+         fifth+\nHost=\"sixth\"\n",
     )
     .unwrap();
     let done = hvdctl(dir.path(), &["init", "--no-probe", "--from-ssh-config"]);
@@ -204,11 +205,13 @@ fn code_hosts_and_jump_hosts_of_the_ssh_configuration_are_left_out() {
         fs::write(dir.path().join(".ssh/config"), text).unwrap();
     };
     config(
-        "Host github.com\n  User git\nHost bastion\nHost *.lab\n  ProxyJump bastion\nHost gpu1.lab gpu2.lab\nHost code\n  User git\n",
+        "Host github.com\n  User git\nHost bastion\nHost *.lab\n  ProxyJump bastion\nHost gpu1.lab gpu2.lab\nHost \
+         code\n  User git\n",
     );
     let done = hvdctl(dir.path(), &["init", "--no-probe", "--from-ssh-config"]);
     assert!(done.starts_with("exit code: 0"), "{done}");
-    let note = "left out of ~/.ssh/config: github.com (a code host), bastion (a jump host), code (a code host); name a machine";
+    let note = "left out of ~/.ssh/config: github.com (a code host), bastion (a jump host), code (a code host); name a \
+        machine";
     assert!(done.contains(note), "{done}");
     assert_eq!(nodes(&dir.path().join("inventory.toml")), ["gpu1.lab gpu1.lab - -", "gpu2.lab gpu2.lab - -"]);
     // on a terminal one may still be picked by its name

@@ -23,7 +23,8 @@ fn hvdctl(dir: &Path, args: &[&str]) -> (i32, String) {
 #[test]
 fn documents_have_the_fields_of_their_types() {
     let dir = tempfile::tempdir().unwrap();
-    let inventory = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 30\n[defaults]\nuser = \"nobody\"\nssh_port = 1\ngpus = 1\n\
+    let inventory = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 30\n[defaults]\nuser = \"nobody\"\nssh_port = \
+        1\ngpus = 1\n\
                      [[node]]\nhost = \"127.0.0.1\"\n";
     std::fs::write(dir.path().join("refuses.toml"), inventory).unwrap();
     for (args, code) in [

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Each stand-in writes its arguments to `calls`. One whose call has the words `$HANGS` waits for a child, whose process id it writes to
-/// `pids`.
+/// Each stand-in writes its arguments to `calls`. One whose call has the words `$HANGS` waits for a child, whose
+/// process id it writes to `pids`.
 const STAND_IN: &str = r#"#!/bin/sh
 call="${0##*/} $*"
 echo "$call" >>"$CHECKOUT/calls"

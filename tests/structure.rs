@@ -1,5 +1,5 @@
-//! The direction of dependencies: which directory may import which, that no modules import each other in a cycle, and that files that
-//! decide do no input or output. It reads the paths in the sources, without their tests.
+//! The direction of dependencies: which directory may import which, that no modules import each other in a cycle, and
+//! that files that decide do no input or output. It reads the paths in the sources, without their tests.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -245,8 +245,8 @@ fn dependencies_point_one_way() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A module may name what an ancestor defines: `mod.rs` has the types that its children share, and calls them. What an ancestor only
-/// re-exports counts as the import of the module that defines it.
+/// A module may name what an ancestor defines: `mod.rs` has the types that its children share, and calls them. What an
+/// ancestor only re-exports counts as the import of the module that defines it.
 #[test]
 fn no_modules_import_each_other_in_a_cycle() {
     let sources = sources();
@@ -327,7 +327,8 @@ fn only_commands_and_what_serves_them_write_to_the_terminal() {
     }
 }
 
-/// A command reads options, calls a room and prints. A file that is divided passes as well: what decides is to be in a room.
+/// A command reads options, calls a room and prints. A file that is divided passes as well: what decides is to be in a
+/// room.
 #[test]
 fn commands_are_short() {
     for (file, text) in sources().iter().filter(|(file, _)| file.starts_with("commands/")) {

@@ -1,4 +1,5 @@
-//! What the ranks of a job measured: their collectives, whether the results were right, and the speed of each rank's device.
+//! What the ranks of a job measured: their collectives, whether the results were right, and the speed of each rank's
+//! device.
 
 use crate::model::collective::{Collective, Dtype, format_size};
 use schemars::JsonSchema;
@@ -12,7 +13,8 @@ pub struct Exchange {
     pub collective: Collective,
     /// The type of the elements.
     pub dtype: Dtype,
-    /// The size of the whole array, as nccl-tests counts it: for allgather what every rank gets, for reduce-scatter what it has before.
+    /// The size of the whole array, as nccl-tests counts it: for allgather what every rank gets, for reduce-scatter
+    /// what it has before.
     pub bytes: u64,
     /// The median time of an operation on the slowest rank, in µs.
     pub time_us: f64,
@@ -20,7 +22,8 @@ pub struct Exchange {
     pub algorithm_bandwidth: f64,
     /// A bandwidth that is equal for any number of ranks if their links are used equally well, in 10⁹ bytes a second.
     pub bus_bandwidth: f64,
-    /// The ratio of the bus bandwidth to the measured bandwidth of the slowest link of the ring; null if no link was measured.
+    /// The ratio of the bus bandwidth to the measured bandwidth of the slowest link of the ring; null if no link was
+    /// measured.
     pub ring_share: Option<f64>,
 }
 
@@ -101,7 +104,8 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// Returns the highest bus bandwidth of allreduce over all sizes and types, in bytes a second; `None` if none was measured.
+    /// Returns the highest bus bandwidth of allreduce over all sizes and types, in bytes a second; `None` if none was
+    /// measured.
     pub fn best_allreduce(&self) -> Option<f64> {
         let all = self.exchanges.iter().filter(|exchange| exchange.collective == Collective::AllReduce);
         let all = all.filter(|exchange| exchange.dtype == Dtype::Float32);

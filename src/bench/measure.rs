@@ -1,5 +1,5 @@
-//! `bench`: measures the network between the workers, every pair in both directions, and what each node knows of itself. `schedule`
-//! says which pairs are measured at once, the rules of the verdict what is measured again.
+//! `bench`: measures the network between the workers, every pair in both directions, and what each node knows of
+//! itself. `schedule` says which pairs are measured at once, the rules of the verdict what is measured again.
 
 mod past;
 mod program;
@@ -46,8 +46,8 @@ struct Place<'a> {
     endpoint: Endpoint,
 }
 
-/// Measures the network between these nodes, one round of disjoint pairs after the other, and what looks slow again, also compared with
-/// what was measured in the past. A pair that cannot be measured is in the result.
+/// Measures the network between these nodes, one round of disjoint pairs after the other, and what looks slow again,
+/// also compared with what was measured in the past. A pair that cannot be measured is in the result.
 ///
 /// # Errors
 /// A node whose worker is not up or cannot measure; then nothing has been measured.
@@ -108,8 +108,9 @@ pub async fn measure(
     Ok(measured)
 }
 
-/// Measures the processors again of nodes where the program did not have one all the time, and keeps the better result: what disturbs a
-/// measurement for a moment says nothing of the node. Where most nodes are busy, none is slower than the others for that.
+/// Measures the processors again of nodes where the program did not have one all the time, and keeps the better result:
+/// what disturbs a measurement for a moment says nothing of the node. Where most nodes are busy, none is slower than
+/// the others for that.
 async fn measure_busy(programs: &mut [MeasuringProgram], nodes: &mut [NodeEvidence], events: &Events) {
     let is_busy = |node: &NodeEvidence| node.compute.is_some_and(|compute| compute.share < BUSY);
     let is_shared = |node: &&NodeEvidence| node.compute.is_some_and(|compute| compute.share < evidence::SHARED);

@@ -39,8 +39,8 @@ pub struct TrainedModel {
 }
 
 impl TrainedModel {
-    /// Returns what a step costs, from the allreduce with arrays that are nearest to the gradients in size, and in their type if that was
-    /// measured.
+    /// Returns what a step costs, from the allreduce with arrays that are nearest to the gradients in size, and in
+    /// their type if that was measured.
     pub fn estimate(&self, measured: &Collectives, nodes: usize) -> Option<ModelEstimate> {
         let TrainedModel { params, dtype, step } = *self;
         let bytes = params.saturating_mul(dtype.bytes());
@@ -96,8 +96,8 @@ impl RankResults {
         of_ranks.into_iter().map(sentence).collect()
     }
 
-    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their end, and no speeds
-    /// that other jobs have disturbed.
+    /// Returns what is to be recorded of the nodes: nothing but speeds if the collectives were not measured to their
+    /// end, and no speeds that other jobs have disturbed.
     pub fn evidence(&self) -> NodeEvents {
         let (found, speeds) = match self.is_disturbed {
             true => (self.wrong_results(), NodeEvents::new()),

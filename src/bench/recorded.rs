@@ -46,8 +46,8 @@ pub fn of_ranks(nodes: &[String], findings: &[(Option<String>, String)]) -> Node
     nodes.iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-/// Returns the speed of the slowest GPU of each node. That of its processors depends on how many threads a rank has; [`of_network`] has one
-/// that does not.
+/// Returns the speed of the slowest GPU of each node. That of its processors depends on how many threads a rank has;
+/// [`of_network`] has one that does not.
 pub fn of_speeds(speeds: &[RankSpeed]) -> NodeEvents {
     let mut slowest: BTreeMap<&str, f64> = BTreeMap::new();
     for speed in speeds.iter().filter(|speed| speed.device != PROCESSOR) {

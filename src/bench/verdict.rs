@@ -1,7 +1,7 @@
 //! Whether a node or a connection slows the cluster down.
 //!
-//! [`blame`] finds who is slow, [`evidence`] why; [`answers`] reads what ranks print, and [`speeds`] finds slow devices.
-//! [`past`] and [`baseline`] compare with earlier benchmarks, [`limits`] with what the inventory requires.
+//! [`blame`] finds who is slow, [`evidence`] why; [`answers`] reads what ranks print, and [`speeds`] finds slow
+//! devices. [`past`] and [`baseline`] compare with earlier benchmarks, [`limits`] with what the inventory requires.
 
 pub mod answers;
 mod attribution;
@@ -24,7 +24,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// Returns whether the bandwidths of single nodes say anything of them, or vary too much because the processors had no time left.
+/// Returns whether the bandwidths of single nodes say anything of them, or vary too much because the processors had no
+/// time left.
 pub fn are_comparable(measured: &Measurements) -> bool {
     bandwidth::noise(measured).is_some()
 }

@@ -132,14 +132,16 @@ fn name(view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
     let (severity, why) = if view.name() == other.name() {
         (
             Error,
-            "Gloo connects the ranks of a node by the address of its host name: jobs hang, fail, or use another network",
+            "Gloo connects the ranks of a node by the address of its host name: jobs hang, fail, or use another \
+             network",
         )
     } else {
         (Warning, "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine, or none")
     };
     Some(Finding::new(severity, Check::Names, view.name(), message).explain(
         why,
-        "`hvdctl up`, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of the image lacks `files`",
+        "`hvdctl up`, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of \
+         the image lacks `files`",
     ))
 }
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What is installed in a worker, by `src/scripts/worker/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
-/// versions, without what is missing. `name:HOST`: the addresses that a host name resolves to there. `unread:KEY`: why a value could
-/// not be read.
+/// What is installed in a worker, by `src/scripts/worker/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`,
+/// `nccl`, … and their versions, without what is missing. `name:HOST`: the addresses that a host name resolves to
+/// there. `unread:KEY`: why a value could not be read.
 pub type Versions = BTreeMap<String, String>;
 
 /// Parses the lines of `inside.py`: `KEY VALUE`.
@@ -48,7 +48,8 @@ pub struct Details {
     pub infiniband: bool,
     /// Devices of networks by which ranks reach each other's memory.
     pub fabrics: BTreeSet<String>,
-    /// Adapters of InfiniBand, RoCE or EFA with a connected port: `NAME LINK-LAYER`, without the latter if it is not known.
+    /// Adapters of InfiniBand, RoCE or EFA with a connected port: `NAME LINK-LAYER`, without the latter if it is not
+    /// known.
     pub adapters: BTreeSet<String>,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
     pub memlock: Option<u64>,

@@ -45,8 +45,9 @@ struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Launchers that stopped while their job was open, workers that run for ended jobs, and containers of shells that were never started.
-    /// Other containers that have exited are no fault: the newest with files of its job is kept, and the next job removes the others.
+    /// Launchers that stopped while their job was open, workers that run for ended jobs, and containers of shells that
+    /// were never started. Other containers that have exited are no fault: the newest with files of its job is kept,
+    /// and the next job removes the others.
     fn stale_containers(&self, view: &NodeView<'_>) -> Vec<Finding> {
         let stale = |name: &str, id: &str, message: String, why: &str| {
             Finding::new(Warning, Check::Stale, view.name(), message)

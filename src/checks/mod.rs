@@ -1,5 +1,5 @@
-//! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
-//! it matters and how to fix it.
+//! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has
+//! what was found, why it matters and how to fix it.
 
 mod between;
 mod details;
@@ -94,8 +94,8 @@ impl<'a> NodeView<'a> {
         &self.node.name
     }
 
-    /// Returns the killed processes of ended jobs that wait in the kernel. One of a job that has not ended may have been killed just
-    /// now.
+    /// Returns the killed processes of ended jobs that wait in the kernel. One of a job that has not ended may have
+    /// been killed just now.
     fn unending(&self) -> impl Iterator<Item = &Rank> {
         self.facts.jobs.ranks.iter().filter(|rank| rank.killed && !self.open.has(&rank.job))
     }

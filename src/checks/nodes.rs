@@ -95,7 +95,8 @@ pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
     let hint = match facts.accelerators.first() {
         None => "install the NVIDIA driver on the node, or set `gpus = 0`".to_owned(),
         Some(found) => format!(
-            "`gpus` is for those of NVIDIA, and the node has {}: leave it out; hvdctl doctor shows the lines for the inventory",
+            "`gpus` is for those of NVIDIA, and the node has {}: leave it out; hvdctl doctor shows the lines for the \
+             inventory",
             count(found.count as usize, found.name())
         ),
     };
@@ -183,7 +184,8 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let severity = if size <= SMALLEST_SHM { Error } else { Warning };
     let message = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
     let why = format!(
-        "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
+        "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", \
+         or hang",
         human(SHM_OF_A_RANK)
     );
     let hint = "set cluster.shm_size (8g is the default), then `hvdctl up`";
@@ -218,22 +220,26 @@ pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
                 );
                 found.push(view.note(Check::Fabric, message).explain(
                     "if the network is set up for it, NCCL and MPI are faster with it",
-                    "then set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], and `hvdctl up`",
+                    "then set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this \
+                     [[node]], and `hvdctl up`",
                 ));
             } else {
                 let message = format!("it has InfiniBand or EFA ({adapters}), which its containers do not get");
                 found.push(view.warning(Check::Fabric, message).explain(
                     "NCCL and MPI use TCP there, without a message, at a fraction of the speed",
-                    "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this [[node]], then `hvdctl up`",
+                    "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this \
+                     [[node]], then `hvdctl up`",
                 ));
             }
         } else if !view.inside.is_empty()
             && !view.inside.contains_key("ibverbs")
             && !view.inside.contains_key("unread:ibverbs")
         {
-            found.push(view.warning(Check::Fabric, "the image has no libibverbs for its InfiniBand, RoCE or EFA").explain(
+            found.push(view.warning(Check::Fabric, "the image has no libibverbs for its InfiniBand, RoCE or \
+                EFA").explain(
                 "NCCL and MPI use TCP, without a message, at a fraction of the speed",
-                "add libibverbs1 and ibverbs-providers (Debian; for EFA also Amazon's libfabric) to the image, or to `setup` of the project",
+                "add libibverbs1 and ibverbs-providers (Debian; for EFA also Amazon's libfabric) to the image, or to \
+                 `setup` of the project",
             ));
         }
     }

@@ -1,4 +1,5 @@
-//! Compares where a rank runs with where it should: its GPU, its cores and their NUMA nodes. What differs is a [`RankFault`].
+//! Compares where a rank runs with where it should: its GPU, its cores and their NUMA nodes. What differs is a
+//! [`RankFault`].
 
 use crate::model::launcher::Bind;
 use schemars::JsonSchema;
@@ -34,7 +35,8 @@ pub struct RankPlace {
 pub enum RankFault {
     /// The machine does not work: a device fails, or a result is wrong. It is recorded in the node's ledger.
     Machine(String),
-    /// Its cause may be outside the machine: the image, the container, the inventory, or how ranks were placed and bound.
+    /// Its cause may be outside the machine: the image, the container, the inventory, or how ranks were placed and
+    /// bound.
     Setup(String),
 }
 
@@ -62,8 +64,8 @@ pub(super) struct PlacedRank<'a> {
     pub(super) place: &'a RankPlace,
 }
 
-/// Returns what is wrong with the device of a rank. `devices`: those of the ranks of its node by local rank; empty if it should have none,
-/// or the machine does not show any.
+/// Returns what is wrong with the device of a rank. `devices`: those of the ranks of its node by local rank; empty if
+/// it should have none, or the machine does not show any.
 pub(super) fn device_fault(place: &RankPlace, local_rank: u32, devices: &[&str]) -> Option<RankFault> {
     if devices.is_empty() {
         return None;
@@ -88,8 +90,8 @@ pub(super) fn device_fault(place: &RankPlace, local_rank: u32, devices: &[&str])
     text.map(RankFault::Setup)
 }
 
-/// Returns what is wrong with the cores of a rank: they belong to the NUMA node of its GPU, or to one NUMA node where that is not known.
-/// Ranks that are not bound by NUMA nodes have no such rule.
+/// Returns what is wrong with the cores of a rank: they belong to the NUMA node of its GPU, or to one NUMA node where
+/// that is not known. Ranks that are not bound by NUMA nodes have no such rule.
 pub(super) fn core_fault(place: &RankPlace, bind: Option<Bind>) -> Option<RankFault> {
     if place.numa_nodes.len() < 2 {
         return None;

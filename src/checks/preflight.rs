@@ -1,5 +1,6 @@
-//! The rules that `up`, `train`, `run` and `verify` apply before they change anything. They use only what these commands observe anyway.
-//! Keys, a missing image, missing GPUs and foreign containers are refused by the commands themselves.
+//! The rules that `up`, `train`, `run` and `verify` apply before they change anything. They use only what these
+//! commands observe anyway. Keys, a missing image, missing GPUs and foreign containers are refused by the commands
+//! themselves.
 
 use super::Severity::{Error, Note, Warning};
 use super::{Check, Finding, NodeView, fold};
@@ -146,7 +147,8 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let left: Vec<String> = ours.map(process).collect();
     (!left.is_empty()).then(|| {
         view.warning(Check::Killed, format!("still there after SIGKILL: {}", left.join(", "))).explain(
-            "the process waits in the kernel for a disk, a network file system or a driver, and may hold GPU memory until that responds",
+            "the process waits in the kernel for a disk, a network file system or a driver, and may hold GPU memory \
+             until that responds",
             "find out what the process waits for (on the node: `ps -o pid,stat,wchan:30,args -p PID`), or restart the node",
         )
     })
@@ -154,7 +156,8 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 
 /// Directories that must be each node's own, but are other nodes' too.
 fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
-    let why = "every node keeps files of its own there, under the same names, and would delete or replace those of the others";
+    let why = "every node keeps files of its own there, under the same names, and would delete or replace those of the \
+        others";
     let unknown = view.facts.storage.shared_unknown.iter().map(|cause| {
         let message = format!("cannot find out whether the cluster's directories are local to the node: {cause}");
         view.error(Check::Shared, message).explain(why, "fix that, or set other directories in the inventory")
@@ -212,7 +215,8 @@ pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
         return is_unlisted.then(|| {
             warning("it has devices of NVIDIA's driver, and no nvidia-smi that lists its GPUs".to_owned()).explain(
                 of_cores,
-                "set `slots` of this [[node]] to the number of its GPUs; `gpus = \"all\"` gives them to its containers; `gpus = 0` \
+                "set `slots` of this [[node]] to the number of its GPUs; `gpus = \"all\"` gives them to its \
+                 containers; `gpus = 0` \
                  if jobs are to use the CPU",
             )
         });
@@ -234,9 +238,17 @@ pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
             format!("set `{of_slots}` in this [[node]]"),
         )),
         (false, _) => Some(warning(format!("it has {name}, which its containers do not get")).explain(
-            if has_slots { "every rank computes on the CPU".to_owned() } else { format!("{of_cores}, and every rank computes on the CPU") },
+            if has_slots {
+                "every rank computes on the CPU".to_owned()
+            } else {
+                format!(
+                    "{of_cores}, and every rank \
+                computes on the CPU"
+                )
+            },
             format!(
-                "set `devices = [{list}]{line}` in this [[node]], with an image that has {}; `gpus = 0` if jobs are to use the CPU",
+                "set `devices = [{list}]{line}` in this [[node]], with an image that has {}; `gpus = 0` if jobs are to \
+                 use the CPU",
                 found.software()
             ),
         )),
@@ -292,7 +304,8 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
         (off >= CLOCK_WARNS).then(|| {
             let message = format!("its clock is {off:.0} s {word} those of the other nodes");
             Finding::new(severity, Check::Clock, view.name(), message).explain(
-                "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
+                "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times \
+                 out at once",
                 "set the clock on the node: `sudo timedatectl set-ntp true`, or `sudo chronyc makestep`",
             )
         })
@@ -328,7 +341,8 @@ fn host_names(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
     shared(Check::Hostname, "host name", names).map(|finding| {
         finding.explain(
             "launchers and NCCL distinguish machines by host name, and would treat these as one machine",
-            "run `sudo hostnamectl set-hostname NAME` on all but one of them, then `hvdctl --on NODES down` and `hvdctl up`",
+            "run `sudo hostnamectl set-hostname NAME` on all but one of them, then `hvdctl --on NODES down` and \
+             `hvdctl up`",
         )
     })
 }
@@ -359,8 +373,8 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
     ))
 }
 
-/// An address that is not the first of its interface. Open MPI finds addresses by the kernel's number of the interface, NCCL by the label.
-/// Gloo takes the address of the host name, which is always the one in the cluster.
+/// An address that is not the first of its interface. Open MPI finds addresses by the kernel's number of the interface,
+/// NCCL by the label. Gloo takes the address of the host name, which is always the one in the cluster.
 fn second_address(view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface, is_ambiguous, .. } = view.place()?;
     let first = view.facts.network.address_on(interface).filter(|first| first != address && address.is_ipv4())?;

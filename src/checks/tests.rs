@@ -437,19 +437,18 @@ fn accelerators_that_containers_do_not_get() {
     let device = |name: &str| Device { source: name.into(), target: name.into(), permissions: "rwm".into() };
     assert_eq!(
         of("accelerator amd 8\n", &|_| ()),
-        [
-            "warning it has 8 AMD GPUs, which its containers do not get | its slots are its 4 cores, and every rank computes on the CPU | \
-          set `devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8` in this [[node]], with an image that has ROCm; `gpus = 0` if jobs \
-          are to use the CPU"
-        ]
+        ["warning it has 8 AMD GPUs, which its containers do not get | its slots are its 4 cores, and every rank \
+             computes on the CPU | \
+          set `devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8` in this [[node]], with an image that has ROCm; `gpus \
+          = 0` if jobs \
+          are to use the CPU"]
     );
     let given = |node: &mut Node| node.container.devices = vec![device("/dev/kfd"), device("/dev/dri/renderD128")];
     assert_eq!(
         of("accelerator amd 8\n", &given),
-        [
-            "warning it has 8 AMD GPUs, and no `slots` | its slots are its 4 cores, and ranks share what there is fewer of | set \
-          `slots = 8` in this [[node]]"
-        ]
+        ["warning it has 8 AMD GPUs, and no `slots` | its slots are its 4 cores, and ranks share what there is \
+             fewer of | set \
+          `slots = 8` in this [[node]]"]
     );
     let both = |node: &mut Node| {
         given(node);
@@ -563,7 +562,8 @@ fn what_ended_jobs_left_behind() {
     unreadable.nodes[1].facts.jobs.recorded =
         vec![RecordedJob { id: "run-1".into(), record: "{\"format\": 9}".into() }];
     unreadable.finds(&[
-        "warning jobs gpu02: the record of job run-1 cannot be read: written by a newer hvdctl (format 9); this one reads up to 1",
+        "warning jobs gpu02: the record of job run-1 cannot be read: written by a newer hvdctl (format 9); this one \
+         reads up to 1",
     ]);
     assert!(unreadable.all().iter().all(|finding| finding.fixes.is_empty()));
     // of another cluster
@@ -767,9 +767,8 @@ fn an_address_that_is_not_the_first_of_its_interface() {
     );
     assert_eq!(
         second("eth0:1"),
-        [
-            "warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI takes 192.168.0.2"
-        ]
+        ["warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI takes \
+             192.168.0.2"]
     );
 }
 

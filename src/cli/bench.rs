@@ -65,9 +65,12 @@ pub enum Part {
 }
 
 const BENCH: &str = "\
-Measures the network between the workers of every pair in both directions, pairs of different nodes at the same time: bandwidth of TCP \
-with one and four connections, round trips, lost packets and the path's MTU. Then ranks of a short job measure their own devices and \
-collectives, and check every result. Nothing is installed, and nodes with a running job are refused. The last line names what is slow \
+Measures the network between the workers of every pair in both directions, pairs of different nodes at the same time: \
+bandwidth of TCP \
+with one and four connections, round trips, lost packets and the path's MTU. Then ranks of a short job measure their \
+own devices and \
+collectives, and check every result. Nothing is installed, and nodes with a running job are refused. The last line \
+names what is slow \
 or wrong.
 
 Examples:
@@ -75,7 +78,8 @@ Examples:
   hvdctl bench --only collectives --sizes 1M,64M
   hvdctl bench --params 124M --step 1.1s --dtype fp16
 
-Exit codes: 0 nothing is slow or wrong; 1 something is, or the measurement failed; 2 wrong usage, as fewer than two nodes or ranks; \
+Exit codes: 0 nothing is slow or wrong; 1 something is, or the measurement failed; 2 wrong usage, as fewer than two \
+nodes or ranks; \
 4 nodes unreachable; 5 a job or another command uses a node.";
 
 impl Bench {

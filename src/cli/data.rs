@@ -36,8 +36,11 @@ pub struct DataPush {
 }
 
 const PUSH: &str = "\
-Only files that a node lacks or has with other contents are sent, once where nodes can pass them on; what was deleted here is deleted \
-there. Each node proves by hash that it has the same files. An interrupted push continues where it ended. Ignore files do not apply. Asks, unless -y is given, before it replaces data of another directory. While jobs run, new data can be added, \
+Only files that a node lacks or has with other contents are sent, once where nodes can pass them on; what was deleted \
+here is deleted \
+there. Each node proves by hash that it has the same files. An interrupted push continues where it ended. Ignore files \
+do not apply. Asks, unless -y is given, before it replaces data of another directory. While jobs run, new data can be \
+added, \
 but no data changed.
 
 Examples:
@@ -45,7 +48,8 @@ Examples:
   hvdctl data push ./imagenet-2026 --as imagenet";
 
 const STATUS: &str = "\
-CHANGED are data of which others have changed files on the node, REMOVED those whose directory is gone; INCOMPLETE are those whose \
+CHANGED are data of which others have changed files on the node, REMOVED those whose directory is gone; INCOMPLETE are \
+those whose \
 last push was interrupted. The next push of the directory corrects that.
 
 Exit codes: 0 all nodes have the same data; 1 they differ; 3 some nodes cannot be reached; 4 none can.";
@@ -65,5 +69,6 @@ pub struct DataRm {
 }
 
 const REMOVE: &str = "\
-Asks first, unless -y is given. Refuses while jobs run on the nodes. Removes only files that hvdctl has pushed for this cluster; others in \
+Asks first, unless -y is given. Refuses while jobs run on the nodes. Removes only files that hvdctl has pushed for \
+this cluster; others in \
 the same directory stay.";

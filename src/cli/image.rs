@@ -34,7 +34,8 @@ pub struct ImageStatus {
 }
 
 const STATUS: &str = "\
-Nodes of the same content have the same layers and environment; ids may differ between engines. LACKS counts the layers that a \
+Nodes of the same content have the same layers and environment; ids may differ between engines. LACKS counts the \
+layers that a \
 node lacks of the image that most nodes have.
 
 Exit codes: 0 all nodes have the same image; 1 it is missing or differs; 3 some nodes cannot be reached; 4 none can.";
@@ -45,8 +46,8 @@ pub struct ImagePush {
     /// Image [default: that of the cluster]
     #[arg(value_name = "IMAGE")]
     pub name: Option<String>,
-    /// Node that has it, file of `docker save` (also compressed, a directory or `-`), or `local` for this machine's engine [default: a
-    /// selected node, else local]
+    /// Node that has it, file of `docker save` (also compressed, a directory or `-`), or `local` for this machine's
+    /// engine [default: a selected node, else local]
     #[arg(long, value_name = "NODE|FILE|local", value_hint = ValueHint::AnyPath)]
     pub from: Option<String>,
     /// Skip unreachable nodes [default: change nothing if there are any]
@@ -58,7 +59,8 @@ pub struct ImagePush {
 }
 
 const PUSH: &str = "\
-The engine of each node that lacks the image pulls it over the SSH connection from this process: only layers that it does not \
+The engine of each node that lacks the image pulls it over the SSH connection from this process: only layers that it \
+does not \
 have, each verified by its digest. Nothing is installed, and nothing is left but the image.
 
 Examples:
@@ -81,8 +83,10 @@ pub struct ImagePull {
 }
 
 const PULL: &str = "\
-Uses what `docker login` has stored on this machine: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the programs that it \
-names (docker-credential-...). Each engine gets the login for its pull only; nothing is stored on a node. `up` pulls in the same way.
+Uses what `docker login` has stored on this machine: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the \
+programs that it \
+names (docker-credential-...). Each engine gets the login for its pull only; nothing is stored on a node. `up` pulls \
+in the same way.
 
 Examples:
   hvdctl image pull
@@ -103,8 +107,10 @@ pub struct ImageBuild {
 }
 
 const BUILD: &str = "\
-The commands of `setup` run one after the other in a container of the cluster's image on the master, as root, with the inventory's \
-environment, in a directory with the project's `setup_files`. OpenSSH is installed first if the image lacks it. The result is named \
+The commands of `setup` run one after the other in a container of the cluster's image on the master, as root, with the \
+inventory's \
+environment, in a directory with the project's `setup_files`. OpenSSH is installed first if the image lacks it. The \
+result is named \
 hvdctl/NAME:HASH; where it exists there is nothing to do. `train` builds and uses it by itself. -v shows the output.
 
 hvdctl.toml:
@@ -124,5 +130,7 @@ pub struct ImagePrune {
 }
 
 const PRUNE: &str = "\
-Removes the images hvdctl/NAME:HASH of this cluster that no container uses, but for the newest one of each project. `train` and \
-`image build` build a missing one again. Images of other clusters stay, and those of an earlier hvdctl, which do not name theirs.";
+Removes the images hvdctl/NAME:HASH of this cluster that no container uses, but for the newest one of each project. \
+`train` and \
+`image build` build a missing one again. Images of other clusters stay, and those of an earlier hvdctl, which do not \
+name theirs.";

@@ -48,7 +48,8 @@ the published one, checks that root there has named the same owner, and measures
 group is of one kind. A closer one (below 2 ms, below 20 ms, more) goes before better grades. Nothing is changed on any \
 node.
 
-The master is a node of yours: its owner gets the cluster's private key, and so root in the workers of all others. Name a \
+The master is a node of yours: its owner gets the cluster's private key, and so root in the workers of all others. \
+Name a \
 node whose owner you trust with that by --master, if it shall be another one.
 
 Exit codes: 0 picked; 1 no group has a master and enough slots.

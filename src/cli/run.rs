@@ -48,7 +48,8 @@ pub struct Running {
     /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
-    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
+    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are
+    /// known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
     /// Run on the N best free nodes of one kind, by grade; --on limits the choice
@@ -192,7 +193,8 @@ pub struct Verify {
     /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
-    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
+    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are
+    /// known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
     /// Also check every collective operation in every type, and the GPUs with DCGM, if it is installed

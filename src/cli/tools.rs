@@ -28,8 +28,10 @@ Examples:
   hvdctl exec -c -- python -c 'import torch; print(torch.__version__)'
   hvdctl exec --root --on '!node1' -- sh -c 'df -h /opt | tail -n 1'
 
-What a program changes in a container is lost with it: `setup` in a project's hvdctl.toml is for packages (hvdctl image build).
-Equal output of several nodes is shown once. The program has an empty standard input, and is ended when hvdctl ends. At most \
+What a program changes in a container is lost with it: `setup` in a project's hvdctl.toml is for packages (hvdctl \
+image build).
+Equal output of several nodes is shown once. The program has an empty standard input, and is ended when hvdctl ends. \
+At most \
 1 MiB of each node's output is shown, with a note if there was more.
 
 Exit codes: the largest of all nodes; 124 if the time limit was exceeded; 125 if hvdctl itself or a node failed.";
@@ -43,7 +45,8 @@ pub struct Shell {
 }
 
 const SHELL: &str = "\
-Without NODE it is the hmaster of the newest running job, or else a new container like it, with the cluster's keys, a hostfile \
+Without NODE it is the hmaster of the newest running job, or else a new container like it, with the cluster's keys, a \
+hostfile \
 and an ssh that knows the workers; it is removed at the end:
   horovodrun -np 2 -p 12345 -hostfile /root/hostfile python train.py
 
@@ -70,10 +73,12 @@ pub struct Fetch {
 
 const FETCH: &str = "\
 Fetches files that are new or changed in the project's directory on the job's nodes: outputs and checkpoints. After an \
-interruption the same command fetches what is missing. If nodes wrote different contents under one name, the file of rank 0's \
+interruption the same command fetches what is missing. If nodes wrote different contents under one name, the file of \
+rank 0's \
 node gets the name, and the others are in DIR/NODE.
 
-What a job wrote elsewhere in its containers, --from-container fetches: the newest container with such files is kept on each \
+What a job wrote elsewhere in its containers, --from-container fetches: the newest container with such files is kept \
+on each \
 node. The worker that jobs share has them until it is recreated.
 
 Examples:

@@ -62,7 +62,8 @@ impl Cancellation {
         }
     }
 
-    /// Does work on several nodes until a signal comes; a node whose lock is lost is the work's own concern ([`Cancellation::lost_on`]).
+    /// Does work on several nodes until a signal comes; a node whose lock is lost is the work's own concern
+    /// ([`Cancellation::lost_on`]).
     ///
     /// # Errors
     /// Those of the work, and [`Error::Signal`].
@@ -75,8 +76,8 @@ impl Cancellation {
         }
     }
 
-    /// Does work that changes nothing until the command is cancelled. If nodes fail and a signal comes within `SIGNAL_DELAY`, the
-    /// signal is the cause.
+    /// Does work that changes nothing until the command is cancelled. If nodes fail and a signal comes within
+    /// `SIGNAL_DELAY`, the signal is the cause.
     ///
     /// # Errors
     /// Those of the work, and as of [`Cancellation::check`].

@@ -13,10 +13,12 @@ const MAX_CONCURRENT_NODES: usize = 64;
 /// How many files hvdctl has open, except for those of its nodes.
 const OWN_FILES: u64 = 64;
 
-/// How many files are open while a node is worked on: eight programs with three streams each would be more, but few nodes have them.
+/// How many files are open while a node is worked on: eight programs with three streams each would be more, but few
+/// nodes have them.
 const FILES_PER_NODE: u64 = 20;
 
-/// Returns how many of `nodes` nodes are worked on at the same time, where so many files may be open: each connected node has one open.
+/// Returns how many of `nodes` nodes are worked on at the same time, where so many files may be open: each connected
+/// node has one open.
 fn concurrent_nodes(nodes: usize, open_files: Option<u64>) -> usize {
     let Some(open_files) = open_files else { return MAX_CONCURRENT_NODES };
     let left = open_files.saturating_sub(OWN_FILES + nodes as u64) / FILES_PER_NODE;
@@ -28,8 +30,8 @@ pub(super) fn open_files() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// Runs `work` on all nodes, at most as many as open files allow at a time. Returns the results in the order of the nodes. A slow node
-/// delays no other.
+/// Runs `work` on all nodes, at most as many as open files allow at a time. Returns the results in the order of the
+/// nodes. A slow node delays no other.
 pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where
     F: Future<Output = T>,
@@ -67,8 +69,8 @@ impl<T> FromIterator<Result<T, NodeError>> for NodeResults<T> {
     }
 }
 
-/// Performs a step on all nodes at once, and reports each failure when it happens: what runs on a node returns its failure and does not
-/// report it.
+/// Performs a step on all nodes at once, and reports each failure when it happens: what runs on a node returns its
+/// failure and does not report it.
 pub async fn each_node<I, T, F>(items: Vec<I>, events: &Events, step: impl Fn(I) -> F) -> NodeResults<T>
 where
     F: Future<Output = Result<T, NodeError>>,
@@ -110,7 +112,8 @@ impl<T> NodeResults<T> {
     }
 }
 
-/// Returns all results, or all failures as one error, and reports these: for work that did not report them when they happened.
+/// Returns all results, or all failures as one error, and reports these: for work that did not report them when they
+/// happened.
 ///
 /// # Errors
 /// [`Error::Nodes`] if one failed.

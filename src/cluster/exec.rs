@@ -67,8 +67,9 @@ impl RemoteProgram<'_> {
     }
 }
 
-/// Runs a command on all connected nodes. Returns its output on each, and why it could not be run on others. When the future is
-/// dropped, the command ends on every node. Exit codes are those of a shell: 128 + N for signal N, 127 if there is no such program.
+/// Runs a command on all connected nodes. Returns its output on each, and why it could not be run on others. When the
+/// future is dropped, the command ends on every node. Exit codes are those of a shell: 128 + N for signal N, 127 if
+/// there is no such program.
 pub async fn exec(
     cluster: &Cluster,
     nodes: NodeResults<Member>,

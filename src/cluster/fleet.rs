@@ -71,9 +71,9 @@ impl Fleet {
         if failed.is_empty() { Ok(ok) } else { Err(unreached(failed)) }
     }
 
-    /// Connects the selected nodes that are not connected, or whose connection was lost, for what root or the login itself does there.
-    /// Returns each node, or why it cannot be used, which it reports, in the order of [`Target::nodes`]. A node that failed is tried again when it is
-    /// asked for again.
+    /// Connects the selected nodes that are not connected, or whose connection was lost, for what root or the login
+    /// itself does there. Returns each node, or why it cannot be used, which it reports, in the order of
+    /// [`Target::nodes`]. A node that failed is tried again when it is asked for again.
     ///
     /// # Errors
     /// When the operator's own machine is at fault (no ssh, no room for a control socket).

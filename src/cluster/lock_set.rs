@@ -22,8 +22,8 @@ use tokio::time::{Instant, timeout};
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Interval between two messages of a waiting command.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
-/// How often a command that got some of its nodes tries again although it does not wait, so that one of two commands that started at
-/// the same moment goes on.
+/// How often a command that got some of its nodes tries again although it does not wait, so that one of two commands
+/// that started at the same moment goes on.
 const RETRIES: u32 = 5;
 /// Age up to which a lease may belong to a command that is still taking its other locks.
 const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
@@ -38,7 +38,8 @@ pub struct LockSet {
 }
 
 impl LockSet {
-    /// A set without locks yet. `purpose`: the command, as others see it. `wait`: how long it may wait for the locks of others.
+    /// A set without locks yet. `purpose`: the command, as others see it. `wait`: how long it may wait for the locks of
+    /// others.
     pub fn new(cluster: &str, purpose: &str, wait: Option<Duration>, events: &Events) -> LockSet {
         // the lease has a line for it
         let purpose: String = purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
@@ -50,7 +51,8 @@ impl LockSet {
     /// Returns the nodes that did not answer.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another command holds one, or still does when the time is over; why the command was cancelled.
+    /// [`Error::Locked`] if another command holds one, or still does when the time is over; why the command was
+    /// cancelled.
     pub async fn take(&self, members: &[Member], cancellation: &Cancellation) -> Result<Vec<NodeError>, Error> {
         let began = Instant::now();
         let mut reported: Option<(Vec<String>, Instant)> = None;
@@ -92,7 +94,8 @@ impl LockSet {
         }
     }
 
-    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold. A lock that is lost is added to `lost`.
+    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold. A lock that is lost
+    /// is added to `lost`.
     async fn attempt(
         &self,
         members: &[Member],

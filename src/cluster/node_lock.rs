@@ -1,5 +1,5 @@
-//! The lease of a node: `lease/hold.sh` runs there for as long as the lease is held. It renews the lease for each line that it reads,
-//! and gives the lease back when its standard input ends, however hvdctl ended.
+//! The lease of a node: `lease/hold.sh` runs there for as long as the lease is held. It renews the lease for each line
+//! that it reads, and gives the lease back when its standard input ends, however hvdctl ended.
 
 use crate::error::NodeError;
 use crate::model::lease::{LIFETIME, Lease, RENEWAL_INTERVAL};
@@ -46,8 +46,8 @@ impl NodeLock {
     }
 }
 
-/// Returns the script that takes a lease of this cluster. `holder`: who takes it, as `user@host`; `purpose`: the command. The variable
-/// `id` is still missing.
+/// Returns the script that takes a lease of this cluster. `holder`: who takes it, as `user@host`; `purpose`: the
+/// command. The variable `id` is still missing.
 pub fn request(cluster: &str, holder: &str, purpose: &str) -> Script {
     let pid = std::process::id().to_string();
     script(HOLD, cluster).with("holder", holder).with("pid", &pid).with("purpose", purpose)
@@ -144,7 +144,8 @@ fn loss(report: &str) -> String {
         }
         None if report.starts_with("blocked") => {
             format!(
-                "it could not be renewed for {} s: another process holds {RUN}/hvdctl/.lock (`sudo fuser -v {RUN}/hvdctl/.lock`)",
+                "it could not be renewed for {} s: another process holds {RUN}/hvdctl/.lock (`sudo fuser -v \
+                 {RUN}/hvdctl/.lock`)",
                 LIFETIME.as_secs()
             )
         }

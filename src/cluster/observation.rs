@@ -81,10 +81,14 @@ impl ObservedNode {
             if is_setup_image(&cluster.image) {
                 return NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image")
                     .kind(ErrorKind::ImageMissing)
-                    .hint("hvdctl image push takes it from a node that has it; train and image build make that of a project again");
+                    .hint(
+                        "hvdctl image push takes it from a node that has it; train and image build make that of a \
+                        project again",
+                    );
             }
             let hint = format!(
-                "{first}: docker pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | ssh {1} sudo docker load",
+                "{first}: docker pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | \
+                 ssh {1} sudo docker load",
                 cluster.image, self.member.node.host
             );
             let operation = format!("find the image {}", cluster.image);
@@ -130,8 +134,8 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
     }
 }
 
-/// Checks that nobody but root and the login that hvdctl uses can change these directories of a node (`ssh`, `jobs`, `projects`, `data`),
-/// in which root is about to work.
+/// Checks that nobody but root and the login that hvdctl uses can change these directories of a node (`ssh`, `jobs`,
+/// `projects`, `data`), in which root is about to work.
 ///
 /// # Errors
 /// With all that others can change.

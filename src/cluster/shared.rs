@@ -1,4 +1,5 @@
-//! Finds directories of the cluster that nodes have in common. Every node keeps files of its own there, under the same names.
+//! Finds directories of the cluster that nodes have in common. Every node keeps files of its own there, under the same
+//! names.
 
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
@@ -29,8 +30,8 @@ const LOCAL: [&str; 14] = [
     "exfat",
 ];
 
-/// Finds the directories that the nodes share, and adds them to what is known of these nodes. Contacts only nodes that may share one:
-/// those where it is on a file system that several machines can mount.
+/// Finds the directories that the nodes share, and adds them to what is known of these nodes. Contacts only nodes that
+/// may share one: those where it is on a file system that several machines can mount.
 pub async fn find_shared(mut nodes: Vec<(&Member, &mut Facts)>) {
     let all: Vec<&Facts> = nodes.iter().map(|(_, facts)| &**facts).collect();
     let suspects: Vec<_> = all.iter().map(|facts| suspects(facts, &all)).collect();

@@ -43,7 +43,8 @@ impl Target {
         Target { inventory: Inventory { nodes, groups: Default::default(), ..self.inventory.clone() }, selected }
     }
 
-    /// This target with the master, where a job on several nodes may need it as its launcher: only there is the private key.
+    /// This target with the master, where a job on several nodes may need it as its launcher: only there is the private
+    /// key.
     #[must_use]
     pub fn with_launcher(&self) -> Target {
         let mut with = self.clone();

@@ -85,7 +85,8 @@ fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error>
     Ok(())
 }
 
-/// Measures the network. `job`: what the ranks will do afterwards, for which everything has to be there before anything is measured.
+/// Measures the network. `job`: what the ranks will do afterwards, for which everything has to be there before anything
+/// is measured.
 async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context: &Context) -> Result<Network, Error> {
     let Context { target, events, session, .. } = context;
     let nodes = context.unused().await?;
@@ -123,14 +124,16 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
     Ok(Network { measured, verdict, found, warned })
 }
 
-/// Observes the nodes after the measurement; `None`: they do not all answer. What a job has disturbed is neither judged nor kept.
+/// Observes the nodes after the measurement; `None`: they do not all answer. What a job has disturbed is neither judged
+/// nor kept.
 async fn observe_after(context: &Context) -> Result<Option<Vec<ObservedNode>>, Error> {
     let events = &context.events;
     match context.observe_all(&context.target, false, events).await {
         Ok(after) => {
             check_unallocated(&after).inspect_err(|_| {
                 events.note(
-                    "a job has started during the measurement: what was measured is neither judged nor kept for later benchmarks",
+                    "a job has started during the measurement: what was measured is neither judged nor kept for later \
+                     benchmarks",
                 );
             })?;
             Ok(Some(after))

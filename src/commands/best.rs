@@ -39,7 +39,8 @@ pub struct ChosenNodes {
 /// Chooses among the selected nodes. Locks none, and leaves out those that do not answer.
 ///
 /// # Errors
-/// [`Error::InUse`] if enough nodes of a kind will be free later, [`Error::Check`] if not; [`Error::Unreachable`] if no node answers.
+/// [`Error::InUse`] if enough nodes of a kind will be free later, [`Error::Check`] if not; [`Error::Unreachable`] if no
+/// node answers.
 pub async fn choose(request: BestRequest, context: &Context, events: &Events) -> Result<ChosenNodes, Error> {
     let Context { target, fleet, session, .. } = context;
     let cluster = target.cluster();

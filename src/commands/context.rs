@@ -81,8 +81,8 @@ impl Context {
         }
     }
 
-    /// Asks whether to go another way than was asked for. The answer is no without a terminal, with `--json`, and when none comes in time:
-    /// other commands may wait for the locks. With `-y` it is yes.
+    /// Asks whether to go another way than was asked for. The answer is no without a terminal, with `--json`, and when
+    /// none comes in time: other commands may wait for the locks. With `-y` it is yes.
     ///
     /// # Errors
     /// When the command is cancelled, or the terminal cannot be used.
@@ -169,7 +169,8 @@ impl Context {
         cancellation.run(observing).await
     }
 
-    /// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the others.
+    /// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the
+    /// others.
     ///
     /// # Errors
     /// When the operator's own machine is at fault, or the command is cancelled.
@@ -197,11 +198,12 @@ impl Context {
         self.when_free(&target, lock_and_observe, |nodes| AllocatedNodes::new(&self.target, nodes, wanted)).await
     }
 
-    /// Observes the selected nodes and locks none. If jobs have anything of them, or another command has locked one, waits if `--wait`
-    /// allows it.
+    /// Observes the selected nodes and locks none. If jobs have anything of them, or another command has locked one,
+    /// waits if `--wait` allows it.
     ///
     /// # Errors
-    /// [`Error::Allocated`] and [`Error::Locked`] if that is so when the wait is over; otherwise as [`Context::observe_all`].
+    /// [`Error::Allocated`] and [`Error::Locked`] if that is so when the wait is over; otherwise as
+    /// [`Context::observe_all`].
     pub async fn unused(&self) -> Result<Vec<ObservedNode>, Error> {
         let observe = async || {
             let nodes = self.observe_all(&self.target, false, &self.events).await?;
@@ -217,7 +219,8 @@ impl Context {
         self.when_free(&self.target, observe, |nodes| check_unallocated(&nodes).map(|()| nodes)).await
     }
 
-    /// Observes nodes with `observe` until they are `free`, as long as `--wait` allows it. Meanwhile they are not locked.
+    /// Observes nodes with `observe` until they are `free`, as long as `--wait` allows it. Meanwhile they are not
+    /// locked.
     async fn when_free<T>(
         &self,
         target: &Target,

@@ -890,7 +890,8 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let probed = |text: &str| Some(Ok(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
                  nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ngpu GPU 1: NVIDIA A100 (UUID: GPU-2ac4)\n\
-                 gpu   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)\ngpu exit 0\nmig exit 0\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
+                 gpu   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)\ngpu exit 0\nmig exit 0\ndocker sudo 27.1.0\nimage \
+                 horovod/horovod:latest\n";
     let bare = "hostname gpu2\ncores 8\nroot no\ndocker none\n";
     let found = [probed(probe), probed(bare), probed(probe), Some(Err(refused("10.0.0.3"))), None];
     let mut entries = draft::entries(hosts);

@@ -79,8 +79,8 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     Ok(outcome(nodes, &offline))
 }
 
-/// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between two steps if the
-/// command is cancelled.
+/// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between
+/// two steps if the command is cancelled.
 async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, NodeError> {
     let Context { target, events, session, .. } = context;
     let Snapshot { member, runtime, facts } = snapshot;

@@ -59,7 +59,8 @@ async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry
     Ok(NodeEntry::new(&member.node.name, true, DrainNode { changed, drained, leaving, staying }))
 }
 
-/// The jobs with processes on a node: those that leave it, and those that stay until their end. One whose record cannot be read stays.
+/// The jobs with processes on a node: those that leave it, and those that stay until their end. One whose record cannot
+/// be read stays.
 fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
     let is_running = |job: &str| facts.jobs.ranks.iter().any(|rank| rank.job == job && !rank.killed);
     let leaves = |record: &Record| record.min_ranks.is_some() && record.placement.launcher() != node;

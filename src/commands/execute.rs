@@ -74,7 +74,8 @@ pub fn relay() -> u8 {
     u8::from(ended.is_err())
 }
 
-/// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all connections after it.
+/// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all
+/// connections after it.
 fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome, Error> {
     let description = command.description();
     let runtime = Runtime::new().context("cannot start the asynchronous runtime")?;
@@ -101,8 +102,8 @@ fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome,
     result
 }
 
-/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the process. One that
-/// was ignored at the start (SIGHUP by `nohup`, SIGINT in a script's background) stays ignored.
+/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the
+/// process. One that was ignored at the start (SIGHUP by `nohup`, SIGINT in a script's background) stays ignored.
 fn signals() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let ignored = ignored_signals(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
@@ -121,15 +122,15 @@ fn signals() -> UnboundedReceiver<u8> {
     receiver
 }
 
-/// Returns the signals that a process ignores, from its /proc/PID/status (proc(5)): bit N - 1 for signal N. Systems without /proc do
-/// not have this information for programs without `unsafe`; none counts as ignored there.
+/// Returns the signals that a process ignores, from its /proc/PID/status (proc(5)): bit N - 1 for signal N. Systems
+/// without /proc do not have this information for programs without `unsafe`; none counts as ignored there.
 fn ignored_signals(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Runs a command until it has ended, or a signal ends it at once. A command that changes nodes finishes its current step at the
-/// first signal and exits at the second; every other one exits at the first.
+/// Runs a command until it has ended, or a signal ends it at once. A command that changes nodes finishes its current
+/// step at the first signal and exits at the second; every other one exits at the first.
 ///
 /// # Errors
 /// Those of the command, and [`Error::Signal`].
@@ -160,7 +161,8 @@ pub async fn run_until_signalled(
                     "exited without waiting: a step may be half done; run the same command again to continue",
                 ),
                 SignalPolicy::LeaveToJob => {
-                    events.note(Message::from("exited without waiting; the job may still be running").hint("hvdctl jobs"));
+                    events.note(Message::from("exited without waiting; the job may still be running").hint("hvdctl \
+                        jobs"));
                 }
             }
             Err(Error::Signal(number))
@@ -168,7 +170,8 @@ pub async fn run_until_signalled(
     }
 }
 
-/// Returns the number of the signal that ends everything at once: with [`SignalPolicy::Exit`] the first, else the second.
+/// Returns the number of the signal that ends everything at once: with [`SignalPolicy::Exit`] the first, else the
+/// second.
 async fn until_exit(
     mut signals: UnboundedReceiver<u8>,
     cancel: watch::Sender<Option<u8>>,

@@ -50,7 +50,8 @@ pub struct GradedNode {
     pub areas: Areas,
     /// How many recorded checks, benchmarks and jobs the grade rests on.
     pub evidence: u32,
-    /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never measured.
+    /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never
+    /// measured.
     pub speed: Option<f64>,
     /// The recorded jobs that had ranks on it.
     pub jobs: usize,
@@ -124,7 +125,8 @@ fn submissions<'a>(assessed: &'a [Assessment], observed: &'a [(Node, Facts)]) ->
     assessed.iter().filter_map(|assessed| of(&assessed.grade)).collect()
 }
 
-/// Returns the jobs that have ended and are not recorded on these nodes: no one watched them, or the node did not answer at their end.
+/// Returns the jobs that have ended and are not recorded on these nodes: no one watched them, or the node did not
+/// answer at their end.
 async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEvents, Error> {
     let Context { target, fleet, .. } = context;
     let names = nodes.iter().map(|node| node.node.clone());
@@ -135,8 +137,8 @@ async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEv
     Ok(unrecorded(nodes, &list.jobs))
 }
 
-/// `publication`: what `--publish` has written, or why it has not; the grades are shown all the same. `columns`: those that the table has
-/// to fit, if there is a limit.
+/// `publication`: what `--publish` has written, or why it has not; the grades are shown all the same. `columns`: those
+/// that the table has to fit, if there is a limit.
 pub(super) fn outcome(
     assessed: Vec<Assessment>,
     failed: &[NodeError],

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-/// Returns the options of a check: a job with one rank on every slot or with `np` ranks, which is stopped when it takes longer than
-/// `limit`.
+/// Returns the options of a check: a job with one rank on every slot or with `np` ranks, which is stopped when it takes
+/// longer than `limit`.
 ///
 /// # Errors
 /// A controller for another launcher than `horovodrun`; more ranks than slots, if the inventory gives all slots.
@@ -93,7 +93,8 @@ pub async fn plan(
     Ok(plan)
 }
 
-/// Checks everything that would make a planned job fail, starts it, and follows it to its end. Every frame goes to `on_frame`.
+/// Checks everything that would make a planned job fail, starts it, and follows it to its end. Every frame goes to
+/// `on_frame`.
 ///
 /// # Errors
 /// What a check finds, when nothing has been changed; otherwise those of [`execute::start`].

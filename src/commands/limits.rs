@@ -2,12 +2,12 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More open files than commands on a thousand nodes need. Programs that hvdctl starts inherit the limit, and some close every
-/// descriptor below it first, which takes seconds if the limit is a thousand million, as in containers.
+/// More open files than commands on a thousand nodes need. Programs that hvdctl starts inherit the limit, and some
+/// close every descriptor below it first, which takes seconds if the limit is a thousand million, as in containers.
 const OPEN_FILES: u64 = 65_536;
 
-/// Raises the number of files that this process may have open, as far as the system allows it. A process begins with 1024 on most
-/// systems, for programs that do not use more.
+/// Raises the number of files that this process may have open, as far as the system allows it. A process begins with
+/// 1024 on most systems, for programs that do not use more.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Some(raised) = raised(limit) {

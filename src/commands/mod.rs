@@ -1,5 +1,5 @@
-//! One file per command, or per group of commands: their steps in order, then their results. `run` chooses the command, `execute`
-//! shows its result.
+//! One file per command, or per group of commands: their steps in order, then their results. `run` chooses the command,
+//! `execute` shows its result.
 
 mod about;
 mod bench;

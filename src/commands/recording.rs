@@ -10,7 +10,8 @@ use crate::grade::evidence::jobs::EndedJob;
 use crate::grade::storage as ledger;
 use crate::record::outcome::JobOutcome;
 
-/// Adds these events to the ledgers of their nodes, in one script on each. Nothing is recorded once the command is cancelled.
+/// Adds these events to the ledgers of their nodes, in one script on each. Nothing is recorded once the command is
+/// cancelled.
 pub async fn record(context: &Context, found: NodeEvents) {
     if found.is_empty() {
         return;
@@ -35,8 +36,8 @@ pub async fn record(context: &Context, found: NodeEvents) {
     let _ = session.cancellation.run(recording).await;
 }
 
-/// Records a job that began then, in seconds since the epoch, and was watched to its end, on the nodes that answered. `hvdctl grade`
-/// records the others.
+/// Records a job that began then, in seconds since the epoch, and was watched to its end, on the nodes that answered.
+/// `hvdctl grade` records the others.
 pub async fn record_job(context: &Context, ended: &JobOutcome, began: f64) {
     let Some(job) = EndedJob::watched(ended, began, now()) else { return };
     let mut found = job.events();

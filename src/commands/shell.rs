@@ -1,5 +1,5 @@
-//! `hvdctl shell`: an interactive shell in `hmaster`, in a worker, or in a container of the shell's own. Keys and output go over the
-//! runtime, so the shell is the same however the node and root there are reached.
+//! `hvdctl shell`: an interactive shell in `hmaster`, in a worker, or in a container of the shell's own. Keys and
+//! output go over the runtime, so the shell is the same however the node and root there are reached.
 
 use super::{Context, Outcome};
 use crate::cli;
@@ -114,7 +114,8 @@ async fn in_worker(node: &str, context: &Context) -> Result<Place, Error> {
     guarded(&member, runtime, worker, None).await.map_err(Into::into)
 }
 
-/// Returns a place in the `hmaster` of the newest job in progress, or else in a container of the shell's own on the first node.
+/// Returns a place in the `hmaster` of the newest job in progress, or else in a container of the shell's own on the
+/// first node.
 ///
 /// # Errors
 /// When the node does not answer, or the container cannot be started.

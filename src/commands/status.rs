@@ -108,7 +108,8 @@ fn entry(
     NodeEntry::reached(&name, true, status)
 }
 
-/// Returns the node's ranks that make no progress. A rank supervisor that was killed left its file, but has no processes.
+/// Returns the node's ranks that make no progress. A rank supervisor that was killed left its file, but has no
+/// processes.
 fn idle_ranks(node: &str, facts: &Facts) -> Vec<IdleRank> {
     let parsed = facts.jobs.idle.iter().filter_map(|text| text.split_once(' '));
     let is_running = |job: &str| facts.jobs.ranks.iter().any(|rank| rank.job == job && !rank.killed);

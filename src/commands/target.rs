@@ -69,7 +69,8 @@ fn named_image(global: &Global) -> Option<String> {
     global.image.clone().or_else(|| std::env::var("HVDCTL_IMAGE").ok().filter(|image| !image.is_empty()))
 }
 
-/// Returns an image that this machine has: that of the tutorial; else, if only that is here, the one that `scripts/image/build` builds.
+/// Returns an image that this machine has: that of the tutorial; else, if only that is here, the one that
+/// `scripts/image/build` builds.
 async fn find_image(name: &str, fleet: &Fleet, events: &Events) -> Result<&'static str, Error> {
     let target = Target::new(Inventory::local(name, DEFAULT_IMAGE), None)?;
     for member in fleet.all(&target, events).await? {

@@ -204,8 +204,8 @@ async fn two_up() -> Nodes {
     nodes
 }
 
-/// Two nodes that are up, with workers that differ in their image, and a job whose launcher is on node1 and whose rank is in the
-/// worker of node2.
+/// Two nodes that are up, with workers that differ in their image, and a job whose launcher is on node1 and whose rank
+/// is in the worker of node2.
 async fn during_a_job() -> Nodes {
     let nodes = two_up().await;
     NODES.iter().for_each(|node| nodes.edit(node, |state| state.containers[0].image = "older".into()));

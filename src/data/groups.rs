@@ -13,9 +13,9 @@ pub struct Group {
     pub saved: u64,
 }
 
-/// Groups nodes by what is missing on each. After an interrupted push every node lacks other files, so nodes of a group may lack different
-/// ones: each is sent all that one of them lacks. A node joins a group only if what the group is sent then is at most twice of what the node
-/// lacks, and at most twice of what the group was sent before.
+/// Groups nodes by what is missing on each. After an interrupted push every node lacks other files, so nodes of a group
+/// may lack different ones: each is sent all that one of them lacks. A node joins a group only if what the group is
+/// sent then is at most twice of what the node lacks, and at most twice of what the group was sent before.
 pub fn groups(manifest: &Manifest, missing: &[Selection]) -> Vec<Group> {
     let bytes = |selection: &Selection| {
         manifest.select(selection).map(|(_, entry): (_, &ManifestEntry)| entry.size()).sum::<u64>()

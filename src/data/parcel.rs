@@ -1,6 +1,6 @@
-//! Data as relays receive them: a stream that is not larger than the files, of a length that is known before it is read. Each relay makes
-//! the tar stream for its node of it: with many small files, the headers and the padding of tar would be a large part of what crosses
-//! the operator's link.
+//! Data as relays receive them: a stream that is not larger than the files, of a length that is known before it is
+//! read. Each relay makes the tar stream for its node of it: with many small files, the headers and the padding of tar
+//! would be a large part of what crosses the operator's link.
 //!
 //! The head is a line with two lengths, the manifest's records of the entries that are sent, and a table with a record
 //! (NUL) for each of these: `SIZE MTIME` of a file, with ` OFFSET:LENGTH` of each part that has data if it has holes,
@@ -100,7 +100,8 @@ impl<W: Write> Write for Skip<W> {
     }
 }
 
-/// Makes the tar stream of a parcel with this head, which has all names, modes and sizes, from the `contents` behind it.
+/// Makes the tar stream of a parcel with this head, which has all names, modes and sizes, from the `contents` behind
+/// it.
 ///
 /// # Errors
 /// If the streams break, or it is no parcel.

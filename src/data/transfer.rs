@@ -1,8 +1,9 @@
 //! Pushes directories of data to the nodes, where ranks read them below [`DATA`].
 //!
-//! [`NodeData::compare`] finds out what a node has, [`ChangeSet`] decides what it is sent, and [`NodeData::push`] sends that as one tar
-//! stream and checks the node's proof. The stream depends only on the manifest and the selection, so nodes that lack the same can be sent
-//! the same bytes: [`super::groups`] finds them, and [`super::parcel`] is the form in which relays pass these on.
+//! [`NodeData::compare`] finds out what a node has, [`ChangeSet`] decides what it is sent, and [`NodeData::push`] sends
+//! that as one tar stream and checks the node's proof. The stream depends only on the manifest and the selection, so
+//! nodes that lack the same can be sent the same bytes: [`super::groups`] finds them, and [`super::parcel`] is the form
+//! in which relays pass these on.
 
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
@@ -268,7 +269,8 @@ impl NodeData<'_> {
     /// Compares data with what the node has of them, and with its free space. Returns that, and what the node is sent.
     ///
     /// # Errors
-    /// If the comparison fails, the name is that of other data, hvdctl did not create the directory, or there is too little space.
+    /// If the comparison fails, the name is that of other data, hvdctl did not create the directory, or there is too
+    /// little space.
     pub async fn compare(self, data: &Data) -> Result<(DataState, ChangeSet), NodeError> {
         let (node, manifest) = (self.transport.node(), &data.files.manifest);
         let operation = format!("compare the data with {}", self.directory());
@@ -362,8 +364,8 @@ impl NodeData<'_> {
         events.begin(self.transport.node(), Step::transfer(text))
     }
 
-    /// Starts the program on the node that takes the tar stream of a change set, checks it and puts it into place. `pipe`: the pipe on the
-    /// node from which it reads; empty for its standard input.
+    /// Starts the program on the node that takes the tar stream of a change set, checks it and puts it into place.
+    /// `pipe`: the pipe on the node from which it reads; empty for its standard input.
     ///
     /// # Errors
     /// If it cannot be started, or the node cannot remove what is left of an earlier push.
@@ -457,7 +459,8 @@ impl NodeData<'_> {
         format!("{}/.{}@{}/relay", self.cluster.data_dir, self.name, self.cluster.name)
     }
 
-    /// Lets a push that was given up put nothing into place, and removes what its relay has left. Waits where it does so already.
+    /// Lets a push that was given up put nothing into place, and removes what its relay has left. Waits where it does
+    /// so already.
     ///
     /// # Errors
     /// If that takes too long, or the node does not answer.

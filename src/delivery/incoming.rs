@@ -226,8 +226,8 @@ impl Writer {
 }
 
 impl Reader {
-    /// Returns at most `most` bytes behind an offset, as soon as there are some. The last byte comes only of a verified blob: nothing
-    /// that reads all of it has read something else.
+    /// Returns at most `most` bytes behind an offset, as soon as there are some. The last byte comes only of a verified
+    /// blob: nothing that reads all of it has read something else.
     ///
     /// # Errors
     /// If no source has the blob, or what was read of it so far was wrong.

@@ -16,8 +16,8 @@ pub struct BlobDescription {
     pub length: u64,
 }
 
-/// Returns the manifest of an image. Layers that are not compressed stay so: engines take both, and what `docker save` writes needs no
-/// work then.
+/// Returns the manifest of an image. Layers that are not compressed stay so: engines take both, and what `docker save`
+/// writes needs no work then.
 pub fn manifest(config: &BlobDescription, layers: &[(BlobDescription, Compression)]) -> Vec<u8> {
     let describe =
         |kind: &str, of: &BlobDescription| json!({ "mediaType": kind, "size": of.length, "digest": of.digest });

@@ -1,4 +1,5 @@
-//! Gives nodes an image: each node's engine pulls it, from this process or from a relay, and proves that it is the same.
+//! Gives nodes an image: each node's engine pulls it, from this process or from a relay, and proves that it is the
+//! same.
 
 use super::registry::{Guest, Registry};
 use super::relay::deployment::{self, Relay};
@@ -22,8 +23,8 @@ use tokio::time::timeout;
 const SPACE: &str = include_str!("../scripts/image/space.sh");
 const FORWARDING: &str = include_str!("../scripts/node/sshd_forwarding.sh");
 
-/// How many nodes pull at the same time. They share this machine's uplink: more would all end later, and one that is cut off would
-/// have wasted more.
+/// How many nodes pull at the same time. They share this machine's uplink: more would all end later, and one that is
+/// cut off would have wasted more.
 const CONCURRENT_PULLS: usize = 8;
 
 /// How many other versions of an image are compared with it.
@@ -45,7 +46,8 @@ pub struct Receiver {
     pub is_renamed: bool,
     /// The layers of this image and of others of its repository.
     known: BTreeSet<String>,
-    /// Whether its engine lists the image. One with containerd's store does not if it keeps the image only unpacked, and cannot export it.
+    /// Whether its engine lists the image. One with containerd's store does not if it keeps the image only unpacked,
+    /// and cannot export it.
     pub is_listed: bool,
     /// Whether a stopped push has left a relay there.
     has_relay: bool,
@@ -126,7 +128,8 @@ impl Receiver {
     }
 }
 
-/// Removes what a push that was stopped has left on a node, as far as that takes no time; the next push removes the rest.
+/// Removes what a push that was stopped has left on a node, as far as that takes no time; the next push removes the
+/// rest.
 pub async fn clean(member: &Member, cluster: &str) {
     let clean = async {
         let engine = member.runtime().await?;
@@ -161,8 +164,8 @@ pub async fn free_space(member: &Member) -> Result<(u64, String), NodeError> {
     Ok((least.0, least.1.to_owned()))
 }
 
-/// Lets a port of the node lead to the registry at a port of this machine. If sshd refuses that, the error has the lines of its
-/// configuration. `what`: what the registry serves.
+/// Lets a port of the node lead to the registry at a port of this machine. If sshd refuses that, the error has the
+/// lines of its configuration. `what`: what the registry serves.
 ///
 /// # Errors
 /// If no port of the node may lead here.
@@ -176,7 +179,8 @@ pub async fn expose(member: &Member, port: u16, what: &str) -> Result<Exposed, N
     let lines = String::from_utf8_lossy(&lines);
     Err(match lines.trim() {
         "" => refused.hint(
-            "`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it; or install python3 on the node",
+            "`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it; or install python3 on \
+             the node",
         ),
         lines => refused.hint(format!(
             "install python3 on the node, or allow it in the configuration of sshd (AllowTcpForwarding yes), then \
@@ -243,8 +247,8 @@ impl<'a> Push<'a> {
     /// Gives a node the image from this process. Returns how many bytes of it were sent there.
     ///
     /// # Errors
-    /// If the image is for another platform, the node has too little space, no port of it may lead here, its engine does not pull, or
-    /// it then has another image.
+    /// If the image is for another platform, the node has too little space, no port of it may lead here, its engine
+    /// does not pull, or it then has another image.
     pub async fn deliver(&self, receiver: &Receiver) -> Result<u64, NodeError> {
         self.check_platform(receiver)?;
         self.check_compression(receiver)?;
@@ -279,7 +283,8 @@ impl<'a> Push<'a> {
         let engine = &receiver.engine;
         engine.pull(reference, self.image, self.events).await.map_err(|error| match error.kind {
             ErrorKind::Failed if !has_begun() => error.hint(
-                "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); otherwise \
+                "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); \
+                 otherwise \
                  docker save IMAGE | ssh NODE docker load",
             ),
             _ => error,
@@ -319,7 +324,8 @@ impl<'a> Push<'a> {
         }
         let failed = format!("the image has layers compressed by zstd, which Docker {version} does not read");
         Err(self.failed(receiver, failed).hint(format!(
-            "update Docker there (23.0 reads them), or convert the image: skopeo copy oci-archive:FILE docker-archive:NEW.tar:{}",
+            "update Docker there (23.0 reads them), or convert the image: skopeo copy oci-archive:FILE \
+             docker-archive:NEW.tar:{}",
             self.image
         )))
     }

@@ -1,8 +1,8 @@
-//! A read-only registry of one image, from which engines pull by digest, or of one stream of data for relays. It listens on 127.0.0.1, and
-//! that of a relay also where other relays reach it.
+//! A read-only registry of one image, from which engines pull by digest, or of one stream of data for relays. It
+//! listens on 127.0.0.1, and that of a relay also where other relays reach it.
 //!
-//! Others can connect as well. They get nothing: each engine has a token of its own, which is in the paths of its requests and valid
-//! while it pulls; relays have one in a header.
+//! Others can connect as well. They get nothing: each engine has a token of its own, which is in the paths of its
+//! requests and valid while it pulls; relays have one in a header.
 
 use super::incoming::Incoming as IncomingBlob;
 use super::manifest::MEDIA_TYPE;

@@ -1,5 +1,5 @@
-//! The delivery of anything to locked nodes. Those that have it are left as they are; the others are given it all at once, by relays where
-//! these pay, else from this process.
+//! The delivery of anything to locked nodes. Those that have it are left as they are; the others are given it all at
+//! once, by relays where these pay, else from this process.
 
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
@@ -62,7 +62,8 @@ pub(super) trait Cargo {
     fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> BoxFuture<'a, ()>;
 }
 
-/// Delivers it. Where that fails or is cancelled, nothing is put into place later. Returns what was done on each node, by its name.
+/// Delivers it. Where that fails or is cancelled, nothing is put into place later. Returns what was done on each node,
+/// by its name.
 ///
 /// # Errors
 /// If there is nothing to give, or the command is cancelled.

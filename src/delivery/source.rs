@@ -1,4 +1,5 @@
-//! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is spooled.
+//! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is
+//! spooled.
 
 use super::manifest::{BlobDescription, manifest};
 use super::registry::{Contents, Stored};
@@ -55,7 +56,8 @@ impl Source {
         read(archive.file.try_clone()?, image.to_owned(), platform.to_owned()).await
     }
 
-    /// Spools the image of an engine to a file without a name, whose space is free again when hvdctl ends, however it ends.
+    /// Spools the image of an engine to a file without a name, whose space is free again when hvdctl ends, however it
+    /// ends.
     ///
     /// # Errors
     /// [`Error::Local`] if this machine has too little space, and as [`Runtime::export`].
@@ -73,7 +75,8 @@ impl Source {
         let needed = image.size.saturating_add(OVERHEAD);
         if free < needed {
             return Err(Error::Local(format!(
-                "cannot spool the image to {0}: it needs {1}, and {2} are free\n  hint: set TMPDIR to a directory with more space",
+                "cannot spool the image to {0}: it needs {1}, and {2} are free\n  hint: set TMPDIR to a directory with \
+                 more space",
                 directory.display(),
                 human(needed),
                 human(free)
@@ -85,7 +88,8 @@ impl Source {
         let source = read(sink.into_std().await, name.to_owned(), String::new()).await;
         source.map_err(|fault| {
             Error::Local(format!(
-                "cannot read the image of {from}: {fault}\n  hint: an engine with containerd's store may keep an image only unpacked; name another source with --from"
+                "cannot read the image of {from}: {fault}\n  hint: an engine with containerd's store may keep an image \
+                 only unpacked; name another source with --from"
             ))
         })
     }
@@ -161,7 +165,8 @@ pub fn hint(fault: &ArchiveFault) -> String {
             "`docker save IMAGE >FILE` writes an image; `docker import FILE NAME` makes one of these files".to_owned()
         }
         ArchiveFault::Platform { wanted, .. } => format!(
-            "`docker pull --platform {wanted} IMAGE && docker save IMAGE >FILE`, or `docker buildx build --platform {wanted} --output \
+            "`docker pull --platform {wanted} IMAGE && docker save IMAGE >FILE`, or `docker buildx build --platform \
+             {wanted} --output \
              type=oci,dest=FILE .`, writes one for it; or leave the node out with --on"
         ),
         ArchiveFault::Several(_) => "name one of them: hvdctl image push NAME --from FILE".to_owned(),

@@ -154,8 +154,8 @@ async fn give_to(from: &SourceChoice, plans: &WorkerPlans, site: Site<'_>) -> Re
     Ok(give(from, &site.cluster().image, nodes, site).await?.failed)
 }
 
-/// WorkerPlans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were not,
-/// reported already.
+/// WorkerPlans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were
+/// not, reported already.
 async fn plan_again(plans: WorkerPlans, failed: Vec<NodeError>, site: Site<'_>) -> Result<WorkerPlans, Error> {
     let Site { target, events, session, .. } = site;
     let plans = plans.leave_out(failed, WorkerPlan::node);

@@ -33,8 +33,9 @@ use serde::Serialize;
 const DOCTOR: &str = concat!(include_str!("../scripts/node/nvidia_smi.sh"), include_str!("../scripts/node/doctor.sh"));
 const INSIDE: &str = include_str!("../scripts/worker/inside.py");
 
-/// How many times as long as another step a worker may take to list its versions: importing a framework on a busy node takes long. Then
-/// `inside.py` and what the launchers append to it say what they were reading, within the time of another step.
+/// How many times as long as another step a worker may take to list its versions: importing a framework on a busy node
+/// takes long. Then `inside.py` and what the launchers append to it say what they were reading, within the time of
+/// another step.
 const INSIDE_STEPS: u32 = 3;
 
 /// What was found.
@@ -190,8 +191,8 @@ async fn details(
     })
 }
 
-/// Asks the worker for the versions in it, and for the addresses of all nodes' names; there is nothing where it is not up. The program
-/// runs as those that arrive through the worker's sshd, as ranks do.
+/// Asks the worker for the versions in it, and for the addresses of all nodes' names; there is nothing where it is not
+/// up. The program runs as those that arrive through the worker's sshd, as ranks do.
 async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Result<Versions, NodeError> {
     let Some((runtime, id)) = node.worker(inventory) else { return Ok(Versions::new()) };
     let operation = "list the versions in the worker";
@@ -200,7 +201,8 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let step = inventory.cluster.command_timeout;
     let limit = step * INSIDE_STEPS;
     let program = format!("NAMES = {names}\nLIMIT = {}\n{INSIDE}{}", limit.as_secs(), launch::INSIDE);
-    // a worker of an earlier version has no such shell; it is examined all the same, and another finding says that it is old
+    // a worker of an earlier version has no such shell; it is examined all the same, and another finding says that it
+    // is old
     let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");
     let argv = ["sh", "-c", run.as_str()];
     let output = runtime.run_in(id, &argv, program.as_bytes(), operation, limit + step).await?;

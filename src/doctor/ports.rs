@@ -18,9 +18,9 @@ const PORTS: &str = include_str!("../scripts/node/ports.py");
 /// Why a node could not be reached, by its index; `None` if it could.
 type Reasons = BTreeMap<usize, Option<String>>;
 
-/// Tries every pair of [`targets`], in the workers or, on nodes where none is up, on the machines themselves: both have the same network.
-/// All nodes listen before the first one connects, and until the last one has. Returns the pairs that were tried, and a finding for each
-/// node that could not try.
+/// Tries every pair of [`targets`], in the workers or, on nodes where none is up, on the machines themselves: both have
+/// the same network. All nodes listen before the first one connects, and until the last one has. Returns the pairs that
+/// were tried, and a finding for each node that could not try.
 pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &Events) -> (Matrix, Vec<Finding>) {
     let cluster = &inventory.cluster;
     let placed: Vec<(&NodeState, IpAddr)> = nodes

@@ -1,9 +1,10 @@
 //! The health of a machine's GPUs: what `nvidia-smi -q -x` says of them (this file), and the rest of what
 //! `src/scripts/node/health.sh` reports ([`report`]).
 //!
-//! Drivers from 450 to 580 name some elements differently, and have more from version to version. So the document is read as a tree
-//! (`element.rs`), from which this file takes what it knows. What a driver does not report is [`Reading::Absent`]; what it tried to read
-//! and could not is [`Reading::Failed`], which is never taken for a good value.
+//! Drivers from 450 to 580 name some elements differently, and have more from version to version. So the document is
+//! read as a tree (`element.rs`), from which this file takes what it knows. What a driver does not report is
+//! [`Reading::Absent`]; what it tried to read and could not is [`Reading::Failed`], which is never taken for a good
+//! value.
 
 mod element;
 pub mod report;
@@ -48,7 +49,8 @@ impl fmt::Display for Slowdown {
     }
 }
 
-/// The ends of the names of their elements. Before them newer drivers have `clocks_event_reason`, older ones `clocks_throttle_reason`.
+/// The ends of the names of their elements. Before them newer drivers have `clocks_event_reason`, older ones
+/// `clocks_throttle_reason`.
 const SLOWDOWNS: [(&str, Slowdown); 6] = [
     ("hw_slowdown", Slowdown::Hardware),
     ("hw_thermal_slowdown", Slowdown::HardwareHeat),
@@ -241,8 +243,8 @@ impl GpuHealth {
         self.utilization_percent.known().is_none_or(|percent| *percent == 0)
     }
 
-    /// Returns the values that decide whether the GPU is sound and could not be understood, each with its name: those of a driver that
-    /// writes them differently.
+    /// Returns the values that decide whether the GPU is sound and could not be understood, each with its name: those
+    /// of a driver that writes them differently.
     pub fn unread(&self) -> Vec<(&'static str, &str)> {
         fn failed<'a, T>(name: &'static str, reading: &'a Reading<T>) -> Option<(&'static str, &'a str)> {
             match reading {

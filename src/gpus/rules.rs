@@ -138,7 +138,8 @@ const RULES: [Rule; 19] = [
         check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| is_serious(gpu)),
         why: "the driver no longer reaches all of it; jobs on it fail or hang",
-        hint: "see `sudo dmesg` on the node for Xid errors, and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node",
+        hint: "see `sudo dmesg` on the node for Xid errors, and reset the GPU (`nvidia-smi --gpu-reset -i N`) or \
+            reboot the node",
     },
     Rule {
         severity: Error,
@@ -190,7 +191,8 @@ const RULES: [Rule; 19] = [
             Some(format!("{} since the driver was loaded", count(*errors as usize, "uncorrectable ECC error")))
         },
         why: "results may be wrong, and programs that touch that memory are ended",
-        hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node; if they come back, have the GPU replaced",
+        hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node; if they come back, have the GPU \
+            replaced",
     },
     Rule {
         severity: Error,
@@ -264,8 +266,10 @@ const RULES: [Rule; 19] = [
                 .map(|bytes| format!("{} of its memory are in use by no process that nvidia-smi lists", human(bytes)))
         },
         why: "a job that needs this memory runs out of it",
-        hint: "`sudo fuser -v /dev/nvidia*` on the node shows programs that nvidia-smi does not; one outside of it may have the memory if \
-               the node is a container; a killed one may hang in the driver (`sudo dmesg`): `nvidia-smi --gpu-reset -i N` or a reboot \
+        hint: "`sudo fuser -v /dev/nvidia*` on the node shows programs that nvidia-smi does not; one outside of it may \
+            have the memory if \
+               the node is a container; a killed one may hang in the driver (`sudo dmesg`): `nvidia-smi --gpu-reset -i \
+               N` or a reboot \
                frees the memory",
     },
     Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
@@ -346,8 +350,8 @@ fn slowed(gpu: &GpuHealth, kinds: &[Slowdown]) -> Option<String> {
     Some(format!("{kind}{clock}"))
 }
 
-/// GPUs with fewer PCIe lanes than their chip has. Some cards are wired with half of them, so one is slow only if others of its model
-/// have more.
+/// GPUs with fewer PCIe lanes than their chip has. Some cards are wired with half of them, so one is slow only if
+/// others of its model have more.
 fn lanes(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
     let mut most: BTreeMap<&String, u32> = BTreeMap::new();
     let machines = nodes.iter().filter_map(|node| node.health.machine());
@@ -419,7 +423,8 @@ fn noun(number: usize) -> &'static str {
     if number == 1 { "GPU" } else { "GPUs" }
 }
 
-/// NVLinks that are inactive. A GPU may have fewer than its chip could have, so each is compared with the best of its model there.
+/// NVLinks that are inactive. A GPU may have fewer than its chip could have, so each is compared with the best of its
+/// model there.
 fn links(node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
     let finding = |gpu: &GpuHealth| {
         let links = gpu.links?;

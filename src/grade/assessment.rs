@@ -33,7 +33,8 @@ const AS_FAST: f64 = 0.9;
 /// The newest figures, of which the median counts.
 const FIGURES: usize = 9;
 
-/// What each restart costs that follows the first one, and what any number of them leaves: a restart is not always a fault.
+/// What each restart costs that follows the first one, and what any number of them leaves: a restart is not always a
+/// fault.
 const RESTART: f64 = 0.1;
 const RESTARTED: f64 = 0.4;
 
@@ -112,7 +113,8 @@ pub struct Assessment {
     pub driver_changes: usize,
 }
 
-/// Returns what kind of node it is, by the GPUs that jobs can get there. `driver`: the version of its NVIDIA driver; empty without one.
+/// Returns what kind of node it is, by the GPUs that jobs can get there. `driver`: the version of its NVIDIA driver;
+/// empty without one.
 pub fn kind(node: &inventory::Node, facts: &Facts, driver: &str) -> NodeKind {
     let gpus = chosen(node, facts);
     let names: BTreeSet<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
@@ -145,8 +147,8 @@ fn chosen<'a>(node: &inventory::Node, facts: &'a Facts) -> Vec<&'a Gpu> {
     gpus
 }
 
-/// Grades nodes, the best first. They are compared with those of their kind among these. It depends on nothing but the ledgers and the
-/// nodes' own clocks, so that every operator gets the same grades.
+/// Grades nodes, the best first. They are compared with those of their kind among these. It depends on nothing but the
+/// ledgers and the nodes' own clocks, so that every operator gets the same grades.
 pub fn assess(nodes: &[Evidence]) -> Vec<Assessment> {
     let nodes: Vec<Node<'_>> = nodes.iter().map(Node::new).collect();
     let mut assessed: Vec<Assessment> = nodes.iter().map(|node| node.assess(&nodes)).collect();
@@ -165,8 +167,8 @@ pub fn assess(nodes: &[Evidence]) -> Vec<Assessment> {
     assessed
 }
 
-/// Returns the speed of each of these nodes relative to the fastest of them whose speed was measured in the same way, from 0 to 1. `None`
-/// for one that was never measured.
+/// Returns the speed of each of these nodes relative to the fastest of them whose speed was measured in the same way,
+/// from 0 to 1. `None` for one that was never measured.
 pub fn speeds(nodes: &[Evidence]) -> Vec<Option<f64>> {
     let nodes: Vec<Node<'_>> = nodes.iter().map(Node::new).collect();
     nodes.iter().map(|node| node.speed(&nodes)).collect()
@@ -280,7 +282,8 @@ impl<'a> Node<'a> {
         Some(Score { value: (worst + self.mean(&results)) / 2.0, reason })
     }
 
-    /// The share of jobs that were not lost because of the node, as if one more had gone well: a single one does not say everything.
+    /// The share of jobs that were not lost because of the node, as if one more had gone well: a single one does not
+    /// say everything.
     fn reliability(&self) -> Option<Score> {
         let (mut all, mut good, mut jobs, mut lost) = (1.0, 1.0, 0, Vec::new());
         for entry in &self.entries {
@@ -309,7 +312,8 @@ impl<'a> Node<'a> {
         Some(Score { value, reason: format!("{} in {}", count(ages.len(), "restart"), count(days, "day")) })
     }
 
-    /// The lowest of these figures as a share of the best one of the kind. A node that is alone has nothing to be compared with.
+    /// The lowest of these figures as a share of the best one of the kind. A node that is alone has nothing to be
+    /// compared with.
     fn compare(&self, peers: &[&Node<'_>], figures: &[Figure]) -> Option<Score> {
         let share = |figure: &Figure| {
             let own = self.figures.get(figure)?;
@@ -353,8 +357,8 @@ fn total(areas: &BTreeMap<Area, f64>) -> f64 {
     mean.min(areas.values().copied().fold(1.0, f64::min) + ABOVE_WORST)
 }
 
-/// Returns the median of the newest values or the last one, whichever is lower: one good measurement does not make up for bad ones, and
-/// a node that has become slow is slow.
+/// Returns the median of the newest values or the last one, whichever is lower: one good measurement does not make up
+/// for bad ones, and a node that has become slow is slow.
 fn representative(values: &[f64]) -> f64 {
     let last = values.last().copied().unwrap_or_default();
     let mut newest = values[values.len().saturating_sub(FIGURES)..].to_vec();

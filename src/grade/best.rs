@@ -71,9 +71,10 @@ pub struct Shortage {
 
 /// Chooses the `wanted` best nodes of one kind. Nodes in `unavailable` are left out; some of them may have no grade.
 ///
-/// Nodes of a kind are ordered by their grade, score and evidence; equal ones keep their order in `graded`. A kind is chosen for having
-/// the fewest nodes of grade F among its best, then for GPUs (the speed of a processor is measured in another way), then for the speed
-/// of the slowest of them, or for the memory of all GPUs if not all were measured, then for their number, its cores, and the grades.
+/// Nodes of a kind are ordered by their grade, score and evidence; equal ones keep their order in `graded`. A kind is
+/// chosen for having the fewest nodes of grade F among its best, then for GPUs (the speed of a processor is measured in
+/// another way), then for the speed of the slowest of them, or for the memory of all GPUs if not all were measured,
+/// then for their number, its cores, and the grades.
 ///
 /// # Errors
 /// If no kind has enough free nodes.

@@ -1,5 +1,6 @@
-//! What of a command's result is recorded in the ledger of each node: only what says something of the node itself. What may as well be
-//! the fault of another node, of the network between two, of the program or of how the cluster is set up counts for no node.
+//! What of a command's result is recorded in the ledger of each node: only what says something of the node itself. What
+//! may as well be the fault of another node, of the network between two, of the program or of how the cluster is set up
+//! counts for no node.
 
 pub mod jobs;
 
@@ -21,8 +22,8 @@ pub fn of_doctor(nodes: &[String], findings: &[Finding]) -> NodeEvents {
     nodes.iter().filter_map(of).collect()
 }
 
-/// Returns the result of a command that examined a node: with what failed, and the findings that say something of the machine. `None`
-/// where nothing failed and a part of the examination did: the node may not have passed.
+/// Returns the result of a command that examined a node: with what failed, and the findings that say something of the
+/// machine. `None` where nothing failed and a part of the examination did: the node may not have passed.
 fn examined(by: &str, node: &str, mut failed: Vec<String>, findings: &[Finding]) -> Option<LedgerEvent> {
     let own = || findings.iter().filter(|finding| finding.nodes.iter().any(|name| name == node));
     let texts = |severity| {
@@ -34,9 +35,9 @@ fn examined(by: &str, node: &str, mut failed: Vec<String>, findings: &[Finding])
     (is_whole || !failed.is_empty()).then(|| LedgerEvent::check(by, failed, texts(Severity::Warning).collect()))
 }
 
-/// Returns what `verify` found: the faults of the machine that the ranks of each node have, and the findings about it. What the ranks of
-/// all nodes of several have is the cluster's fault. If its job failed, a node has only failed if a finding says so or the job was lost
-/// because of it.
+/// Returns what `verify` found: the faults of the machine that the ranks of each node have, and the findings about it.
+/// What the ranks of all nodes of several have is the cluster's fault. If its job failed, a node has only failed if a
+/// finding says so or the job was lost because of it.
 pub fn of_verify(rows: &[RankRow], ended: &JobOutcome, findings: &[Finding]) -> NodeEvents {
     let has_succeeded = ended.state == JobState::Succeeded;
     let lost = ended.root_cause.as_ref().and_then(|cause| Some((cause, node_fault(cause, &ended.last_lines)?)));
@@ -65,7 +66,8 @@ pub fn of_verify(rows: &[RankRow], ended: &JobOutcome, findings: &[Finding]) -> 
     nodes.iter().filter_map(of).collect()
 }
 
-/// Returns what a `verify` that started no job recorded of the nodes with errors among these findings. The others have not passed either.
+/// Returns what a `verify` that started no job recorded of the nodes with errors among these findings. The others have
+/// not passed either.
 pub fn of_stopped(findings: &[Finding]) -> NodeEvents {
     let nodes: BTreeSet<&String> = findings.iter().flat_map(|finding| &finding.nodes).collect();
     let of = |node: &String| {

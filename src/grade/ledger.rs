@@ -1,7 +1,8 @@
 //! The ledger of a node: what commands have recorded of it, as JSON lines in `JOBS/.ledger@CLUSTER` there.
 //!
-//! `ledger/append.sh` gives each entry its beginning: the format, the time by the node's clock, and the machine's host name, because a
-//! directory may be one that nodes share, or a copied disk's. It also adds [`LedgerEvent::System`] when the boot or the driver is another one.
+//! `ledger/append.sh` gives each entry its beginning: the format, the time by the node's clock, and the machine's host
+//! name, because a directory may be one that nodes share, or a copied disk's. It also adds [`LedgerEvent::System`] when
+//! the boot or the driver is another one.
 
 use crate::model::job_state::JobState;
 use crate::record::stored;
@@ -163,7 +164,8 @@ pub fn lines(events: &[LedgerEvent]) -> Result<String, String> {
 }
 
 impl Ledger {
-    /// Reads what `ledger/read.sh` prints: `KEY VALUE` lines, an empty line, and the file. A damaged line takes no other one with it.
+    /// Reads what `ledger/read.sh` prints: `KEY VALUE` lines, an empty line, and the file. A damaged line takes no
+    /// other one with it.
     pub fn parse(output: &[u8]) -> Ledger {
         let head = output.windows(2).position(|bytes| bytes == b"\n\n").unwrap_or(output.len());
         let mut ledger = Ledger::default();
@@ -183,8 +185,8 @@ impl Ledger {
         ledger
     }
 
-    /// Reads some entries of the machine of this host name, at this time by its clock in seconds since the epoch. Nothing else is known of
-    /// it.
+    /// Reads some entries of the machine of this host name, at this time by its clock in seconds since the epoch.
+    /// Nothing else is known of it.
     pub fn of_entries<'a>(host: &str, now: f64, lines: impl Iterator<Item = &'a str>) -> Ledger {
         // as the entries have it
         let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
@@ -255,7 +257,8 @@ impl Ledger {
         (self.now - entry.time).max(0.0)
     }
 
-    /// Returns the times of boots that followed the first recorded one, oldest first; that of the present boot is now if no entry has it.
+    /// Returns the times of boots that followed the first recorded one, oldest first; that of the present boot is now
+    /// if no entry has it.
     pub fn restarts(&self) -> Vec<f64> {
         let mut known = BTreeSet::new();
         let boots = self.entries.iter().filter_map(|entry| match &entry.event {

@@ -6,7 +6,8 @@ use crate::inventory::Node;
 use crate::model::grade::NodeKind;
 use crate::node::facts::Facts;
 
-/// A node that is slower than the fastest by no more than this counts as equal to it: two measurements of one node differ by that.
+/// A node that is slower than the fastest by no more than this counts as equal to it: two measurements of one node
+/// differ by that.
 const EQUAL: f64 = 0.95;
 
 /// The lowest speed and the highest one, that of a node that only launches, so that no program divides by zero.
@@ -24,8 +25,9 @@ pub struct JobNode<'a> {
     pub has_ranks: bool,
 }
 
-/// Returns the speed of each node, relative to the fastest one that has ranks: 1 for that one and for all that are about as fast. A node
-/// that was never measured is taken to be like those of its kind that were (the median), or else to be as fast as the fastest.
+/// Returns the speed of each node, relative to the fastest one that has ranks: 1 for that one and for all that are
+/// about as fast. A node that was never measured is taken to be like those of its kind that were (the median), or else
+/// to be as fast as the fastest.
 pub fn speeds(nodes: &[JobNode<'_>]) -> Vec<f64> {
     let evidence: Vec<Evidence> = nodes.iter().map(measured).collect();
     let known: Vec<(&NodeKind, Option<f64>)> =
@@ -44,8 +46,8 @@ pub fn speeds(nodes: &[JobNode<'_>]) -> Vec<f64> {
     known.iter().map(relative).collect()
 }
 
-/// Returns the speed of a node that joins a job, relative to the node that was the fastest when the job began; it may be more than 1.
-/// `launcher`: the node of the launcher and its speed in the job.
+/// Returns the speed of a node that joins a job, relative to the node that was the fastest when the job began; it may
+/// be more than 1. `launcher`: the node of the launcher and its speed in the job.
 pub fn speed_of_joining(joining: JobNode<'_>, (launcher, speed): (JobNode<'_>, f64)) -> f64 {
     let pair = [JobNode { has_ranks: true, ..launcher }, JobNode { has_ranks: true, ..joining }];
     let relative = speeds(&pair);
@@ -80,7 +82,8 @@ mod tests {
     fn facts(gpu: &str, products: &[f64]) -> Facts {
         let entry = |product: &f64| {
             format!(
-                "measured {{\"format\":1,\"time\":1000,\"host\":\"h\",\"what\":\"bench\",\"figures\":{{\"product\":{product}}}}}\n"
+                "measured \
+                 {{\"format\":1,\"time\":1000,\"host\":\"h\",\"what\":\"bench\",\"figures\":{{\"product\":{product}}}}}\n"
             )
         };
         let gpus = if gpu.is_empty() { String::new() } else { format!("gpu GPU 0: {gpu} (UUID: GPU-1)\n") };

@@ -1,5 +1,5 @@
-//! The ledgers of the nodes: what commands record of a node, on the node itself. `ledger` has their form, `assessment` the
-//! grades that follow from them.
+//! The ledgers of the nodes: what commands record of a node, on the node itself. `ledger` has their form, `assessment`
+//! the grades that follow from them.
 
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
@@ -44,8 +44,8 @@ pub async fn read(cluster: &Cluster, member: &Member, events: &Events) -> Result
     Ok(ledger)
 }
 
-/// Grades these nodes by their ledgers, the best first, and compares them with those of their kind among them. A node whose ledger cannot
-/// be read has failed.
+/// Grades these nodes by their ledgers, the best first, and compares them with those of their kind among them. A node
+/// whose ledger cannot be read has failed.
 pub async fn grades(cluster: &Cluster, nodes: &[(&Member, &Facts)], events: &Events) -> NodeResults<NodeGrade> {
     let NodeResults { ok, failed } = each_node(nodes.to_vec(), events, async |(member, facts): (&Member, &Facts)| {
         Ok(evidence(member, facts, read(cluster, member, events).await?, events))

@@ -1,5 +1,5 @@
-//! Reads the archive of an image in place: both layouts of `docker save` (with `manifest.json`), and OCI layouts (`index.json`).
-//! Nothing is unpacked: a path or link in the archive leads to another entry of it, or nowhere.
+//! Reads the archive of an image in place: both layouts of `docker save` (with `manifest.json`), and OCI layouts
+//! (`index.json`). Nothing is unpacked: a path or link in the archive leads to another entry of it, or nowhere.
 
 use super::names::{familiar, repository_and_tag, sha256};
 use crate::runtime::image_content;
@@ -375,8 +375,8 @@ impl<R: Read + Seek> Archive<R> {
         Ok(bytes)
     }
 
-    /// Returns the digest of a layer, which is the one that the archive names, if it names one. `read` is called with the number of
-    /// bytes of each part, and returns whether to go on.
+    /// Returns the digest of a layer, which is the one that the archive names, if it names one. `read` is called with
+    /// the number of bytes of each part, and returns whether to go on.
     ///
     /// # Errors
     /// If the layer is damaged or cannot be read, and when `read` says so.

@@ -117,7 +117,8 @@ impl Build<'_> {
             if line.starts_with("# Executing") && line.contains("build trigger") {
                 events.warn(Message::of(
                     observed.name(),
-                    "the base image has ONBUILD instructions, which get only the files that the Dockerfile itself copies",
+                    "the base image has ONBUILD instructions, which get only the files that the Dockerfile itself \
+                     copies",
                 ));
             }
             last.take(line, self.shows_output.then_some(events));
@@ -137,7 +138,8 @@ impl Build<'_> {
             let hint = match error.kind {
                 ErrorKind::TimedOut => MORE_TIME,
                 _ if needs_buildkit(&error.message) => {
-                    "the engine's own builder runs the Dockerfile, which has no --mount and no here-documents: write it without"
+                    "the engine's own builder runs the Dockerfile, which has no --mount and no here-documents: write \
+                     it without"
                 }
                 _ => "correct the Dockerfile; hvdctl image build PROJECT tries it alone",
             };
@@ -213,8 +215,8 @@ impl LastLines {
     }
 }
 
-/// Returns the instruction that a line of the engine's builder begins, with its number: `Step 2/5 : RUN x` (Docker), `STEP 2/5: RUN x`
-/// (Podman).
+/// Returns the instruction that a line of the engine's builder begins, with its number: `Step 2/5 : RUN x` (Docker),
+/// `STEP 2/5: RUN x` (Podman).
 fn instruction(line: &str) -> Option<String> {
     let rest = line.strip_prefix("Step ").or_else(|| line.strip_prefix("STEP "))?;
     let (numbers, instruction) = rest.split_once(':')?;

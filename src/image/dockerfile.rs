@@ -143,8 +143,10 @@ mod tests {
 
     #[test]
     fn images_and_files_from_outside_are_found() {
-        let text = "# syntax=docker/dockerfile:1\nARG VERSION=2.6 EMPTY\nFROM --platform=linux/amd64 pytorch/pytorch:$VERSION AS Build\n\
-                    copy ./requirements.txt \\\n  # a comment\n  sub//wheels/ /x/\nRUN pip install \\\n -r /x/requirements.txt\n\
+        let text = "# syntax=docker/dockerfile:1\nARG VERSION=2.6 EMPTY\nFROM --platform=linux/amd64 \
+            pytorch/pytorch:$VERSION AS Build\n\
+                    copy ./requirements.txt \\\n  # a comment\n  sub//wheels/ /x/\nRUN pip install \\\n -r \
+                    /x/requirements.txt\n\
                     FROM scratch\nFROM build\nADD --chown=1:2 [\"a b\", \"/y\"]\nADD https://example.org/z.tar /z\n\
                     COPY --from=build /x /x\nCOPY --from=0 /x /x\nCOPY --from=nginx:1 /x /x\nONBUILD COPY later /\n";
         let expected =

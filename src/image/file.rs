@@ -1,5 +1,6 @@
-//! Files of this machine that images are taken from. An archive is read in place. What is compressed, a directory and a pipe are spooled
-//! first, to a file without a name. Programs that every system has unpack, which keeps their formats out of hvdctl.
+//! Files of this machine that images are taken from. An archive is read in place. What is compressed, a directory and a
+//! pipe are spooled first, to a file without a name. Programs that every system has unpack, which keeps their formats
+//! out of hvdctl.
 
 use crate::error::Error;
 use crate::event::Events;
@@ -93,8 +94,8 @@ fn format(head: &[u8]) -> Format {
 }
 
 impl ImageFile {
-    /// Opens the archive of an image: a file, also a compressed one, a directory with an OCI layout or what docker save packs, a pipe, or
-    /// standard input ([`STDIN`]).
+    /// Opens the archive of an image: a file, also a compressed one, a directory with an OCI layout or what docker save
+    /// packs, a pipe, or standard input ([`STDIN`]).
     ///
     /// # Errors
     /// [`Error::Usage`] if it is something else, [`Error::Local`] if it cannot be unpacked or spooled.
@@ -389,7 +390,11 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_complains_much_is_not_waited_for() {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "i=0; while [ $i -lt 5000 ]; do echo 'tar: a file has changed as we read it' >&2; i=$((i + 1)); done; echo x"]);
+        shell.args([
+            "-c",
+            "i=0; while [ $i -lt 5000 ]; do echo 'tar: a file has changed as we read it' >&2; i=$((i + \
+            1)); done; echo x",
+        ]);
         let mut file = output(shell.stdin(Stdio::null()), "pack", "app", "").await.unwrap();
         let mut text = String::new();
         file.rewind().unwrap();

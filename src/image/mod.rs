@@ -4,8 +4,8 @@
 //! ([`mod@file`]). `delivery` brings it to the nodes.
 //!
 //! What a project needs besides the cluster's image is its [`setup`], or a Dockerfile ([`dockerfile`]) in place of that
-//! image, of which [`build`] makes an image on one node. [`names`] are those that hvdctl gives, [`status`] compares what
-//! nodes have, and [`unused`] images may go.
+//! image, of which [`build`] makes an image on one node. [`names`] are those that hvdctl gives, [`status`] compares
+//! what nodes have, and [`unused`] images may go.
 
 pub mod archive;
 pub mod build;

@@ -27,8 +27,8 @@ pub fn familiar(name: &str) -> String {
     if last.contains([':', '@']) { name.to_owned() } else { format!("{name}:latest") }
 }
 
-/// Returns the repository and the tag of an image, or `None` if it is named by an id or a digest, which no engine gives to a pushed
-/// image.
+/// Returns the repository and the tag of an image, or `None` if it is named by an id or a digest, which no engine gives
+/// to a pushed image.
 pub fn repository_and_tag(image: &str) -> Option<(&str, &str)> {
     if image.starts_with("sha256:") || image.contains('@') || image.is_empty() {
         return None;

@@ -51,7 +51,8 @@ impl Setup {
     /// Reads the files that the steps of a project need.
     ///
     /// # Errors
-    /// A file that is missing, is not a file, or is outside of the project; files that are too large; a step without a command.
+    /// A file that is missing, is not a file, or is outside of the project; files that are too large; a step without a
+    /// command.
     pub fn read(root: &Path, steps: &[String], names: &[String]) -> Result<Setup, Error> {
         let wrong = |why: String| {
             Error::usage(format!("hvdctl.toml: {why}"), "correct it, or leave the setup out with --no-setup")
@@ -111,8 +112,8 @@ impl Setup {
         std::iter::once(ssh).chain(own).collect()
     }
 
-    /// Returns the name of the image that the steps make of one with this content for a cluster: another cluster on the same nodes may
-    /// remove its own. `project`: the project's name.
+    /// Returns the name of the image that the steps make of one with this content for a cluster: another cluster on the
+    /// same nodes may remove its own. `project`: the project's name.
     pub fn image(&self, cluster: &str, project: &str, content: &str) -> String {
         let mut digest = Sha256::new();
         let mut add = |part: &[u8]| {
@@ -154,7 +155,8 @@ impl Setup {
 }
 
 impl SetupStep<'_> {
-    /// Returns the script of the step, for the standard input of `sh`. `env` may be secret, and is not in the image afterwards.
+    /// Returns the script of the step, for the standard input of `sh`. `env` may be secret, and is not in the image
+    /// afterwards.
     pub fn script(&self, env: &BTreeMap<String, Secret>) -> Zeroizing<String> {
         let mut script = Zeroizing::new(String::new());
         // others are names that no shell can set

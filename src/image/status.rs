@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 /// A node and its image.
 pub type NodeImage<'a> = (&'a str, Option<&'a Image>);
 
-/// Returns the image that most nodes have; if others are as frequent, that of the first node, which is the master if it is selected.
+/// Returns the image that most nodes have; if others are as frequent, that of the first node, which is the master if it
+/// is selected.
 pub fn common<'a>(nodes: &[NodeImage<'a>]) -> Option<&'a Image> {
     let images = || nodes.iter().filter_map(|(_, image)| *image);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -18,8 +19,8 @@ pub fn common<'a>(nodes: &[NodeImage<'a>]) -> Option<&'a Image> {
     images().rev().max_by_key(|image| count(image))
 }
 
-/// Returns how many layers of an image a node lacks that has this one or none. An engine reuses the layers of another image only from
-/// the lowest on.
+/// Returns how many layers of an image a node lacks that has this one or none. An engine reuses the layers of another
+/// image only from the lowest on.
 pub fn missing_layers(own: Option<&Image>, image: &Image) -> usize {
     let own = own.map_or(&[][..], |own| &own.layers);
     let common = own.iter().zip(&image.layers).take_while(|(own, other)| own == other).count();

@@ -319,7 +319,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Machines as `name: [user@]host[:port] identity`, then groups as `@group: names`, then notes; or the line and message of a fault.
+    /// Machines as `name: [user@]host[:port] identity`, then groups as `@group: names`, then notes; or the line and
+    /// message of a fault.
     fn read(text: &str) -> Vec<String> {
         let machines = match parse(text, Some("ana")) {
             Ok(machines) => machines,

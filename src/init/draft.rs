@@ -48,8 +48,8 @@ impl Probe {
         probe
     }
 
-    /// The addresses by which other nodes may reach it: those that launchers can be given, and on no interface for containers or
-    /// virtual machines.
+    /// The addresses by which other nodes may reach it: those that launchers can be given, and on no interface for
+    /// containers or virtual machines.
     fn candidates(&self) -> Vec<(&str, IpAddr)> {
         let addresses = self.facts.network.addresses.iter().filter(|(name, _)| !is_virtual(name));
         let usable = |address: &IpAddr| {
@@ -59,7 +59,8 @@ impl Probe {
         addresses.filter(|(_, address)| usable(address)).map(|(name, address)| (name.as_str(), *address)).collect()
     }
 
-    /// Its address on the cluster's network as far as it can be known: the one by which ssh reached it, or the only one.
+    /// Its address on the cluster's network as far as it can be known: the one by which ssh reached it, or the only
+    /// one.
     pub fn address(&self) -> Option<(&str, IpAddr)> {
         let candidates = self.candidates();
         let by_ssh = candidates.iter().find(|(_, address)| Some(*address) == self.facts.network.ssh_address);
@@ -160,7 +161,8 @@ pub fn entries(machines: impl IntoIterator<Item = impl Into<Machine>>) -> Vec<Dr
     machines.into_iter().map(|machine| entry(machine.into())).collect()
 }
 
-/// Puts the machines that could not be probed last, where not every name need be a node: the first one becomes the master.
+/// Puts the machines that could not be probed last, where not every name need be a node: the first one becomes the
+/// master.
 pub fn unprobed_last(entries: &mut [DraftNode]) {
     entries.sort_by_key(|entry| entry.error().is_some());
 }
@@ -228,8 +230,8 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
     text.0
 }
 
-/// The groups, for the end of the inventory's text. Each has its entries by their indices; where one is left out, the machine that it
-/// is the same as.
+/// The groups, for the end of the inventory's text. Each has its entries by their indices; where one is left out, the
+/// machine that it is the same as.
 pub fn groups(groups: &BTreeMap<String, Vec<usize>>, entries: &[DraftNode]) -> String {
     let mut text = Text(String::new());
     if !groups.is_empty() {

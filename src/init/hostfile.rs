@@ -1,4 +1,5 @@
-//! Hostfiles: of Open MPI and DeepSpeed (`host slots=4`), MPICH and Intel MPI (`host:4`), pdsh and batch systems (hosts alone).
+//! Hostfiles: of Open MPI and DeepSpeed (`host slots=4`), MPICH and Intel MPI (`host:4`), pdsh and batch systems (hosts
+//! alone).
 
 use super::machines::{Machine, MachineFault, Machines, named, parts};
 use crate::inventory::canonical_host;
@@ -8,8 +9,8 @@ use std::collections::HashMap;
 /// The most slots of a node in an inventory.
 const MOST_SLOTS: u32 = 1024;
 
-/// Reads a hostfile. `user` is that of hosts without one. A host on several lines has the slots of all of them, at least one for each,
-/// as Open MPI counts them.
+/// Reads a hostfile. `user` is that of hosts without one. A host on several lines has the slots of all of them, at
+/// least one for each, as Open MPI counts them.
 ///
 /// # Errors
 /// The first line that cannot be read.

@@ -1,5 +1,5 @@
-//! Machines as they are named for `hvdctl init`: on the command line, at a prompt, in an ssh configuration, or in a file of another
-//! tool.
+//! Machines as they are named for `hvdctl init`: on the command line, at a prompt, in an ssh configuration, or in a
+//! file of another tool.
 
 use crate::inventory::{self, canonical_host, is_ipv6};
 use crate::text::nodeset::{self, MOST_NAMES};

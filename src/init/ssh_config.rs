@@ -13,8 +13,10 @@ use std::rc::Rc;
 const DEPTH: usize = 16;
 
 /// Services that take SSH connections for repositories only; also what ends with a dot and one of these.
-const CODE_HOSTS: &str = "github.com gitlab.com bitbucket.org codeberg.org gitea.com gitee.com gitcode.com sr.ht hf.co huggingface.co \
-                          dev.azure.com visualstudio.com aur.archlinux.org salsa.debian.org source.developers.google.com \
+const CODE_HOSTS: &str = "github.com gitlab.com bitbucket.org codeberg.org gitea.com gitee.com gitcode.com sr.ht hf.co \
+    huggingface.co \
+                          dev.azure.com visualstudio.com aur.archlinux.org salsa.debian.org \
+                          source.developers.google.com \
                           git.code.sf.net opendev.org framagit.org gitlab.gnome.org invent.kde.org";
 
 /// The names of a configuration, in their order, each once.
@@ -26,7 +28,8 @@ pub struct Aliases {
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Reads the user's configuration for this ssh and the files that it includes. A configuration that is not there has no names.
+/// Reads the user's configuration for this ssh and the files that it includes. A configuration that is not there has no
+/// names.
 ///
 /// # Errors
 /// When it is there and cannot be read.
@@ -188,8 +191,8 @@ fn hop(text: &str) -> &str {
     }
 }
 
-/// The files that an `Include` means, in the order of their names. A relative one starts from `~/.ssh`, and `${NAME}` stands for a
-/// variable.
+/// The files that an `Include` means, in the order of their names. A relative one starts from `~/.ssh`, and `${NAME}`
+/// stands for a variable.
 fn files(pattern: &str, home: &Path) -> Vec<std::path::PathBuf> {
     let mut text = String::new();
     let mut rest = pattern;
@@ -223,7 +226,8 @@ mod tests {
         std::fs::create_dir_all(home.path().join(".ssh/d")).unwrap();
         std::fs::write(home.path().join(".ssh/d/1"), "Host one\nInclude d/*").unwrap();
         let text = "# Host no\nHost *\n  User ana\nHost gpu1 gpu1.example.org !gpu9 gpu? # head\n  HostName 10.0.0.1\n\
-                    HOST=gpu2\ninclude ~/.ssh/d/* missing\nHost = \"gpu3\"\nHostName gpu4\nMatch host gpu5\n\tHost\tgpu6";
+                    HOST=gpu2\ninclude ~/.ssh/d/* missing\nHost = \"gpu3\"\nHostName gpu4\nMatch host \
+                    gpu5\n\tHost\tgpu6";
         let names = Config::parse(text, home.path(), 1).names;
         assert_eq!(names, ["gpu1", "gpu1.example.org", "gpu2", "one", "gpu3", "gpu6"]);
     }

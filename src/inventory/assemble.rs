@@ -52,7 +52,8 @@ fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option
     Some(Inventory { cluster, bench, pool, nodes, groups })
 }
 
-/// A path on the operator's machine: `~/` is the home directory, and a relative one starts from the inventory's directory.
+/// A path on the operator's machine: `~/` is the home directory, and a relative one starts from the inventory's
+/// directory.
 fn resolved(path: &Path, inventory: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::home_dir()) {
         (Ok(rest), Some(home)) => home.join(rest),

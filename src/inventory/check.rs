@@ -74,7 +74,8 @@ rules! {
         "^[A-Za-z0-9][A-Za-z0-9_.-]*$", |_| Ok(());
 
     /// The name of a container, as the Docker Engine takes it.
-    pub(super) CONTAINER: "a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, the first a letter or digit", 63,
+    pub(super) CONTAINER: "a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, the first a letter or \
+        digit", 63,
         "^[A-Za-z0-9][A-Za-z0-9_.-]+$", |_| Ok(());
 
     /// An image's reference, `[host[:port]/]path[:tag][@digest]`, or the id of an image.
@@ -91,7 +92,8 @@ rules! {
     pub HOST: "a host as for ssh: an alias, a name or an address", 253, "^[A-Za-z0-9_:][A-Za-z0-9._:%-]*$", host;
 
     /// The jump hosts to a node: `[user@]host[:port]`, joined by commas.
-    pub(super) JUMP: "jump hosts as `ssh -J` takes them, like \"ana@gate:2222\" or \"gate,[fd00::1]:22\", or \"none\"", 1000,
+    pub(super) JUMP: "jump hosts as `ssh -J` takes them, like \"ana@gate:2222\" or \"gate,[fd00::1]:22\", or \
+        \"none\"", 1000,
         "^[^ ,\"-][^ ,\"]*(?:,[^ ,\"-][^ ,\"]*)*$", |text| text.split(',').try_for_each(|hop| HOP.check(hop));
 
     /// A machine as one argument of ssh, with a user and a port.
@@ -103,11 +105,13 @@ rules! {
     pub(super) POOL_DIRECTORY: "an absolute path of a directory", 1000, r"^(?:/[^/\x00-\x1f\x7f-\x9f]+)+$", directory;
 
     /// The name of a pool's member, as a principal of OpenSSH's allowed signers.
-    pub OWNER: "a name in the file of allowed signers, like \"ana@example.com\": letters, digits, `@`, `.`, `_`, `+` or `-`, \
+    pub OWNER: "a name in the file of allowed signers, like \"ana@example.com\": letters, digits, `@`, `.`, `_`, `+` \
+        or `-`, \
         the first a letter or digit", 128, "^[A-Za-z0-9][A-Za-z0-9@._+-]*$", |_| Ok(());
 
     /// The public host key of a machine, without a comment.
-    pub HOST_KEY: "a public key as in /etc/ssh/ssh_host_ed25519_key.pub, without its comment: ssh-ed25519, ssh-rsa or ecdsa-sha2-nistp256 \
+    pub HOST_KEY: "a public key as in /etc/ssh/ssh_host_ed25519_key.pub, without its comment: ssh-ed25519, ssh-rsa or \
+        ecdsa-sha2-nistp256 \
         (-nistp384, -nistp521), a space, and base64", 1500,
         "^(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]{40,}={0,2}$",
         |text| refuse_if(!public_key::is_of_its_type(text), "the base64 is not that of a key of this type");
@@ -142,7 +146,8 @@ rules! {
         r"^[^\x00-\x1f\x7f-\x9f]*[^/\x00-\x1f\x7f-\x9f]$", operators_file;
 
     /// A limit that Docker knows.
-    pub(super) LIMIT: "the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, \
+    pub(super) LIMIT: "the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, \
+        rss, rtprio, \
         rttime, sigpending, stack)", 10,
         "^(?:core|cpu|data|fsize|locks|memlock|msgqueue|nice|nofile|nproc|rss|rtprio|rttime|sigpending|stack)$", |_| Ok(());
 
@@ -236,8 +241,8 @@ pub(super) fn size(bytes: u64) -> Option<u64> {
     SIZES.contains(&bytes).then_some(bytes)
 }
 
-/// The bytes of a size of at least 64k as the inventory writes it, `8g`: a whole number and `k`, `m`, `g` or `t`, in powers
-/// of 1024, in either case; also `gb` and `gib`. None where it is none.
+/// The bytes of a size of at least 64k as the inventory writes it, `8g`: a whole number and `k`, `m`, `g` or `t`, in
+/// powers of 1024, in either case; also `gb` and `gib`. None where it is none.
 pub fn parse_size(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let (number, unit) = lower.split_at(lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len()));

@@ -12,8 +12,9 @@ const LARGEST: usize = 64 << 10;
 /// Blanks within a line.
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// Reads the text of an env file: `NAME=VALUE` lines, with `export` before them or without; empty lines and those that begin with `#` are
-/// ignored. A value in quotes may span lines; behind another one, a `#` after a blank begins a comment. The last value of a name counts.
+/// Reads the text of an env file: `NAME=VALUE` lines, with `export` before them or without; empty lines and those that
+/// begin with `#` are ignored. A value in quotes may span lines; behind another one, a `#` after a blank begins a
+/// comment. The last value of a name counts.
 ///
 /// # Errors
 /// What is wrong, a sentence with its line each; never a value, which may be secret.
@@ -191,7 +192,8 @@ mod tests {
 
     #[test]
     fn faults_name_their_line_and_never_a_value() {
-        let text = "secret\n1A=secret\nexport secret\nHOROVOD_RANK=secret\nA=sec\0ret\nB=\"secret\n \" secret\nC='secret' secret\nD=${SECRET}\n\
+        let text = "secret\n1A=secret\nexport secret\nHOROVOD_RANK=secret\nA=sec\0ret\nB=\"secret\n \" \
+            secret\nC='secret' secret\nD=${SECRET}\n\
                     E=\"a secret ${secret\"\nH= #secret\nF='secret\nG=1";
         let faults = read(text).unwrap_err();
         let expected = [

@@ -64,8 +64,9 @@ pub fn tf_config(hosts: &[ExportedHost<'_>]) -> String {
     ranks.iter().enumerate().map(line).collect()
 }
 
-/// An ssh configuration with a `Host` for each node. Behind that come the cluster's own configuration and the user's, which `ssh -F`
-/// leaves out: ssh takes the first value that it finds (ssh_config(5)), and the inventory goes before them.
+/// An ssh configuration with a `Host` for each node. Behind that come the cluster's own configuration and the user's,
+/// which `ssh -F` leaves out: ssh takes the first value that it finds (ssh_config(5)), and the inventory goes before
+/// them.
 pub fn ssh(cluster: &Cluster, hosts: &[ExportedHost<'_>]) -> String {
     // ssh_config(5): arguments with a space stand in double quotes
     let argument = |text: &str| if text.contains(' ') { format!("\"{text}\"") } else { text.to_owned() };

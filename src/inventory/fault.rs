@@ -28,7 +28,8 @@ pub struct FieldFault {
     pub column: usize,
     /// The field, what was expected and what was found, on one line.
     pub message: String,
-    /// The line with a mark under what is wrong, safe to show on a terminal; `None` if it is long, or the file lacks something.
+    /// The line with a mark under what is wrong, safe to show on a terminal; `None` if it is long, or the file lacks
+    /// something.
     pub excerpt: Option<String>,
 }
 

@@ -1,9 +1,10 @@
-//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Bench`], [`Node`] and [`Container`], the
-//! defaults, the reader, the known fields in messages, the JSON Schema and `docs/inventory.md` all follow from it.
+//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Bench`], [`Node`] and
+//! [`Container`], the defaults, the reader, the known fields in messages, the JSON Schema and `docs/inventory.md` all
+//! follow from it.
 //!
 //! A macro makes types and tables of it, rather than `serde` and `schemars` reading the file into types: serde stops at
-//! the first fault, and the reader reports all of them with their places. What the reader has accepted becomes JSON, and
-//! from that serde makes the types.
+//! the first fault, and the reader reports all of them with their places. What the reader has accepted becomes JSON,
+//! and from that serde makes the types.
 
 use super::kind::ValueKind::{self, *};
 use super::kind::{PORT, seconds};
@@ -14,7 +15,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The longest time after which what is published in a pool is stale. No reader trusts a grade for longer, whatever its owner says.
+/// The longest time after which what is published in a pool is stale. No reader trusts a grade for longer, whatever its
+/// owner says.
 pub const LONGEST_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 /// One field of a table.
@@ -68,8 +70,8 @@ tables! {
         name: String = "local".into(), Text(&check::NAME);
         /// Image of all containers. Name a version to keep jobs repeatable.
         image: String = "horovod/horovod:latest".into(), Text(&check::IMAGE);
-        /// When `up` pulls the image: if a node does not have it, each time, or never; `peers` gives nodes that do not have it that of
-        /// another node and contacts no registry.
+        /// When `up` pulls the image: if a node does not have it, each time, or never; `peers` gives nodes that do not
+        /// have it that of another node and contacts no registry.
         pull: Pull = Pull::Missing, Choice(&["missing", "always", "peers", "never"]);
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
@@ -91,8 +93,8 @@ tables! {
         launcher: LauncherName = LauncherName::Horovodrun, Choice(&["horovodrun", "torchrun", "mpirun", "env"]);
         /// Horovod's controller for `horovodrun`; `--controller` takes precedence.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
-        /// Cores that each rank is bound to: those of its GPU's NUMA node, an equal share, or all; `--bind` takes precedence.
-        /// Without it: numa if there are several NUMA nodes and GPUs that belong to them, else none.
+        /// Cores that each rank is bound to: those of its GPU's NUMA node, an equal share, or all; `--bind` takes
+        /// precedence. Without it: numa if there are several NUMA nodes and GPUs that belong to them, else none.
         bind: Option<Bind> = None, Choice(&["numa", "core", "none"]);
         /// Size of /dev/shm in the containers. If it is too small, data loaders and NCCL fail.
         shm_size: u64 = 8 << 30, Size;
@@ -125,14 +127,15 @@ tables! {
         /// Seconds between keep-alive probes of every SSH connection, which is lost after 3 unanswered probes. `up`
         /// recreates workers when this changes.
         keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), seconds(1, 600);
-        /// Seconds that an SSH connection stays open after its last use, for the next command; 0: it ends with the command.
+        /// Seconds that an SSH connection stays open after its last use, for the next command; 0: it ends with the
+        /// command.
         connection_idle as "connection_idle_s": Duration = Duration::from_secs(600), seconds(0, 86_400);
     }
 
     /// What `bench` requires of the cluster; `[bench]` in the file.
     Bench, BENCH {
-        /// The least bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best size: `bench`
-        /// and `verify` fail below it.
+        /// The least bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best
+        /// size: `bench` and `verify` fail below it.
         min_busbw: Option<u64> = None, Bandwidth;
     }
 
@@ -142,10 +145,11 @@ tables! {
         host: Option<String> = None, Text(&check::DESTINATION);
         /// Directory of the pool there, which all members can write to.
         path: String = String::new(), Text(&check::POOL_DIRECTORY);
-        /// Members and their public keys, in OpenSSH's format of allowed signers (ssh-keygen(1)). Relative to the inventory.
+        /// Members and their public keys, in OpenSSH's format of allowed signers (ssh-keygen(1)). Relative to the
+        /// inventory.
         allowed_signers: PathBuf = "allowed_signers".into(), Text(&check::FILE);
-        /// Your key, with which `grade --publish` signs, or its public half FILE.pub if an agent has the private one; otherwise
-        /// ~/.ssh/id_ed25519. Relative to the inventory.
+        /// Your key, with which `grade --publish` signs, or its public half FILE.pub if an agent has the private one;
+        /// otherwise ~/.ssh/id_ed25519. Relative to the inventory.
         key: Option<PathBuf> = None, Text(&check::FILE);
         /// Your name among the members; otherwise the one that has your key.
         owner: Option<String> = None, Text(&check::OWNER);
@@ -177,9 +181,11 @@ tables! {
         address: Option<IpAddr> = None, Range(&check::ADDRESS);
         /// Network interface between the nodes, if they have several; otherwise detected.
         interface: Option<String> = None, Text(&check::INTERFACE);
-        /// Who owns the node, if that is someone else. A password or a registry's login is given to the nodes of one owner only.
+        /// Who owns the node, if that is someone else. A password or a registry's login is given to the nodes of one
+        /// owner only.
         owner: Option<String> = None, Text(&check::OWNER);
-        /// Public host key of the machine's own sshd: ssh accepts no other one, also at first contact; otherwise the one that it knows.
+        /// Public host key of the machine's own sshd: ssh accepts no other one, also at first contact; otherwise the
+        /// one that it knows.
         host_key: Option<String> = None, Text(&check::HOST_KEY);
         /// Whether jobs are launched here; true for at most one node.
         master: bool = false, Flag;
@@ -194,12 +200,13 @@ tables! {
         mounts: Vec<container::Mount> = Vec::new(), List(&Mount);
         /// Devices of the node in the containers; a directory stands for all devices in it.
         devices: Vec<container::Device> = Vec::new(), List(&Device);
-        /// Limits of the processes in the containers, by name. RDMA needs memlock = -1. Ranks get the hard limit of nofile as their
-        /// soft one, unless it is set here.
+        /// Limits of the processes in the containers, by name. RDMA needs memlock = -1. Ranks get the hard limit of
+        /// nofile as their soft one, unless it is set here.
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
         /// Variables of every rank, in addition to the image's; not for secrets.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
-        /// File on this machine with further NAME=VALUE lines, as a .env file of Compose; its values may be secret. Relative to the inventory.
+        /// File on this machine with further NAME=VALUE lines, as a .env file of Compose; its values may be secret.
+        /// Relative to the inventory.
         env_file: Option<PathBuf> = None, Text(&check::FILE);
     }
 }
@@ -208,10 +215,12 @@ tables! {
 static GROUPS: Field = Field {
     name: "groups",
     kind: Table(&check::NAME, &Nodes),
-    doc: "Names for sets of nodes, used as --on @NAME: an expression as for --on, or a list of expressions; other groups as @NAME.",
+    doc: "Names for sets of nodes, used as --on @NAME: an expression as for --on, or a list of expressions; other \
+        groups as @NAME.",
 };
 
-/// The fields of the table `bench`, `cluster`, `defaults`, `node` or `pool`; of the whole file, `""`, what is no table of fields.
+/// The fields of the table `bench`, `cluster`, `defaults`, `node` or `pool`; of the whole file, `""`, what is no table
+/// of fields.
 pub(super) fn of(table: &str) -> Vec<&'static Field> {
     let node = NODE.iter().chain(CONTAINER);
     match table {

@@ -3,10 +3,11 @@
 //! Read from a TOML file in one pass that collects *every* fault with its place, so that a user corrects a file once
 //! and not once per fault. `inventory.example.toml` shows each field with its default.
 //!
-//! `fields` describes each field once; its types [`Cluster`], [`Node`] and [`Container`] are what other modules see. `kind`
-//! reads the values of a field, over the rules for strings in `check` and for mounts and the like in `container`. `reader`
-//! walks a table and `fault` places what is wrong. `assemble` puts an [`Inventory`] together, with what `nodes` reads; the two
-//! check what concerns several fields. `schema` shows the fields to editors and people.
+//! `fields` describes each field once; its types [`Cluster`], [`Node`] and [`Container`] are what other modules see.
+//! `kind` reads the values of a field, over the rules for strings in `check` and for mounts and the like in
+//! `container`. `reader` walks a table and `fault` places what is wrong. `assemble` puts an [`Inventory`] together,
+//! with what `nodes` reads; the two check what concerns several fields. `schema` shows the fields to editors and
+//! people.
 
 mod assemble;
 mod check;
@@ -110,8 +111,8 @@ impl Gpus {
 }
 
 impl Node {
-    /// Returns whether other nodes may run what this one has as an image without a word of the operator: the operator's own nodes, and the
-    /// master, which can log in to the workers of all.
+    /// Returns whether other nodes may run what this one has as an image without a word of the operator: the operator's
+    /// own nodes, and the master, which can log in to the workers of all.
     pub fn is_source(&self) -> bool {
         self.master || self.owner.is_none()
     }

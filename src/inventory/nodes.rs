@@ -122,7 +122,8 @@ fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, V
     values
 }
 
-/// Returns the form of a host that is the same however it is written: `::ffff:10.0.0.1` is 10.0.0.1, and a full name may end with a dot.
+/// Returns the form of a host that is the same however it is written: `::ffff:10.0.0.1` is 10.0.0.1, and a full name
+/// may end with a dot.
 pub fn canonical_host(host: &str) -> String {
     let name = || host.trim_end_matches('.').to_lowercase();
     host.parse::<IpAddr>().map_or_else(|_| name(), |address| address.to_canonical().to_string())

@@ -139,7 +139,8 @@ proptest! {
     fn any_groups_are_resolved_or_refused(
         groups in prop::collection::vec("[@!]{0,2}([a-d]|n\\[[0-9]-[0-9]\\]|n[1-4])(,@[a-d])?", 1..5),
     ) {
-        let lines: String = ["a", "b", "c", "d"].iter().zip(&groups).map(|(name, group)| format!("{name} = '{group}'\n")).collect();
+        let lines: String = ["a", "b", "c", "d"].iter().zip(&groups).map(|(name, group)| format!("{name} = \
+            '{group}'\n")).collect();
         let text = format!("cluster.name = 'lab'\n[groups]\n{lines}[[node]]\nhost = 'n[1-4]'\n");
         judge(&text)?;
         if let Ok(inventory) = parse(&text) {

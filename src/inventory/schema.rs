@@ -204,7 +204,8 @@ mod tests {
     /// The table of fields in the documentation; `HVDCTL_UPDATE_DOCS=1 cargo test --lib inventory` regenerates it.
     #[test]
     fn the_documentation_has_every_field() {
-        let mut text = "# The fields of an inventory\n\nThis page and `hvdctl schema` are generated from `src/inventory/fields.rs`. \
+        let mut text = "# The fields of an inventory\n\nThis page and `hvdctl schema` are generated from \
+            `src/inventory/fields.rs`. \
                         [inventory.example.toml](../inventory.example.toml) shows the fields in use.\n"
             .to_owned();
         for (table, written) in [

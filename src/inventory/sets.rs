@@ -140,7 +140,8 @@ fn ranges_are_many_nodes() {
         ]
     );
     assert_eq!(inventory.master().name, "head");
-    let racks = "[[node]]\nhost = 'rack[1-2]-gpu[1-8/4].lan'\nname = 'r[1-2]g[1-2]'\naddress = '10.0.[1-2].[1,5]'\n[groups]\n\
+    let racks = "[[node]]\nhost = 'rack[1-2]-gpu[1-8/4].lan'\nname = 'r[1-2]g[1-2]'\naddress = \
+        '10.0.[1-2].[1,5]'\n[groups]\n\
                  second = 'r2g[1-2]'\n";
     let inventory = parse(&with_nodes(racks)).expect("valid");
     let reported: Vec<String> = inventory

@@ -16,7 +16,8 @@ use crate::worker::plan::exited;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Ends every process on a node that has the job's id in its environment, and takes the job's directory back from the shared worker.
+/// Ends every process on a node that has the job's id in its environment, and takes the job's directory back from the
+/// shared worker.
 pub const END: &str = concat!(
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/node/killed.sh"),
@@ -30,7 +31,8 @@ const RESULT: &str = concat!(include_str!("../scripts/job/directory.sh"), includ
 /// An operation, for messages.
 const READ_RESULT: &str = "read the result of the job";
 
-/// Returns how long a job supervisor may take to stop its job: the ranks' grace period, and the time to end what is left on all nodes.
+/// Returns how long a job supervisor may take to stop its job: the ranks' grace period, and the time to end what is
+/// left on all nodes.
 pub fn stop_limit(cluster: &Cluster) -> Duration {
     cluster.stop_grace + Duration::from_secs(30)
 }
@@ -73,7 +75,8 @@ impl JobNodes<'_> {
         std::iter::once(&self.launcher).chain(&self.others)
     }
 
-    /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
+    /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no
+    /// container has.
     pub async fn launcher_container(&self) -> Result<(Runtime, String), NodeError> {
         let engine = self.launcher.runtime().await?;
         // not from the list of jobs: the container may have started while that waited for other nodes
@@ -84,8 +87,8 @@ impl JobNodes<'_> {
         Ok((engine, container))
     }
 
-    /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings. Returns the names of
-    /// the nodes that did not answer.
+    /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings.
+    /// Returns the names of the nodes that did not answer.
     pub async fn clean_up(&self, events: &Events) -> Vec<String> {
         self.clean_up_on(self.members().collect(), events).await
     }
@@ -128,7 +131,8 @@ impl JobNodes<'_> {
     }
 }
 
-/// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left as it is.
+/// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left
+/// as it is.
 pub async fn end_disrupted(cluster: &Cluster, plans: WorkerPlans, events: &Events) -> WorkerPlans {
     let ending = |plan: &WorkerPlan, job: &str| events.begin(plan.node(), Step::write(format!("ending job {job}")));
     let stop = async |plan: WorkerPlan| {
@@ -158,7 +162,8 @@ async fn end_and_report(cluster: &Cluster, id: &str, member: &Member, events: &E
     Ok(())
 }
 
-/// Ends the ranks and supervisors that a job left on one node. Returns an error to report if not even SIGKILL ends a process.
+/// Ends the ranks and supervisors that a job left on one node. Returns an error to report if not even SIGKILL ends a
+/// process.
 ///
 /// # Errors
 /// When the node does not answer, or gives no root.
@@ -170,7 +175,8 @@ pub async fn end_ranks(cluster: &Cluster, id: &str, member: &Member) -> Result<O
     let output = member.transport.script_within(&script, OPERATION, grace + Duration::from_secs(20)).await?;
     Ok(stuck(&String::from_utf8_lossy(&output)).map(|stuck| {
         NodeError::failed(&member.node.name, OPERATION, stuck).hint(
-            "the process waits in the kernel for a disk, a network file system or a driver, and holds memory and GPUs until that \
+            "the process waits in the kernel for a disk, a network file system or a driver, and holds memory and GPUs \
+             until that \
              responds or the node is restarted",
         )
     }))
@@ -190,15 +196,16 @@ pub fn stuck(output: &str) -> Option<String> {
     (!processes.is_empty()).then(|| processes.join("\n"))
 }
 
-/// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its container, if known.
+/// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its
+/// container, if known.
 pub fn unrecorded(code: Option<i64>) -> JobResult {
     let code = code.map_or_else(String::new, |code| format!(" with code {code}"));
     let fault = Some(format!("the job supervisor exited{code} without recording a result"));
     JobResult { ended: now(), fault, ..JobResult::default() }
 }
 
-/// Removes the job's containers from a node. If the job has written files there outside the mounts, they are stopped and stay, and those
-/// of earlier jobs go that were kept for the same reason.
+/// Removes the job's containers from a node. If the job has written files there outside the mounts, they are stopped
+/// and stay, and those of earlier jobs go that were kept for the same reason.
 async fn remove_containers(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
     let engine = member.runtime().await?;
     let containers = engine.containers().await?;

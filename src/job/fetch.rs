@@ -55,8 +55,8 @@ pub async fn after(
 /// Fetches a job's outputs into a directory. `force` replaces files there that were not fetched.
 ///
 /// # Errors
-/// If the job has no project, the node of rank 0 does not answer, or the directory has other files of the same names. Nothing is
-/// fetched then.
+/// If the job has no project, the node of rank 0 does not answer, or the directory has other files of the same names.
+/// Nothing is fetched then.
 pub async fn fetch(
     jobs: &JobList<'_>,
     job: &Job,

@@ -26,14 +26,15 @@ const EXIT_GRACE: Duration = Duration::from_secs(15);
 /// Time without a sign of life after which a node counts as not answering.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The time before the first attempt to follow a log again. Each further one waits twice as long, up to [`LONGEST_PAUSE`].
+/// The time before the first attempt to follow a log again. Each further one waits twice as long, up to
+/// [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest time between two such attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Seconds by which a rank that starts is earlier than a frame before it only if the node's clock was set back. Frames of several ranks are
-/// not quite in order.
+/// Seconds by which a rank that starts is earlier than a frame before it only if the node's clock was set back. Frames
+/// of several ranks are not quite in order.
 const SET_BACK: f64 = 1.0;
 
 /// What comes from the log with this index.
@@ -77,7 +78,8 @@ struct FollowedLog {
     parser: Parser,
     /// The time of the newest frame.
     time: f64,
-    /// The offset up to which frames up to that time are passed over, because they were taken before the log was cut off.
+    /// The offset up to which frames up to that time are passed over, because they were taken before the log was cut
+    /// off.
     taken: Option<u64>,
     /// The time of the newest one of these.
     passed: f64,
@@ -93,7 +95,8 @@ struct FollowedLog {
 pub struct Follow<'a> {
     events: &'a Events,
     logs: Vec<FollowedLog>,
-    /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to do.
+    /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to
+    /// do.
     exit_by: Option<Instant>,
     sender: Sender<Update>,
     receiver: Receiver<Update>,
@@ -174,7 +177,8 @@ impl<'a> Follow<'a> {
         Ok(Follow { events, logs, exit_by: None, sender, receiver, tasks, attempts: FuturesUnordered::new() })
     }
 
-    /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of ours.
+    /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of
+    /// ours.
     pub async fn next(&mut self, take: &mut impl FnMut(&str, f64, Frame)) {
         let (i, chunk) = tokio::select! {
             Some(update) = self.receiver.recv() => update,
@@ -184,7 +188,11 @@ impl<'a> Follow<'a> {
             Chunk::Bytes(bytes) => self.push(i, &bytes, take),
             Chunk::Warning(warning) => self.warn(i, &warning),
             Chunk::Lost => {
-                self.warn(i, "lost the connection that follows its log; it is read on when the node answers again, or the job ends");
+                self.warn(
+                    i,
+                    "lost the connection that follows its log; it is read on when the node answers again, or \
+                    the job ends",
+                );
                 let followed = &mut self.logs[i];
                 let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(followed.losses));
                 (followed.losses, followed.is_lost) = (followed.losses.saturating_add(1), true);
@@ -218,8 +226,8 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Waits until the launcher's container should have ended, some time after the job supervisor has. A rank that waits in the kernel
-    /// keeps it from ending.
+    /// Waits until the launcher's container should have ended, some time after the job supervisor has. A rank that
+    /// waits in the kernel keeps it from ending.
     pub fn overdue(&self) -> impl Future<Output = ()> + use<> {
         at(self.exit_by)
     }
@@ -306,7 +314,8 @@ async fn forward(i: usize, mut process: Process, sender: Sender<Update>) {
     }
 }
 
-/// Follows a log again from its position on, as soon as its node answers. Sends why the node cannot be reached, as often as that changes.
+/// Follows a log again from its position on, as soon as its node answers. Sends why the node cannot be reached, as
+/// often as that changes.
 async fn reconnect(lost: LostLog, sender: Sender<Update>) -> Reconnected {
     let LostLog { i, mut log, position, mut pause } = lost;
     let mut reported = String::new();

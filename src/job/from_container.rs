@@ -1,5 +1,5 @@
-//! Fetches what a job wrote outside the mounts of its containers: from the container that is kept on a node, or from the worker that
-//! jobs share.
+//! Fetches what a job wrote outside the mounts of its containers: from the container that is kept on a node, or from
+//! the worker that jobs share.
 
 use super::fetch::{FetchReport, check_conflicts, compare, not_asked};
 use super::manage::JobList;
@@ -52,10 +52,12 @@ pub fn default_directory(job: &Job) -> PathBuf {
     PathBuf::from(format!("{}-{}-container", job.name, job.id))
 }
 
-/// Fetches the files into a directory, each below the name of its node. `force` replaces files there that were not fetched.
+/// Fetches the files into a directory, each below the name of its node. `force` replaces files there that were not
+/// fetched.
 ///
 /// # Errors
-/// If there are none, the node of rank 0 does not answer, or the directory has other files of the same names. Nothing is fetched then.
+/// If there are none, the node of rank 0 does not answer, or the directory has other files of the same names. Nothing
+/// is fetched then.
 pub async fn fetch(
     jobs: &JobList<'_>,
     job: &Job,
@@ -114,7 +116,8 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
     let containers = engine.containers().await?;
     let Some(container) = container(cluster, job, &node, &containers) else {
         return Err(NodeError::failed(&node, operation, "the container of the job is gone").hint(
-            "only the newest container with such files is kept, until `hvdctl down` or `hvdctl jobs prune`; let the program write to \
+            "only the newest container with such files is kept, until `hvdctl down` or `hvdctl jobs prune`; let the \
+             program write to \
              /workspace",
         ));
     };
@@ -127,7 +130,8 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
     Ok(Some(Found { node, engine, container: container.id.clone(), items, odd }))
 }
 
-/// Returns the container of a job on a node, or else the worker that jobs share, if ranks of the job may have run in it.
+/// Returns the container of a job on a node, or else the worker that jobs share, if ranks of the job may have run in
+/// it.
 fn container<'a>(
     cluster: &Cluster,
     job: &Job,
@@ -142,7 +146,8 @@ fn container<'a>(
     own.or_else(|| running_worker(cluster, containers).filter(|_| is_shared))
 }
 
-/// Reads the lines of a list: `BYTES MTIME PATH`, the path as JSON. Returns the files, and the paths that cannot be written here.
+/// Reads the lines of a list: `BYTES MTIME PATH`, the path as JSON. Returns the files, and the paths that cannot be
+/// written here.
 fn parse(node: &str, text: &str) -> (Vec<Download>, Vec<String>) {
     let (mut items, mut odd) = (Vec::new(), Vec::new());
     for line in text.lines().take(MOST) {
@@ -229,7 +234,8 @@ mod tests {
 
     #[test]
     fn only_paths_below_the_node_are_read_from_a_list() {
-        let text = "7 -1 \"/root/a b\"\n8 5 \"/x/../../y\"\n9 5 \"relative\"\n-1 5 \"/n\"\n9 5 \"/\\udcff\"\n1 2\nx\n5 5 \"/z\"";
+        let text = "7 -1 \"/root/a b\"\n8 5 \"/x/../../y\"\n9 5 \"relative\"\n-1 5 \"/n\"\n9 5 \"/\\udcff\"\n1 2\nx\n5 \
+            5 \"/z\"";
         let (items, odd) = parse("node1", text);
         let file = |size, time| JobOutput::File { hash: String::new(), mode: 0o644, size, time };
         let read: Vec<_> = items.iter().map(|item| (&*item.path, &*item.name, item.output.clone())).collect();

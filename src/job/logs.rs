@@ -82,7 +82,8 @@ impl LogRequest {
     }
 }
 
-/// Reports the output of a job's ranks. Returns what the existing frames say of the job, but not those that are followed.
+/// Reports the output of a job's ranks. Returns what the existing frames say of the job, but not those that are
+/// followed.
 ///
 /// # Errors
 /// When one of its nodes does not answer; a signal.
@@ -195,7 +196,8 @@ async fn read(
     }
 }
 
-/// Merges the frames of several logs, each in the order of its time, into one sequence. It holds no more of a log than was sent at once.
+/// Merges the frames of several logs, each in the order of its time, into one sequence. It holds no more of a log than
+/// was sent at once.
 async fn merge(mut logs: Vec<Receiver<Vec<Frame>>>, mut take: impl AsyncFnMut(usize, Frame)) {
     let mut waiting: Vec<VecDeque<Frame>> = vec![VecDeque::new(); logs.len()];
     loop {

@@ -45,7 +45,8 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
     let cluster = target.cluster();
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("listing jobs"));
-        // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
+        // containers first: a job supervisor writes its record before its container ends, so that one of the two is
+        // always seen
         let containers = member.runtime().await?.containers().await?;
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
         Ok((member.transport.script(&script, "list the jobs").await?, containers, member))
@@ -66,7 +67,8 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         members.push(member);
     }
     let answered: Vec<&str> = members.iter().map(|member| member.node.name.as_str()).collect();
-    // one that is wrong changes nothing as long as most are right; of two the earlier one counts, as no job is too old by it
+    // one that is wrong changes nothing as long as most are right; of two the earlier one counts, as no job is too old
+    // by it
     clocks.sort_by(f64::total_cmp);
     let now = clocks.get(clocks.len().saturating_sub(1) / 2).copied().unwrap_or_else(now);
     let mut jobs = list::jobs(&cluster.name, stored, &answered, now);
@@ -156,7 +158,8 @@ impl JobList<'_> {
     }
 }
 
-/// Ends a job, and waits until nothing of it is left on the nodes that answer. Returns its state, and the nodes that did not answer.
+/// Ends a job, and waits until nothing of it is left on the nodes that answer. Returns its state, and the nodes that
+/// did not answer.
 ///
 /// # Errors
 /// When the node of the launcher does not answer, or not in time.

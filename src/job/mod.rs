@@ -1,8 +1,7 @@
 //! A job that exists: it is watched, ended, listed, and its logs and outputs are read.
 //!
-//! `watch` follows the logs of its nodes with the state machine in `supervision`, and `cleanup` ends what it left. `manage` finds the
-//! jobs of a cluster, `logs`, `fetch` and `from_container` work on those that were
-//! started earlier.
+//! `watch` follows the logs of its nodes with the state machine in `supervision`, and `cleanup` ends what it left.
+//! `manage` finds the jobs of a cluster, `logs`, `fetch` and `from_container` work on those that were started earlier.
 
 pub mod cleanup;
 pub mod fetch;

@@ -22,7 +22,8 @@ const SIZE: &str = concat!(include_str!("../scripts/job/directory.sh"), include_
 /// The number of bytes that are read at once.
 pub const PIECE: usize = 64 * 1024;
 
-/// How many bytes before the end of a log that was cut off are searched first for what is new. If all in them is, eight times as many are.
+/// How many bytes before the end of a log that was cut off are searched first for what is new. If all in them is, eight
+/// times as many are.
 const WINDOW: u64 = 256 << 10;
 
 /// The time between two signs of life of a node's follower.
@@ -135,8 +136,9 @@ impl NodeLog {
         Ok(parser.offset())
     }
 
-    /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less of it, and ranks that
-    /// were started there since may have written more than is missing. What follows the position may have been discarded, too.
+    /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less
+    /// of it, and ranks that were started there since may have written more than is missing. What follows the position
+    /// may have been discarded, too.
     pub async fn find(&self, position: LogPosition) -> Result<LogPosition, NodeError> {
         let LogExtent { size, start, .. } = self.extent().await?;
         let (length, time) = (position.mark.len(), position.time);
@@ -219,8 +221,8 @@ async fn read_frames(
     }
 }
 
-/// Reads the first line of a follower, the time by its clock, when it arrives: what starting the process took does not count. It is read
-/// byte by byte, so that nothing of the log is taken.
+/// Reads the first line of a follower, the time by its clock, when it arrives: what starting the process took does not
+/// count. It is read byte by byte, so that nothing of the log is taken.
 async fn skew(process: &mut Process) -> io::Result<f64> {
     let mut line = Vec::new();
     let mut byte = [0];

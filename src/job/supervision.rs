@@ -1,5 +1,5 @@
-//! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no clock, no
-//! process and no node; `watch.rs` performs the actions.
+//! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no
+//! clock, no process and no node; `watch.rs` performs the actions.
 
 use crate::record::JobState;
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub struct WatchOptions {
     pub limit: Option<Duration>,
     /// Whether it is watched only until every rank has started.
     pub until_started: bool,
-    /// Whether a signal leaves it running. Otherwise a signal stops it, unless it says that the terminal has gone (SIGHUP).
+    /// Whether a signal leaves it running. Otherwise a signal stops it, unless it says that the terminal has gone
+    /// (SIGHUP).
     pub leave_on_signal: bool,
 }
 

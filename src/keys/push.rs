@@ -73,12 +73,13 @@ pub struct KeyDistribution<'a> {
 }
 
 impl KeyDistribution<'_> {
-    /// Brings the directories of observed nodes to the desired state. The keys come from the master among them. The private key is
-    /// generated here in memory when the master has none, and goes to the master only. After a cancellation, nodes that were not begun
-    /// are missing in the results.
+    /// Brings the directories of observed nodes to the desired state. The keys come from the master among them. The
+    /// private key is generated here in memory when the master has none, and goes to the master only. After a
+    /// cancellation, nodes that were not begun are missing in the results.
     ///
     /// # Errors
-    /// When the master was not observed nothing is changed; afterwards every node is finished and the failures are listed.
+    /// When the master was not observed nothing is changed; afterwards every node is finished and the failures are
+    /// listed.
     pub async fn push(&self, observed: NodeResults<(Member, Facts)>) -> Result<NodeResults<PushResult>, Error> {
         let NodeResults { ok: nodes, mut failed } = observed;
         if failed.iter().any(|error| error.node == self.inventory.master().name) {
@@ -198,7 +199,8 @@ impl KeyDistribution<'_> {
         Ok(results.into_iter().flatten().collect())
     }
 
-    /// The master's pair. A public half that is missing is read from the private one, and a pair that is missing is generated.
+    /// The master's pair. A public half that is missing is read from the private one, and a pair that is missing is
+    /// generated.
     async fn complete_pair(&self, member: &Member, ring: &Keyring, kind: KeyKind) -> Result<Pair, Error> {
         let name = match &ring.current {
             Some(pair) if pair.public.is_empty() => pair.name,
@@ -259,7 +261,8 @@ fn script(directory: &str, facts: &Facts, changes: &Changes) -> Script {
     for Put { name, text: content } in &changes.puts {
         puts = quote::joined(&[puts.as_str(), mode(name), " ", name, " ", base64(content.expose()).as_str(), "\n"]);
     }
-    // a file that differs from what was read has been changed by another program meanwhile; the public half of a pair stands for both
+    // a file that differs from what was read has been changed by another program meanwhile; the public half of a pair
+    // stands for both
     let is_read = |name: &str| [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name) || name.ends_with(".pub");
     let put = changes.puts.iter().map(|put| put.name.clone()).filter(|name| is_read(name));
     let removed = changes.removes.iter();

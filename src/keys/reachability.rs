@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 const ALL_PAIRS: usize = 32;
 
 /// Returns the nodes that node `from` of `n` logs in to: all others up to 32 nodes. Beyond that those 1, 2, 4, … places
-/// after it, so that every node is source and target equally often, and some login crosses any partition of the cluster.
+/// after it, so that every node is source and target equally often, and some login crosses any partition of the
+/// cluster.
 pub fn targets(n: usize, from: usize) -> Vec<usize> {
     if n <= ALL_PAIRS {
         return (0..n).filter(|to| *to != from).collect();
@@ -94,8 +95,8 @@ impl Matrix {
         rows
     }
 
-    /// Returns the targets and sources of failed logins: one block if every login from these sources to these targets failed,
-    /// else a block for the sources that failed at the same targets.
+    /// Returns the targets and sources of failed logins: one block if every login from these sources to these targets
+    /// failed, else a block for the sources that failed at the same targets.
     fn blocks(&self, failed: &[&TriedLogin]) -> Vec<(Vec<String>, Vec<String>)> {
         let from: BTreeSet<&String> = failed.iter().map(|pair| &pair.from).collect();
         let to: BTreeSet<&String> = failed.iter().map(|pair| &pair.to).collect();
@@ -125,14 +126,16 @@ impl Matrix {
 /// Returns what to do about a login that failed for this reason.
 pub fn hint(reason: &str, port: u16) -> String {
     if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown | Ssh::TooManyKeys) {
-        "run `hvdctl keys push`, then `hvdctl down` and `hvdctl up` on nodes whose workers still present another host key".to_owned()
+        "run `hvdctl keys push`, then `hvdctl down` and `hvdctl up` on nodes whose workers still present another host \
+         key"
+        .to_owned()
     } else {
         format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")
     }
 }
 
-/// Parses the output of `worker/logins.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages are the end of
-/// what ssh wrote, with a tab for each newline.
+/// Parses the output of `worker/logins.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages
+/// are the end of what ssh wrote, with a tab for each newline.
 pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
     let line = |line: &str| {
         let mut parts = line.splitn(3, ' ');

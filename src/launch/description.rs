@@ -18,8 +18,8 @@ pub enum Start {
     PerRank,
 }
 
-/// An argument of the launcher, or the value of a variable. What depends on the nodes is filled in by the job supervisor: after a
-/// failure a job may continue on those that still answer.
+/// An argument of the launcher, or the value of a variable. What depends on the nodes is filled in by the job
+/// supervisor: after a failure a job may continue on those that still answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
@@ -128,7 +128,8 @@ pub struct LaunchDescription<'a> {
     pub launcher: Vec<Argument>,
     /// The variables of every rank, if no launcher sets them.
     pub variables: BTreeMap<&'static str, Argument>,
-    /// The files that the launcher reads on its node, by their names in the job's directory. They are written for each attempt.
+    /// The files that the launcher reads on its node, by their names in the job's directory. They are written for each
+    /// attempt.
     pub files: BTreeMap<&'static str, Argument>,
     /// Prefixes of the ranks' variables that the launcher gets too.
     pub reads: &'static [&'static str],

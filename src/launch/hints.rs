@@ -72,7 +72,8 @@ const NO_LOCK: &[&str] = &["attempt to write a readonly database", "The file loc
 /// What a shell and `env` write about a script with Windows line ends.
 const LINE_ENDS: &[&str] = &["\\r': No such file or directory", "\\r’: No such file or directory"];
 
-/// What a rank supervisor writes about a program that cannot be started (`programs/supervisor/starting.py`), and why that is.
+/// What a rank supervisor writes about a program that cannot be started (`programs/supervisor/starting.py`), and why
+/// that is.
 const NOT_STARTED: &[(&str, StartFault)] = &[
     ("(Windows line ends)", StartFault::LineEnds),
     ("it begins with a byte order mark", StartFault::ByteOrderMark),
@@ -237,7 +238,8 @@ impl FailedProgram<'_> {
             KnownProject::Modules(directory_of) => match (directory_of(module), directory_of(first)) {
                 (Some(directory), _) => self.own(first, &directory),
                 (None, Some(_)) => format!(
-                    "{first} is in the project, but not {module}: see the lines of .gitignore and .hvdctlignore, which leave files out"
+                    "{first} is in the project, but not {module}: see the lines of .gitignore and .hvdctlignore, which \
+                     leave files out"
                 ),
                 (None, None) if is_own_name => self.left_out(first),
                 (None, None) => setup,
@@ -255,8 +257,8 @@ impl FailedProgram<'_> {
         self.as_module(&start, "") + &format!("-e PYTHONPATH={WORKSPACE}")
     }
 
-    /// Returns `before` and the command that starts the program as a module, if it is a Python file of the project; else `otherwise` in
-    /// place of the command.
+    /// Returns `before` and the command that starts the program as a module, if it is a Python file of the project;
+    /// else `otherwise` in place of the command.
     fn as_module(&self, before: &str, otherwise: &str) -> String {
         let words: Vec<String> = self.command.iter().map(ToString::to_string).collect();
         let at = words.iter().position(|word| word.rsplit('/').next().is_some_and(|name| name.starts_with("python")));
@@ -279,8 +281,8 @@ fn without_rank(line: &str) -> &str {
     after.map_or(line, |(_, line)| line)
 }
 
-/// Returns the module that Python did not find, by this line: `ModuleNotFoundError: No module named 'a.b'`, or of `python -m`
-/// `/usr/bin/python: No module named a.b`.
+/// Returns the module that Python did not find, by this line: `ModuleNotFoundError: No module named 'a.b'`, or of
+/// `python -m` `/usr/bin/python: No module named a.b`.
 fn module_of(line: &str) -> Option<&str> {
     let rest = LACKING.iter().find_map(|start| line.strip_prefix(start)).or_else(|| {
         let (program, rest) = line.split_once(": No module named ")?;
@@ -365,8 +367,10 @@ fn read_only(line: &str) -> Option<String> {
         path.and_then(|path| path.strip_prefix(directory)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let data = format!(
-        "pushed data are mounted read-only at {DATA}, the same for all jobs: let the program write its locks and caches elsewhere, for \
-         example -e HF_HOME={WORKSPACE}/.cache/huggingface (HDF5: -e HDF5_USE_FILE_LOCKING=FALSE); `mounts` in the inventory can be \
+        "pushed data are mounted read-only at {DATA}, the same for all jobs: let the program write its locks and \
+         caches elsewhere, for \
+         example -e HF_HOME={WORKSPACE}/.cache/huggingface (HDF5: -e HDF5_USE_FILE_LOCKING=FALSE); `mounts` in the \
+         inventory can be \
          written"
     );
     match path {
@@ -405,8 +409,10 @@ fn path_at(line: &str, start: usize) -> Option<(usize, bool, &str)> {
 /// Returns the hint of a program that may open no more files: the C library says so, and PyTorch's data loaders.
 fn out_of_files(line: &str) -> Option<String> {
     const MESSAGE: &str = "Too many open files";
-    let hint = "the rank may open too few files: set ulimits = { nofile = 1048576 } in [defaults] or this [[node]] of the inventory, \
-                then hvdctl up; for PyTorch's data loaders torch.multiprocessing.set_sharing_strategy(\"file_system\") helps, too";
+    let hint = "the rank may open too few files: set ulimits = { nofile = 1048576 } in [defaults] or this [[node]] of \
+        the inventory, \
+                then hvdctl up; for PyTorch's data loaders torch.multiprocessing.set_sharing_strategy(\"file_system\") \
+                helps, too";
     // it names other reasons as well, behind the mode
     let no_memory = line
         .split_once("unable to open shared memory object")
@@ -423,7 +429,8 @@ impl Launcher {
             _ => "programs for PyTorch (DDP, Accelerate, Lightning) need --launcher torchrun",
         };
         format!(
-            "no rank had a connection to another one in {seconds} s: each may do all of the work by itself\n  hint: {other}; if the \
+            "no rank had a connection to another one in {seconds} s: each may do all of the work by itself\n  hint: \
+             {other}; if the \
              program does not communicate, ignore this"
         )
     }
@@ -475,7 +482,8 @@ mod tests {
 
     #[test]
     fn programs_of_another_launcher_are_recognized() {
-        const TORCH: &str = "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK \
+        const TORCH: &str = "ValueError: Error initializing torch.distributed using env:// rendezvous: environment \
+            variable RANK \
                              expected, but not set";
         let hint = |name, line: &str| {
             let lines =
@@ -516,7 +524,8 @@ mod tests {
         assert_eq!(launcher(LauncherName::Horovodrun, Controller::Mpi).hint_on_output(&[], &UNKNOWN), None);
     }
 
-    /// The hint on this last line of `python scripts/train.py` in a project with `src/net.py`, `lib/pkg.py` and `utils.py`.
+    /// The hint on this last line of `python scripts/train.py` in a project with `src/net.py`, `lib/pkg.py` and
+    /// `utils.py`.
     fn hint(line: &str) -> String {
         let command = ["python", "scripts/train.py"].map(ProgramArgument::from);
         let directory_of = |name: &str| match name {
@@ -534,7 +543,8 @@ mod tests {
 
     #[test]
     fn modules_of_the_project_are_not_installed_by_pip() {
-        const OWN: &str = "is in the project, but Python searches the program's directory only: python -m scripts.train (and its \
+        const OWN: &str = "is in the project, but Python searches the program's directory only: python -m \
+            scripts.train (and its \
                            arguments), or -e PYTHONPATH=/workspace";
         for (line, expected) in [
             ("ModuleNotFoundError: No module named 'src'", OWN),
@@ -713,15 +723,13 @@ mod tests {
             ),
             (&["socket.accept() failed: Too many open files in system"], ""),
             (
-                &[
-                    "RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Permission denied (13)",
-                ],
+                &["RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Permission \
+                     denied (13)"],
                 "",
             ),
             (
-                &[
-                    "RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Too many open files (24)",
-                ],
+                &["RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Too many open \
+                     files (24)"],
                 "the rank may open",
             ),
         ] {

@@ -1,8 +1,8 @@
 //! Which rank runs where, and how a launcher starts the ranks.
 //!
-//! A [`Launcher`] is everything that hvdctl knows about a program that starts ranks, as data where possible; [`launcher`] chooses one.
-//! The job supervisor and the rank supervisors ([`programs`]) get what they need of it as JSON ([`description`]) and know no launcher
-//! by name. Each launcher has its own module.
+//! A [`Launcher`] is everything that hvdctl knows about a program that starts ranks, as data where possible;
+//! [`launcher`] chooses one. The job supervisor and the rank supervisors ([`programs`]) get what they need of it as
+//! JSON ([`description`]) and know no launcher by name. Each launcher has its own module.
 
 pub mod description;
 mod env;
@@ -39,7 +39,8 @@ pub const COLLECTIVES: &str = include_str!("../scripts/ranks/collectives.py");
 /// How ranks communicate, for [`VERIFY`] and [`COLLECTIVES`].
 pub const BACKENDS: &str = include_str!("../scripts/ranks/backends.py");
 
-/// Python code that follows `src/scripts/worker/inside.py` and prints the launchers of the image, and what they depend on.
+/// Python code that follows `src/scripts/worker/inside.py` and prints the launchers of the image, and what they depend
+/// on.
 pub const INSIDE: &str =
     concat!(include_str!("../scripts/worker/launchers.py"), include_str!("../scripts/worker/horovodrun.py"));
 
@@ -100,8 +101,8 @@ pub struct Launcher {
     pub keeps_ranks: bool,
 }
 
-/// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and `verify_with` are always
-/// set.
+/// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and
+/// `verify_with` are always set.
 const BASE: Launcher = Launcher {
     program: "",
     start: Start::Central,
@@ -185,8 +186,9 @@ pub struct ShellRequest<'a> {
     pub interface: Option<&'a str>,
 }
 
-/// Checks that launchers can be given a node's address. `-H` of `horovodrun` and `mpirun`, `TF_CONFIG` and the other lists that
-/// hvdctl writes put a colon between the address and the number after it, so they have no room for IPv6 under any launcher.
+/// Checks that launchers can be given a node's address. `-H` of `horovodrun` and `mpirun`, `TF_CONFIG` and the other
+/// lists that hvdctl writes put a colon between the address and the number after it, so they have no room for IPv6
+/// under any launcher.
 ///
 /// # Errors
 /// Why the address cannot be used.
@@ -221,9 +223,9 @@ pub struct NodeCommand {
     pub variables: Vec<Vec<String>>,
 }
 
-/// Returns the value of a variable that pins a rank to its node's interface. Where the name does not lead to the address, there is none:
-/// Gloo and TensorPipe then take the address of the host name. NCCL cannot do without, and takes a name without `=` for the beginning
-/// of a name.
+/// Returns the value of a variable that pins a rank to its node's interface. Where the name does not lead to the
+/// address, there is none: Gloo and TensorPipe then take the address of the host name. NCCL cannot do without, and
+/// takes a name without `=` for the beginning of a name.
 fn interface_value(variable: &str, endpoint: &Endpoint) -> Option<String> {
     match variable {
         "NCCL_SOCKET_IFNAME" => Some(format!("={}", endpoint.label)),
@@ -251,16 +253,16 @@ impl Launcher {
         started_on.iter().enumerate().map(command).collect()
     }
 
-    /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank. The user's own variables
-    /// may be secret: the job supervisor takes those that the launcher reads from the job's directory.
+    /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank. The user's
+    /// own variables may be secret: the job supervisor takes those that the launcher reads from the job's directory.
     pub fn container_environment(&self, id: &str, request: &LaunchRequest<'_>) -> Vec<String> {
         let base = [("HVDCTL_JOB", id.to_owned()), ("PYTHONUNBUFFERED", "1".to_owned())];
         let all = base.into_iter().chain((self.environment)(request));
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 
-    /// Returns what the launcher is given as the interface of these nodes (name and endpoint): that of the first node. A launcher that takes
-    /// one name for all nodes is given their network if the names differ.
+    /// Returns what the launcher is given as the interface of these nodes (name and endpoint): that of the first node.
+    /// A launcher that takes one name for all nodes is given their network if the names differ.
     ///
     /// # Errors
     /// [`Error::Check`] with the interface of each node, if these nodes have no network in common either.
@@ -278,13 +280,14 @@ impl Launcher {
                 "{name} requires the same interface name or the same network on all nodes; both differ ({})",
                 list.join(", ")
             ),
-            "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
+            "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each \
+             node; or set \
              `interface` or `address` of each node so that the names agree",
         ))
     }
 
-    /// Checks that the user's environment has none of the variables by which ranks learn their numbers. It would set them to the same
-    /// value for all ranks.
+    /// Checks that the user's environment has none of the variables by which ranks learn their numbers. It would set
+    /// them to the same value for all ranks.
     ///
     /// # Errors
     /// [`Error::Usage`].
@@ -299,7 +302,8 @@ impl Launcher {
         }
     }
 
-    /// Returns what the rank supervisors on a node have to know: `JOBS/ID/launcher.json`. `launcher` is the address of the launcher's node.
+    /// Returns what the rank supervisors on a node have to know: `JOBS/ID/launcher.json`. `launcher` is the address of
+    /// the launcher's node.
     pub fn rank_description(&self, endpoint: &Endpoint, launcher: IpAddr) -> Value {
         let pinned = |names: &[&'static str]| -> BTreeMap<&str, Option<String>> {
             names.iter().map(|name| (*name, interface_value(name, endpoint))).collect()

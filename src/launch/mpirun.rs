@@ -50,7 +50,8 @@ fn by_hand(request: &ShellRequest<'_>) -> String {
     format!("mpirun --allow-run-as-root -np {slots} --hostfile {hostfile} PROGRAM")
 }
 
-/// hvdctl's own environment is passed by name; that of the program is in the job's directory. Ranks are bound by hvdctl.
+/// hvdctl's own environment is passed by name; that of the program is in the job's directory. Ranks are bound by
+/// hvdctl.
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
     let mut argv: Vec<Argument> = vec![
         "mpirun".into(),

@@ -1,8 +1,8 @@
 //! What Open MPI needs in hmaster, whether `horovodrun` starts it or hvdctl does.
 //!
-//! Open MPI 4 starts its daemons itself (ORTE), Open MPI 5 leaves that to PRRTE; the same settings have other names there
-//! (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own, and as
-//! environment, so that the argument vector is the same.
+//! Open MPI 4 starts its daemons itself (ORTE), Open MPI 5 leaves that to PRRTE; the same settings have other names
+//! there (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own,
+//! and as environment, so that the argument vector is the same.
 
 use super::LaunchRequest;
 
@@ -19,8 +19,8 @@ pub(super) fn container_environment() -> Vec<(&'static str, String)> {
     vec![("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())]
 }
 
-/// The environment by which its daemons and its ranks choose an interface, or a network. Without it they try all of them, the
-/// loopback and Docker's own among them, and hang.
+/// The environment by which its daemons and its ranks choose an interface, or a network. Without it they try all of
+/// them, the loopback and Docker's own among them, and hang.
 pub(super) fn interface(interface: Option<&str>) -> Vec<(&'static str, String)> {
     let names = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"];
     interface.into_iter().flat_map(|interface| names.map(|name| (name, interface.to_owned()))).collect()

@@ -1,7 +1,7 @@
 //! Which rank runs where: the slots of each node, reduced to exactly the number of ranks.
 //!
-//! With Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, with MPI two. They agree only if the slots that the launcher is given
-//! add up to `-np`, so surplus slots are left out here.
+//! With Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, with MPI two. They agree only if the slots that the
+//! launcher is given add up to `-np`, so surplus slots are left out here.
 
 use crate::error::Error;
 use crate::text::units::count;
@@ -67,14 +67,15 @@ impl RankCount {
         RankCount { min: None, max: ranks }
     }
 
-    /// Returns the number of ranks to start with on this many slots. An elastic job may start with fewer than MAX, but not with fewer
-    /// than MIN.
+    /// Returns the number of ranks to start with on this many slots. An elastic job may start with fewer than MAX, but
+    /// not with fewer than MIN.
     pub fn on(self, slots: u32) -> u32 {
         self.min.map_or(self.max, |min| self.max.min(slots.max(min)))
     }
 }
 
-/// How ranks are distributed over the nodes. In both ways the ranks of a node are consecutive, as the launcher numbers them.
+/// How ranks are distributed over the nodes. In both ways the ranks of a node are consecutive, as the launcher numbers
+/// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum MapBy {
     // few nodes, and most traffic stays inside them

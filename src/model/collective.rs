@@ -1,12 +1,13 @@
-//! Collective operations: sizes, the bandwidths that nccl-tests defines, what a ring can reach, and what that means for a model.
+//! Collective operations: sizes, the bandwidths that nccl-tests defines, what a ring can reach, and what that means for
+//! a model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// The share of a step's computing with which an exchange can overlap: the backward pass, which computes about twice as much as the
-/// forward pass before it.
+/// The share of a step's computing with which an exchange can overlap: the backward pass, which computes about twice as
+/// much as the forward pass before it.
 const BACKWARD: f64 = 2.0 / 3.0;
 
 /// The accumulations that an estimate proposes.
@@ -41,8 +42,8 @@ impl fmt::Display for Collective {
 }
 
 impl Collective {
-    /// Returns the factor from algorithm to bus bandwidth: the bytes that cross each rank's link for each byte of the array, at best. It
-    /// is 0 for one rank, which exchanges nothing.
+    /// Returns the factor from algorithm to bus bandwidth: the bytes that cross each rank's link for each byte of the
+    /// array, at best. It is 0 for one rank, which exchanges nothing.
     pub fn bus_factor(self, ranks: usize) -> f64 {
         let n = ranks.max(1) as f64;
         match self {
@@ -63,15 +64,15 @@ impl Collective {
         bytes as f64 * self.bus_factor(ranks)
     }
 
-    /// Returns the least time of the operation in a ring whose slowest link has this bandwidth in bytes a second. `None` if nothing passes
-    /// the link.
+    /// Returns the least time of the operation in a ring whose slowest link has this bandwidth in bytes a second.
+    /// `None` if nothing passes the link.
     pub fn ring_limit(self, bytes: u64, ranks: usize, link: f64) -> Option<Duration> {
         Duration::try_from_secs_f64(self.ring_bytes(bytes, ranks) / link).ok()
     }
 }
 
-/// Bandwidths in 10⁹ bytes a second. The array's size is that of the whole one: for allgather what every rank gets, for reduce-scatter
-/// what every rank has before.
+/// Bandwidths in 10⁹ bytes a second. The array's size is that of the whole one: for allgather what every rank gets, for
+/// reduce-scatter what every rank has before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bandwidth {
     /// Size by time.
@@ -184,8 +185,8 @@ impl fmt::Display for ModelEstimate {
 }
 
 impl Estimate {
-    /// Estimates the exchange of a model's gradients from the measured bus bandwidth of allreduce, in 10⁹ bytes a second. `None` if that
-    /// is 0.
+    /// Estimates the exchange of a model's gradients from the measured bus bandwidth of allreduce, in 10⁹ bytes a
+    /// second. `None` if that is 0.
     pub fn new(
         nodes: usize,
         ranks: usize,
@@ -197,8 +198,8 @@ impl Estimate {
         Some(Estimate { nodes, wire, computing })
     }
 
-    /// Returns how many times as fast as one node the cluster is if it exchanges gradients after this many steps: with no overlap of
-    /// exchange and computing, and with the most that is possible.
+    /// Returns how many times as fast as one node the cluster is if it exchanges gradients after this many steps: with
+    /// no overlap of exchange and computing, and with the most that is possible.
     pub fn speedup(&self, accumulation: u32) -> Option<(f64, f64)> {
         let step = self.computing.map(|time| time.as_secs_f64()).filter(|step| *step > 0.0)?;
         let (alone, wire) = (step * f64::from(accumulation.max(1)), self.wire.as_secs_f64());
@@ -206,7 +207,8 @@ impl Estimate {
         Some((of(wire), of((wire - BACKWARD * step).max(0.0))))
     }
 
-    /// Returns the least proposed accumulation with which the cluster is worth at least this share of its nodes, without overlap.
+    /// Returns the least proposed accumulation with which the cluster is worth at least this share of its nodes,
+    /// without overlap.
     pub fn accumulation_for(&self, share: f64) -> Option<u32> {
         let enough = |of: &u32| self.speedup(*of).is_some_and(|(speedup, _)| speedup >= share * self.nodes as f64);
         ACCUMULATIONS.into_iter().find(enough)

@@ -1,7 +1,8 @@
 //! The numbers of the forms in which hvdctl stores its state on the nodes.
 //!
-//! A number is raised by a change that an earlier hvdctl would misread; a new field that it may ignore changes no number. What has no
-//! number has the first form. A reader refuses a higher number by name and leaves what has it untouched.
+//! A number is raised by a change that an earlier hvdctl would misread; a new field that it may ignore changes no
+//! number. What has no number has the first form. A reader refuses a higher number by name and leaves what has it
+//! untouched.
 
 /// The form of `job.json`, `launch.json` and `result.json`, in their field `format`.
 pub const FILES: u32 = 1;

@@ -24,8 +24,8 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// Returns the place of a grade when nodes are chosen; the lowest comes first. A new node comes after one of grade C and before one of
-    /// grade D: most nodes are healthy, but a node of grade D was seen to be slow or unreliable.
+    /// Returns the place of a grade when nodes are chosen; the lowest comes first. A new node comes after one of grade
+    /// C and before one of grade D: most nodes are healthy, but a node of grade D was seen to be slow or unreliable.
     pub fn preference(self) -> u8 {
         match self {
             Grade::A => 0,
@@ -98,6 +98,7 @@ pub struct NodeGrade {
     pub reasons: Vec<String>,
     /// How many recorded checks, benchmarks and jobs the grade rests on.
     pub evidence: u32,
-    /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never measured.
+    /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never
+    /// measured.
     pub speed: Option<f64>,
 }

@@ -60,7 +60,8 @@ pub fn summary(idle: &[IdleRank], now: f64) -> Option<String> {
     Some(format!("{} idle {}", fold(idle.iter().map(|idle| idle.rank)), since(idle, now)?))
 }
 
-/// Describes what ranks do, one text for all that do the same, those of the fewest ranks first: they are the likely cause.
+/// Describes what ranks do, one text for all that do the same, those of the fewest ranks first: they are the likely
+/// cause.
 pub fn descriptions(idle: &[IdleRank]) -> Vec<String> {
     let mut groups: BTreeMap<&str, Vec<&IdleRank>> = BTreeMap::new();
     idle.iter().for_each(|rank| groups.entry(&rank.does).or_default().push(rank));

@@ -25,8 +25,8 @@ pub enum JobState {
     Unreadable,
 }
 
-/// Returns whether a job of hvdctl can have this id. Scripts that run as root on other nodes get ids that a node has sent: as a part of a path,
-/// and of a pattern for processes.
+/// Returns whether a job of hvdctl can have this id. Scripts that run as root on other nodes get ids that a node has
+/// sent: as a part of a path, and of a pattern for processes.
 pub fn is_job_id(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=64).contains(&text.len()) && !text.starts_with('-') && text.bytes().all(is_plain)

@@ -78,8 +78,9 @@ pub enum Controller {
     Mpi,
 }
 
-/// Variables that hvdctl or a launcher sets for every rank, and that have no other use; `*` stands for any end of a name. An
-/// inventory and `-e` cannot set them under any launcher. `launch::Launcher` has the variables of each launcher.
+/// Variables that hvdctl or a launcher sets for every rank, and that have no other use; `*` stands for any end of a
+/// name. An inventory and `-e` cannot set them under any launcher. `launch::Launcher` has the variables of each
+/// launcher.
 pub const RESERVED_VARIABLES: [&str; 12] = [
     "HVDCTL_*",
     "HOROVOD_RANK",

@@ -31,7 +31,8 @@ impl StartFault {
                 None => format!("chmod +x {file}"),
             },
             StartFault::LineEnds => format!(
-                "sed -i 's/\\r$//' {file} removes them (so does dos2unix); `*.sh text eol=lf` in .gitattributes keeps git from \
+                "sed -i 's/\\r$//' {file} removes them (so does dos2unix); `*.sh text eol=lf` in .gitattributes keeps \
+                 git from \
                  adding them"
             ),
             StartFault::ByteOrderMark => "save it as UTF-8 without a byte order mark".to_owned(),

@@ -6,8 +6,8 @@ use crate::model::finding::{Finding, Severity};
 use crate::text::nodeset;
 use std::cmp::Reverse;
 
-/// The finding about the nodes whose value is not that of most; it has all values as `gpu[01-07] 535.161 · gpu08 550.54`. `None` if
-/// there is one value. In a tie, the master's value counts as right.
+/// The finding about the nodes whose value is not that of most; it has all values as `gpu[01-07] 535.161 · gpu08
+/// 550.54`. `None` if there is one value. In a tie, the master's value counts as right.
 pub fn differing(severity: Severity, check: Check, what: &str, values: Vec<(&Node, String)>) -> Option<Finding> {
     let of_master = values.iter().find(|(node, _)| node.master).map(|(_, value)| value.clone());
     let mut groups = nodeset::alike(values.into_iter().map(|(node, value)| (value, node.name.clone())));

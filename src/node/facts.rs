@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn ranks_are_read() {
         let facts = Facts::parse(
-            "rank run-1 7 abc lab -\nrank run-2 8 - - killed\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n",
+            "rank run-1 7 abc lab -\nrank run-2 8 - - killed\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports \
+             22 x 12345 \n",
         );
         let reported: Vec<_> = facts
             .jobs

@@ -94,7 +94,8 @@ pub enum NvidiaSmi {
     Failed(String),
 }
 
-/// Reads the lines of `src/scripts/node/gpus.sh`. If `nvidia-smi` failed, the GPUs are those that it listed all the same.
+/// Reads the lines of `src/scripts/node/gpus.sh`. If `nvidia-smi` failed, the GPUs are those that it listed all the
+/// same.
 pub fn read(text: &str) -> (NvidiaSmi, Vec<Gpu>) {
     let values = |key: &'static str| text.split('\n').filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
     if values("nvidia-smi").next().is_none() {
@@ -148,7 +149,8 @@ pub fn hint(message: &str) -> &'static str {
             "a GPU does not answer its driver: see `sudo dmesg` on the node for Xid errors, and reboot it"
         }
         None if message == NO_ANSWER => {
-            "if it is slow, run `sudo nvidia-smi -pm 1` on the node; if it hangs, see `sudo dmesg` there, and reboot the node"
+            "if it is slow, run `sudo nvidia-smi -pm 1` on the node; if it hangs, see `sudo dmesg` there, and reboot \
+             the node"
         }
         None => "run `nvidia-smi` on the node, and see `sudo dmesg` there; without GPUs set `gpus = 0`",
     }
@@ -164,8 +166,8 @@ pub(crate) fn failure(code: Option<i32>, message: Option<&str>) -> Option<String
     }
 }
 
-/// Returns whether a line is not about a GPU: `nvidia-smi` warns of a corrupted infoROM after its list, and the dynamic linker of a library
-/// of LD_PRELOAD that is not there.
+/// Returns whether a line is not about a GPU: `nvidia-smi` warns of a corrupted infoROM after its list, and the dynamic
+/// linker of a library of LD_PRELOAD that is not there.
 pub(crate) fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.starts_with("WARNING:") || line.starts_with("ERROR: ld.so:")
 }
@@ -185,7 +187,8 @@ fn mig_device(line: &str) -> Option<MigDevice> {
     Some(MigDevice { profile: profile.split_whitespace().next()?.to_owned(), uuid })
 }
 
-/// Parses `0, Enabled, 81920` into the index, the MIG mode and the memory; a GPU that cannot be divided has the mode `[N/A]`.
+/// Parses `0, Enabled, 81920` into the index, the MIG mode and the memory; a GPU that cannot be divided has the mode
+/// `[N/A]`.
 fn queried(line: &str) -> Option<(u32, &str, &str)> {
     let (index, rest) = line.split_once(',')?;
     let (mode, memory) = rest.split_once(',').unwrap_or((rest, ""));
@@ -243,7 +246,8 @@ mod tests {
     #[test]
     fn a_failure_has_nvidia_smis_own_words() {
         let mismatch = "Failed to initialize NVML: Driver/library version mismatch";
-        let no_driver = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest \
+        let no_driver = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that \
+            the latest \
                          NVIDIA driver is installed and running.";
         let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
         let two = "gpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\n";

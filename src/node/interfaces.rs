@@ -28,7 +28,8 @@ pub struct NodeNetwork {
     pub ssh_zone: Option<String>,
     /// Interface and address, loopback included.
     pub addresses: Vec<(String, IpAddr)>,
-    /// The label of each IPv4 address, by which programs find it (getifaddrs(3)); without `ip addr add … label` the interface's name.
+    /// The label of each IPv4 address, by which programs find it (getifaddrs(3)); without `ip addr add … label` the
+    /// interface's name.
     pub labels: BTreeMap<IpAddr, String>,
     /// The network of each address, as `10.0.0.0/24`.
     pub networks: BTreeMap<IpAddr, String>,
@@ -101,8 +102,8 @@ fn network(address: IpAddr, bits: u32) -> String {
     format!("{network}/{bits}")
 }
 
-/// Parses `ADDRESS:PORT PID USER CONTAINER PROGRAM`, with `-` for what is not known. `ss` writes `*` and `0.0.0.0` for all addresses;
-/// `[::]` is those of IPv6 only.
+/// Parses `ADDRESS:PORT PID USER CONTAINER PROGRAM`, with `-` for what is not known. `ss` writes `*` and `0.0.0.0` for
+/// all addresses; `[::]` is those of IPv6 only.
 fn listener(value: &str) -> Option<Listener> {
     let [local, pid, user, container, program] = parts(value)?;
     let (address, _) = local.rsplit_once(':')?;

@@ -15,7 +15,8 @@ pub struct HostEntry(pub IpAddr, pub Vec<String>);
 pub struct HostNames(Vec<(String, HostEntry)>);
 
 impl HostNames {
-    /// Collects the host names of these nodes, and their names in the inventory. A node without a place in the cluster is left out.
+    /// Collects the host names of these nodes, and their names in the inventory. A node without a place in the cluster
+    /// is left out.
     pub fn new<'a>(inventory: &Inventory, nodes: impl Iterator<Item = (&'a Node, &'a Facts)>) -> HostNames {
         let entry = |(node, facts): (&Node, &Facts)| {
             let place = network::place(inventory, node, facts).ok()?;
@@ -24,7 +25,8 @@ impl HostNames {
         HostNames(nodes.filter_map(entry).collect())
     }
 
-    /// Returns the entries as the containers of a node need them: its own first. None if its place is unknown, or it has no name.
+    /// Returns the entries as the containers of a node need them: its own first. None if its place is unknown, or it
+    /// has no name.
     pub fn of_node(&self, node: &str) -> Option<Vec<&HostEntry>> {
         let (own, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| name == node);
         let own = own.first().filter(|(_, HostEntry(_, names))| !names.is_empty())?;
@@ -32,7 +34,8 @@ impl HostNames {
     }
 }
 
-/// Returns the host name, the same without its domain, and the name in the inventory; not what stands for every machine, and no address.
+/// Returns the host name, the same without its domain, and the name in the inventory; not what stands for every
+/// machine, and no address.
 fn names(hostname: &str, name: &str) -> Vec<String> {
     let short = hostname.split('.').next().unwrap_or_default();
     let mut names: Vec<String> = Vec::new();
@@ -47,7 +50,8 @@ fn names(hostname: &str, name: &str) -> Vec<String> {
     names
 }
 
-/// Returns whether a host name stands for every machine: installers leave `localhost` or `localhost.localdomain` behind.
+/// Returns whether a host name stands for every machine: installers leave `localhost` or `localhost.localdomain`
+/// behind.
 pub fn is_localhost(name: &str) -> bool {
     name.split('.').next().is_some_and(|first| first.eq_ignore_ascii_case("localhost"))
 }

@@ -105,12 +105,13 @@ fn interfaces(facts: &Facts) -> String {
     facts.network.addresses.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Prefixes of the interfaces that Docker, Podman, LXC, libvirt and Kubernetes create for one machine; `flannel` is not among them,
-/// because it is a network between machines.
+/// Prefixes of the interfaces that Docker, Podman, LXC, libvirt and Kubernetes create for one machine; `flannel` is not
+/// among them, because it is a network between machines.
 const VIRTUAL: [&str; 8] = ["docker", "podman", "cni", "cali", "lxc", "lxdbr", "virbr", "veth"];
 
-/// Returns whether an interface leads to no other machine, whatever its address: the loopback, or one for containers and virtual
-/// machines. A bridge `br-…` is one of Docker's if the rest is the beginning of a network's id, else it may be a real one.
+/// Returns whether an interface leads to no other machine, whatever its address: the loopback, or one for containers
+/// and virtual machines. A bridge `br-…` is one of Docker's if the rest is the beginning of a network's id, else it may
+/// be a real one.
 pub fn is_virtual(interface: &str) -> bool {
     let is_id = |rest: &str| rest.len() == 12 && rest.chars().all(|c| c.is_ascii_hexdigit());
     interface == "lo"
@@ -118,8 +119,8 @@ pub fn is_virtual(interface: &str) -> bool {
         || interface.strip_prefix("br-").is_some_and(is_id)
 }
 
-/// The ranks that a node may run: its slots, else the GPUs and MIG devices that its containers get, else its cores. None where its
-/// GPUs are not known ([`gpu_failure`]).
+/// The ranks that a node may run: its slots, else the GPUs and MIG devices that its containers get, else its cores.
+/// None where its GPUs are not known ([`gpu_failure`]).
 pub fn slots(node: &Node, facts: &Facts) -> u32 {
     known_slots(node).unwrap_or_else(|| match (&node.gpus, GpuDevice::of(&facts.gpus).len() as u32) {
         _ if gpu_failure(node, facts).is_some() => 0,
@@ -138,8 +139,8 @@ pub fn known_slots(node: &Node) -> Option<u32> {
     }
 }
 
-/// The GPUs that the node's containers ask for. A number that is all there are asks for all of them. Means nothing where the GPUs are
-/// not known ([`gpu_failure`]).
+/// The GPUs that the node's containers ask for. A number that is all there are asks for all of them. Means nothing
+/// where the GPUs are not known ([`gpu_failure`]).
 pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
     let devices = GpuDevice::of(&facts.gpus);
     match &node.gpus {
@@ -157,8 +158,8 @@ pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
     }
 }
 
-/// The devices that the node's containers get, of those that the machine itself lists; none where it lists none. In a container they
-/// are numbered in this order.
+/// The devices that the node's containers get, of those that the machine itself lists; none where it lists none. In a
+/// container they are numbered in this order.
 pub fn chosen_gpus<'a>(node: &Node, facts: &'a Facts) -> Vec<GpuDevice<'a>> {
     let devices = GpuDevice::of(&facts.gpus).into_iter();
     match &node.gpus {
@@ -178,7 +179,8 @@ pub fn least_gpus(node: &Node, facts: &Facts) -> usize {
     }
 }
 
-/// Returns whether a node may have GPUs for jobs: it has `nvidia-smi`, working or not, and the inventory does not say that there are none.
+/// Returns whether a node may have GPUs for jobs: it has `nvidia-smi`, working or not, and the inventory does not say
+/// that there are none.
 pub fn may_use_gpus(node: &Node, facts: &Facts) -> bool {
     facts.nvidia_smi != NvidiaSmi::Missing && node.gpus != Gpus::Count(0)
 }
@@ -221,8 +223,9 @@ pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
     }
 }
 
-/// Returns the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered, unless the user
-/// has chosen an `order`, and which of the container's GPUs it has. `allocated`: their UUIDs; empty for all.
+/// Returns the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered,
+/// unless the user has chosen an `order`, and which of the container's GPUs it has. `allocated`: their UUIDs; empty for
+/// all.
 pub fn gpu_variables(
     node: &Node,
     facts: &Facts,
@@ -238,8 +241,9 @@ pub fn gpu_variables(
     order.into_iter().chain(visible.map(|visible| (CUDA_VISIBLE_DEVICES, visible))).collect()
 }
 
-/// Returns the devices as `CUDA_VISIBLE_DEVICES` has them; `None`: all that the container has. Programs read integers there, which are
-/// the places in `chosen`, the devices of the container; `by_bus`: CUDA numbers them in that order. It takes MIG devices only by UUID.
+/// Returns the devices as `CUDA_VISIBLE_DEVICES` has them; `None`: all that the container has. Programs read integers
+/// there, which are the places in `chosen`, the devices of the container; `by_bus`: CUDA numbers them in that order. It
+/// takes MIG devices only by UUID.
 fn visible_devices(chosen: &[GpuDevice<'_>], allocated: &[String], by_bus: bool) -> Option<String> {
     let has_mig = chosen.iter().any(|device| device.mig.is_some());
     let place = |uuid: &String| chosen.iter().position(|device| device.uuid() == uuid).map(|place| place.to_string());
@@ -369,7 +373,8 @@ mod tests {
     #[test]
     fn mig_devices_are_devices_of_their_own() {
         let text = "cores 8\nnvidia-smi yes\nmig 0, Enabled\nmig exit 0\ngpu GPU 0: NVIDIA A100 (UUID: GPU-aa)\n\
-                    gpu   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)\ngpu   MIG 3g.20gb     Device  1: (UUID: MIG-cba6)\n\
+                    gpu   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)\ngpu   MIG 3g.20gb     Device  1: (UUID: \
+                    MIG-cba6)\n\
                     gpu GPU 1: NVIDIA A100 (UUID: GPU-bb)\ngpu exit 0\n";
         let facts = Facts::parse(text);
         let node = |gpus: Gpus| Node { gpus, ..Node::default() };
@@ -417,7 +422,8 @@ mod tests {
     #[test]
     fn ranks_get_indices_as_their_container_numbers_gpus() {
         let facts = Facts::parse(
-            "nvidia-smi yes\nmig exit 0\ngpu GPU 0: A (UUID: GPU-aa)\ngpu GPU 1: A (UUID: GPU-bb)\ngpu GPU 2: A (UUID: GPU-cc)\n\
+            "nvidia-smi yes\nmig exit 0\ngpu GPU 0: A (UUID: GPU-aa)\ngpu GPU 1: A (UUID: GPU-bb)\ngpu GPU 2: A (UUID: \
+             GPU-cc)\n\
              gpu exit 0\n",
         );
         let node = Node { gpus: Gpus::List(vec!["2".into(), "1".into()]), ..Node::default() };

@@ -6,7 +6,8 @@ use crate::text::quote;
 use std::fmt;
 
 /// Why it matters who can change such a directory.
-pub const WHY: &str = "root works there: who can replace a directory on the way reads what root writes there, and chooses what runs as root";
+pub const WHY: &str = "root works there: who can replace a directory on the way reads what root writes there, and \
+    chooses what runs as root";
 
 /// How somebody other than root and the login that hvdctl uses can change a directory, or what is on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,14 +165,16 @@ mod tests {
             texts,
             [
                 "other users can change cluster.jobs_dir, cluster.data_dir: /scratch/h v belongs to mallory (mode 755)\n\
-                 `sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node, unless mallory is to keep it",
+                 `sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node, unless mallory \
+                 is to keep it",
                 "other users can change cluster.ssh_dir: the link /opt/link belongs to mallory\n\
                  `sudo chown -h root:root /opt/link` on the node",
                 "other users can change cluster.jobs_dir: the group users can write to /srv (owner root, mode 775)\n\
                  `sudo chmod go-w /srv` on the node",
                 "other users can change cluster.jobs_dir: every user can write to /srv/x (owner root, mode 777)\n\
                  `sudo chmod go-w /srv/x` on the node",
-                "other users can change cluster.data_dir: it is missing, and others can create it in /scratch (owner root, mode 1777)\n\
+                "other users can change cluster.data_dir: it is missing, and others can create it in /scratch (owner \
+                 root, mode 1777)\n\
                  `sudo mkdir -p '/scratch/it'\\''s/data'` on the node",
             ]
         );

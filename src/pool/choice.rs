@@ -98,10 +98,10 @@ impl RoundTrips {
         (0..nodes).all(|from| (0..nodes).all(|to| from == to || self.measured.contains_key(&(from, to))))
     }
 
-    /// Returns the round trip between two nodes; `None` if one cannot connect to the other. What was not measured from a node takes as long
-    /// as over this machine, which is an overestimate. Between nodes of one owner the shorter of both directions counts, because what else a
-    /// machine does only adds to it. Of different owners each may say what it likes, so the longer one counts, as far as the other one has
-    /// measured it.
+    /// Returns the round trip between two nodes; `None` if one cannot connect to the other. What was not measured from
+    /// a node takes as long as over this machine, which is an overestimate. Between nodes of one owner the shorter of
+    /// both directions counts, because what else a machine does only adds to it. Of different owners each may say what
+    /// it likes, so the longer one counts, as far as the other one has measured it.
     pub fn between(&self, one: usize, other: usize, candidates: &[Candidate]) -> Option<Duration> {
         let over_here = || Some(*self.from_here.get(&one)? + *self.from_here.get(&other)?);
         let [there, back] = [(one, other), (other, one)].map(|direction| self.measured.get(&direction));
@@ -151,9 +151,10 @@ impl fmt::Display for PoolShortage {
     }
 }
 
-/// Picks the nodes for so many ranks. One of them may be the master. A closer group goes before better nodes: the slowest exchange between two
-/// ranks sets the speed of all. Then GPUs go before processors, the better worst node, the better score and the clearly shorter round trip:
-/// the same pool gives the same group. Grades are what owners say of their own nodes, and choose no master: that is by name.
+/// Picks the nodes for so many ranks. One of them may be the master. A closer group goes before better nodes: the
+/// slowest exchange between two ranks sets the speed of all. Then GPUs go before processors, the better worst node, the
+/// better score and the clearly shorter round trip: the same pool gives the same group. Grades are what owners say of
+/// their own nodes, and choose no master: that is by name.
 ///
 /// # Errors
 /// If no nodes of one kind with a master, each of which can connect to each other one, have so many slots.
@@ -220,8 +221,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the best nodes within the distance of each other, as many as are needed if there are, with these two among the first that were
-    /// taken, if they are so near. `nodes`: those of their kind, the best first.
+    /// Returns the best nodes within the distance of each other, as many as are needed if there are, with these two
+    /// among the first that were taken, if they are so near. `nodes`: those of their kind, the best first.
     fn around(&self, master: usize, second: usize, nodes: &[usize]) -> Option<NodeGroup> {
         let slots = |number: usize| self.candidates[number].slots;
         let between = |one: usize, other: usize| self.between[one][other];

@@ -74,7 +74,8 @@ fn explained(error: NodeError) -> NodeError {
     let hint = if error.message.contains("there is no directory") {
         "create it once: mkdir -m 3770 DIRECTORY, chgrp MEMBERS DIRECTORY; docs/pool.md has the steps"
     } else if error.message.contains("ermission denied") || error.message.contains("not permitted") {
-        "all members need permission to read and write the directory and to enter those above it, and each file is its owner's. A new \
+        "all members need permission to read and write the directory and to enter those above it, and each file is its \
+         owner's. A new \
          group counts for new logins: hvdctl disconnect; docs/pool.md has the steps"
     } else if error.message.contains(TAR_FAILED) {
         "see whether tar is installed there; docs/pool.md lists what the machine needs"
@@ -132,8 +133,8 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
     Ok(listing)
 }
 
-/// Returns the files of an archive, behind which the status of tar stands, and what tar has reported. If it has failed, the archive may be
-/// whole all the same: without a file that was removed meanwhile, or with one that was replaced.
+/// Returns the files of an archive, behind which the status of tar stands, and what tar has reported. If it has failed,
+/// the archive may be whole all the same: without a file that was removed meanwhile, or with one that was replaced.
 fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
     // the archive ends with zeros
     let end = answer.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);

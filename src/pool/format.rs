@@ -37,7 +37,8 @@ pub struct PoolNode {
     pub host: String,
     /// The port of its sshd.
     pub port: u16,
-    /// The public host key of that sshd, which `pool pick` accepts alone; without it, as older versions have published it, the node is not picked.
+    /// The public host key of that sshd, which `pool pick` accepts alone; without it, as older versions have published
+    /// it, the node is not picked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
     /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.
@@ -52,7 +53,8 @@ pub struct PoolNode {
     pub evidence: u32,
     /// Most ranks of one job.
     pub slots: u32,
-    /// The GPUs that its owner offers, as in an inventory: the first so many, or a list of indices and UUIDs. Without it: all.
+    /// The GPUs that its owner offers, as in an inventory: the first so many, or a list of indices and UUIDs. Without
+    /// it: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Gpus>,
     /// When it was published, in seconds since the epoch.
@@ -145,9 +147,9 @@ fn is_choice(gpus: &Gpus) -> bool {
     }
 }
 
-/// Returns whether a host can be the same machine for every member: an address that is not one of each machine itself, or a full name. A
-/// short one may be an alias in the SSH configuration of a member. What ends with a number is no name but an address in an unusual form,
-/// which may be 127.0.0.1 (<https://url.spec.whatwg.org/#ends-in-a-number-checker>).
+/// Returns whether a host can be the same machine for every member: an address that is not one of each machine itself,
+/// or a full name. A short one may be an alias in the SSH configuration of a member. What ends with a number is no name
+/// but an address in an unusual form, which may be 127.0.0.1 (<https://url.spec.whatwg.org/#ends-in-a-number-checker>).
 pub fn is_for_others(host: &str) -> bool {
     match host.split('%').next().unwrap_or(host).parse::<IpAddr>() {
         Ok(address) => {

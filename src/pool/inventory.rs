@@ -14,8 +14,8 @@ const HASH: usize = 8;
 /// Ports of the workers' sshd, apart from that of the owners' own workers.
 const PORTS: std::ops::Range<u16> = 12_346..13_346;
 
-/// The nodes, the master first, as those of an inventory with this user: their names are their owners', with the owner where two have the
-/// same. `own`: who picks them, whose nodes have no owner there.
+/// The nodes, the master first, as those of an inventory with this user: their names are their owners', with the owner
+/// where two have the same. `own`: who picks them, whose nodes have no owner there.
 pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>) -> Vec<Node> {
     // addresses between the nodes of one cluster lead nowhere from others
     let clusters: BTreeSet<(&str, &str)> =
@@ -50,17 +50,17 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>) -> Vec
     picked.iter().enumerate().map(node).collect()
 }
 
-/// Returns the name of the cluster of an operator, `user@host`, on nodes of a pool. `identity`: what two operators of one name do not share;
-/// otherwise they would replace each other's keys and workers.
+/// Returns the name of the cluster of an operator, `user@host`, on nodes of a pool. `identity`: what two operators of
+/// one name do not share; otherwise they would replace each other's keys and workers.
 pub fn cluster_name(operator: &str, identity: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = format!("pool-{operator}").chars().take(LONGEST_NAME - HASH - 1).map(plain).collect();
     format!("{name}-{:.HASH$}", digest::in_hex(identity.as_bytes()))
 }
 
-/// Returns an inventory of these nodes. Its cluster has names, a port, keys and directories of its own, because the owners have workers and
-/// jobs on the same nodes. `own`: the operator's cluster, with an absolute `ssh_config`; its settings decided about the logins. `about`: comments, a line
-/// each.
+/// Returns an inventory of these nodes. Its cluster has names, a port, keys and directories of its own, because the
+/// owners have workers and jobs on the same nodes. `own`: the operator's cluster, with an absolute `ssh_config`; its
+/// settings decided about the logins. `about`: comments, a line each.
 pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[String]) -> String {
     let hash = digest::hash(name.as_bytes());
     let port = PORTS.start + u16::from_be_bytes([hash[0], hash[1]]) % (PORTS.end - PORTS.start);

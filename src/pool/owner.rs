@@ -1,4 +1,5 @@
-//! Whose a node is: root of the node has the owner's public key in a file, and so what an owner publishes is the owner's own.
+//! Whose a node is: root of the node has the owner's public key in a file, and so what an owner publishes is the
+//! owner's own.
 
 use crate::error::NodeError;
 use crate::inventory::HOST_KEY;
@@ -13,7 +14,8 @@ const FILE: &str = "/etc/hvdctl/pool-owner.pub";
 const CLAIM: &str = include_str!("../scripts/pool/claim.sh");
 const OWNER: &str = include_str!("../scripts/pool/owner.sh");
 
-/// Types of host keys, the best first: a node is known by one key, because ssh accepts any of several, also one that is another machine's.
+/// Types of host keys, the best first: a node is known by one key, because ssh accepts any of several, also one that is
+/// another machine's.
 const TYPES: [&str; 5] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"];
 

@@ -30,7 +30,8 @@ pub struct PoolEndpoint {
     pub port: u16,
 }
 
-/// Measures from a node to others, by the login itself. Returns the round trips by the number of their target; `None`: it cannot connect.
+/// Measures from a node to others, by the login itself. Returns the round trips by the number of their target; `None`:
+/// it cannot connect.
 ///
 /// # Errors
 /// When the node does not answer, or has no Python.

@@ -1,5 +1,5 @@
-//! Signatures in OpenSSH's format (PROTOCOL.sshsig), as `ssh-keygen -Y sign` makes and `ssh-keygen -Y verify` checks them. A pool's file is
-//! the signed text with the signature behind it.
+//! Signatures in OpenSSH's format (PROTOCOL.sshsig), as `ssh-keygen -Y sign` makes and `ssh-keygen -Y verify` checks
+//! them. A pool's file is the signed text with the signature behind it.
 
 use crate::text::public_key;
 use ssh_key::public::KeyData;
@@ -50,7 +50,8 @@ impl SigningKey {
         self.0.public_key().key_data()
     }
 
-    /// Returns a text, which ends with a newline, with its signature, as a pool's file has them; `None` if the key is broken.
+    /// Returns a text, which ends with a newline, with its signature, as a pool's file has them; `None` if the key is
+    /// broken.
     pub fn sign(&self, text: &str) -> Option<String> {
         let signature = self.0.sign(NAMESPACE, HashAlg::Sha512, text.as_bytes()).ok()?;
         Some(text.to_owned() + &signature.to_pem(LineEnding::LF).ok()?)

@@ -1,5 +1,5 @@
-//! The file of allowed signers, as `ssh-keygen -Y verify -f` reads it (ssh-keygen(1), "ALLOWED SIGNERS"): who the members are, and with
-//! which keys they sign.
+//! The file of allowed signers, as `ssh-keygen -Y verify -f` reads it (ssh-keygen(1), "ALLOWED SIGNERS"): who the
+//! members are, and with which keys they sign.
 
 use super::signature::NAMESPACE;
 use crate::inventory::OWNER;
@@ -9,7 +9,8 @@ use ssh_key::public::KeyData;
 use std::ops::RangeInclusive;
 use std::time::UNIX_EPOCH;
 
-/// The sizes of RSA keys that signatures are verified with, in bits: smaller ones can be broken, and larger ones take long.
+/// The sizes of RSA keys that signatures are verified with, in bits: smaller ones can be broken, and larger ones take
+/// long.
 const RSA_SIZES: RangeInclusive<u32> = 2048..=8192;
 
 /// The members of a pool.
@@ -44,8 +45,8 @@ pub enum Refusal {
 }
 
 impl AllowedSigners {
-    /// Reads the file. A line that cannot be read, or asks for what hvdctl does not do, grants nothing. `text`: with U+FFFD for what is no
-    /// UTF-8.
+    /// Reads the file. A line that cannot be read, or asks for what hvdctl does not do, grants nothing. `text`: with
+    /// U+FFFD for what is no UTF-8.
     pub fn parse(text: &str) -> AllowedSigners {
         let mut signers = AllowedSigners::default();
         // the mark with which some editors begin a file
@@ -272,8 +273,8 @@ fn time(text: &str) -> Result<u64, String> {
     since.map(|since| since.as_secs()).filter(|seconds| *seconds > 0).ok_or_else(wrong)
 }
 
-/// Returns whether a text matches a list of patterns separated by commas, as OpenSSH's `match_pattern_list` has it: one of them, and
-/// none that begins with `!`.
+/// Returns whether a text matches a list of patterns separated by commas, as OpenSSH's `match_pattern_list` has it: one
+/// of them, and none that begins with `!`.
 fn matches_list(text: &str, patterns: &str) -> bool {
     let mut is_match = false;
     for pattern in patterns.split(',') {

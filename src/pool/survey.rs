@@ -78,8 +78,8 @@ pub struct Survey<'a> {
     pub round_trips: RoundTrips,
 }
 
-/// Logs in to each node, where it has the host key that was published and its root says that it is its owner's, and measures the
-/// round trips between these.
+/// Logs in to each node, where it has the host key that was published and its root says that it is its owner's, and
+/// measures the round trips between these.
 ///
 /// # Errors
 /// When this operator's own machine is at fault.
@@ -124,8 +124,8 @@ pub async fn survey<'a>(published: &[PublishedNode<'a>], surveyor: Surveyor<'_>)
     Ok(Survey { reached, left_out, round_trips })
 }
 
-/// Returns whether a host is this machine, or each machine itself: no other owner's node. A name may be resolved in another way later; then
-/// the host key is another one.
+/// Returns whether a host is this machine, or each machine itself: no other owner's node. A name may be resolved in
+/// another way later; then the host key is another one.
 async fn leads_here(host: &str) -> bool {
     let addresses = timeout(RESOLUTION, lookup_host((host, 9))).await;
     addresses
@@ -176,7 +176,9 @@ async fn prove(
     // what helps with one's own nodes is nothing for those of others
     let ask = |what: &str| vec![format!("ask {owner} {what}")];
     let member = login.map_err(|error| {
-        let hints = ask("for a login, and set its user with --user or in ~/.ssh/config; or to publish it again (hvdctl grade --publish)");
+        let hints =
+            ask("for a login, and set its user with --user or in ~/.ssh/config; or to publish it again (hvdctl \
+            grade --publish)");
         NodeError { hints, ..error }
     })?;
     let proving = owner::prove(&member.transport, key);
@@ -185,7 +187,8 @@ async fn prove(
     Ok(member)
 }
 
-/// Leaves each machine once: of several nodes with one host key the operator's own, else the first by name. Returns the others, and why.
+/// Leaves each machine once: of several nodes with one host key the operator's own, else the first by name. Returns the
+/// others, and why.
 fn keep_distinct<'a, T>(nodes: &mut Vec<(&'a PoolNode, T)>, own: Option<&str>) -> Vec<(&'a PoolNode, String)> {
     let key = |node: &PoolNode| {
         let PoolNode { owner, cluster, node: name, .. } = node;

@@ -1,7 +1,9 @@
-//! The log that the rank supervisors write on each node (`src/scripts/programs/frames.py`), one frame a line: `TIME RANK KIND TEXT\n`.
+//! The log that the rank supervisors write on each node (`src/scripts/programs/frames.py`), one frame a line: `TIME
+//! RANK KIND TEXT\n`.
 //!
-//! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, can be read again from any byte,
-//! and records how each rank ended, so that the launcher's own output and exit code (always 1 under Gloo) need not be trusted.
+//! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, can be read again
+//! from any byte, and records how each rank ended, so that the launcher's own output and exit code (always 1 under
+//! Gloo) need not be trusted.
 
 use super::HungRank;
 pub use crate::model::root_cause::Idle;
@@ -108,13 +110,14 @@ impl Parser {
         self.read
     }
 
-    /// Returns the bytes before [`Parser::offset`], as far as they are known: a log in which others are there has been cut off.
+    /// Returns the bytes before [`Parser::offset`], as far as they are known: a log in which others are there has been
+    /// cut off.
     pub fn mark(&self) -> &[u8] {
         &self.mark
     }
 
-    /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: a full disk or a node that lost power
-    /// cut it off.
+    /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: a full disk or a node
+    /// that lost power cut it off.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
         let mut searched = self.rest.len();
         // where the log begins was read from the node
@@ -215,7 +218,10 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\n2.7 1 q 90 in a b\n2.8 1 g 95\n2.9 0 p python3\n2.9 1 q 9\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal \
+                asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r \
+                attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\n2.7 1 q 90 in a b\n2.8 1 g 95\n2.9 \
+                0 p python3\n2.9 1 q 9\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
         assert_eq!(whole.len(), 18);
         assert_eq!(whole[17].kind, FrameKind::Substituted("python3".into()));

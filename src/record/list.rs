@@ -1,4 +1,5 @@
-//! The jobs of a cluster, by the records on its nodes. No state is kept anywhere else, so that every operator sees the same.
+//! The jobs of a cluster, by the records on its nodes. No state is kept anywhere else, so that every operator sees the
+//! same.
 
 use super::outside::{OutsideFiles, outside_in_short};
 use super::restart::Membership;
@@ -213,8 +214,8 @@ pub fn clock(text: &str) -> Option<f64> {
 }
 
 impl JobFiles {
-    /// Keeps the record with the most nodes: it was written when nodes were added to the job. One that can be read goes before one that
-    /// cannot.
+    /// Keeps the record with the most nodes: it was written when nodes were added to the job. One that can be read goes
+    /// before one that cannot.
     fn add_record(&mut self, record: Result<Record, UnreadableRecord>) {
         let nodes = |record: &Record| record.placement.shares.len();
         let is_better = match (&self.record, &record) {
@@ -228,7 +229,8 @@ impl JobFiles {
     }
 }
 
-/// Returns the cluster's jobs, the newest first. `answered`: the nodes whose files these are. `now` is in seconds since the epoch.
+/// Returns the cluster's jobs, the newest first. `answered`: the nodes whose files these are. `now` is in seconds since
+/// the epoch.
 pub fn jobs(cluster: &str, stored: StoredJobs, answered: &[&str], now: f64) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (id, mut files) in stored {
@@ -360,7 +362,8 @@ pub enum Newest {
     Project,
 }
 
-/// Finds a job by its id, the beginning of its id, or its name (the newest of that name); without any of these the newest of its kind.
+/// Finds a job by its id, the beginning of its id, or its name (the newest of that name); without any of these the
+/// newest of its kind.
 ///
 /// # Errors
 /// A message, if there is none, or several begin so.

@@ -1,7 +1,9 @@
-//! What is stored of a job, and what follows from it: its record and result, the frames of its logs, the root cause of a failure.
+//! What is stored of a job, and what follows from it: its record and result, the frames of its logs, the root cause of
+//! a failure.
 //!
-//! `frames` are what the programs on the nodes write to a log. `monitor`, `waits` and `outcome` read from them how the ranks are and how
-//! the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here does input or output.
+//! `frames` are what the programs on the nodes write to a log. `monitor`, `waits` and `outcome` read from them how the
+//! ranks are and how the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here
+//! does input or output.
 
 pub mod frames;
 pub mod list;
@@ -65,7 +67,8 @@ pub struct Record {
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
-    /// Whether that is the default of a project, `python train.py`: the ranks run `python3` if the image has no `python`.
+    /// Whether that is the default of a project, `python train.py`: the ranks run `python3` if the image has no
+    /// `python`.
     #[serde(default)]
     pub default_command: bool,
     /// The commit of its project, if that is in a repository of git.
@@ -147,7 +150,8 @@ impl Record {
         Err(UnreadableRecord { reason, cluster, name, operator, created: fields["created"].as_f64() })
     }
 
-    /// Returns its name or that of its project if hvdctl gives no such one: they become parts of paths, here and on other nodes.
+    /// Returns its name or that of its project if hvdctl gives no such one: they become parts of paths, here and on
+    /// other nodes.
     fn odd_name(&self) -> Option<String> {
         let names = [Some(&self.name), self.project.as_ref()];
         names.into_iter().flatten().find(|name| directory_name(name) != **name).cloned()
@@ -174,7 +178,8 @@ pub fn unreadable(jobs: &[RecordedJob]) -> Vec<(String, String)> {
     open_jobs(jobs).filter_map(|(id, record)| Some((id.to_owned(), record.err()?.reason))).collect()
 }
 
-/// Returns the open jobs of a node whose launcher may not be up yet: their record is recent by the node's clock, or cannot be read.
+/// Returns the open jobs of a node whose launcher may not be up yet: their record is recent by the node's clock, or
+/// cannot be read.
 pub fn starting(jobs: &[RecordedJob], clock: Option<Span>) -> Vec<String> {
     let is_starting = |(job, record): (&str, Result<Record, UnreadableRecord>)| {
         let begun = record.ok().zip(clock).map(|(record, clock)| clock.high - record.created);

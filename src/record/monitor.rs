@@ -80,7 +80,8 @@ impl Monitor {
         }
     }
 
-    /// Returns whether none of so many ranks had a connection to another one; true once, as that may be the program's purpose.
+    /// Returns whether none of so many ranks had a connection to another one; true once, as that may be the program's
+    /// purpose.
     pub fn are_newly_isolated(&mut self, ranks: u32) -> bool {
         let (isolated, reported) = &mut self.isolated;
         isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
@@ -101,7 +102,8 @@ impl Monitor {
         self.broken.get(&(node.to_owned(), rank))
     }
 
-    /// Returns whether these are the last lines of all ranks, in a row: if output is shown, they are what was shown last.
+    /// Returns whether these are the last lines of all ranks, in a row: if output is shown, they are what was shown
+    /// last.
     pub fn are_last(&self, node: &str, rank: u32) -> bool {
         let Some(lines) = self.output.get(&(node.to_owned(), rank)) else { return false };
         lines.iter().rev().map(|(number, _)| *number).eq((0..self.lines).rev().take(lines.len()))

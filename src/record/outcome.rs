@@ -79,8 +79,9 @@ impl JobOutcome {
     }
 }
 
-/// Replaces the recorded exits of the ranks, and the times of their hangs, by the observed ones, whose times are by our clock, if the
-/// exits of all ranks of the last attempt were observed. `ranks` is the number of ranks of the first attempt.
+/// Replaces the recorded exits of the ranks, and the times of their hangs, by the observed ones, whose times are by our
+/// clock, if the exits of all ranks of the last attempt were observed. `ranks` is the number of ranks of the first
+/// attempt.
 pub fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
     let exits = &monitor.exits;
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes

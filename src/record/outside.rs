@@ -1,4 +1,5 @@
-//! Files that a job wrote outside the mounts of its containers, where they go with these (`src/scripts/programs/outside.py`).
+//! Files that a job wrote outside the mounts of its containers, where they go with these
+//! (`src/scripts/programs/outside.py`).
 
 use crate::text::nodeset::{fold, printable};
 use crate::text::units::{count, human};
@@ -44,7 +45,8 @@ pub struct OutsideFile {
     pub bytes: u64,
 }
 
-/// Describes these files and their nodes, those with the most bytes first, or where there may be some; `None` if there are none.
+/// Describes these files and their nodes, those with the most bytes first, or where there may be some; `None` if there
+/// are none.
 pub fn outside(found: &[OutsideFiles]) -> Option<String> {
     let mut nodes: Vec<&OutsideFiles> = found.iter().filter(|node| node.files > 0).collect();
     nodes.sort_by_key(|node| Reverse(node.bytes));
@@ -63,7 +65,8 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
     match (parts.is_empty(), unseen.is_empty()) {
         (true, true) => None,
         (true, false) => Some(format!(
-            "not everything outside the mounts of the job's containers was examined on {named}: what the job wrote there goes with these"
+            "not everything outside the mounts of the job's containers was examined on {named}: what the job wrote \
+             there goes with these"
         )),
         (false, is_complete) => {
             let more = if is_complete { String::new() } else { format!("; not everything was examined on {named}") };
@@ -108,7 +111,8 @@ mod tests {
         let (one, three) = (on("node1", 1, 50_000_000, "/root/ckpt/last.pt"), on("node2", 3, 150_000_000, "/root/x"));
         assert_eq!(
             text(&[one.clone(), three.clone()]),
-            "the job wrote files outside the mounts of its containers, which go with these: 3 files with 143.1 MiB on node2, the largest \
+            "the job wrote files outside the mounts of its containers, which go with these: 3 files with 143.1 MiB on \
+             node2, the largest \
              /root/x (47.7 MiB); /root/ckpt/last.pt (47.7 MiB) on node1"
         );
         assert_eq!(outside_in_short(&[one.clone(), three]).unwrap(), "190.7 MiB outside the mounts");

@@ -59,8 +59,8 @@ pub struct JobResult {
     pub lost: Vec<LostOutput>,
     /// Files that were written outside the mounts of the containers, by node.
     pub outside: Vec<OutsideFiles>,
-    /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this in place of the
-    /// job supervisor: why that recorded nothing.
+    /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
+    /// in place of the job supervisor: why that recorded nothing.
     pub fault: Option<String>,
 }
 
@@ -87,8 +87,9 @@ impl JobResult {
         }
     }
 
-    /// Returns the rank that failed first: of those that failed by themselves or, if it is known of all how they ended, of those that
-    /// were asked to end. `asked` counts before the time: a failure ends other ranks within milliseconds, and clocks differ by more.
+    /// Returns the rank that failed first: of those that failed by themselves or, if it is known of all how they ended,
+    /// of those that were asked to end. `asked` counts before the time: a failure ends other ranks within milliseconds,
+    /// and clocks differ by more.
     pub fn first_failure(&self) -> Option<&RankExit> {
         // if there was another reason they all were asked
         let all_known = self.exits.len() as u32 >= self.ranks && self.fault.is_none();
@@ -166,8 +167,8 @@ impl JobResult {
         self.root_cause(placement).map(|cause| cause.to_string()).or_else(|| self.fault.clone())
     }
 
-    /// Returns the exit code of the program: that of the rank that failed first, else the launcher's. It is 143 if the end was requested,
-    /// and `None` if it is not known.
+    /// Returns the exit code of the program: that of the rank that failed first, else the launcher's. It is 143 if the
+    /// end was requested, and `None` if it is not known.
     pub fn code(&self) -> Option<i64> {
         match self.state() {
             JobState::Succeeded => Some(0),

@@ -31,8 +31,8 @@ pub fn write<T: Serialize>(name: &str, contents: &T) -> Result<String, String> {
     json(name, &Numbered { format: FILES, contents })
 }
 
-/// Formats the contents of the file `name`, and checks that they are read back: JSON has no number that is infinite or undefined, and
-/// serializes it as null.
+/// Formats the contents of the file `name`, and checks that they are read back: JSON has no number that is infinite or
+/// undefined, and serializes it as null.
 ///
 /// # Errors
 /// As [`write()`], and if they could not be read.

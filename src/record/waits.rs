@@ -102,7 +102,8 @@ mod tests {
         FrameKind::Waits { seconds, does: does.into() }
     }
 
-    /// The events that are due, in short: `idle 0,1 since 100` or `resumed 0,1 after 195`, since in seconds after the start.
+    /// The events that are due, in short: `idle 0,1 since 100` or `resumed 0,1 after 195`, since in seconds after the
+    /// start.
     fn reported(waits: &mut Waits, at: f64) -> Vec<String> {
         let ranks = |ranks: &[IdleRank]| ranks.iter().map(|idle| idle.rank.to_string()).collect::<Vec<_>>().join(",");
         let short = |event| match event {

@@ -1,5 +1,5 @@
-//! The state of every node for the rows on a terminal, and the choice of nodes if there are more than rows. Pure: events and
-//! the time go in, rows come out.
+//! The state of every node for the rows on a terminal, and the choice of nodes if there are more than rows. Pure:
+//! events and the time go in, rows come out.
 
 use super::progress;
 use crate::error::NodeError;
@@ -125,8 +125,8 @@ impl Board {
         &mut self.nodes[place]
     }
 
-    /// Returns at most so many rows: one for every node if there is room; else one for those that have failed or are busy,
-    /// the longest first, and a last one that counts the others.
+    /// Returns at most so many rows: one for every node if there is room; else one for those that have failed or are
+    /// busy, the longest first, and a last one that counts the others.
     pub fn rows(&self, now: Instant, rows: usize, columns: usize) -> Vec<BoardRow> {
         let mut all = Vec::new();
         if let Some((phase, since)) = self.phase.as_ref().filter(|_| rows > 2 || self.nodes.is_empty()) {

@@ -68,7 +68,8 @@ pub enum Line<'a> {
         /// The same as text.
         text: String,
     },
-    /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that they wait.
+    /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that
+    /// they wait.
     Idle {
         /// These ranks.
         ranks: &'a [IdleRank],
@@ -144,7 +145,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Writes a line per event of a job to standard output. Other commands write only their result, so nothing of them but messages.
+/// Writes a line per event of a job to standard output. Other commands write only their result, so nothing of them but
+/// messages.
 pub struct Json(pub Options);
 
 impl Json {

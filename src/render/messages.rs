@@ -29,7 +29,8 @@ pub fn message(event: &Event) -> Option<String> {
     })
 }
 
-/// Returns a line of a rank, `[RANK NODE] text`: byte for byte after the bracket unless it goes to a terminal. Each rank has a colour.
+/// Returns a line of a rank, `[RANK NODE] text`: byte for byte after the bracket unless it goes to a terminal. Each
+/// rank has a colour.
 pub fn rank_line(rank: u32, node: &str, stream: Stream, line: &[u8]) -> Vec<u8> {
     let bracket = style(format!("[{rank} {node}]")).color256(COLOURS[rank as usize % COLOURS.len()]);
     let (bracket, terminal) = match stream {
@@ -50,7 +51,8 @@ fn warning(text: impl Display) -> String {
     format!("{} {text}", style("warning:").yellow().bold().for_stderr())
 }
 
-/// Formats the warning about ranks that make no progress. `job`: the job's id, as long as it runs; `now` in seconds since the epoch.
+/// Formats the warning about ranks that make no progress. `job`: the job's id, as long as it runs; `now` in seconds
+/// since the epoch.
 pub fn idle(ranks: &[IdleRank], job: Option<&str>, now: f64) -> String {
     let has = if ranks.len() == 1 { "has" } else { "have" };
     let since = since(ranks, now).unwrap_or_default();
@@ -61,7 +63,8 @@ pub fn idle(ranks: &[IdleRank], job: Option<&str>, now: f64) -> String {
     };
     let hint = job.map_or_else(String::new, |job| {
         format!(
-            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; one that is started with --stall-timeout ends by itself"
+            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; one that is started with \
+             --stall-timeout ends by itself"
         )
     });
     format!("{} {has} made no progress {since}:{does}{hint}", with_nodes(ranks))

@@ -52,7 +52,8 @@ trait Renderer {
     fn finish(&mut self) {}
 }
 
-/// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing else.
+/// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing
+/// else.
 pub fn run(events: EventReceiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json(options))
@@ -121,7 +122,8 @@ pub fn out(text: &str) {
     });
 }
 
-/// Writes a line to standard error, without the control sequences that output of remote programs and file names may have.
+/// Writes a line to standard error, without the control sequences that output of remote programs and file names may
+/// have.
 pub fn err(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }

@@ -1,5 +1,5 @@
-//! Rows on a terminal, drawn by indicatif below the lines that stay: the phase, the nodes that the board has chosen, and the
-//! count of the others.
+//! Rows on a terminal, drawn by indicatif below the lines that stay: the phase, the nodes that the board has chosen,
+//! and the count of the others.
 
 use super::board::{Board, BoardRow, RowState, ShownTransfer};
 use super::messages::message;
@@ -119,7 +119,8 @@ impl Rows {
         self.last = Some(now);
     }
 
-    /// Clears rows that a terminal has wrapped because it became narrower; indicatif would clear only as many lines as it drew.
+    /// Clears rows that a terminal has wrapped because it became narrower; indicatif would clear only as many lines as
+    /// it drew.
     fn clear_wrapped(&mut self, height: u16, width: u16) {
         let Some(before) = self.drawn else { return };
         let added = wrapped(self.bars.len(), before, width).min(usize::from(height)).saturating_sub(self.bars.len());
@@ -163,8 +164,8 @@ impl Rows {
     }
 }
 
-/// Returns how many lines so many full ones take on a terminal that has become narrower. indicatif writes them without line
-/// ends, so for the terminal they are one long line.
+/// Returns how many lines so many full ones take on a terminal that has become narrower. indicatif writes them without
+/// line ends, so for the terminal they are one long line.
 fn wrapped(lines: usize, before: u16, now: u16) -> usize {
     (lines * usize::from(before)).div_ceil(usize::from(now.max(1)))
 }

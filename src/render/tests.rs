@@ -82,7 +82,8 @@ fn up() -> Scene {
     ]
 }
 
-/// `train --restarts -vv`: an upload, a rank that waits, a failed attempt, and a node that leaves and does not come back.
+/// `train --restarts -vv`: an upload, a rank that waits, a failed attempt, and a node that leaves and does not come
+/// back.
 fn train() -> Scene {
     let id = || "20261121-120304-k7qd".to_owned();
     let job = |state| Event::Job { id: id(), state };

@@ -70,8 +70,9 @@ impl ContainerSummary {
         self.labels.get(name).map(String::as_str)
     }
 
-    /// Returns whether hvdctl created it, and not a user from an image that was committed from such a container, and that has its labels.
-    /// Earlier versions did not label it with its name: it must have the image that it was made from.
+    /// Returns whether hvdctl created it, and not a user from an image that was committed from such a container, and
+    /// that has its labels. Earlier versions did not label it with its name: it must have the image that it was made
+    /// from.
     fn is_hvdctls(&self) -> bool {
         match self.label(LABEL_NAME) {
             // the engine names them, and labels come from their command line

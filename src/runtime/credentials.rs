@@ -1,5 +1,5 @@
-//! The operator's logins to registries: what `docker login` has stored on this machine, in Docker's `config.json` or by the programs
-//! that it names (`docker-credential-…`).
+//! The operator's logins to registries: what `docker login` has stored on this machine, in Docker's `config.json` or by
+//! the programs that it names (`docker-credential-…`).
 
 use crate::secret::Secret;
 use crate::text::nodeset::printable;
@@ -136,18 +136,21 @@ impl RegistryLogin {
         let login = self.command();
         if let Some(owner) = &self.withheld_from {
             return format!(
-                "your login to the registry is not sent to nodes of {owner}: pull = \"peers\" in [cluster] gives them the image of another \
+                "your login to the registry is not sent to nodes of {owner}: pull = \"peers\" in [cluster] gives them \
+                 the image of another \
                  node or of this machine"
             );
         }
         match (&self.credentials, &self.fault) {
             (_, Some(fault)) => format!("no login was sent, because {fault}: `{login}` on this machine"),
             (Some(_), None) => format!(
-                "this machine's login was sent; renew it by `{login}` here if it has expired. A registry refuses an image that it does \
+                "this machine's login was sent; renew it by `{login}` here if it has expired. A registry refuses an \
+                 image that it does \
                  not have in the same way"
             ),
             (None, None) => format!(
-                "this machine has no login for the registry: `{login}` here. A registry refuses an image that it does not have in \
+                "this machine has no login for the registry: `{login}` here. A registry refuses an image that it does \
+                 not have in \
                  the same way"
             ),
         }
@@ -181,7 +184,8 @@ fn registry(image: &str) -> &str {
     }
 }
 
-/// Returns whether a name in `config.json` is that of this registry: with a scheme and a path, as earlier versions of Docker wrote it.
+/// Returns whether a name in `config.json` is that of this registry: with a scheme and a path, as earlier versions of
+/// Docker wrote it.
 fn is_named(name: &str, registry: &str) -> bool {
     let host = name.split_once("://").map_or(name, |(_, rest)| rest).split('/').next().unwrap_or_default();
     name == registry || host == registry || registry == HUB && HUB_HOSTS.contains(&host)
@@ -281,7 +285,8 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// What is found for a registry in a directory with this `config.json`, and with one program, `docker-credential-x`.
+    /// What is found for a registry in a directory with this `config.json`, and with one program,
+    /// `docker-credential-x`.
     async fn found(config: &str, program: &str, registry: &str) -> Result<Option<Credentials>, String> {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("config.json"), config).unwrap();
@@ -337,7 +342,8 @@ mod tests {
     #[tokio::test]
     async fn programs_are_asked_for_the_registry() {
         let store = r#"{"credsStore": "x", "auths": {"r": {"username": "u", "password": "p"}}}"#;
-        let echo = "#!/bin/sh\nread -r r && [ \"$1\" = get ] && echo '{\"ServerURL\": \"\", \"Username\": \"a '\"$r\"'\", \"Secret\": \"s\"}'\n";
+        let echo = "#!/bin/sh\nread -r r && [ \"$1\" = get ] && echo '{\"ServerURL\": \"\", \"Username\": \"a \
+            '\"$r\"'\", \"Secret\": \"s\"}'\n";
         assert_eq!(found(store, echo, "r").await, password("a r", "s"));
         let own = r#"{"credsStore": "none", "credHelpers": {"docker.io": "x"}}"#;
         assert_eq!(found(own, echo, HUB).await, password(&format!("a {HUB}"), "s"));

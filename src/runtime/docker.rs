@@ -136,17 +136,20 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
     let (kind, hint) = match cause {
         Cause::NoGpuRuntime => (
             ErrorKind::GpusMissing,
-            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker (from Docker 28 on, also `sudo \
+            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker (from Docker 28 \
+             on, also `sudo \
              nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`), or set `gpus = 0` for this node",
         ),
         Cause::CudaTooNew => (
             ErrorKind::GpusMissing,
-            "the image needs a newer NVIDIA driver than the node has: update the driver, or use an image for an older CUDA. Where it \
+            "the image needs a newer NVIDIA driver than the node has: update the driver, or use an image for an older \
+             CUDA. Where it \
              works all the same (compatibility packages), an image with ENV NVIDIA_DISABLE_REQUIRE=1 is not checked",
         ),
         Cause::DriverFailed => (
             ErrorKind::GpusMissing,
-            "the NVIDIA driver does not work there: run `nvidia-smi` and `sudo dmesg` on the node; after an update of the driver reboot it",
+            "the NVIDIA driver does not work there: run `nvidia-smi` and `sudo dmesg` on the node; after an update of \
+             the driver reboot it",
         ),
         Cause::NoSpace => (ErrorKind::NoSpace, MAKE_SPACE),
         Cause::ImageMissing => {

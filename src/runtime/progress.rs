@@ -33,8 +33,8 @@ impl PullProgress {
         }
     }
 
-    /// Returns what the engine is doing with the image, how many bytes of it are done, and how many there are. That grows while the
-    /// engine finds further layers.
+    /// Returns what the engine is doing with the image, how many bytes of it are done, and how many there are. That
+    /// grows while the engine finds further layers.
     pub fn state(&self) -> (&'static str, u64, u64) {
         let sum = |bytes: fn(&Layer) -> u64| self.layers.values().map(bytes).fold(0, u64::saturating_add);
         let (pulled, total) = (sum(|layer| layer.pulled), sum(|layer| layer.total));

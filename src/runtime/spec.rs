@@ -30,7 +30,8 @@ pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
 /// The hvdctl process that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
 
-/// The cluster for which hvdctl has built an image. Containers made of the image have this label, too, and it says nothing of them.
+/// The cluster for which hvdctl has built an image. Containers made of the image have this label, too, and it says
+/// nothing of them.
 pub const LABEL_BUILT_FOR: &str = "hvdctl.built-for";
 
 /// The repository of the images that hvdctl makes of a project's setup.
@@ -95,7 +96,8 @@ pub struct DataMount {
     pub inode: u64,
 }
 
-/// The part of a container that its hash covers. The workspace is not in it: a worker with another project mounted is the same worker.
+/// The part of a container that its hash covers. The workspace is not in it: a worker with another project mounted is
+/// the same worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Spec {
     /// The image's reference.
@@ -111,8 +113,8 @@ pub struct Spec {
     pub address: Option<IpAddr>,
     /// hvdctl's own mounts other than the workspace.
     pub mounts: Vec<Mount>,
-    /// The mounts of the inventory. A source that is missing on the node is an error; Docker creates missing sources only for hvdctl's
-    /// own mounts.
+    /// The mounts of the inventory. A source that is missing on the node is an error; Docker creates missing sources
+    /// only for hvdctl's own mounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra_mounts: Vec<Mount>,
     /// The data that the node has of the cluster, by name.
@@ -139,8 +141,8 @@ pub struct ContainerSpec {
     pub role: Role,
     /// What the hash covers.
     pub spec: Spec,
-    /// Directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE), which is the working directory then.
-    /// `None`: whatever is mounted may stay.
+    /// Directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE), which is the working directory
+    /// then. `None`: whatever is mounted may stay.
     pub workspace: Option<String>,
     /// Whether that directory was created just now: a container that had an earlier one mounted does not see it.
     pub new_workspace: bool,
@@ -161,8 +163,9 @@ impl Spec {
         serde_json::to_string(self).expect("a spec of strings and numbers is always JSON")
     }
 
-    /// Returns the names of the parts in which `old`, a [`LABEL_SPEC_FULL`], differs; `spec` if it cannot be read. `command` is named
-    /// only if it differs in more than the port, the address and the keep-alive interval, which have names of their own.
+    /// Returns the names of the parts in which `old`, a [`LABEL_SPEC_FULL`], differs; `spec` if it cannot be read.
+    /// `command` is named only if it differs in more than the port, the address and the keep-alive interval, which have
+    /// names of their own.
     pub fn differences(&self, old: &str) -> Vec<String> {
         let old: Value = serde_json::from_str(old).unwrap_or_default();
         if !old["command"].is_array() {
@@ -189,8 +192,8 @@ impl Spec {
 }
 
 impl ContainerSpec {
-    /// Returns a container with the inventory's settings for the node's containers, without GPUs, a command, and the mounts of keys and
-    /// jobs.
+    /// Returns a container with the inventory's settings for the node's containers, without GPUs, a command, and the
+    /// mounts of keys and jobs.
     pub fn new(cluster: &Cluster, node: &Node, role: Role, name: String) -> ContainerSpec {
         let spec = Spec {
             image: cluster.image.clone(),
@@ -228,7 +231,8 @@ impl ContainerSpec {
 /// sshd's option for the time between keep-alive probes, without the seconds.
 pub const KEEP_ALIVE: &str = "ClientAliveInterval=";
 
-/// Splits the value of [`KEEP_ALIVE`] off a spec's command. The launcher's container and workers of earlier versions have none.
+/// Splits the value of [`KEEP_ALIVE`] off a spec's command. The launcher's container and workers of earlier versions
+/// have none.
 fn split_keep_alive(spec: &Value) -> (Option<&str>, Vec<&str>) {
     let command = spec["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let (keep_alive, rest): (Vec<&str>, Vec<&str>) = command.partition(|argument| argument.starts_with(KEEP_ALIVE));

@@ -8,8 +8,8 @@ use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
 use crate::node::network;
 
-/// Returns why a job cannot have a node, if it cannot. `per_node`: how many of its GPUs (or slots) the job wants, or `None` for all of
-/// them. `lease`: the lock of the node, if another command has it.
+/// Returns why a job cannot have a node, if it cannot. `per_node`: how many of its GPUs (or slots) the job wants, or
+/// `None` for all of them. `lease`: the lock of the node, if another command has it.
 pub fn unavailable(observed: &ObservedNode, per_node: Option<u32>, lease: Option<&Lease>) -> Option<Unavailability> {
     let lasting = |reason: String| Some(Unavailability { reason, is_temporary: false });
     let temporary = |reason: String| Some(Unavailability { reason, is_temporary: true });

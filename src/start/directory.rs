@@ -1,4 +1,5 @@
-//! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
+//! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise
+//! them.
 
 use super::plan::{HostAssignment, JobPlan, Workers};
 use crate::cluster::member::Member;
@@ -109,11 +110,13 @@ impl JobPlan {
     }
 }
 
-/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`. `first` is
-/// the address of the launcher's node. Where the ranks run in the worker that jobs share, this worker sees it until the job has ended.
+/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and
+/// `others`. `first` is the address of the launcher's node. Where the ranks run in the worker that jobs share, this
+/// worker sees it until the job has ended.
 ///
 /// # Errors
-/// With the node's message, or of kind [`ErrorKind::JobExists`] if another job has the directory; or if a file cannot be written as JSON.
+/// With the node's message, or of kind [`ErrorKind::JobExists`] if another job has the directory; or if a file cannot
+/// be written as JSON.
 pub(super) async fn create(
     cluster: &Cluster,
     host: &HostAssignment,
@@ -159,8 +162,8 @@ pub(super) async fn create(
     })
 }
 
-/// Returns a text that is in this record as it is stored, and in no other job's: by whom and in which millisecond it was created. The
-/// digits after that may change when a record is read and stored again.
+/// Returns a text that is in this record as it is stored, and in no other job's: by whom and in which millisecond it
+/// was created. The digits after that may change when a record is read and stored again.
 fn own(record: &Record) -> Result<String, String> {
     let operator = stored::json("job.json", &record.operator)?;
     let created: String = stored::json("job.json", &record.created)?.chars().take("1700000000.000".len()).collect();

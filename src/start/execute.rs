@@ -19,11 +19,13 @@ use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
 use std::time::SystemTime;
 
-/// Carries out the plan of a job and follows it to its end. Every line of output goes to `events`, every frame to `on_frame`. A signal
-/// stops the job. The locks are released as soon as the launcher is up, which shows by itself that the nodes are allocated.
+/// Carries out the plan of a job and follows it to its end. Every line of output goes to `events`, every frame to
+/// `on_frame`. A signal stops the job. The locks are released as soon as the launcher is up, which shows by itself that
+/// the nodes are allocated.
 ///
 /// # Errors
-/// When the job could not be started, or the connection to the master broke; a program that fails is no error but an outcome.
+/// When the job could not be started, or the connection to the master broke; a program that fails is no error but an
+/// outcome.
 pub async fn start(
     plan: &JobPlan,
     session: &Session,
@@ -81,7 +83,8 @@ async fn launch(plan: &JobPlan, engine: &Runtime, workspaces: &Workspaces) -> Re
     Ok(engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?)
 }
 
-/// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this job's.
+/// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this
+/// job's.
 async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     let job = plan.nodes();
     let failed = if let Error::Nodes { failed, .. } = error { failed.as_slice() } else { &[] };

@@ -73,8 +73,8 @@ async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCor
     Ok(Some(NodeCores { node: node.to_owned(), ..cores }))
 }
 
-/// Checks in the workers that are up that the image has the modules over which ranks communicate with a launcher. A worker without
-/// Python has none.
+/// Checks in the workers that are up that the image has the modules over which ranks communicate with a launcher. A
+/// worker without Python has none.
 ///
 /// # Errors
 /// The workers whose image has none.

@@ -58,8 +58,8 @@ struct Extension<'a> {
     added: Vec<(&'a ObservedNode, u32)>,
 }
 
-/// Adds nodes to the running elastic jobs that may have more ranks. A node that cannot be added is reported as a warning, and has
-/// nothing of the job. `plans` have been applied; a dry run only says what would be done.
+/// Adds nodes to the running elastic jobs that may have more ranks. A node that cannot be added is reported as a
+/// warning, and has nothing of the job. `plans` have been applied; a dry run only says what would be done.
 pub async fn add_nodes(
     inventory: &Inventory,
     plans: &[WorkerPlan],
@@ -279,7 +279,8 @@ impl Extension<'_> {
         Ok(HostAssignment { observed, endpoint, ranks, environment, speed })
     }
 
-    /// Returns the speed of a node that joins. `given`: the environment of the job, with the speed of the launcher's node.
+    /// Returns the speed of a node that joins. `given`: the environment of the job, with the speed of the launcher's
+    /// node.
     fn speed(&self, joining: &ObservedNode, given: &BTreeMap<String, Secret>) -> f64 {
         let of_launcher = given.get(SPEED).and_then(|speed| speed.expose().parse().ok()).unwrap_or(1.0);
         speed_of_joining(job_node(joining, true), (job_node(self.launcher, true), of_launcher))
@@ -325,8 +326,8 @@ impl Extension<'_> {
     }
 }
 
-/// Returns the ranks' environment on a node, from `text`, that on another one. `from` and `to` are what the inventory and hvdctl set for
-/// each: variables of one node must not reach the other.
+/// Returns the ranks' environment on a node, from `text`, that on another one. `from` and `to` are what the inventory
+/// and hvdctl set for each: variables of one node must not reach the other.
 ///
 /// # Errors
 /// When `text` cannot be read.

@@ -1,5 +1,5 @@
-//! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and changes nothing;
-//! a dry run prints it, `execute.rs` carries it out.
+//! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and
+//! changes nothing; a dry run prints it, `execute.rs` carries it out.
 
 use super::capacity::{AllocatedNodes, allocations, drained};
 use super::request::{JobOptions, JobProgram};
@@ -204,7 +204,8 @@ impl JobPlan {
         })
     }
 
-    /// Reports what is worth knowing before the job begins: the drained nodes, and the warnings about those that take part.
+    /// Reports what is worth knowing before the job begins: the drained nodes, and the warnings about those that take
+    /// part.
     pub fn report(&self, events: &Events) {
         self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
         self.preflight().warnings.iter().for_each(|warning| events.warn(warning));
@@ -248,7 +249,8 @@ impl JobPlan {
         Some(NodeError::failed(host.observed.name(), &format!("use the data {name}"), cause).hint(hint))
     }
 
-    /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the job has its own.
+    /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the
+    /// job has its own.
     fn check_worker(&self, observed: &ObservedNode) -> Result<Vec<Operation>, NodeError> {
         let desired = apply::desired(&self.inventory, observed)?;
         let operations = apply::plan(&self.inventory.cluster, observed, &desired)?;
@@ -346,8 +348,8 @@ impl Workers {
     }
 }
 
-/// Returns the name of the launcher's container: one of the job's own if another job's container has the usual one, because that job runs
-/// or has ended and its container is kept.
+/// Returns the name of the launcher's container: one of the job's own if another job's container has the usual one,
+/// because that job runs or has ended and its container is kept.
 fn master_name(cluster: &Cluster, id: &str, launcher: &HostAssignment) -> String {
     let (containers, outside) = (&launcher.observed.runtime.containers, &launcher.observed.facts.jobs.outside);
     let kept = kept(&cluster.name, containers, outside).map(|kept| &kept.id);
@@ -360,15 +362,15 @@ fn master_name(cluster: &Cluster, id: &str, launcher: &HostAssignment) -> String
     }
 }
 
-/// Returns how many ranks an elastic job may have when nodes are added to the inventory. Nodes that were selected by `--on`, or are
-/// shared with other jobs, stay the only ones.
+/// Returns how many ranks an elastic job may have when nodes are added to the inventory. Nodes that were selected by
+/// `--on`, or are shared with other jobs, stay the only ones.
 fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
     let may_grow = options.resources.per_node.is_none() && target.selected.len() == target.inventory.nodes.len();
     options.resources.ranks.filter(|ranks| may_grow && ranks.min.is_some()).map(|ranks| ranks.max)
 }
 
-/// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join later, and have
-/// to reach a job that begins on one.
+/// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join
+/// later, and have to reach a job that begins on one.
 fn assign(
     target: &Target,
     placement: &Placement,
@@ -408,8 +410,8 @@ fn assign(
     Ok((JobHosts { launcher, others: hosts }, others))
 }
 
-/// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all. `given`: the
-/// operator's own variables.
+/// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all.
+/// `given`: the operator's own variables.
 pub(super) fn add_gpus(
     environment: &mut BTreeMap<String, Secret>,
     observed: &ObservedNode,
@@ -449,7 +451,8 @@ fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), N
     }
 }
 
-/// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
+/// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of
+/// them.
 fn rendezvous_port(hosts: &JobHosts) -> Result<u16, Error> {
     let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
     free_ports(most, |port| hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))).ok_or_else(

@@ -43,8 +43,8 @@ enum NodeRole<'a> {
 /// The project on a node, and what was uploaded, if anything had to be.
 type Placed = (Option<Workspace>, Option<Uploaded>);
 
-/// Creates the job's directory, uploads the project and starts the workers, on all nodes at once. Returns the project's directory on
-/// each node.
+/// Creates the job's directory, uploads the project and starts the workers, on all nodes at once. Returns the project's
+/// directory on each node.
 ///
 /// # Errors
 /// [`Error::Nodes`] with each node that failed.
@@ -92,8 +92,8 @@ struct Uploads<'a> {
 }
 
 impl Uploads<'_> {
-    /// Creates the job's directory and uploads the project, on all nodes at once. If files have changed so that what was read of them is
-    /// lost, reads these again and uploads to all nodes again: all have the same files.
+    /// Creates the job's directory and uploads the project, on all nodes at once. If files have changed so that what
+    /// was read of them is lost, reads these again and uploads to all nodes again: all have the same files.
     async fn to_all(&self, nodes: &[Host<'_>]) -> Result<Vec<Placed>, Error> {
         let mut project = self.plan.program.project.clone();
         if let Some(project) = &mut project {
@@ -227,8 +227,8 @@ fn completion(uploaded: Option<&Uploaded>) -> Completion {
     }
 }
 
-/// Starts a worker that mounts the project, or replaces one that does not or has lost its GPUs. `own`: the id of the job that has the
-/// worker to itself, and whether its ranks may be started more than once. `names` are written to it.
+/// Starts a worker that mounts the project, or replaces one that does not or has lost its GPUs. `own`: the id of the
+/// job that has the worker to itself, and whether its ranks may be started more than once. `names` are written to it.
 ///
 /// # Errors
 /// If the node cannot have this worker, or as the engine reports it.
@@ -249,8 +249,8 @@ pub(super) async fn ensure_worker(
     apply::ensure(inventory, observed, &desired, names, events).await
 }
 
-/// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was prepared at
-/// the same time may have replaced it, and ranks must never run other code than theirs.
+/// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was
+/// prepared at the same time may have replaced it, and ranks must never run other code than theirs.
 ///
 /// # Errors
 /// [`Error::Nodes`] with each worker that does not.

@@ -60,7 +60,8 @@ fn read_text(file: &Path) -> io::Result<String> {
 }
 
 impl ProjectFiles {
-    /// Returns the text of a Dockerfile of the project. Nothing else is opened, whatever the project calls its Dockerfile.
+    /// Returns the text of a Dockerfile of the project. Nothing else is opened, whatever the project calls its
+    /// Dockerfile.
     ///
     /// # Errors
     /// If it does not belong to the project or cannot be read.
@@ -78,8 +79,9 @@ impl ProjectFiles {
         })
     }
 
-    /// Returns the files that a build may read, with a hash of their own: those that `.dockerignore` does not exclude, and of these only
-    /// the `sources` that the Dockerfile copies, if these are known. `dockerfile`: its path in the project.
+    /// Returns the files that a build may read, with a hash of their own: those that `.dockerignore` does not exclude,
+    /// and of these only the `sources` that the Dockerfile copies, if these are known. `dockerfile`: its path in the
+    /// project.
     ///
     /// # Errors
     /// If `.dockerignore` cannot be read.

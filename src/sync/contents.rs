@@ -15,7 +15,8 @@ pub(super) const BLOCK: usize = 64 * 1024;
 /// For how long after a change another one may leave the same times: some file systems store seconds.
 const COARSE: Duration = Duration::from_secs(3);
 
-/// The contents of a file that was hashed. A directory may have a million of them, so they are small; copies share them.
+/// The contents of a file that was hashed. A directory may have a million of them, so they are small; copies share
+/// them.
 #[derive(Debug, Clone)]
 pub(super) struct ContentStore {
     source: Source,
@@ -30,7 +31,8 @@ enum Source {
     Memory(Arc<[u8]>),
     /// A private copy, whose bytes were hashed.
     Copy(Arc<File>),
-    /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without another state.
+    /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without
+    /// another state.
     Place(Option<Box<Stamp>>),
     /// The same of a file with holes, and where it has data.
     Sparse(Arc<(Option<Box<Stamp>>, Vec<Range>)>),
@@ -228,8 +230,8 @@ pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
     if meta.is_file() { Ok((file, meta)) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// The permission bits that a file keeps on another machine. setuid and setgid would mean another owner there, and write permission of
-/// others would mean other users: on file systems without owners all files have it.
+/// The permission bits that a file keeps on another machine. setuid and setgid would mean another owner there, and
+/// write permission of others would mean other users: on file systems without owners all files have it.
 pub(crate) const KEPT_MODE: u32 = 0o755;
 
 /// Returns the permission bits.

@@ -1,5 +1,6 @@
-//! What nodes have of files, compared with the manifest here. Nodes that have the same are compared once: the manifest of one of them
-//! crosses the network, record by record, and they share the result, so that memory does not grow with the number of nodes.
+//! What nodes have of files, compared with the manifest here. Nodes that have the same are compared once: the manifest
+//! of one of them crosses the network, record by record, and they share the result, so that memory does not grow with
+//! the number of nodes.
 
 use crate::error::NodeError;
 use crate::sync::limit;
@@ -28,7 +29,8 @@ pub(crate) struct Differences {
 }
 
 impl Differences {
-    /// Returns the difference from the manifest with this hash, which the node lists by `argv` if no other node has done so.
+    /// Returns the difference from the manifest with this hash, which the node lists by `argv` if no other node has
+    /// done so.
     ///
     /// # Errors
     /// If the node cannot list it, or lists another one.

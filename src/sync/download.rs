@@ -1,5 +1,5 @@
-//! Downloads from a node: a job's outputs, which are listed first and of which those that are wanted come as one tar stream, and its
-//! project, so that it can be uploaded to another node.
+//! Downloads from a node: a job's outputs, which are listed first and of which those that are wanted come as one tar
+//! stream, and its project, so that it can be uploaded to another node.
 
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
@@ -67,7 +67,8 @@ impl NodeProject<'_> {
     }
 }
 
-/// Unpacks the tar stream of a project into a directory here. Directories get their modes last: they may not be writable.
+/// Unpacks the tar stream of a project into a directory here. Directories get their modes last: they may not be
+/// writable.
 fn unpack_project(stream: impl Read, directory: &Path) -> io::Result<()> {
     let (mut stream, mut directories) = (TarStream::new(stream), Vec::new());
     for entry in stream.entries()? {
@@ -123,8 +124,8 @@ pub async fn download(
     (placed, errors)
 }
 
-/// Puts what a tar stream carries in its place, until the stream ends or breaks off. Returns the paths of what is in its place, and why
-/// it stopped before.
+/// Puts what a tar stream carries in its place, until the stream ends or breaks off. Returns the paths of what is in
+/// its place, and why it stopped before.
 fn unpack(
     stream: impl Read,
     downloads: &[Download],

@@ -18,8 +18,8 @@ use std::sync::{Arc, Once};
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The names of the entries' directory, of the manifest and, with a number, of the lists in the tar stream; `upload/apply.sh` expects
-/// them.
+/// The names of the entries' directory, of the manifest and, with a number, of the lists in the tar stream;
+/// `upload/apply.sh` expects them.
 const ENTRIES: &str = "t";
 const MANIFEST: &str = "m";
 const LIST: &str = "f";
@@ -29,8 +29,8 @@ const PIECE: usize = 256 * 1024;
 /// How many pieces are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
 
-/// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them while it receives
-/// more. It starts a few programs for each list.
+/// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them
+/// while it receives more. It starts a few programs for each list.
 const LISTED_BYTES: u64 = 32 << 20;
 const LISTED_NAMES: usize = 64 << 10;
 
@@ -67,8 +67,8 @@ pub(super) struct Noted {
 type FileContents = Vec<Option<ContentStore>>;
 
 impl ProjectFiles {
-    /// Reads and hashes a project on as many threads as there are processors. `.git` and directories that outputs were fetched into
-    /// are left out, as is what git would ignore and what `.hvdctlignore` names.
+    /// Reads and hashes a project on as many threads as there are processors. `.git` and directories that outputs were
+    /// fetched into are left out, as is what git would ignore and what `.hvdctlignore` names.
     ///
     /// # Errors
     /// If a file or a line of an ignore file cannot be read, or a name is not UTF-8.
@@ -127,8 +127,8 @@ impl ProjectFiles {
         ProjectFiles { root, manifest, hash, notes, noted, contents, differences }
     }
 
-    /// Reads what has changed since, and cannot be sent as it was read. Copies these files, so that the next upload can send them; its
-    /// notes name those that have vanished.
+    /// Reads what has changed since, and cannot be sent as it was read. Copies these files, so that the next upload can
+    /// send them; its notes name those that have vanished.
     ///
     /// # Errors
     /// If a file cannot be read or copied.
@@ -155,8 +155,8 @@ impl ProjectFiles {
         Ok(ProjectFiles::new(self.root.clone(), Manifest(entries), contents, notes, Arc::clone(&self.noted)))
     }
 
-    /// Returns the contents of a file, copied if those that were hashed are lost, with its new entry in that case; `None` if it has
-    /// vanished.
+    /// Returns the contents of a file, copied if those that were hashed are lost, with its new entry in that case;
+    /// `None` if it has vanished.
     fn read_again(
         &self,
         name: &str,
@@ -194,13 +194,15 @@ impl ProjectFiles {
         ProjectFiles { manifest: Arc::new(manifest), hash, contents, differences, ..self.clone() }
     }
 
-    /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with an error if the
-    /// contents of a file cannot be had any more as they were hashed, and early if the receiver is dropped.
+    /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with
+    /// an error if the contents of a file cannot be had any more as they were hashed, and early if the receiver is
+    /// dropped.
     pub fn stream(&self, selection: Selection) -> Receiver<io::Result<Vec<u8>>> {
         self.send(move |files, pieces| files.write_tar(&selection, pieces))
     }
 
-    /// Sends what `upload/prepare.sh` reads in the same way: what the node removes, and the files that it keeps of an interrupted push.
+    /// Sends what `upload/prepare.sh` reads in the same way: what the node removes, and the files that it keeps of an
+    /// interrupted push.
     pub(crate) fn prepare(&self, difference: &Arc<Difference>, kept: Selection) -> Receiver<io::Result<Vec<u8>>> {
         let difference = Arc::clone(difference);
         self.send(move |files, pieces| {
@@ -274,8 +276,8 @@ impl ProjectFiles {
         self.contents.get(at)?.as_ref()
     }
 
-    /// Returns the permission bits and the first `most` bytes of a file, or of that to which a link leads, if it is in the manifest and
-    /// can be read.
+    /// Returns the permission bits and the first `most` bytes of a file, or of that to which a link leads, if it is in
+    /// the manifest and can be read.
     pub fn head(&self, name: &str, most: u64) -> Option<(u32, Vec<u8>)> {
         let path = fs::canonicalize(self.root.join(name)).ok()?;
         let inside = path.strip_prefix(&self.root).ok()?.to_str()?;
@@ -338,8 +340,8 @@ impl ProjectFiles {
     }
 }
 
-/// Writes the tar stream that `upload/receive.sh` expects. `records`: those of all entries, behind their length; `entries`: names, the
-/// sizes of files, and what `append` takes of each.
+/// Writes the tar stream that `upload/receive.sh` expects. `records`: those of all entries, behind their length;
+/// `entries`: names, the sizes of files, and what `append` takes of each.
 pub(crate) fn write_stream<'a, W: Write, T>(
     out: W,
     (length, records): (u64, impl Read),
@@ -428,7 +430,8 @@ pub(crate) fn append_directory(tar: &mut tar::Builder<impl Write>, name: &str, m
     tar.append_data(&mut header(tar::EntryType::Directory, mode, 0), name, io::empty())
 }
 
-/// Appends a symbolic link. Its target is written byte for byte, which [`tar::Builder::append_link`] does not do: it removes `//` and `/./`.
+/// Appends a symbolic link. Its target is written byte for byte, which [`tar::Builder::append_link`] does not do: it
+/// removes `//` and `/./`.
 pub(crate) fn append_link(tar: &mut tar::Builder<impl Write>, name: &str, target: &str) -> io::Result<()> {
     let mut header = header(tar::EntryType::Symlink, 0o777, 0);
     if header.set_link_name_literal(target).is_err() {

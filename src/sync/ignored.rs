@@ -1,8 +1,9 @@
-//! Decides which entries of a project are left out: what git would ignore, and what the project's `.hvdctlignore` files name.
+//! Decides which entries of a project are left out: what git would ignore, and what the project's `.hvdctlignore` files
+//! name.
 //!
-//! The order is git's: the last matching line of a file counts; the `.gitignore` of a directory comes before those of its parents, up to
-//! the top of the repository that the project is in; then come `info/exclude` and the operator's `core.excludesFile`. `.hvdctlignore`
-//! comes before all of them.
+//! The order is git's: the last matching line of a file counts; the `.gitignore` of a directory comes before those of
+//! its parents, up to the top of the repository that the project is in; then come `info/exclude` and the operator's
+//! `core.excludesFile`. `.hvdctlignore` comes before all of them.
 
 use crate::error::Error;
 use crate::files;
@@ -167,7 +168,8 @@ impl DirectoryRules {
     }
 }
 
-/// Returns the directory of a repository that has its `info/exclude`; `None` for a directory that is not the top of a repository.
+/// Returns the directory of a repository that has its `info/exclude`; `None` for a directory that is not the top of a
+/// repository.
 ///
 /// # Errors
 /// If that cannot be found out: then it is not known either what the repository ignores.

@@ -60,8 +60,8 @@ impl ManifestEntry {
     }
 }
 
-/// A project's entries by relative path, in the byte order of the names. No path is empty or starts with `/`, and the directory of
-/// each entry is an entry too.
+/// A project's entries by relative path, in the byte order of the names. No path is empty or starts with `/`, and the
+/// directory of each entry is an entry too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest(pub BTreeMap<String, ManifestEntry>);
 
@@ -123,7 +123,8 @@ impl Selection {
 pub struct Difference {
     /// The entries that the node lacks or has with other contents, and the directories they are in.
     pub missing: Selection,
-    /// The names, each ended by NUL, that the node has to remove: those that the manifest lacks, or has as something else.
+    /// The names, each ended by NUL, that the node has to remove: those that the manifest lacks, or has as something
+    /// else.
     pub gone: String,
     /// The number of entries that the manifest lacks.
     pub removed: usize,
@@ -151,7 +152,8 @@ impl<'a> Comparer<'a> {
         Comparer { manifest, entries, has, gone: String::new(), removed: 0, last: String::new(), record: String::new() }
     }
 
-    /// Takes the next record `KIND MODE HASH NAME` of the node. A mode `-` stands for another one than that of any entry.
+    /// Takes the next record `KIND MODE HASH NAME` of the node. A mode `-` stands for another one than that of any
+    /// entry.
     ///
     /// # Errors
     /// If it is no record, or not the next one by name.
@@ -283,7 +285,8 @@ impl Manifest {
         self.0.values().map(ManifestEntry::size).sum()
     }
 
-    /// Returns the links whose targets are not in the project, with these targets. `below`: the project's path on the nodes.
+    /// Returns the links whose targets are not in the project, with these targets. `below`: the project's path on the
+    /// nodes.
     pub fn links_out(&self, below: &str) -> Vec<(&str, &str)> {
         let is_below =
             |target: &str| target.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -308,8 +311,8 @@ impl Manifest {
         links.filter(|(name, target)| leads_out(name, target)).collect()
     }
 
-    /// Returns the files and directories with most of the bytes, the largest first: not a directory that has nearly all of its bytes in
-    /// one of its entries, but that entry.
+    /// Returns the files and directories with most of the bytes, the largest first: not a directory that has nearly all
+    /// of its bytes in one of its entries, but that entry.
     pub fn largest(&self) -> Vec<(&str, u64)> {
         /// How many at most, and of which share of all bytes.
         const MOST: usize = 3;
@@ -359,7 +362,8 @@ impl Manifest {
         hashed(|hasher| write_contents(self.select(selection), hasher))
     }
 
-    /// Returns the hash that a node computes over all types and modes in their final place, with the contents if `with_contents`.
+    /// Returns the hash that a node computes over all types and modes in their final place, with the contents if
+    /// `with_contents`.
     pub fn placed(&self, with_contents: bool) -> String {
         hashed(|hasher| {
             self.0.iter().try_for_each(|(name, entry)| write!(hasher, "{:x} ./{name}\0", entry.raw_mode()))?;

@@ -49,7 +49,8 @@ pub struct NodeProject<'a> {
 }
 
 impl<'a> NodeProject<'a> {
-    /// Returns the argv of a script that begins with `upload/common.sh`. Its standard input is free for the project's files.
+    /// Returns the argv of a script that begins with `upload/common.sh`. Its standard input is free for the project's
+    /// files.
     fn argv(&self, script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["sh", "-c", script, "sh", &self.cluster.projects_dir, self.name, &self.cluster.name], arguments].concat()
     }

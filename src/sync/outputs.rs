@@ -139,9 +139,9 @@ pub struct Download {
     pub output: JobOutput,
 }
 
-/// Decides what goes where. The outputs of the first node, that of rank 0, keep their names; another node's do too, unless something
-/// else has that path or one of its directories: then they go below the node's name. What is the same on several nodes is
-/// fetched once.
+/// Decides what goes where. The outputs of the first node, that of rank 0, keep their names; another node's do too,
+/// unless something else has that path or one of its directories: then they go below the node's name. What is the same
+/// on several nodes is fetched once.
 ///
 /// # Errors
 /// If two outputs would have the same path.
@@ -202,8 +202,10 @@ mod tests {
         let train = in_hex(b"train");
         let link = in_hex(b"a");
         let listed = format!(
-            "directory - - - p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same - - - data\0\
-             file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link - - - old\0to - - - a\0link - - - new\0to - - - ../x\0\
+            "directory - - - p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same \
+             - - - data\0\
+             file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link - - - old\0to - - - a\0link \
+             - - - new\0to - - - ../x\0\
              file 644 1 1.0 ../out\0file 644 1 1.0 {STATE_DIR}/x\0noise\0"
         );
         let mut found = NodeOutputs::parse(&[listed.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());

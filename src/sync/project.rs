@@ -42,8 +42,8 @@ pub fn find_directory(path: &Path, kind: &str, hint: &str) -> Result<PathBuf, Er
     }
 }
 
-/// Returns the origin of a project, `USER@HOST#MACHINE:DIRECTORY`: hosts of one name and users with one directory are common in containers.
-/// MACHINE, 8 digits of a hash of systemd's machine id, is left out where there is none.
+/// Returns the origin of a project, `USER@HOST#MACHINE:DIRECTORY`: hosts of one name and users with one directory are
+/// common in containers. MACHINE, 8 digits of a hash of systemd's machine id, is left out where there is none.
 pub fn origin(root: &Path) -> String {
     let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(fs::read_to_string);
     let id = ids.into_iter().find_map(|id| id.ok().filter(|id| !id.trim().is_empty()));
@@ -140,8 +140,8 @@ pub fn command(root: &Path, given: Vec<ProgramArgument>) -> Result<ProjectComman
     Ok(ProjectCommand { argv, is_default, launcher })
 }
 
-/// Returns the name of a project's directory on the nodes: `name` if it is plain; otherwise its plain letters and a hash, so that two
-/// names never share a directory and no space or quote gets into Docker's mounts.
+/// Returns the name of a project's directory on the nodes: `name` if it is plain; otherwise its plain letters and a
+/// hash, so that two names never share a directory and no space or quote gets into Docker's mounts.
 pub fn directory_name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if !name.is_empty() && name.len() <= 64 && name.chars().all(plain) && !name.starts_with(['.', '-']) {

@@ -17,7 +17,8 @@ const PIECE: usize = 256 * 1024;
 /// The most bytes of headers and names before the contents of an entry, which are kept in memory.
 const MAX_HEAD: u64 = 64 << 10;
 
-/// The tar stream of a node, which may be hostile: it can neither fill this machine's memory nor give a file modes of its choice.
+/// The tar stream of a node, which may be hostile: it can neither fill this machine's memory nor give a file modes of
+/// its choice.
 pub(super) struct TarStream<R: Read> {
     archive: tar::Archive<Limited<R>>,
     /// The bytes that may be read.
@@ -69,9 +70,9 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// Runs a program as root on a node, and passes its output to `unpack`, which may block. Returns what `unpack` returned, and whether the
-/// program succeeded; an `unpack` that returns before the end of the output is not the program's failure. `received` is called with the
-/// number of bytes so far.
+/// Runs a program as root on a node, and passes its output to `unpack`, which may block. Returns what `unpack`
+/// returned, and whether the program succeeded; an `unpack` that returns before the end of the output is not the
+/// program's failure. `received` is called with the number of bytes so far.
 pub(super) async fn receive<T: Send + 'static>(
     transport: &Transport,
     argv: &[&str],

@@ -34,7 +34,8 @@ pub struct TargetDirectory {
     lock: File,
 }
 
-/// What was fetched into the directory: [`JobOutput::content`] by path, and the list of it, to which records are appended.
+/// What was fetched into the directory: [`JobOutput::content`] by path, and the list of it, to which records are
+/// appended.
 #[derive(Debug)]
 struct FetchedList {
     contents: BTreeMap<String, String>,
@@ -99,7 +100,8 @@ impl TargetDirectory {
         }
     }
 
-    /// Returns the first link or file among the directories that lead to an output. A link would lead out of the target.
+    /// Returns the first link or file among the directories that lead to an output. A link would lead out of the
+    /// target.
     fn obstacle(&self, download: &Download) -> Option<PathBuf> {
         let mut directories = parents(&download.path).map(|directory| self.root.join(directory));
         directories.find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()))
@@ -113,8 +115,8 @@ impl TargetDirectory {
         self.root.join(STATE_DIR).join(PARTS)
     }
 
-    /// Puts an output in its place: a link, or a file with the contents as they arrive. Returns whether these are what the node listed;
-    /// if they are not, nothing is changed.
+    /// Puts an output in its place: a link, or a file with the contents as they arrive. Returns whether these are what
+    /// the node listed; if they are not, nothing is changed.
     ///
     /// # Errors
     /// If it cannot be written, or a link or file is where one of its directories should be.

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how many threads at
-/// most.
+/// From how many bytes on a file is hashed by itself, how many smaller ones a thread hashes side by side, and on how
+/// many threads at most.
 const LARGE: u64 = 64 * 1024;
 const GROUP: usize = 16;
 const MAX_THREADS: usize = 12;
@@ -96,8 +96,8 @@ pub(super) fn walked(root: &Path, rules: Option<Arc<IgnoreRules>>) -> Result<Vec
     unread.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(found), Err)
 }
 
-/// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot be read is put
-/// into `unread`.
+/// Returns everything that belongs to a project, or without rules all that is there. The first ignore file that cannot
+/// be read is put into `unread`.
 fn walk(root: &Path, rules: Option<Arc<IgnoreRules>>, unread: Arc<Mutex<Option<Error>>>) -> WalkParallel {
     let Some(rules) = rules else {
         // what the file system keeps at the top of a disk is root's alone
@@ -123,8 +123,8 @@ fn walk(root: &Path, rules: Option<Arc<IgnoreRules>>, unread: Arc<Mutex<Option<E
         .build_parallel()
 }
 
-/// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
-/// it is uploaded and is no part of the program.
+/// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that
+/// grows while it is uploaded and is no part of the program.
 fn own_output() -> Vec<(u64, u64)> {
     let descriptors = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
     let files = descriptors.into_iter().filter_map(|fd| fs::File::from(fd.ok()?).metadata().ok());
@@ -221,8 +221,8 @@ pub(super) enum FoundState {
     Vanished,
 }
 
-/// Reads what the walk has found; a file only if it is large, see [`read_small_files`]. `None` for what is not uploaded: the root itself,
-/// hvdctl's own output, sockets, pipes and devices.
+/// Reads what the walk has found; a file only if it is large, see [`read_small_files`]. `None` for what is not
+/// uploaded: the root itself, hvdctl's own output, sockets, pipes and devices.
 fn read_found(
     root: &Path,
     found: Result<ignore::DirEntry, ignore::Error>,
@@ -300,8 +300,8 @@ fn read_small_files(root: &Path, found: &mut [Found]) -> Result<(), Error> {
     })
 }
 
-/// Reads and hashes some small files. Of one that has grown since the walk, the first [`LARGE`] bytes are read. `kept` is the number of
-/// bytes that are in memory.
+/// Reads and hashes some small files. Of one that has grown since the walk, the first [`LARGE`] bytes are read. `kept`
+/// is the number of bytes that are in memory.
 fn read_group(root: &Path, group: &mut [&mut Found], kept: &AtomicU64) -> Result<(), Error> {
     let mut contents = Vec::with_capacity(group.len());
     for found in &mut *group {
@@ -330,7 +330,8 @@ fn read_group(root: &Path, group: &mut [&mut Found], kept: &AtomicU64) -> Result
     Ok(())
 }
 
-/// Reads the first [`LARGE`] bytes of a file. `len`: the bytes that it had; where there are no more, one call finds out both.
+/// Reads the first [`LARGE`] bytes of a file. `len`: the bytes that it had; where there are no more, one call finds out
+/// both.
 fn read_small(file: &fs::File, len: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or_default() + 1];
     let filled = file.read_at(&mut bytes, 0)?;

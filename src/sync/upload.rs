@@ -1,5 +1,5 @@
-//! Uploads a project to a node: only what differs is sent, what was deleted is deleted there, and the node proves by content hash that
-//! it has the same files. A job that is running keeps the files it was started with.
+//! Uploads a project to a node: only what differs is sent, what was deleted is deleted there, and the node proves by
+//! content hash that it has the same files. A job that is running keeps the files it was started with.
 
 use crate::error::{ErrorKind, NodeError};
 use crate::event::transfer::TransferProgress;
@@ -55,7 +55,8 @@ const COPY_LIMIT: Duration = Duration::from_secs(3600);
 pub struct Project {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, see [`origin`](super::project::origin). A project of the same name from another place does not replace this one.
+    /// Where they are, see [`origin`](super::project::origin). A project of the same name from another place does not
+    /// replace this one.
     pub origin: String,
     /// Whether it replaces a project of the same name from another place.
     pub shared: bool,
@@ -99,8 +100,8 @@ pub struct Uploaded {
 }
 
 impl NodeProject<'_> {
-    /// Compares a project with what the node has of it, creates its directory, and merges the separate directories of earlier jobs,
-    /// except for those of `running` jobs.
+    /// Compares a project with what the node has of it, creates its directory, and merges the separate directories of
+    /// earlier jobs, except for those of `running` jobs.
     ///
     /// # Errors
     /// If the comparison fails, the name is another project's, or hvdctl did not create the directory.
@@ -138,7 +139,8 @@ impl NodeProject<'_> {
     /// Uploads what the node lacks according to [`NodeProject::compare`].
     ///
     /// # Errors
-    /// If the node cannot store the files (disk full, above all) or ends up with others; its earlier files are intact then.
+    /// If the node cannot store the files (disk full, above all) or ends up with others; its earlier files are intact
+    /// then.
     pub async fn upload(
         &self,
         project: &Project,
@@ -240,7 +242,8 @@ impl Project {
     }
 }
 
-/// Returns a note about links that lead out of the project, to what the nodes may not have. `mounts`: directories in the containers.
+/// Returns a note about links that lead out of the project, to what the nodes may not have. `mounts`: directories in
+/// the containers.
 fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
     let is_mounted = |target: &str| mounts.iter().any(|mount| Path::new(target).starts_with(mount));
     let links: Vec<_> = manifest.links_out(WORKSPACE).into_iter().filter(|(_, target)| !is_mounted(target)).collect();
@@ -249,7 +252,8 @@ fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
     let (leads, more) = (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
     (!links.is_empty()).then(|| {
         format!(
-            "{} {leads} out of the project, and what is there is not uploaded: {}{more}\n  hint: push it with `hvdctl data push`, mount it in the containers with `mounts` of the inventory, or copy it into the project",
+            "{} {leads} out of the project, and what is there is not uploaded: {}{more}\n  hint: push it with `hvdctl \
+             data push`, mount it in the containers with `mounts` of the inventory, or copy it into the project",
             count(links.len(), "link"),
             named.join(", ")
         )
@@ -263,7 +267,8 @@ fn note_of_size(manifest: &Manifest, stored: u64) -> String {
     let most = if named.is_empty() { String::new() } else { format!(", most of it in {}", named.join(", ")) };
     let line = largest.first().map_or_else(|| "NAME".to_owned(), |(name, _)| pattern(Path::new(name)));
     format!(
-        "the first upload sends {} to each node{most}\n  hint: a line in .hvdctlignore leaves out what it names: {line}",
+        "the first upload sends {} to each node{most}\n  hint: a line in .hvdctlignore leaves out what it names: \
+         {line}",
         human(stored)
     )
 }

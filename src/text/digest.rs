@@ -1,5 +1,6 @@
-//! Hashes of files: BLAKE2b with 32 bytes (RFC 7693), as `b2sum -l 256` of the nodes' coreutils prints them (8.30 from 2018 or later,
-//! for its `-z`). In software it takes a fifth of the time of SHA-256, for which not every processor has instructions.
+//! Hashes of files: BLAKE2b with 32 bytes (RFC 7693), as `b2sum -l 256` of the nodes' coreutils prints them (8.30 from
+//! 2018 or later, for its `-z`). In software it takes a fifth of the time of SHA-256, for which not every processor has
+//! instructions.
 
 use blake2b_simd::many::{HashManyJob, hash_many};
 use blake2b_simd::{Params, State};

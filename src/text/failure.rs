@@ -82,7 +82,8 @@ pub fn ssh(text: &str) -> Ssh {
     }
 }
 
-/// Returns whether the methods that sshd still accepted do not include keys: `Permission denied (password,keyboard-interactive).`
+/// Returns whether the methods that sshd still accepted do not include keys: `Permission denied
+/// (password,keyboard-interactive).`
 fn is_without_keys(text: &str) -> bool {
     let methods = text.rsplit_once("Permission denied (").and_then(|(_, rest)| rest.split_once(')'));
     methods.is_some_and(|(methods, _)| !methods.split(',').any(|method| method == "publickey"))
@@ -91,7 +92,8 @@ fn is_without_keys(text: &str) -> bool {
 /// How many lines of ssh's messages are shown.
 const SSH_LINES: usize = 6;
 
-/// Returns what `ssh` says of its failure, with the cause in the first line: without notices, what it tried, and what follows from it.
+/// Returns what `ssh` says of its failure, with the cause in the first line: without notices, what it tried, and what
+/// follows from it.
 pub fn ssh_message(text: &str) -> String {
     let follows =
         ["It is required that your", "This private key will be ignored.", "Disconnected from ", "debug1: ", "@"];
@@ -132,8 +134,8 @@ pub enum SudoFailure {
     NotInstalled,
 }
 
-/// Classifies a line of `sudo` in the C locale (1.8 and later, and sudo-rs); `None` for anything else, such as a warning about the
-/// host name, after which it goes on.
+/// Classifies a line of `sudo` in the C locale (1.8 and later, and sudo-rs); `None` for anything else, such as a
+/// warning about the host name, after which it goes on.
 pub fn sudo(line: &str) -> Option<SudoFailure> {
     let refused =
         ["incorrect password attempt", "incorrect authentication attempt", "no password was provided", "try again"];
@@ -229,7 +231,8 @@ pub fn is_other_mpirun(line: &str) -> bool {
     line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
 }
 
-/// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the engine's interface.
+/// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the
+/// engine's interface.
 pub fn needs_buildkit(text: &str) -> bool {
     text.contains("requires BuildKit")
 }
@@ -329,7 +332,8 @@ pub fn nvidia_smi(text: &str) -> Option<NvidiaSmiFailure> {
     classify(text, &kinds)
 }
 
-/// Returns whether a program's line says that a GPU or its driver failed, and not the program: messages of CUDA, NCCL and NVML.
+/// Returns whether a program's line says that a GPU or its driver failed, and not the program: messages of CUDA, NCCL
+/// and NVML.
 pub fn is_gpu_fault(line: &str) -> bool {
     let patterns = [
         "uncorrectable ECC error",
@@ -356,7 +360,8 @@ pub enum FileFailure {
     Vanished,
 }
 
-/// Classifies the text of GNU tar and coreutils in the C locale, and of Rust's errors of files; `None` for anything else.
+/// Classifies the text of GNU tar and coreutils in the C locale, and of Rust's errors of files; `None` for anything
+/// else.
 pub fn files(text: &str) -> Option<FileFailure> {
     let kinds: [(FileFailure, &[&str]); 3] = [
         (FileFailure::Occupied, &["cannot overwrite", "cannot create hard link"]),
@@ -366,21 +371,22 @@ pub fn files(text: &str) -> Option<FileFailure> {
     classify(text, &kinds)
 }
 
-/// Returns whether the text of `ssh` only says that a connection through a jump host was closed; the jump host's own ssh has the cause.
+/// Returns whether the text of `ssh` only says that a connection through a jump host was closed; the jump host's own
+/// ssh has the cause.
 pub fn is_from_jump_host(text: &str) -> bool {
     text.contains("UNKNOWN port")
 }
 
-/// Returns whether a line of `ssh` reports no failure. OpenSSH 10.1 warns of key exchanges in three lines that begin with `**`, and all
-/// versions of options that have no effect any more.
+/// Returns whether a line of `ssh` reports no failure. OpenSSH 10.1 warns of key exchanges in three lines that begin
+/// with `**`, and all versions of options that have no effect any more.
 pub fn is_ssh_notice(line: &str) -> bool {
     line.starts_with("Warning: Permanently added")
         || line.starts_with("** ")
         || line.contains(": Unsupported option \"")
 }
 
-/// Returns whether an error of this machine, as Rust words it, says that a process, or all of them, may open no more files. The C
-/// libraries have different texts for the same number.
+/// Returns whether an error of this machine, as Rust words it, says that a process, or all of them, may open no more
+/// files. The C libraries have different texts for the same number.
 pub fn is_out_of_files(text: &str) -> bool {
     text.contains("(os error 24)") || text.contains("(os error 23)")
 }
@@ -409,16 +415,19 @@ mod tests {
         let said = [
             ("ana@gpu1: Permission denied (publickey,password).", Ssh::Refused),
             (
-                "Received disconnect from 10.0.0.2 port 22:2: Too many authentication failures\nDisconnected from 10.0.0.2",
+                "Received disconnect from 10.0.0.2 port 22:2: Too many authentication failures\nDisconnected from \
+                 10.0.0.2",
                 Ssh::TooManyKeys,
             ),
             (
-                "Received disconnect from 127.0.0.1 port 2299:2: Too many authentication failures\nDisconnected from 127.0.0.1 port 2299",
+                "Received disconnect from 127.0.0.1 port 2299:2: Too many authentication failures\nDisconnected from \
+                 127.0.0.1 port 2299",
                 Ssh::TooManyKeys,
             ),
             (AGENT, Ssh::AgentRefused),
             (
-                "sign_and_send_pubkey: signing failed for ED25519-SK \"/k\": device not found\nana@h: Permission denied (publickey).",
+                "sign_and_send_pubkey: signing failed for ED25519-SK \"/k\": device not found\nana@h: Permission \
+                 denied (publickey).",
                 Ssh::AgentRefused,
             ),
             ("the login was not confirmed within 150 s: confirm it in the ssh agent", Ssh::AgentRefused),
@@ -433,18 +442,21 @@ mod tests {
                 Ssh::KeyFileMissing,
             ),
             (
-                "Warning: Identity file k not accessible: No such file or directory.\nconnect to host h port 22: Connection refused",
+                "Warning: Identity file k not accessible: No such file or directory.\nconnect to host h port 22: \
+                 Connection refused",
                 Ssh::Other,
             ),
             ("ana@gpu1: Permission denied (keyboard-interactive).", Ssh::NoKeyAccepted),
             ("Permission denied (password,keyboard-interactive,hostbased).", Ssh::NoKeyAccepted),
             ("ana@gpu1: Permission denied (gssapi-with-mic,publickey).", Ssh::Refused),
             (
-                "Unable to negotiate with 10.0.0.2 port 22: no matching host key type found. Their offer: ssh-rsa,ssh-dss",
+                "Unable to negotiate with 10.0.0.2 port 22: no matching host key type found. Their offer: \
+                 ssh-rsa,ssh-dss",
                 Ssh::OldAlgorithms,
             ),
             (
-                "Unable to negotiate with 10.0.0.2 port 22: no matching key exchange method found. Their offer: diffie-hellman-group1-sha1",
+                "Unable to negotiate with 10.0.0.2 port 22: no matching key exchange method found. Their offer: \
+                 diffie-hellman-group1-sha1",
                 Ssh::OldAlgorithms,
             ),
             (
@@ -465,7 +477,8 @@ mod tests {
                 Ssh::Other,
             ),
             (
-                "No ED25519 host key is known for gpu1 and you have requested strict checking.\nHost key verification failed.",
+                "No ED25519 host key is known for gpu1 and you have requested strict checking.\nHost key verification \
+                 failed.",
                 Ssh::HostKeyUnknown,
             ),
             ("ssh: Could not resolve hostname gpu9: Name or service not known", Ssh::NameUnknown),
@@ -479,7 +492,8 @@ mod tests {
     }
 
     /// What OpenSSH 9.2 wrote where an agent did not confirm.
-    const AGENT: &str = "sign_and_send_pubkey: signing failed for ED25519 \"root@vm\" from agent: agent refused operation\n\
+    const AGENT: &str = "sign_and_send_pubkey: signing failed for ED25519 \"root@vm\" from agent: agent refused \
+        operation\n\
                          root@h: Permission denied (publickey,keyboard-interactive).";
     /// A key file of mode 644.
     const OPEN_KEY: &str = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@\n\
@@ -508,14 +522,17 @@ mod tests {
             ),
             (NO_FILE, NO_FILE),
             (
-                "Received disconnect from 127.0.0.1 port 2299:2: Too many authentication failures\r\nDisconnected from 127.0.0.1 port 2299",
+                "Received disconnect from 127.0.0.1 port 2299:2: Too many authentication failures\r\nDisconnected from \
+                 127.0.0.1 port 2299",
                 "Received disconnect from 127.0.0.1 port 2299:2: Too many authentication failures",
             ),
             (&format!("{QUANTUM}\n{denied}"), denied),
             (
                 &format!(
-                    "/etc/ssh/ssh_config line 5: Unsupported option \"rsaauthentication\"\ndebug1: Offering public key: k\n\
-                     Warning: Permanently added 'h' (ED25519) to the list of known hosts.\nWelcome.\nLoad key \"k\": invalid format\n{denied}"
+                    "/etc/ssh/ssh_config line 5: Unsupported option \"rsaauthentication\"\ndebug1: Offering public \
+                     key: k\n\
+                     Warning: Permanently added 'h' (ED25519) to the list of known hosts.\nWelcome.\nLoad key \"k\": \
+                     invalid format\n{denied}"
                 ),
                 &format!("Load key \"k\": invalid format\nWelcome.\n{denied}"),
             ),
@@ -573,8 +590,10 @@ mod tests {
         let said = [
             ("could not select device driver \"\" with capabilities: [[gpu]]", Some(Docker::NoGpuRuntime)),
             (
-                "failed to create task for container: failed to create shim task: OCI runtime create failed: could not apply required \
-                 modification to OCI specification: error modifying OCI spec: failed to inject CDI devices: unresolvable CDI devices \
+                "failed to create task for container: failed to create shim task: OCI runtime create failed: could not \
+                 apply required \
+                 modification to OCI specification: error modifying OCI spec: failed to inject CDI devices: \
+                 unresolvable CDI devices \
                  nvidia.com/gpu=all: unknown",
                 Some(Docker::NoGpuRuntime),
             ),
@@ -582,12 +601,14 @@ mod tests {
             ("unknown or invalid runtime name: nvidia", Some(Docker::NoGpuRuntime)),
             ("Unknown runtime specified nvidia", Some(Docker::NoGpuRuntime)),
             (
-                "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version, \
+                "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver \
+                 to a newer version, \
                  or use an earlier cuda container: unknown",
                 Some(Docker::CudaTooNew),
             ),
             (
-                "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file: no such \
+                "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open \
+                 shared object file: no such \
                  file or directory: unknown",
                 Some(Docker::DriverFailed),
             ),
@@ -624,21 +645,26 @@ mod tests {
     #[test]
     fn what_registries_answer_is_classified() {
         for text in [
-            "pull access denied for a/b, repository does not exist or may require 'docker login': denied: requested access to the \
+            "pull access denied for a/b, repository does not exist or may require 'docker login': denied: requested \
+             access to the \
              resource is denied",
             "Head \"https://r.example/v2/a/manifests/1\": no basic auth credentials",
             "unauthorized: authentication required",
-            "failed to resolve reference \"r/a:1\": pull access denied, repository does not exist or may require authorization: \
+            "failed to resolve reference \"r/a:1\": pull access denied, repository does not exist or may require \
+             authorization: \
              server message: insufficient_scope: authorization failed",
-            "failed to authorize: failed to fetch oauth token: unexpected status from GET request to https://r/token: 401 Unauthorized",
+            "failed to authorize: failed to fetch oauth token: unexpected status from GET request to https://r/token: \
+             401 Unauthorized",
             "Error response from daemon: denied: your authorization token has expired",
-            "initializing source docker://r/a:1: reading manifest 1 in r/a: Unauthorized: access to the requested resource is not authorized",
+            "initializing source docker://r/a:1: reading manifest 1 in r/a: Unauthorized: access to the requested \
+             resource is not authorized",
         ] {
             assert_eq!(registry(text), Some(RegistryRefusal::Refused), "{text}");
         }
         for (text, kind) in [
             (
-                "toomanyrequests: You have reached your unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit",
+                "toomanyrequests: You have reached your unauthenticated pull rate limit. \
+                 https://www.docker.com/increase-rate-limit",
                 Some(RegistryRefusal::RateLimited),
             ),
             ("received unexpected HTTP status: 429 Too Many Requests", Some(RegistryRefusal::RateLimited)),
@@ -649,11 +675,13 @@ mod tests {
                 Some(RegistryRefusal::NoPlatform),
             ),
             (
-                "media type \"application/vnd.docker.distribution.manifest.v1+prettyjws\" is no longer supported since containerd v2.1",
+                "media type \"application/vnd.docker.distribution.manifest.v1+prettyjws\" is no longer supported since \
+                 containerd v2.1",
                 Some(RegistryRefusal::OldFormat),
             ),
             (
-                "[DEPRECATION NOTICE] Docker Image Format v1 and Docker Image manifest version 2, schema 1 support is disabled",
+                "[DEPRECATION NOTICE] Docker Image Format v1 and Docker Image manifest version 2, schema 1 support is \
+                 disabled",
                 Some(RegistryRefusal::OldFormat),
             ),
             (
@@ -661,7 +689,8 @@ mod tests {
                 Some(RegistryRefusal::PlainHttp),
             ),
             (
-                "Get \"https://r.example/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                "Get \"https://r.example/v2/\": tls: failed to verify certificate: x509: certificate signed by unknown \
+                 authority",
                 Some(RegistryRefusal::Untrusted),
             ),
             ("manifest for a/b:2 not found: manifest unknown: manifest unknown", Some(RegistryRefusal::NoImage)),
@@ -674,7 +703,8 @@ mod tests {
                 Some(RegistryRefusal::Unreachable),
             ),
             (
-                "Get \"https://r.example/v2/\": net/http: request canceled while waiting for connection (Client.Timeout exceeded while \
+                "Get \"https://r.example/v2/\": net/http: request canceled while waiting for connection \
+                 (Client.Timeout exceeded while \
                  awaiting headers)",
                 Some(RegistryRefusal::Unreachable),
             ),
@@ -721,7 +751,8 @@ mod tests {
         assert!(is_out_of_files("No file descriptors available (os error 24)"));
         assert!(!is_out_of_files("sh: 1: cannot open x: Too many open files"), "a node's");
         assert!(is_from_runtime(
-            "OCI runtime exec failed: exec failed: unable to start container process: current working directory is outside of container"
+            "OCI runtime exec failed: exec failed: unable to start container process: current working directory is \
+             outside of container"
         ));
         assert!(!is_from_runtime("sh: 1: x: not found"));
         assert!(is_locale_warning("bash: warning: setlocale: LC_ALL: cannot change locale (xx_XX)"));

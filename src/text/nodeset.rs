@@ -15,8 +15,8 @@ pub type Groups = BTreeMap<String, Vec<String>>;
 
 /// Returns the nodes of `all` that an expression names, in the order of `all`.
 ///
-/// `gpu1,gpu[03-05],r[1-2]n[1-8/2],@fast,!gpu04`: names, ranges with leading zeros and steps, `@` before a group's name, `,` to
-/// join, `!` to remove from what precedes it. An expression that begins with `!` removes from all.
+/// `gpu1,gpu[03-05],r[1-2]n[1-8/2],@fast,!gpu04`: names, ranges with leading zeros and steps, `@` before a group's
+/// name, `,` to join, `!` to remove from what precedes it. An expression that begins with `!` removes from all.
 ///
 /// # Errors
 /// A message about a name that is no node or group, a range that cannot be parsed, or nothing left.
@@ -82,8 +82,8 @@ pub fn split(expression: &str) -> Vec<&str> {
     parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// Returns the names that a term stands for: `gpu[01-03,7]`, every second one with `gpu[1-7/2]`, each with each in `r[1-2]n[1-4]`, or a
-/// name alone.
+/// Returns the names that a term stands for: `gpu[01-03,7]`, every second one with `gpu[1-7/2]`, each with each in
+/// `r[1-2]n[1-4]`, or a name alone.
 ///
 /// # Errors
 /// A message about a range that cannot be parsed or is empty, or names that are too many or too long.
@@ -146,8 +146,8 @@ fn number(text: &str) -> Result<u32, String> {
     good.then(|| text.parse().ok()).flatten().ok_or_else(|| format!("{text:?} is no number of up to 9 digits"))
 }
 
-/// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`, and several racks alike → `rack[1-2]-gpu[1-4]`. Addresses and
-/// names of digits alone stay whole.
+/// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`, and several racks alike → `rack[1-2]-gpu[1-4]`.
+/// Addresses and names of digits alone stay whole.
 pub fn fold(names: &[impl AsRef<str>]) -> String {
     let mut folded = terms_of(names.iter().map(AsRef::as_ref).collect());
     folded.sort();
@@ -159,7 +159,8 @@ pub fn with_count(nodes: &[&str]) -> String {
     if nodes.len() == 1 { nodes[0].to_owned() } else { format!("{} ({})", fold(nodes), nodes.len()) }
 }
 
-/// The terms of folded names: by their last number, then what comes before it in the same way where the rest is the same.
+/// The terms of folded names: by their last number, then what comes before it in the same way where the rest is the
+/// same.
 fn terms_of(names: BTreeSet<&str>) -> Vec<String> {
     static NUMBERED: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("^([^.:]*[^.:0-9])([0-9]{1,9})([^.:0-9]*)$").expect("a valid pattern"));

@@ -52,8 +52,8 @@ impl Distribution {
         Distribution { ids: ids.split_whitespace().map(str::to_lowercase).collect() }
     }
 
-    /// Returns the command that installs packages, which have the names of Debian's; `uutils` stands for GNU's coreutils where uutils'
-    /// are. `None` for an unknown distribution.
+    /// Returns the command that installs packages, which have the names of Debian's; `uutils` stands for GNU's
+    /// coreutils where uutils' are. `None` for an unknown distribution.
     pub fn install(&self, packages: &[&str]) -> Option<String> {
         let is_of =
             |id: &String, known: &[&str]| known.iter().any(|known| id == known || id.starts_with(&format!("{known}-")));

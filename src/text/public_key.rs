@@ -20,7 +20,8 @@ pub fn fingerprint(key: &PublicKey) -> String {
     key.fingerprint(HashAlg::Sha256).to_string()
 }
 
-/// Returns the type and the bytes of a key, whatever its type: `None` if the bytes do not begin with the type, as they must (RFC 4253, 6.6).
+/// Returns the type and the bytes of a key, whatever its type: `None` if the bytes do not begin with the type, as they
+/// must (RFC 4253, 6.6).
 fn typed(public: &str) -> Option<(&str, Vec<u8>)> {
     let (name, base64) = public.split_once(' ')?;
     let bytes = STANDARD.decode(base64).ok()?;

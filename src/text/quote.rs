@@ -4,8 +4,8 @@
 
 use zeroize::Zeroizing;
 
-/// Returns a line of a script that sets the variable `name` to `value`: `name='value'` and a newline. NUL, which no shell can
-/// hold, is left out.
+/// Returns a line of a script that sets the variable `name` to `value`: `name='value'` and a newline. NUL, which no
+/// shell can hold, is left out.
 ///
 /// `name` is the program's own, never a user's: a lower-case letter or `_`, then lower-case letters, digits or `_`.
 pub fn assign(name: &str, value: &str) -> Zeroizing<String> {
@@ -18,7 +18,8 @@ pub fn assign(name: &str, value: &str) -> Zeroizing<String> {
     joined(&[name, "=", &quoted, "\n"])
 }
 
-/// Returns `name='value'` and a newline for an environment variable of the user's, whose name was checked when it was read.
+/// Returns `name='value'` and a newline for an environment variable of the user's, whose name was checked when it was
+/// read.
 pub fn exported(name: &str, value: &str) -> Zeroizing<String> {
     debug_assert!(
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),

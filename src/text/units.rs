@@ -55,8 +55,8 @@ pub fn stamp(seconds: f64) -> String {
     humantime::format_rfc3339_seconds(time(seconds)).to_string()
 }
 
-/// Returns the point in time of these seconds since the epoch, which a node may have sent: one outside of the years 1970 to 9999 is the
-/// nearest in them, and one that is no number the first.
+/// Returns the point in time of these seconds since the epoch, which a node may have sent: one outside of the years
+/// 1970 to 9999 is the nearest in them, and one that is no number the first.
 pub fn time(seconds: f64) -> SystemTime {
     UNIX_EPOCH + Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default()
 }

@@ -1,9 +1,10 @@
-//! Text from ranks, nodes and files, made safe for a terminal: of control sequences only those for colour and style pass.
+//! Text from ranks, nodes and files, made safe for a terminal: of control sequences only those for colour and style
+//! pass.
 
-/// Control sequences that a terminal acts upon can set its title, clear it, write to the clipboard (OSC 52), or have it answer into
-/// the shell's input (`\e[6n`). They are shown escaped; so are characters that turn the direction of text around (Unicode Technical
-/// Report 36, 2.8), and bytes that are no UTF-8. Only a line's tabs and SGR sequences (ECMA-48, 8.3.117) stay. A style that the text
-/// leaves on ends with it.
+/// Control sequences that a terminal acts upon can set its title, clear it, write to the clipboard (OSC 52), or have it
+/// answer into the shell's input (`\e[6n`). They are shown escaped; so are characters that turn the direction of text
+/// around (Unicode Technical Report 36, 2.8), and bytes that are no UTF-8. Only a line's tabs and SGR sequences
+/// (ECMA-48, 8.3.117) stay. A style that the text leaves on ends with it.
 pub fn visible(text: &[u8]) -> Vec<u8> {
     filtered(text, false)
 }

@@ -1,4 +1,5 @@
-//! How root and the Docker Engine can be used on a node: what `access/login.sh` and `access/access.sh` report about the login, and what follows from it.
+//! How root and the Docker Engine can be used on a node: what `access/login.sh` and `access/access.sh` report about the
+//! login, and what follows from it.
 
 use crate::text::packages::Distribution;
 use std::collections::BTreeSet;
@@ -132,7 +133,8 @@ impl NamedEngine {
         Some(scheme != "tcp" || !is_here)
     }
 
-    /// Whether it is a context that leads nowhere, as Docker Desktop leaves one behind. What `DOCKER_HOST` names is not replaced.
+    /// Whether it is a context that leads nowhere, as Docker Desktop leaves one behind. What `DOCKER_HOST` names is not
+    /// replaced.
     fn is_gone(&self) -> bool {
         !self.context.is_empty() && self.network().is_none() && self.socket == Socket::Missing
     }
@@ -267,8 +269,8 @@ impl Login {
         (!tools.is_empty()).then(|| (faults.join(", "), hint))
     }
 
-    /// Returns whether it can be expected to stay true for a while, and nothing about it has to be reported again: what the user is
-    /// about to change has effect at once, and a sudo that only remembers a password is asked each time.
+    /// Returns whether it can be expected to stay true for a while, and nothing about it has to be reported again: what
+    /// the user is about to change has effect at once, and a sudo that only remembers a password is asked each time.
     pub fn is_steady(&self) -> bool {
         let has_root = self.sudo == Sudo::Root || self.sudo == Sudo::Allowed && !self.is_remembered;
         has_root && self.engine_fault().is_none() && self.warning().is_none() && self.unusable_tools.is_empty()
@@ -490,7 +492,8 @@ mod tests {
         use RootMethod::{Container, Sudo};
         let context = |facts: &str| {
             format!(
-                "user ana\nsudo no never\ncontext desktop-linux\ncontext-file /home/ana/.docker/contexts/meta/x/meta.json\n\
+                "user ana\nsudo no never\ncontext desktop-linux\ncontext-file \
+                 /home/ana/.docker/contexts/meta/x/meta.json\n\
                  named-by /home/ana/.docker/config.json\n{facts}"
             )
         };
@@ -550,7 +553,8 @@ mod tests {
             (message.as_str(), packages.as_str()),
             ("ss is missing", "install it on the node: apt-get install iproute2")
         );
-        let text = "os rocky rhel centos fedora\nmissing setsid util-linux\nmissing flock util-linux\nunfit cut coreutils\n\
+        let text = "os rocky rhel centos fedora\nmissing setsid util-linux\nmissing flock util-linux\nunfit cut \
+            coreutils\n\
                     missing ss iproute2\nuser ana\n";
         let (message, packages) = unusable(text);
         assert_eq!(

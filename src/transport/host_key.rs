@@ -25,8 +25,8 @@ pub struct ChangedHostKey {
     pub line: usize,
 }
 
-/// Parses a line of a known-hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): `NAMES TYPE KEY [COMMENT]`. Returns `None` for
-/// comments, markers (`@revoked`) and lines without a key.
+/// Parses a line of a known-hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): `NAMES TYPE KEY [COMMENT]`. Returns
+/// `None` for comments, markers (`@revoked`) and lines without a key.
 pub fn contact(line: &str) -> Option<Contact> {
     let (names, key) = line.trim_start().split_once([' ', '\t']).filter(|(names, _)| !names.starts_with(['#', '@']))?;
     let key = public_key::parse(key)?;
@@ -46,7 +46,8 @@ fn kind_of(algorithm: &str) -> &str {
     }
 }
 
-/// Parses ssh's message about a host key that is not the known one (sshconnect.c, `REMOTE HOST IDENTIFICATION HAS CHANGED`).
+/// Parses ssh's message about a host key that is not the known one (sshconnect.c, `REMOTE HOST IDENTIFICATION HAS
+/// CHANGED`).
 pub fn changed(message: &str) -> Option<ChangedHostKey> {
     let lines: Vec<&str> = message.lines().map(str::trim).collect();
     let find = |pattern: &str| {
@@ -67,8 +68,8 @@ pub fn changed(message: &str) -> Option<ChangedHostKey> {
     })
 }
 
-/// Returns the first file of `UserKnownHostsFile` as `ssh -G` prints it: names joined by spaces and never quoted, so that only
-/// `own`, which is known beforehand, may contain spaces.
+/// Returns the first file of `UserKnownHostsFile` as `ssh -G` prints it: names joined by spaces and never quoted, so
+/// that only `own`, which is known beforehand, may contain spaces.
 pub fn first_file(files: &str, own: &str) -> Option<String> {
     if files.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')) {
         return Some(own.to_owned());

@@ -1,7 +1,7 @@
 //! Programs on a node, over its ssh session or, for this machine, as child processes.
 //!
-//! Every argument is quoted by the `openssh` crate or passed as a vector. Scripts and their values go over standard input, except for
-//! those whose standard input is a project's.
+//! Every argument is quoted by the `openssh` crate or passed as a vector. Scripts and their values go over standard
+//! input, except for those whose standard input is a project's.
 
 mod connections;
 mod dialogue;
@@ -118,7 +118,8 @@ impl Transport {
         })
     }
 
-    /// Finds out how root is used on the node of this owner. Returns a transport that has root, over the same connections.
+    /// Finds out how root is used on the node of this owner. Returns a transport that has root, over the same
+    /// connections.
     ///
     /// # Errors
     /// When there is no root, or the node does not answer.
@@ -175,8 +176,8 @@ impl Transport {
         }
     }
 
-    /// Lets a port of the node's 127.0.0.1 lead to a port of this machine's, until the result is dropped: forwarded by sshd or, if that
-    /// refuses, by a program.
+    /// Lets a port of the node's 127.0.0.1 lead to a port of this machine's, until the result is dropped: forwarded by
+    /// sshd or, if that refuses, by a program.
     ///
     /// # Errors
     /// When the node's sshd refuses it and the node cannot run the program, or the node cannot be reached.
@@ -385,13 +386,13 @@ impl Transport {
         self.root_refusal(output, operation).unwrap_or_else(|| {
             let stderr = output.complaint();
             let (stdout, status) = (String::from_utf8_lossy(&output.stdout), output.code);
-            let failed = |cause: &str| {
-                NodeError::failed(&self.node, operation, cause).kind(ErrorKind::CommandFailed { status })
-            };
+            let failed =
+                |cause: &str| NodeError::failed(&self.node, operation, cause).kind(ErrorKind::CommandFailed { status });
             match stdout.lines().rfind(|line| is_from_runtime(line)) {
                 // `docker exec` prints this to standard output
                 Some(line) => failed(line).hint(format!(
-                    "if the directories of this cluster on the node were removed or replaced: hvdctl down --on {0}, then hvdctl up",
+                    "if the directories of this cluster on the node were removed or replaced: hvdctl down --on {0}, \
+                     then hvdctl up",
                     self.node
                 )),
                 None if stderr.trim().is_empty() => failed(&format!("exit code {status}")),
@@ -459,9 +460,9 @@ impl Transport {
     }
 }
 
-/// Lets a pipe hold more bytes. With the 64 KiB that it holds at first, hvdctl and ssh wake each other so often that uploads slow down.
-/// One user's pipes should not hold more than 64 MiB (pipe(7)): those to 256 nodes. Where that is exceeded, and on systems other than
-/// Linux, it stays as it is.
+/// Lets a pipe hold more bytes. With the 64 KiB that it holds at first, hvdctl and ssh wake each other so often that
+/// uploads slow down. One user's pipes should not hold more than 64 MiB (pipe(7)): those to 256 nodes. Where that is
+/// exceeded, and on systems other than Linux, it stays as it is.
 fn enlarge(pipe: impl AsFd) {
     #[cfg(target_os = "linux")]
     let _ = rustix::pipe::fcntl_setpipe_size(pipe, 256 * 1024);

@@ -6,39 +6,40 @@ use crate::transport::access::{Engine, RootMethod};
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
-/// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined the streams,
-/// nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands (`set -x`) and a sudo that
-/// repeats what it refuses do not print them. The program starts without the variables of the login by which shells and tools behave in
-/// another way: TMOUT, which hardening guides set, ends each `read` of bash, SHELLOPTS may make a script fail, CDPATH makes `cd` print.
+/// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined
+/// the streams, nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands
+/// (`set -x`) and a sudo that repeats what it refuses do not print them. The program starts without the variables of
+/// the login by which shells and tools behave in another way: TMOUT, which hardening guides set, ends each `read` of
+/// bash, SHELLOPTS may make a script fail, CDPATH makes `cd` print.
 pub const BEGIN: &str = include_str!("../scripts/access/begin.sh");
 
 /// The variables that [`BEGIN`] removes.
 pub const REMOVED_VARIABLES: [&str; 9] =
     ["TMOUT", "SHELLOPTS", "BASHOPTS", "BASH_ENV", "ENV", "CDPATH", "GREP_OPTIONS", "TAR_OPTIONS", "POSIXLY_CORRECT"];
 
-/// The program follows `access/root_address.sh`, which keeps the address by which ssh reached the node, and the login's user and group
-/// (neither sudo nor a container would pass them on), and makes sudo's messages English.
+/// The program follows `access/root_address.sh`, which keeps the address by which ssh reached the node, and the login's
+/// user and group (neither sudo nor a container would pass them on), and makes sudo's messages English.
 const AS_LOGIN: &str =
     concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_login.sh"));
 
 const BY_SUDO: &str =
     concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_sudo.sh"));
 
-/// The password comes first on standard input, and a line that ends it: should sudo not read it after all (`-k` makes it ask
-/// although it may remember the login), it must not reach the program.
+/// The password comes first on standard input, and a line that ends it: should sudo not read it after all (`-k` makes
+/// it ask although it may remember the login), it must not reach the program.
 const WITH_PASSWORD: &str =
     concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_password.sh"));
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
-/// The program runs on the node's own file system, among its processes and on its network. Arguments before it: image, cluster,
-/// [`process`], DOCKER_HOST (may be empty).
+/// The program runs on the node's own file system, among its processes and on its network. Arguments before it: image,
+/// cluster, [`process`], DOCKER_HOST (may be empty).
 const IN_CONTAINER: &str =
     concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_container.sh"));
 
 const DOCKER: &str = include_str!("../scripts/access/docker.sh");
 
-/// Returns a random text that identifies this process of hvdctl: its helper containers are labelled with it, and the ids of its
-/// leases begin with it.
+/// Returns a random text that identifies this process of hvdctl: its helper containers are labelled with it, and the
+/// ids of its leases begin with it.
 pub fn process() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(random::id)
@@ -78,8 +79,9 @@ pub struct Invocation {
     pub argv: Vec<String>,
     /// What goes to standard input before everything else: the password and the line that ends it.
     pub preamble: Option<Zeroizing<String>>,
-    /// Whether the program's streams begin with [`BEGIN`]'s marks, because what runs it as root may print something itself: sudo a
-    /// warning about the host name or its settings, a module of PAM a greeting, Docker what the kernel lacks.
+    /// Whether the program's streams begin with [`BEGIN`]'s marks, because what runs it as root may print something
+    /// itself: sudo a warning about the host name or its settings, a module of PAM a greeting, Docker what the kernel
+    /// lacks.
     pub is_marked: bool,
 }
 

@@ -1,5 +1,6 @@
-//! Opens a multiplexed session per node by the system's `ssh`, so that the user's configuration, agents, jump hosts and hardware keys
-//! are used. Only [`node`](super::node), which runs programs over the sessions, knows the `openssh` crate as well.
+//! Opens a multiplexed session per node by the system's `ssh`, so that the user's configuration, agents, jump hosts and
+//! hardware keys are used. Only [`node`](super::node), which runs programs over the sessions, knows the `openssh` crate
+//! as well.
 
 mod client;
 mod config;
@@ -47,11 +48,12 @@ const JUMP_HOST_PREFIX: &str = "jump host: ";
 const CONFIRM: &str = "confirm it in the ssh agent, or touch the security key";
 
 /// What to do where the operator's key is not on a node yet.
-const FIRST_LOGIN_HINT: &str = "If the node does not accept the key yet: hvdctl keys push --first-login asks for the node's password and \
+const FIRST_LOGIN_HINT: &str = "If the node does not accept the key yet: hvdctl keys push --first-login asks for the \
+    node's password and \
                                 installs the key";
 
-/// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at the tenth
-/// (`MaxStartups`, sshd_config(5)).
+/// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at
+/// the tenth (`MaxStartups`, sshd_config(5)).
 const OVER_JUMP_HOSTS: usize = 8;
 
 /// The path of a control socket may have about 100 bytes, so it is here whatever TMPDIR says.
@@ -63,11 +65,12 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// Time limit for local programs that contact no node.
 const HERE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How nodes are logged in to: ssh's generated configuration, the connections that outlive the command, and this process's own
-/// control sockets. Their directory is removed on drop.
+/// How nodes are logged in to: ssh's generated configuration, the connections that outlive the command, and this
+/// process's own control sockets. Their directory is removed on drop.
 #[derive(Debug)]
 pub struct Control {
-    /// The directories of this process's sockets, of which the last one is used: there are several if others have removed one.
+    /// The directories of this process's sockets, of which the last one is used: there are several if others have
+    /// removed one.
     dirs: Mutex<Vec<MasterDirectory>>,
     /// Where the masters were made that other commands may use by now.
     handed_over: Mutex<Vec<String>>,
@@ -222,7 +225,8 @@ impl HostConfig {
 }
 
 impl Control {
-    /// Writes the configuration that includes the cluster's, the user's and the system's. `strict`: no unknown host key is accepted.
+    /// Writes the configuration that includes the cluster's, the user's and the system's. `strict`: no unknown host key
+    /// is accepted.
     ///
     /// # Errors
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
@@ -279,7 +283,8 @@ impl Control {
         })
     }
 
-    /// Returns a connection to a node that an earlier command has left open, or else opens one that later commands can use.
+    /// Returns a connection to a node that an earlier command has left open, or else opens one that later commands can
+    /// use.
     ///
     /// # Errors
     /// As [`Control::connect`].
@@ -294,8 +299,8 @@ impl Control {
         }
     }
 
-    /// Opens a connection to a node, which ends with the command. First contacts are reported whether the login succeeds or not: ssh
-    /// stores host keys before it logs in.
+    /// Opens a connection to a node, which ends with the command. First contacts are reported whether the login
+    /// succeeds or not: ssh stores host keys before it logs in.
     ///
     /// # Errors
     /// [`NodeError`] of kind unreachable, with ssh's own message.
@@ -445,7 +450,8 @@ impl Control {
         }
     }
 
-    /// Returns the directory of this process's sockets, another one if it is gone. It is in the file system of those that are kept.
+    /// Returns the directory of this process's sockets, another one if it is gone. It is in the file system of those
+    /// that are kept.
     fn directory(&self) -> io::Result<PathBuf> {
         let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = self.keeping.as_ref().map(|keeping| &keeping.directory).filter(|kept| kept.is_ours());
@@ -460,8 +466,8 @@ impl Control {
         Ok(path)
     }
 
-    /// Returns the file of the configuration. It is written again if it is gone: a job is followed for days, while others clean up what
-    /// seems to be unused. If it cannot be written, ssh reports that it is missing.
+    /// Returns the file of the configuration. It is written again if it is gone: a job is followed for days, while
+    /// others clean up what seems to be unused. If it cannot be written, ssh reports that it is missing.
     fn config(&self) -> PathBuf {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         // a user who has made another directory of that name could let ssh run any program
@@ -489,8 +495,8 @@ impl Control {
         (!output.status.success() && !stderr.trim().is_empty()).then_some(stderr)
     }
 
-    /// Returns an `ssh` with the arguments that lead to this node. Options, the host and a command may be added. It neither uses nor
-    /// leaves behind a connection that the user's configuration shares (`ControlMaster`).
+    /// Returns an `ssh` with the arguments that lead to this node. Options, the host and a command may be added. It
+    /// neither uses nor leaves behind a connection that the user's configuration shares (`ControlMaster`).
     pub fn plain(&self, node: &Node, limit: Duration) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-F").arg(self.config()).arg("-o").arg(format!("ConnectTimeout={}", limit.as_secs()));
@@ -498,8 +504,8 @@ impl Control {
         command
     }
 
-    /// Returns the options with which ssh accepts only the host key that the inventory has for a node, whatever else it knows. Without room
-    /// for the file it accepts none.
+    /// Returns the options with which ssh accepts only the host key that the inventory has for a node, whatever else it
+    /// knows. Without room for the file it accepts none.
     fn host_key_options(&self, node: &Node) -> Vec<String> {
         let Some(key) = &node.host_key else { return Vec::new() };
         let file = self.known_hosts(key).unwrap_or_else(|_| PathBuf::from("/dev/null"));
@@ -600,8 +606,8 @@ impl Control {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports lines that are new in a known-hosts file, whichever node or jump host they are about. Each is a decision of trust, so
-    /// it is reported even with `--quiet`.
+    /// Reports lines that are new in a known-hosts file, whichever node or jump host they are about. Each is a decision
+    /// of trust, so it is reported even with `--quiet`.
     fn report_contacts(&self, file: &Path) {
         let text = read(file);
         let KnownHostKeys { lines, nodes } = &mut *self.known();
@@ -652,11 +658,14 @@ impl Control {
                 format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
             }
             Ssh::TooManyKeys => format!(
-                "ssh offers more keys than sshd there tries (MaxAuthTries): name the right one by `identity` in the inventory, or in \
+                "ssh offers more keys than sshd there tries (MaxAuthTries): name the right one by `identity` in the \
+                 inventory, or in \
                  {config}: Host {host}, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes. `ssh-add -D` empties the agent"
             ),
-            Ssh::AgentRefused => "the ssh agent or security key did not sign: unlock it, confirm in its window or touch the key, and \
-                                  repeat the command; `ssh-add -l` shows the agent's keys. A key that asks for a PIN has to be in an agent"
+            Ssh::AgentRefused => "the ssh agent or security key did not sign: unlock it, confirm in its window or \
+                touch the key, and \
+                                  repeat the command; `ssh-add -l` shows the agent's keys. A key that asks for a PIN \
+                                  has to be in an agent"
                 .into(),
             Ssh::KeyFileOpen => {
                 let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
@@ -665,30 +674,41 @@ impl Control {
             Ssh::ConfigOpen => {
                 let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
                 format!(
-                    "ssh reads it only if it belongs to you or root, and no other user can change it: chmod go-w {file}, or \
+                    "ssh reads it only if it belongs to you or root, and no other user can change it: chmod go-w \
+                     {file}, or \
                      chown it"
                 )
             }
-            Ssh::KeyFileBroken => "ssh cannot read the private key: it may be cut off, belong to another user, have Windows line ends, \
-                                   be in PuTTY's format (puttygen KEY -O private-openssh -o NEW), or need a newer OpenSSH; \
+            Ssh::KeyFileBroken => "ssh cannot read the private key: it may be cut off, belong to another user, have \
+                Windows line ends, \
+                                   be in PuTTY's format (puttygen KEY -O private-openssh -o NEW), or need a newer \
+                                   OpenSSH; \
                                    `ssh-keygen -y -f KEY` checks it"
                 .into(),
             Ssh::KeyFileMissing => {
                 format!("the key file does not exist: correct `identity` in the inventory, or IdentityFile in {config}")
             }
-            Ssh::NoKeyAccepted => "sshd there accepts no key alone, and hvdctl types no password or code: ask its administrator for \
-                                   logins by key (PubkeyAuthentication yes, and AuthenticationMethods publickey in a Match block for you)"
+            Ssh::NoKeyAccepted => "sshd there accepts no key alone, and hvdctl types no password or code: ask its \
+                administrator for \
+                                   logins by key (PubkeyAuthentication yes, and AuthenticationMethods publickey in a \
+                                   Match block for you)"
                 .into(),
             Ssh::OldAlgorithms => format!(
-                "the node's sshd is older or stricter than this ssh: update it, or allow what it offers in {config}, e.g. Host {host}, \
+                "the node's sshd is older or stricter than this ssh: update it, or allow what it offers in {config}, \
+                 e.g. Host {host}, \
                  HostKeyAlgorithms +ssh-rsa, PubkeyAcceptedAlgorithms +ssh-rsa"
             ),
-            Ssh::BadOption => "this ssh does not know an option of its configuration: remove it, or name it before it, in the first \
-                               IgnoreUnknown, which alone counts (for example IgnoreUnknown UseKeychain,GSSAPIAuthentication)"
-                .into(),
+            Ssh::BadOption => {
+                "this ssh does not know an option of its configuration: remove it, or name it before it, \
+                in the first \
+                               IgnoreUnknown, which alone counts (for example IgnoreUnknown \
+                               UseKeychain,GSSAPIAuthentication)"
+                    .into()
+            }
             Ssh::Refused => format!("load a key with a passphrase into an agent (ssh-add). {FIRST_LOGIN_HINT}"),
             Ssh::Dropped => format!(
-                "sshd closed the connection before the login: it may have too many at once (MaxStartups), block this machine after \
+                "sshd closed the connection before the login: it may have too many at once (MaxStartups), block this \
+                 machine after \
                  failed logins (fail2ban, PerSourcePenalties), or not be ready yet; see whether `{by_hand}` works"
             ),
             Ssh::NameUnknown => format!("set `host` to an address, or add the name to {config}"),
@@ -718,9 +738,18 @@ fn explain_other_key(node: &Node, operation: &str, key: &str, changed: Option<&C
     let known = public_key::shown(key);
     let now = changed.map_or_else(String::new, |changed| format!(", but {}", changed.key));
     let owner = node.owner.as_deref().unwrap_or("its owner");
-    NodeError::unreachable(&node.name, operation, format!("its host key is not that of the inventory, {known}{now}")).hint(format!(
+    NodeError::unreachable(
+        &node.name,
+        operation,
+        format!(
+            "its host key is not that of the inventory, \
+        {known}{now}"
+        ),
+    )
+    .hint(format!(
         "another machine answers there, or this one was reinstalled: ask {owner} for the fingerprint on its console \
-         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`); a node of a pool has to be published again (hvdctl grade --publish)"
+         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`); a node of a pool has to be published again (hvdctl grade \
+         --publish)"
     ))
 }
 
@@ -785,7 +814,8 @@ impl Drop for Control {
     }
 }
 
-/// Returns the directory of kept connections after it has been cleaned, and cleans the one of those that end with a command.
+/// Returns the directory of kept connections after it has been cleaned, and cleans the one of those that end with a
+/// command.
 async fn kept_directory(cluster: &Cluster, events: &Events) -> Option<Directory> {
     let opened = (!cluster.connection_idle.is_zero()).then(Directory::open);
     match opened {
@@ -804,7 +834,8 @@ async fn kept_directory(cluster: &Cluster, events: &Events) -> Option<Directory>
     None
 }
 
-/// Closes the connections to a node that earlier commands have left open, whatever the settings were. Returns whether there was one.
+/// Closes the connections to a node that earlier commands have left open, whatever the settings were. Returns whether
+/// there was one.
 ///
 /// # Errors
 /// When the directory of kept connections is not used.
@@ -886,7 +917,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: load a key with a \
-             passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push --first-login \
+             passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push \
+             --first-login \
              asks for the node's password and installs the key"
         );
         let explained = |said: &str| control(None).explain(&node, said);
@@ -899,7 +931,8 @@ mod tests {
             "{hint}"
         );
         let agent = explained(
-            "** WARNING: connection is not using a post-quantum key exchange algorithm.\nsign_and_send_pubkey: signing failed for \
+            "** WARNING: connection is not using a post-quantum key exchange algorithm.\nsign_and_send_pubkey: signing \
+             failed for \
              ED25519 \"k\" from agent: agent refused operation\nana@gpu1: Permission denied (publickey).",
         );
         assert!(agent.message.starts_with("sign_and_send_pubkey: signing failed"), "{agent}");
@@ -981,7 +1014,8 @@ mod tests {
         let turn = control.turns.take(true).await;
         assert!(turn.is_some(), "the next may ask as well");
         drop(turn);
-        let fails = "printf 'OpenSSH_9.2p1\\r\\ndebug1: x\\ny\\n\\r\\nssh: connect to host h port 22: Connection refused\\r\\n'; exit 255";
+        let fails = "printf 'OpenSSH_9.2p1\\r\\ndebug1: x\\ny\\n\\r\\nssh: connect to host h port 22: Connection \
+            refused\\r\\n'; exit 255";
         assert_eq!(follow(fails).await, Err("connect to host h port 22: Connection refused".into()));
         assert!(control.turns.take(true).await.is_some());
         // an operator who is not there is waited for once
@@ -1017,10 +1051,13 @@ mod tests {
         assert_eq!(fs::read_to_string(file).unwrap(), format!("* {key}\n"));
         // the same file for another login
         assert_eq!(control.host_key_options(&node), options);
-        let changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent by the remote host \
-             is\nSHA256:new.\nOffending ED25519 key in /x:1\nHost key for gpu1 has changed and you have requested strict checking.\n\
+        let changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent \
+            by the remote host \
+             is\nSHA256:new.\nOffending ED25519 key in /x:1\nHost key for gpu1 has changed and you have requested \
+             strict checking.\n\
              Host key verification failed.";
-        let unknown = "No ECDSA host key is known for gpu1 and you have requested strict checking.\nHost key verification failed.";
+        let unknown = "No ECDSA host key is known for gpu1 and you have requested strict checking.\nHost key \
+            verification failed.";
         for (message, now) in [(changed, ", but ED25519 SHA256:new"), (unknown, "")] {
             let error = control.explain(&node, message).to_string();
             let known = public_key::shown(key);
@@ -1042,8 +1079,10 @@ mod tests {
         let old = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr";
         fs::write(&file, format!("# first\n[gpu1]:2222 {old}\n")).unwrap();
         let said = format!(
-            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent by the remote host \
-             is\nSHA256:new.\nOffending ED25519 key in {}:2\nHost key for [gpu1]:2222 has changed and you have requested \
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent by the \
+             remote host \
+             is\nSHA256:new.\nOffending ED25519 key in {}:2\nHost key for [gpu1]:2222 has changed and you have \
+             requested \
              strict checking.\nHost key verification failed.",
             file.display()
         );

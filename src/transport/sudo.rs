@@ -1,5 +1,6 @@
-//! The operator's passwords for sudo on the nodes: from a file, asked for at the start, or asked for when the first node needs one. None is
-//! ever in an argument, an environment or a log, and none goes to the nodes of another owner than it was given for.
+//! The operator's passwords for sudo on the nodes: from a file, asked for at the start, or asked for when the first
+//! node needs one. None is ever in an argument, an environment or a log, and none goes to the nodes of another owner
+//! than it was given for.
 
 use crate::error::Error;
 use crate::event::Events;
@@ -46,8 +47,8 @@ struct OwnedNodes {
 }
 
 impl Sudo {
-    /// Asks for the password of the operator's own nodes now if `ask_now`, else reads it from [`PASSWORD_FILE`]. May ask for others later if
-    /// `may_ask`.
+    /// Asks for the password of the operator's own nodes now if `ask_now`, else reads it from [`PASSWORD_FILE`]. May
+    /// ask for others later if `may_ask`.
     ///
     /// # Errors
     /// A file that cannot be used; no terminal to ask on; `ask_now` where no node is the operator's own.
@@ -119,8 +120,8 @@ impl Sudo {
         self.owners.get(owner).is_some_and(|nodes| nodes.is_given)
     }
 
-    /// Returns the password for the nodes of an owner. If it was not given beforehand, the first call asks for it, and its result is that
-    /// of all nodes of this owner.
+    /// Returns the password for the nodes of an owner. If it was not given beforehand, the first call asks for it, and
+    /// its result is that of all nodes of this owner.
     ///
     /// # Errors
     /// Why there is no password.

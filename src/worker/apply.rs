@@ -430,12 +430,16 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
                 cluster.port
             ),
         ),
-        Sshd::AddressMissing => {
-            (ErrorKind::Failed, "the node no longer has this address; try again, or set `address` or `interface`".into())
-        }
+        Sshd::AddressMissing => (
+            ErrorKind::Failed,
+            "the node no longer has this address; try again, or set `address` or \
+                `interface`"
+                .into(),
+        ),
         Sshd::Missing => (
             ErrorKind::Failed,
-            "the image lacks OpenSSH: `hvdctl image build` makes one with it, whose name is then cluster.image; or in its Dockerfile: \
+            "the image lacks OpenSSH: `hvdctl image build` makes one with it, whose name is then cluster.image; or in \
+             its Dockerfile: \
              RUN apt-get update && apt-get install -y openssh-server openssh-client"
                 .into(),
         ),

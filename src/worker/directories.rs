@@ -1,5 +1,5 @@
-//! The directories of a node that containers have, or that projects need: they are there, and closed to other users, before a container is
-//! created, because an engine creates what it mounts with mode 755.
+//! The directories of a node that containers have, or that projects need: they are there, and closed to other users,
+//! before a container is created, because an engine creates what it mounts with mode 755.
 
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
@@ -11,7 +11,8 @@ use std::path::Path;
 const DIRECTORIES: &str =
     concat!(include_str!("../scripts/node/close.sh"), include_str!("../scripts/node/directories.sh"));
 
-/// Creates what is missing on a node and closes what others may enter, and says so. Does not contact a node that has nothing of both.
+/// Creates what is missing on a node and closes what others may enter, and says so. Does not contact a node that has
+/// nothing of both.
 ///
 /// # Errors
 /// With the message of the tool that failed there.

@@ -12,8 +12,8 @@ pub fn to_be_pulled() -> Image {
     Image { id: "to be pulled".into(), ..Image::default() }
 }
 
-/// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id is known to no
-/// registry.
+/// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id
+/// is known to no registry.
 pub fn is_wanted(cluster: &Cluster, is_present: bool) -> bool {
     let by_policy = match cluster.pull {
         Pull::Always => true,
@@ -47,7 +47,8 @@ pub async fn pull(
 ) -> Result<(), NodeError> {
     engine.pull_with(&reference(image), login, events).await.map_err(|error| {
         error.hint(format!(
-            "without the registry: hvdctl image push {image} gives it from a node that has it, or docker save {image} | ssh {} sudo docker \
+            "without the registry: hvdctl image push {image} gives it from a node that has it, or docker save {image} \
+             | ssh {} sudo docker \
              load; pull = \"peers\" in [cluster] lets `up` do so, \"never\" disables pulling",
             member.node.host
         ))

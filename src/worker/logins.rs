@@ -26,8 +26,8 @@ const AT_ONCE: usize = 16;
 /// Tries the logins between the workers of these nodes. A failed login is part of the result and not an error; so is a
 /// node without a worker. Nothing is changed.
 ///
-/// A result without pairs means that nothing was tried: fewer than two workers can be reached, or the master is not among the
-/// nodes or has no key. It does not mean that logins work; callers check the keys themselves.
+/// A result without pairs means that nothing was tried: fewer than two workers can be reached, or the master is not
+/// among the nodes or has no key. It does not mean that logins work; callers check the keys themselves.
 ///
 /// # Errors
 /// If the master's private key cannot be read.

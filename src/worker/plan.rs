@@ -1,6 +1,7 @@
 //! Compares observed and desired state, and plans the operations for a node's worker.
 //!
-//! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all plan here, so that a dry run shows what would be done.
+//! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all plan here, so that a dry run shows what
+//! would be done.
 
 mod disrupted;
 mod ended;
@@ -173,7 +174,8 @@ impl ForeignContainer {
 /// Returns the operations that bring a node's worker to the desired state; none if it is.
 ///
 /// # Errors
-/// [`ForeignContainer`] if another container has the worker's name, or the cluster's worker is a newer hvdctl's. Nothing may be done then.
+/// [`ForeignContainer`] if another container has the worker's name, or the cluster's worker is a newer hvdctl's.
+/// Nothing may be done then.
 pub fn worker(
     desired: &ContainerSpec,
     image_id: &str,
@@ -206,8 +208,8 @@ pub fn worker(
     Ok(operations)
 }
 
-/// Returns the operations without those that would only give a worker, while a job may use it, the data that were pushed since, or the
-/// cluster's image again where the job has an image of its own. One that has exited is started.
+/// Returns the operations without those that would only give a worker, while a job may use it, the data that were
+/// pushed since, or the cluster's image again where the job has an image of its own. One that has exited is started.
 pub fn kept_for_job(cluster: &Cluster, observed: &ObservedNode, operations: Vec<Operation>) -> Vec<Operation> {
     let worker = observed.runtime.containers.iter().find(|container| container.name == cluster.worker);
     let kept = worker.filter(|_| !observed.open.under_way.is_empty());
@@ -292,8 +294,9 @@ pub fn running_jobs(cluster: &str, facts: &Facts, containers: &[ContainerSummary
     jobs.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns the removal of shells' containers that were created and never started, because the command that created them was killed; one
-/// that has run removes itself. Those of the last `SHELL_START_TIMEOUT` stay: they may be about to start. `clock` is the node's.
+/// Returns the removal of shells' containers that were created and never started, because the command that created them
+/// was killed; one that has run removes itself. Those of the last `SHELL_START_TIMEOUT` stay: they may be about to
+/// start. `clock` is the node's.
 pub fn orphaned_shells(cluster: &str, containers: &[ContainerSummary], clock: Option<Span>) -> Vec<Operation> {
     let is_orphaned = |c: &&ContainerSummary| {
         let age = clock.zip(c.created).map(|(clock, created)| clock.low - created as f64);
@@ -304,7 +307,8 @@ pub fn orphaned_shells(cluster: &str, containers: &[ContainerSummary], clock: Op
     containers.iter().filter(is_orphaned).map(|c| remove(c, vec!["never started".into()])).collect()
 }
 
-/// Returns the removal of the containers of builds that were killed. A build has its node locked as long as it has a container.
+/// Returns the removal of the containers of builds that were killed. A build has its node locked as long as it has a
+/// container.
 pub fn interrupted_builds(cluster: &str, containers: &[ContainerSummary]) -> Vec<Operation> {
     let is_left = |c: &&ContainerSummary| c.belongs_to(cluster) && c.check_format().is_ok() && c.is(Role::Setup);
     containers.iter().filter(is_left).map(|c| remove(c, vec!["its build was interrupted".into()])).collect()

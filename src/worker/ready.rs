@@ -1,5 +1,6 @@
-//! Asks a running worker whether it is ready for ranks: whether it still has the GPUs that it was started with. A container may lose
-//! them (`systemctl daemon-reload`, another driver), and a job would then train on CPUs, or fail after its start.
+//! Asks a running worker whether it is ready for ranks: whether it still has the GPUs that it was started with. A
+//! container may lose them (`systemctl daemon-reload`, another driver), and a job would then train on CPUs, or fail
+//! after its start.
 
 use crate::cluster::observation::ObservedNode;
 use crate::error::{ErrorKind, NodeError};
@@ -34,8 +35,8 @@ impl GpuAnswer {
         GpuAnswer { nvidia_smi, gpus, opened }
     }
 
-    /// Returns how many devices ranks can use there, and the message of an `nvidia-smi` that failed. An image without that program may
-    /// have GPUs: then one that can be opened counts for all, because a container loses them together.
+    /// Returns how many devices ranks can use there, and the message of an `nvidia-smi` that failed. An image without
+    /// that program may have GPUs: then one that can be opened counts for all, because a container loses them together.
     fn usable(&self, least: usize) -> (usize, Option<&str>) {
         match &self.nvidia_smi {
             NvidiaSmi::Failed(message) => (0, Some(message)),
@@ -93,7 +94,10 @@ pub async fn lost_gpus(cluster: &Cluster, observed: &ObservedNode, worker: &str)
 pub fn error(observed: &ObservedNode, worker: &str, lost: &str) -> NodeError {
     NodeError::failed(observed.name(), &format!("run ranks in {worker}"), format!("it was {lost}"))
         .kind(ErrorKind::GpusMissing)
-        .hint("`hvdctl up` recreates it; if that does not help, run `docker run --rm --gpus all IMAGE nvidia-smi -L` on the node")
+        .hint(
+            "`hvdctl up` recreates it; if that does not help, run `docker run --rm --gpus all IMAGE nvidia-smi -L` \
+            on the node",
+        )
 }
 
 #[cfg(test)]

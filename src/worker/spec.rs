@@ -16,8 +16,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
 const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
 
-/// Becomes the sshd of a worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's path and options: where
-/// ranks record their states, and two limits in seconds.
+/// Becomes the sshd of a worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's
+/// path and options: where ranks record their states, and two limits in seconds.
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
 
@@ -39,7 +39,8 @@ impl ContainerSpec {
         self.job = Some(job.to_owned());
     }
 
-    /// Returns the worker of a node that jobs share, one after the other. `job/start.sh` lends it the directory of each. Its sshd listens only on `address`, the node's address on the cluster's network.
+    /// Returns the worker of a node that jobs share, one after the other. `job/start.sh` lends it the directory of
+    /// each. Its sshd listens only on `address`, the node's address on the cluster's network.
     pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
         let mut worker = ContainerSpec::for_ranks(cluster, node, gpus, Role::Worker);
         worker.spec.mounts.push(mount(
@@ -52,7 +53,8 @@ impl ContainerSpec {
         worker
     }
 
-    /// Makes it the worker of a single job. It exits when it has been idle for long, even if no hvdctl is left to remove it.
+    /// Makes it the worker of a single job. It exits when it has been idle for long, even if no hvdctl is left to
+    /// remove it.
     #[must_use]
     pub fn for_job(mut self, cluster: &Cluster, job: &str, may_restart: bool) -> ContainerSpec {
         let idle = if may_restart { DAY } else { cluster.worker_idle };
@@ -64,8 +66,8 @@ impl ContainerSpec {
         self
     }
 
-    /// Returns the launcher's container. It has the image, GPUs, mounts and shared memory of the workers, because the ranks of the master
-    /// node run in it and not in that node's worker.
+    /// Returns the launcher's container. It has the image, GPUs, mounts and shared memory of the workers, because the
+    /// ranks of the master node run in it and not in that node's worker.
     pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> ContainerSpec {
         let mut master = ContainerSpec::for_ranks(cluster, node, gpus, Role::Master);
         master.spec.command = command;
@@ -103,14 +105,16 @@ fn mount(source: &str, target: &str, read_only: bool) -> Mount {
     Mount { source: source.into(), target: target.into(), read_only }
 }
 
-/// Returns what is mounted at [`DATA`] or below it in a node's containers by the inventory, where pushed data cannot be mounted then.
+/// Returns what is mounted at [`DATA`] or below it in a node's containers by the inventory, where pushed data cannot be
+/// mounted then.
 pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {
     let targets = node.container.mounts.iter().map(|mount| mount.target.as_str());
     targets.chain([cluster.jobs_dir.as_str()]).find(|target| Path::new(target).starts_with(DATA))
 }
 
-/// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps its identity when it
-/// is recreated. sshd reads no configuration of the image, which is made for other users and purposes (`AllowUsers`, `ListenAddress`).
+/// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps
+/// its identity when it is recreated. sshd reads no configuration of the image, which is made for other users and
+/// purposes (`AllowUsers`, `ListenAddress`).
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     let (port, host_key) = (cluster.port.to_string(), format!("{CONTAINER_SSH}/{HOST_KEY}"));
     let authorized_keys = format!("AuthorizedKeysFile={CONTAINER_SSH}/{AUTHORIZED_KEYS}");
@@ -127,7 +131,8 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         // the logins of many ranks arrive at once; sshd's default drops connections from the tenth on
         "MaxStartups=200:30:400",
         "UseDNS=no",
-        // ends a rank that the network has cut off from its launcher: the connection closes, which its rank supervisor notices
+        // ends a rank that the network has cut off from its launcher: the connection closes, which its rank supervisor
+        // notices
         &format!("{KEEP_ALIVE}{}", cluster.keep_alive.as_secs()),
         "ClientAliveCountMax=3",
         // with both families, sshd would keep running if another program used the port in one of them

@@ -63,7 +63,8 @@ pub fn faults(all: &Value, name: &str, document: &Value) -> Vec<String> {
     check(all, schema, document, name)
 }
 
-/// Asserts that what a command wrote with `--json` has the fields of its types, no more and no less. `words`: the command line.
+/// Asserts that what a command wrote with `--json` has the fields of its types, no more and no less. `words`: the
+/// command line.
 #[track_caller]
 pub fn hold(words: &[&str], out: &str) {
     for line in out.lines() {

@@ -56,7 +56,8 @@ fn a_slow_direction_is_found(lab: &Lab) {
     assert_eq!(programs(), "");
 }
 
-/// Puts a library on a node which changes what a rank there receives from an allreduce of MPI. Returns its path in containers.
+/// Puts a library on a node which changes what a rank there receives from an allreduce of MPI. Returns its path in
+/// containers.
 fn put_wrong_sum(node: &str) -> &'static str {
     let dir = tempfile::tempdir().unwrap();
     let (source, library) =

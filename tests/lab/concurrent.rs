@@ -53,7 +53,8 @@ fn jobs_share_the_slots_of_nodes() {
     lab.hvdctl(&["up"]).code(0);
     let says = "import os, time
 print('this is', open('mine').read(), flush=True)
-while not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go-' + open('mine').read()): time.sleep(0.1)";
+while not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go-' + open('mine').read()): \
+time.sleep(0.1)";
     let start = |name: &str, controller: &str| -> Running {
         let project = lab.project(name, &[("train.py", says), ("mine", name)]);
         lab.start(&[
@@ -102,7 +103,8 @@ while not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go-
     third.end(s(60)).code(130);
     assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
 
-    // if neither the job supervisor nor hvdctl could remove its workers, the next up does, and their slots count as free
+    // if neither the job supervisor nor hvdctl could remove its workers, the next up does, and their slots count as
+    // free
     let mut fourth = start("fourth", "--gloo");
     fourth.until(&["[1 node2] this is fourth"], s(90));
     let id = job(&lab, "fourth")["id"].as_str().unwrap().to_owned();

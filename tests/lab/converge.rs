@@ -1,5 +1,5 @@
-//! `up` reaches the desired state from every state of the workers, and reports what prevents it. By default the tests over scripted
-//! nodes show it (`src/commands/tests/`).
+//! `up` reaches the desired state from every state of the workers, and reports what prevents it. By default the tests
+//! over scripted nodes show it (`src/commands/tests/`).
 
 use crate::pool::power;
 use crate::process::{eventually, s};

@@ -179,7 +179,8 @@ END
     let restore = undo(
         "ip link set eth0 mtu 1500; ip link del hvdctl-test0
          while IFS=: read -r file value; do echo \"$value\" >/proc/sys/net/ipv4/conf/$file; done </opt/horovod/test-rp
-         rm -f /usr/local/bin/nvidia-smi; docker exec hworker sh -c 'cat /run/test-hosts >/etc/hosts; rm /run/test-hosts'",
+         rm -f /usr/local/bin/nvidia-smi; docker exec hworker sh -c 'cat /run/test-hosts >/etc/hosts; rm \
+         /run/test-hosts'",
     );
     node_sh("node2", make, &[&master, &pid, &gpu]).code(0);
     let done = lab.hvdctl(&["doctor"]).code(1);
@@ -206,7 +207,8 @@ fn fix_ends_processes_of_ended_jobs() {
     let lab = Lab::up();
     let launcher = |id: &str| {
         format!(
-            "docker create --name hmaster --label hvdctl.cluster=lab --label hvdctl.role=master --label hvdctl.job={id} \
+            "docker create --name hmaster --label hvdctl.cluster=lab --label hvdctl.role=master --label \
+             hvdctl.job={id} \
              {IMAGE} true"
         )
     };
@@ -241,7 +243,8 @@ fn fix_ends_processes_of_ended_jobs() {
     assert_eq!(ours("node1"), "hworker running\n");
     let left = on(
         "node2",
-        "grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | xargs -r cat | tr '\\0' '\\n' | grep '^HVDCTL_JOB'; :",
+        "grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | xargs -r cat | tr '\\0' '\\n' | grep \
+         '^HVDCTL_JOB'; :",
     );
     assert_eq!(left, "HVDCTL_JOB=20990101-000000-beef\n", "the other cluster's run goes on");
 }
@@ -304,7 +307,8 @@ mod full {
                 docker rm hvdctl-test-image";
         node_sh("node2", make, &[IMAGE]).code(0);
         let restore = Restore(|| {
-            let back = "other=$(docker images -q \"$1\"); docker tag hvdctl-test/kept:1 \"$1\" && docker rmi hvdctl-test/kept:1 && \
+            let back = "other=$(docker images -q \"$1\"); docker tag hvdctl-test/kept:1 \"$1\" && docker rmi \
+                hvdctl-test/kept:1 && \
                     docker rmi \"$other\"";
             node_sh("node2", back, &[IMAGE]).code(0);
         });

@@ -33,7 +33,8 @@ fn only_ours_is_removed() {
     let ids = others.map(|(name, label)| node_sh("node1", start, &[name, label, IMAGE]).ok().trim().to_owned());
     on(
         "node1",
-        "echo theirs >/opt/horovod/ssh/notes && echo 'ssh-ed25519 AAAAx copy of ssh-ed25519 AAAA hvdctl:lab' >>/opt/horovod/ssh/authorized_keys",
+        "echo theirs >/opt/horovod/ssh/notes && echo 'ssh-ed25519 AAAAx copy of ssh-ed25519 AAAA hvdctl:lab' \
+         >>/opt/horovod/ssh/authorized_keys",
     );
     on(
         "node1",
@@ -57,7 +58,8 @@ fn only_ours_is_removed() {
         "both still run"
     );
     let files = "cd /opt/horovod && find . -type f | sort && cat ssh/notes ssh/authorized_keys";
-    let left = "./projects/theirs/file\n./ssh/authorized_keys\n./ssh/notes\ntheirs\nssh-ed25519 AAAAx copy of ssh-ed25519 AAAA hvdctl:lab\n";
+    let left = "./projects/theirs/file\n./ssh/authorized_keys\n./ssh/notes\ntheirs\nssh-ed25519 AAAAx copy of \
+        ssh-ed25519 AAAA hvdctl:lab\n";
     assert_eq!(on("node1", files), left);
     assert_eq!(on("node1", "stat -c %a /opt/horovod/ssh/authorized_keys"), "600\n");
     on("node1", "test -d /opt/horovod/jobs/theirs");

@@ -13,7 +13,8 @@ use std::time::Duration;
 pub fn sleeping(lab: &Lab, controller: &str, program: &str) -> Running {
     let mut run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", program]);
     if !run.comes(&["[0 node1] ready", "[1 node2] ready"], s(60)) {
-        let look = "docker logs --tail 30 hmaster 2>&1; cd /opt/horovod/jobs && tail -n 20 */log; ps axf -o pid,stat,etimes,wchan:20,args";
+        let look = "docker logs --tail 30 hmaster 2>&1; cd /opt/horovod/jobs && tail -n 20 */log; ps axf -o \
+            pid,stat,etimes,wchan:20,args";
         let seen = NODES.map(|node| format!("--- {node}\n{}", node_sh(node, look, &[]).out)).join("");
         panic!("the ranks do not start\n{}{}{seen}", run.out(), run.err());
     }
@@ -71,13 +72,19 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
     }
     let _small = Restore(|| {
         for node in NODES {
-            node_sh(node, "for p in $(grep -lz '^HVDCTL_TEST=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p; done
-                docker rm -f hworker; umount -l /opt/horovod/jobs", &[]);
+            node_sh(
+                node,
+                "for p in $(grep -lz '^HVDCTL_TEST=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do \
+                kill -9 $p; done
+                docker rm -f hworker; umount -l /opt/horovod/jobs",
+                &[],
+            );
         }
     });
     lab.hvdctl(&["up"]).code(0);
     // space that becomes free is filled again
-    let greedy = "cd /opt/horovod/jobs; while :; do set -- */full; [ -e \"$1\" ] && cat /dev/zero >>taken 2>/dev/null; sleep 0.01; done";
+    let greedy = "cd /opt/horovod/jobs; while :; do set -- */full; [ -e \"$1\" ] && cat /dev/zero >>taken 2>/dev/null; \
+        sleep 0.01; done";
     for node in NODES {
         on(node, &format!("HVDCTL_TEST=1 setsid sh -c '{greedy}' >/dev/null 2>&1 </dev/null &"));
     }
@@ -119,7 +126,8 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
     lab.edit("[defaults]", "keep_alive_s = 5\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     // the other rank fails a while later, as it would in a collective operation
-    let program = "echo ready; [ $HOROVOD_RANK = 0 ] || exec sleep 300; until [ -e /opt/horovod/jobs/$HVDCTL_JOB/fail ]; do sleep 0.2; done; exit 1";
+    let program = "echo ready; [ $HOROVOD_RANK = 0 ] || exec sleep 300; until [ -e /opt/horovod/jobs/$HVDCTL_JOB/fail \
+        ]; do sleep 0.2; done; exit 1";
     let run = sleeping(&lab, "--gloo", program);
     let route = on("node2", "ip route show default");
     on("node2", "ip link set eth0 down");

@@ -246,7 +246,8 @@ fn the_inventory_overrides_user_port_key_and_jump() {
     let operator = Operator::new("", "");
     let key = operator.home().join(".ssh/id_ed25519");
     operator.configure(&format!(
-        "{}Host *\n  User nobody\n  Port 9\n  IdentityFile /nonexistent/key\n  IdentitiesOnly yes\n  ProxyJump 127.0.0.1:9\n",
+        "{}Host *\n  User nobody\n  Port 9\n  IdentityFile /nonexistent/key\n  IdentitiesOnly yes\n  ProxyJump \
+         127.0.0.1:9\n",
         operator.hosts()
     ));
     operator.hvdctl(&["status"]).code(4);
@@ -305,7 +306,8 @@ fn a_first_login_by_password_installs_the_operators_key() {
     on(
         "node2",
         "install -d -m 700 -o pass -g pass /home/pass/.ssh && cd /home/pass/.ssh &&
-         printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 authorized_keys",
+         printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 \
+         authorized_keys",
     );
     operator.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
     // no terminal to ask on

@@ -52,7 +52,8 @@ pub fn build(node: &str, text: &str, mib: u64) {
     let script = format!(
         "cd /root && mkdir -p pushed && cd pushed && {{ [ -e base ] || head -c {BASE_MIB}M /dev/urandom >base; }} &&
            head -c {mib}M /dev/urandom >top && printf '{text}' >>top &&
-           printf 'FROM scratch\\nENV A=1\\nCOPY base /base\\nCOPY top /top\\n' >Dockerfile && docker build -q -t {PUSHED} ."
+           printf 'FROM scratch\\nENV A=1\\nCOPY base /base\\nCOPY top /top\\n' >Dockerfile && docker build -q -t \
+           {PUSHED} ."
     );
     on(node, &script);
 }
@@ -191,7 +192,8 @@ E"#;
 /// Removes the images of projects, and what was put on the nodes for them.
 fn without_projects() {
     for node in NODES {
-        let remove = "docker rm -f $(docker ps -aq --filter label=hvdctl.cluster=lab); docker rmi -f $(docker images -q 'hvdctl/*') hvdctl-lab/small:1
+        let remove = "docker rm -f $(docker ps -aq --filter label=hvdctl.cluster=lab); docker rmi -f $(docker images \
+            -q 'hvdctl/*') hvdctl-lab/small:1
                       docker image prune -f; rm -rf /opt/hvdctl-test/wheels";
         node_sh(node, remove, &[]);
     }
@@ -204,8 +206,10 @@ fn dockerfile(image: &str, last: &str) -> String {
 
 /// An image of the node's own Python and OpenSSH, which is pushed in seconds.
 const SMALL: &str = "hvdctl-lab/small:1";
-const IMPORT: &str = "cd / && tar -c --exclude='*docker*' --exclude='*containerd*' --exclude=ctr --exclude=dnet --exclude=ovrouter \
-                      bin sbin lib lib64 etc root tmp usr/bin usr/sbin usr/lib usr/lib64 | docker import - hvdctl-lab/small:1";
+const IMPORT: &str = "cd / && tar -c --exclude='*docker*' --exclude='*containerd*' --exclude=ctr --exclude=dnet \
+    --exclude=ovrouter \
+                      bin sbin lib lib64 etc root tmp usr/bin usr/sbin usr/lib usr/lib64 | docker import - \
+                      hvdctl-lab/small:1";
 
 #[test]
 fn a_project_trains_in_an_image_of_its_own() {
@@ -271,7 +275,8 @@ fn a_project_trains_in_an_image_of_its_own() {
 pub fn relays(node: &str) -> String {
     on(
         node,
-        "docker ps -a --filter label=hvdctl.role=relay --format '{{.State}}'; docker images --format '{{.Repository}}' | grep hvdctl-relay
+        "docker ps -a --filter label=hvdctl.role=relay --format '{{.State}}'; docker images --format '{{.Repository}}' \
+         | grep hvdctl-relay
            ss -Hltnp | grep hvdctl; true",
     )
 }

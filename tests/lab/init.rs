@@ -14,7 +14,8 @@ struct Workplace {
 }
 
 impl Workplace {
-    /// The configuration includes the lab's, before `more`: behind a `Host` line the include would hold for that host alone.
+    /// The configuration includes the lab's, before `more`: behind a `Host` line the include would hold for that host
+    /// alone.
     fn of(lab: &Lab, more: &str) -> Workplace {
         let (home, dir) = (lab.path().join("home"), lab.path().join("work"));
         fs::create_dir_all(home.join(".ssh")).unwrap();

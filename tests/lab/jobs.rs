@@ -203,7 +203,8 @@ mod full {
     #[test]
     fn logs_are_filtered_by_rank_time_and_pattern() {
         let lab = Lab::up();
-        let program = "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
+        let program = "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; \
+            echo end >&2";
         lab.hvdctl(&["run", "-np", "2", "--", "sh", "-c", program]).code(0);
         let all = lab.hvdctl(&["logs"]).code(0).out;
         assert_eq!(all.lines().filter(|line| line.contains("step")).count(), 1000);
@@ -291,7 +292,8 @@ mod full {
         let [mut attached, mut logs] = [["attach", &id].as_slice(), &["logs", "-f", &id]].map(|words| lab.start(words));
         attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
         logs.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
-        // as where a rank waits in the kernel: the job supervisor has done all it had to, and its container does not end
+        // as where a rank waits in the kernel: the job supervisor has done all it had to, and its container does not
+        // end
         let over = r#"
         kill -STOP "$(docker inspect -f '{{.State.Pid}}' hmaster)"
         exits='[{"rank": 1, "node": "node2", "code": 7, "time": 1, "asked": false}]'

@@ -50,12 +50,13 @@ pub fn line(public: &str, nodes: &[&str]) -> String {
 /// Logs in from node1 to the worker of node2 with the cluster's key, as a launcher does.
 pub fn login() -> Done {
     let address = address("node2");
-    let ssh = "docker exec hworker ssh -p 12345 -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10 \"$1\" hostname";
+    let ssh = "docker exec hworker ssh -p 12345 -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10 \
+        \"$1\" hostname";
     node_sh("node1", ssh, &[&address])
 }
 
-/// Runs a command and collects the contents of every file that lies meanwhile, or afterwards, in these directories and in
-/// the one for its ssh sessions.
+/// Runs a command and collects the contents of every file that lies meanwhile, or afterwards, in these directories and
+/// in the one for its ssh sessions.
 fn run_and_collect(command: Command, directories: &[PathBuf]) -> (Done, Vec<u8>) {
     fn collect(directory: &Path, into: &mut BTreeSet<Vec<u8>>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -84,8 +85,8 @@ fn run_and_collect(command: Command, directories: &[PathBuf]) -> (Done, Vec<u8>)
     (running.end(s(5)), seen.into_iter().collect::<Vec<_>>().join(&b'\n'))
 }
 
-/// Pieces of a private key on the master, as it is and as it is when it travels, without those that begin with this many
-/// lines: they hold the public half, too.
+/// Pieces of a private key on the master, as it is and as it is when it travels, without those that begin with this
+/// many lines: they hold the public half, too.
 pub fn pieces(name: &str, skip: usize) -> Vec<String> {
     let private = read("node1", name);
     let travelling = node_sh("node1", "base64 -w0 \"/opt/horovod/ssh/$1\"", &[name]).ok();
@@ -193,7 +194,8 @@ fn faults_are_repaired_and_reported_and_foreign_lines_are_kept() {
     // lines of others, before ours and after, are no reason to rewrite the files; neither is a selection of nodes
     on(
         "node1",
-        "cd /opt/horovod/ssh && sed -i '1i # from ana' authorized_keys && echo 'ssh-ed25519 AAAAfriend ana@desk' >>authorized_keys &&
+        "cd /opt/horovod/ssh && sed -i '1i # from ana' authorized_keys && echo 'ssh-ed25519 AAAAfriend ana@desk' \
+         >>authorized_keys &&
          echo 'git.example ssh-ed25519 AAAAgit' >>known_hosts && echo x >notes && chmod 600 notes",
     );
     let before = fingerprint("node1");
@@ -205,7 +207,8 @@ fn faults_are_repaired_and_reported_and_foreign_lines_are_kept() {
     let ours = read("node2", "authorized_keys");
     on(
         "node1",
-        "cd /opt/horovod/ssh && sed -i '/hvdctl:lab/d' authorized_keys known_hosts && printf %s '# no newline' >>authorized_keys",
+        "cd /opt/horovod/ssh && sed -i '/hvdctl:lab/d' authorized_keys known_hosts && printf %s '# no newline' \
+         >>authorized_keys",
     );
     lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote authorized_keys, known_hosts", "node2: unchanged"]);
     let lines = read("node1", "authorized_keys");

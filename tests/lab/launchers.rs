@@ -47,7 +47,8 @@ dist.all_gather_object(objects, {'rank': rank})
 assert objects == [{'rank': other} for other in ranks]
 dist.barrier()
 print('all right', flush=True)
-# before 2.8, PyTorch may wait forever for a thread of its own when it destroys the group (https://github.com/pytorch/pytorch/pull/154976)
+# before 2.8, PyTorch may wait forever for a thread of its own when it destroys the group \
+(https://github.com/pytorch/pytorch/pull/154976)
 os._exit(0)
 ";
 
@@ -144,7 +145,8 @@ fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     });
     let done = lab.hvdctl(&[&train[..], &["torchrun"]].concat()).code(125);
     done.complains(&["has no torchrun", "hvdctl doctor lists the launchers"]);
-    let mpich = "docker exec hworker sh -c 'printf \"#!/bin/sh\\necho HYDRA build details:\\n\" >/usr/local/bin/mpirun; chmod +x \
+    let mpich = "docker exec hworker sh -c 'printf \"#!/bin/sh\\necho HYDRA build details:\\n\" \
+        >/usr/local/bin/mpirun; chmod +x \
                  /usr/local/bin/mpirun'";
     node_sh("node1", mpich, &[]).code(0);
     let _removed = Restore(|| {
@@ -177,8 +179,8 @@ fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
     no_job_is_left();
 }
 
-/// A program that has its state in memory. It ends when the number of ranks was each of these in turn. Where there is a file `fails-once`,
-/// it fails before it is known to Horovod.
+/// A program that has its state in memory. It ends when the number of ranks was each of these in turn. Where there is a
+/// file `fails-once`, it fails before it is known to Horovod.
 pub fn kept_project(lab: &Lab, sizes: &str) -> String {
     let program = "
 import os, sys, time

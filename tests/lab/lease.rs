@@ -78,7 +78,8 @@ fn the_lock_of_a_killed_command_is_released() {
     assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
 }
 
-/// A step of a command: what hvdctl prints when it begins, and a program of the step on node2, by which it can be held there.
+/// A step of a command: what hvdctl prints when it begins, and a program of the step on node2, by which it can be held
+/// there.
 struct Step {
     args: &'static [&'static str],
     says: &'static str,

@@ -1,4 +1,5 @@
-//! One machine, no inventory: this machine's own Docker Engine, its port 12345 and its /opt/horovod. One such test runs at a time.
+//! One machine, no inventory: this machine's own Docker Engine, its port 12345 and its /opt/horovod. One such test runs
+//! at a time.
 
 use crate::process::{Done, eventually, run, s};
 use crate::state::{FULL_IMAGE, Lab, Restore, controllers, hvdctl_in};

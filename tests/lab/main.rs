@@ -1,9 +1,10 @@
-//! The main job on real nodes: pairs of machines with their own sshd and Docker Engine (`scripts/lab up --pairs N`), real Horovod.
+//! The main job on real nodes: pairs of machines with their own sshd and Docker Engine (`scripts/lab up --pairs N`),
+//! real Horovod.
 //!
-//! `scripts/test` runs them, as many at once as there are pairs. Every test creates the state that it needs, and examines the nodes
-//! themselves (processes, containers, files) and not only hvdctl's output. `scripts/test --full` adds the module `full`, the second
-//! controller of each test that goes through [`state::controllers`], and the larger sizes and numbers of tests that read
-//! [`state::FULL`].
+//! `scripts/test` runs them, as many at once as there are pairs. Every test creates the state that it needs, and
+//! examines the nodes themselves (processes, containers, files) and not only hvdctl's output. `scripts/test --full`
+//! adds the module `full`, the second controller of each test that goes through [`state::controllers`], and the larger
+//! sizes and numbers of tests that read [`state::FULL`].
 
 mod bench;
 mod concurrent;

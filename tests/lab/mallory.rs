@@ -1,6 +1,6 @@
-//! What a stranger can do with all that is hvdctl's: a user `mallory` of the nodes without any right, a user of the operator's machine,
-//! the ranks of another job, and those of another cluster's job. `mallory.py` tries it while hvdctl works; what succeeds must be in the
-//! table of docs/security.md, and all that is in the table must succeed.
+//! What a stranger can do with all that is hvdctl's: a user `mallory` of the nodes without any right, a user of the
+//! operator's machine, the ranks of another job, and those of another cluster's job. `mallory.py` tries it while hvdctl
+//! works; what succeeds must be in the table of docs/security.md, and all that is in the table must succeed.
 
 use crate::images::{PUSHED, build, relays, without_image};
 use crate::pool::node_command;
@@ -108,7 +108,8 @@ fn gains(who: &str, out: &str) -> BTreeSet<String> {
     lines.map(|line| format!("{who}: {line}")).collect()
 }
 
-/// The lines that the table of the page allows: `| WHO | RIGHT, RIGHT | WHAT, WHAT | REASON |`, with each WHAT in backquotes.
+/// The lines that the table of the page allows: `| WHO | RIGHT, RIGHT | WHAT, WHAT | REASON |`, with each WHAT in
+/// backquotes.
 fn allowed() -> BTreeSet<String> {
     let section = PAGE.split_once(HEADING).unwrap_or_else(|| panic!("docs/security.md has no {HEADING:?}")).1;
     let section = section.split("\n## ").next().unwrap();
@@ -132,7 +133,8 @@ fn gains_of_rank(who: &str, done: &Done) -> BTreeSet<String> {
     gains(who, &lines.collect::<String>())
 }
 
-/// The operator, whose home and temporary directory others may enter: what protects the files there are hvdctl's own modes.
+/// The operator, whose home and temporary directory others may enter: what protects the files there are hvdctl's own
+/// modes.
 struct Operator {
     lab: Lab,
     /// The inventory of both nodes, and that of node1 alone.
@@ -195,8 +197,8 @@ impl Operator {
         assert_eq!(NODES.map(relays), ["", ""]);
     }
 
-    /// An elastic job on node1 with secrets, which node2 joins. Another cluster's job there, as long as all others run. Then the first
-    /// one again, with a part of both nodes, and a second job beside it.
+    /// An elastic job on node1 with secrets, which node2 joins. Another cluster's job there, as long as all others run.
+    /// Then the first one again, with a part of both nodes, and a second job beside it.
     fn start_jobs(&self) -> [Running; 3] {
         let first =
             self.lab.project("first", &[("train.py", WAITS), (".env", "TOKEN=hidden"), ("package/__init__.py", "")]);

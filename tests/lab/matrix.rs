@@ -1,5 +1,6 @@
-//! Every way in which a rank ends, under both controllers, next to the launcher and on another node: the exit code, the message, and
-//! that nothing of the job is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
+//! Every way in which a rank ends, under both controllers, next to the launcher and on another node: the exit code, the
+//! message, and that nothing of the job is left. The template is the matrix of Horovod's own launcher tests
+//! (test/integration/test_static_run.py).
 
 use crate::process::{Running, eventually, s};
 use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_job_is_left, on, ours, tell_jobs};
@@ -124,7 +125,8 @@ hvd.allreduce(torch.ones(1), name='first')
 if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
 hvd.allreduce(torch.ones(1), name='loss')";
     lab.edit("[defaults]", "idle_margin_s = 3\n[defaults]");
-    // with MPI Horovod's own check names the operation; with Gloo the supervisors see which rank sleeps, and which waits
+    // with MPI Horovod's own check names the operation; with Gloo the supervisors see which rank sleeps, and which
+    // waits
     let sleeps = ["rank 1 on node2 hung: it was idle and wrote nothing for ", "hint: "];
     let named = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
     for controller in controllers("--gloo") {
@@ -151,8 +153,8 @@ fn idle_lab() -> Lab {
     lab
 }
 
-/// Two ranks on a node that compute and then do nothing; with `EARLY` rank 1 hangs before it comes to the others, who wait for it in
-/// `hvd.init`.
+/// Two ranks on a node that compute and then do nothing; with `EARLY` rank 1 hangs before it comes to the others, who
+/// wait for it in `hvd.init`.
 fn idle(lab: &Lab, on: &str, controller: &str, early: &[&str]) -> Running {
     let program = "import os, threading
 rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
@@ -189,7 +191,8 @@ const LINES: usize = if FULL { 50_000 } else { 10_000 };
 
 #[track_caller]
 fn many_lines(lab: &Lab, controller: &str) {
-    // many lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
+    // many lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the
+    // end
     let program = "import os, sys, time
 out = sys.stdout.buffer
 for i in range(int(sys.argv[1])): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
@@ -204,7 +207,8 @@ time.sleep(4)";
     // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory, nor on the nodes
     let mut supervisors = 0;
     let over = eventually(s(120), || {
-        let look = "for p in $(pgrep -x hvdctl-rank); do sed -n 's/^VmHWM:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$p/status; done; :";
+        let look = "for p in $(pgrep -x hvdctl-rank); do sed -n 's/^VmHWM:[^0-9]*\\([0-9]*\\).*/\\1/p' \
+            /proc/$p/status; done; :";
         let seen = NODES.map(|node| on(node, look)).join("");
         supervisors = seen.lines().map(|kib| kib.parse().unwrap()).max().unwrap_or(0).max(supervisors);
         NODES.iter().all(|node| on(node, "cat /opt/horovod/jobs/*/states 2>/dev/null | grep -c ' x ' || :") == "2\n")
@@ -287,7 +291,8 @@ mod full {
     #[test]
     fn ranks_that_all_hang_and_one_that_does_not_come_to_the_others_are_named() {
         let lab = idle_lab();
-        // with MPI Horovod's own thread takes a core meanwhile; with Gloo those that came give up, and say for whom they waited
+        // with MPI Horovod's own thread takes a core meanwhile; with Gloo those that came give up, and say for whom
+        // they waited
         let all = idle(&lab, "node2", "--mpi", &[]);
         let done = idle(&lab, "node1", "--gloo", &["-e", "EARLY=1", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"])
             .end(s(60))

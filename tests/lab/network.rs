@@ -5,8 +5,9 @@ use crate::state::{Lab, NODES, Restore, address, no_job_is_left, node_sh, on};
 
 const SOCKETS: &str = include_str!("sockets.py");
 
-/// Gives each node a second address on its interface, and its own name the address `own` says: the first or the second. TCP between the
-/// other ones does not pass if `cuts`. Returns the first and the second addresses, which are there until this is dropped.
+/// Gives each node a second address on its interface, and its own name the address `own` says: the first or the second.
+/// TCP between the other ones does not pass if `cuts`. Returns the first and the second addresses, which are there
+/// until this is dropped.
 fn second_addresses(own: usize, cuts: bool) -> ([[String; 2]; 2], impl Drop) {
     let second = [1, 2].map(|node| format!("10.78.{}.{node}", pair_number()));
     let restore = Restore(|| {

@@ -51,7 +51,8 @@ impl Operator {
     /// Replaces the inventory.
     pub fn inventory(&self, hosts: &[&str; 2], node1: &str, node2: &str) {
         let text = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{IMAGE}\"\nconnect_timeout_s = 10\nconnection_idle_s = 0\nkey_type = \"ed25519\"\n\n\
+            "[cluster]\nname = \"lab\"\nimage = \"{IMAGE}\"\nconnect_timeout_s = 10\nconnection_idle_s = 0\nkey_type = \
+             \"ed25519\"\n\n\
              [defaults]\ngpus = 1\n\n[[node]]\nname = \"node1\"\nhost = \"{}\"\n{node1}\n\n\
              [[node]]\nname = \"node2\"\nhost = \"{}\"\n{node2}\n",
             hosts[0], hosts[1]
@@ -139,8 +140,8 @@ impl Operator {
         run(command, s(120))
     }
 
-    /// hvdctl on a terminal. Each answer is typed as soon as its prompt is shown and the echo is off. Standard output is all that
-    /// the terminal showed; standard error reports whether the echo is on afterwards.
+    /// hvdctl on a terminal. Each answer is typed as soon as its prompt is shown and the echo is off. Standard output
+    /// is all that the terminal showed; standard error reports whether the echo is on afterwards.
     #[track_caller]
     pub fn terminal(&self, args: &[&str], answers: &[(&str, &str)]) -> Done {
         let inner = self.command(args);
@@ -163,14 +164,17 @@ pub fn own_home() -> String {
     format!("{}/tests/own_home:{}", env!("CARGO_MANIFEST_DIR"), std::env::var("PATH").unwrap())
 }
 
-/// The part of an ssh configuration that people have for their own sessions, and the port that it forwards, which is in use.
+/// The part of an ssh configuration that people have for their own sessions, and the port that it forwards, which is in
+/// use.
 pub fn interactive() -> (String, TcpListener) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let text = format!(
-        "Host *\n  LocalForward 127.0.0.1:{port} localhost:6006\n  ExitOnForwardFailure yes\n  RemoteCommand echo theirs; exec sleep 300\n  \
+        "Host *\n  LocalForward 127.0.0.1:{port} localhost:6006\n  ExitOnForwardFailure yes\n  RemoteCommand echo \
+         theirs; exec sleep 300\n  \
          RequestTTY force\n  SessionType none\n  StdinNull yes\n  ForkAfterAuthentication yes\n  VisualHostKey yes\n  \
-         PermitLocalCommand yes\n  LocalCommand echo theirs >&2\n  ControlMaster auto\n  ControlPath /tmp/hvdctl-test-{port}\n"
+         PermitLocalCommand yes\n  LocalCommand echo theirs >&2\n  ControlMaster auto\n  ControlPath \
+         /tmp/hvdctl-test-{port}\n"
     );
     (text, taken)
 }
@@ -183,7 +187,8 @@ impl Drop for Operator {
     }
 }
 
-/// Runs its arguments on a terminal of their own. Answers come as JSON on standard input, so that they are no arguments.
+/// Runs its arguments on a terminal of their own. Answers come as JSON on standard input, so that they are no
+/// arguments.
 const TERMINAL: &str = r#"
 import fcntl, json, os, pty, select, signal, struct, sys, termios, time
 answers = json.loads(sys.stdin.readline())

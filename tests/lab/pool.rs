@@ -1,4 +1,5 @@
-//! The pool of node pairs (`scripts/lab up --pairs N`): a test checks one out, and as many tests run at once as there are pairs.
+//! The pool of node pairs (`scripts/lab up --pairs N`): a test checks one out, and as many tests run at once as there
+//! are pairs.
 //!
 //! Each test has a thread of its own and holds one pair, so functions that examine a node ([`node_sh`] and its callers)
 //! take only the node's name and use the pair of their thread.
@@ -215,7 +216,8 @@ pub fn both_sh(script: &str, args: &[&str]) -> [Done; 2] {
     NODES.map(|node| Running::start(node_command(node, &argv), &[])).map(|running| running.end(s(120)))
 }
 
-/// Runs a Docker command on a node of the pair, which is a container of this machine's engine: `pause`, `kill`, `start` …
+/// Runs a Docker command on a node of the pair, which is a container of this machine's engine: `pause`, `kill`, `start`
+/// …
 #[track_caller]
 pub fn power(words: &[&str], node: &str) {
     let mut command = Command::new("docker");

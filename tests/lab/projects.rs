@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Names, kinds, modes, contents and targets of a directory's entries, sorted, one record each. The directory is the first
-/// argument. Where the record of a file that a job wrote would stand (`by-rank-*`) there is nothing.
+/// Names, kinds, modes, contents and targets of a directory's entries, sorted, one record each. The directory is the
+/// first argument. Where the record of a file that a job wrote would stand (`by-rank-*`) there is nothing.
 const LIST: &str = r#"cd -- "$1" && export LC_ALL=C && find . -mindepth 1 -not -name 'by-rank-*' -print0 | sort -z |
 xargs -0 sh -c 'for f; do stat --printf "%F %a %N" -- "$f"; [ ! -f "$f" ] || [ -h "$f" ] || sha256sum <"$f"; echo; done' sh"#;
 
@@ -300,7 +300,8 @@ mod full {
             // a job moved a directory of the project elsewhere and left a link
             on(
                 node,
-                "mkdir /opt/horovod/else && echo mine >/opt/horovod/else/f && cd /opt/horovod/projects/p && rm -r d && ln -s ../../else d",
+                "mkdir /opt/horovod/else && echo mine >/opt/horovod/else/f && cd /opt/horovod/projects/p && rm -r d && \
+                 ln -s ../../else d",
             );
         }
         fs::remove_file(project.join("logs/a.txt")).unwrap();

@@ -70,7 +70,8 @@ fn a_new_pair_takes_the_old_ones_place() {
     let lab = Lab::up();
     on(
         "node2",
-        "cd /opt/horovod/ssh && sed -i '1i # about hvdctl:lab' authorized_keys && echo 'ssh-ed25519 AAAAfriend ana@desk' >>authorized_keys",
+        "cd /opt/horovod/ssh && sed -i '1i # about hvdctl:lab' authorized_keys && echo 'ssh-ed25519 AAAAfriend \
+         ana@desk' >>authorized_keys",
     );
     let workers = NODES.map(|node| id_of(node, "hworker"));
     let old = one_key_everywhere(&lab, "id_ed25519");
@@ -236,7 +237,8 @@ mod full {
             lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
             let after = NODES.map(fingerprint);
             push.signal("CONT");
-            // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it saw
+            // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it
+            // saw
             let done = push.end(s(60));
             let stopped = done.code == 5 && done.err.contains("another command released the lock")
                 || done.code == 1

@@ -47,7 +47,8 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
         ulimit -l; ulimit -n; echo \"$PLAIN|$BOTH|$TOKEN\"
         while [ ! -e /opt/horovod/jobs/$HVDCTL_JOB/go ]; do sleep 0.1; done";
     let run = lab.start(&["run", "-np", "2", "--", "sh", "-c", script]);
-    let looked = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -v grep | grep -c s3cr3t-w0rd;
+    let looked = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -v grep | grep -c \
+        s3cr3t-w0rd;
          docker ps -aq | xargs docker inspect | grep -c s3cr3t-w0rd;
          cat /opt/horovod/jobs/*/job.json | grep -c s3cr3t-w0rd; stat -c '%a %u' /opt/horovod/jobs/*/env.json; :";
     crate::process::eventually(crate::process::s(60), || run.out().matches("s3cr3t-w0rd").count() == 2);

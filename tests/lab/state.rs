@@ -1,4 +1,5 @@
-//! The lab as a test sees it: a pair of nodes, an inventory of the test's own, and hvdctl run in a directory of its own.
+//! The lab as a test sees it: a pair of nodes, an inventory of the test's own, and hvdctl run in a directory of its
+//! own.
 
 use crate::documented;
 pub use crate::pool::{NODES, lab_dir, node_sh, shared_file};
@@ -108,7 +109,8 @@ impl Lab {
     fn of(pair: Pair, cluster: &str) -> Lab {
         let lab = Lab { dir: tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap(), _pair: pair };
         let text = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 10\nconnection_idle_s = 0\n{cluster}\n\
+            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 10\nconnection_idle_s \
+             = 0\n{cluster}\n\
              [defaults]\nuser = \"workshop\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
             IMAGE,
             lab_dir().join("ssh_config").display()
@@ -215,7 +217,8 @@ pub fn on(node: &str, script: &str) -> String {
 /// Puts a file into the directories of all jobs on a node: `/opt/horovod/jobs/$HVDCTL_JOB/NAME` for the ranks of each.
 #[track_caller]
 pub fn tell_jobs(node: &str, name: &str, text: &str) {
-    let script = "for job in /opt/horovod/jobs/*/; do [ -d \"$job\" ] || continue; printf '%s\\n' \"$2\" >\"$job$1.new\" && mv \"$job$1.new\" \"$job$1\"; done";
+    let script = "for job in /opt/horovod/jobs/*/; do [ -d \"$job\" ] || continue; printf '%s\\n' \"$2\" \
+        >\"$job$1.new\" && mv \"$job$1.new\" \"$job$1\"; done";
     node_sh(node, script, &[name, text]).code(0);
 }
 
@@ -245,8 +248,8 @@ pub fn ours(node: &str) -> String {
     on(node, "docker ps -a --filter label=hvdctl.cluster=lab --format '{{.Names}} {{.State}}' | sort")
 }
 
-/// The processes of this cluster's jobs on a node, and those that follow a job's log for hvdctl; a line each. The containers of
-/// other clusters have another directory for their jobs.
+/// The processes of this cluster's jobs on a node, and those that follow a job's log for hvdctl; a line each. The
+/// containers of other clusters have another directory for their jobs.
 #[track_caller]
 pub fn rank_processes(node: &str) -> String {
     on(
@@ -268,11 +271,13 @@ pub fn processes(node: &str, pattern: &str) -> String {
     done.out
 }
 
-/// The files below these directories of a node that hold this text, sorted. One is planted, so that a search that fails is noticed.
+/// The files below these directories of a node that hold this text, sorted. One is planted, so that a search that fails
+/// is noticed.
 #[track_caller]
 pub fn files_with(node: &str, text: &str, directories: &str) -> Vec<String> {
     let script = format!(
-        "d=/opt/hvdctl-test && mkdir -p $d && printf %s \"$1\" >$d/planted && grep -rlF -- \"$1\" {directories} $d 2>/dev/null; rm -r $d"
+        "d=/opt/hvdctl-test && mkdir -p $d && printf %s \"$1\" >$d/planted && grep -rlF -- \"$1\" {directories} $d \
+         2>/dev/null; rm -r $d"
     );
     let found = node_sh(node, &script, &[text]).ok();
     let mut found: Vec<String> = found.lines().map(str::to_owned).collect();

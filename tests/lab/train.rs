@@ -244,7 +244,8 @@ mod full {
     #[test]
     fn json_is_a_line_per_event_and_ends_with_the_code() {
         let lab = Lab::up();
-        let waits = "import time\nwhile not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go'): time.sleep(0.1)";
+        let waits = "import time\nwhile not os.path.exists('/opt/horovod/jobs/' + os.environ['HVDCTL_JOB'] + '/go'): \
+            time.sleep(0.1)";
         let program = format!("{WHO}\n{waits}\nif rank == '1': sys.exit(7)\ntime.sleep(300)");
         let project = lab.project("who", &[("train.py", &program), ("data.txt", "d")]);
         let mut run = lab.start(&["--json", "train", project.to_str().unwrap(), "-np", "2"]);
@@ -359,7 +360,8 @@ while True: time.sleep(1)";
                 again.out.split_once("[0 node1] resumed from checkpoint.pt after epoch ").expect("a checkpoint");
             let at: usize = resumed.lines().next().unwrap().parse().unwrap();
             assert!((1..15).contains(&at), "{}", again.out);
-            // with the same seed and number of ranks it comes to the same, bit for bit, from the first epoch to the last
+            // with the same seed and number of ranks it comes to the same, bit for bit, from the first epoch to the
+            // last
             let whole = epochs(&done.out);
             assert_eq!((whole.len(), epochs(resumed)), (15, whole[at..].to_vec()));
             assert!(again.out.lines().any(|line| line == last), "{}", again.out);

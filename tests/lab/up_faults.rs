@@ -136,7 +136,8 @@ mod full {
     fn a_docker_without_nvidias_toolkit_is_named_and_nothing_is_left_behind() {
         let lab = Lab::empty();
         lab.hvdctl(&["keys", "push"]).code(0);
-        let restart = "node-engine stop; node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && break; sleep 0.1; done";
+        let restart = "node-engine stop; node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && \
+            break; sleep 0.1; done";
         let (hook, smi) = ("/usr/bin/nvidia-container-runtime-hook", "/usr/bin/nvidia-smi");
         fault(
             &lab,

@@ -1,5 +1,6 @@
-//! Unlike machines: everything that a user does on a new cluster, from `init` to `down`, one step after the other. `full::variants`
-//! has a table of machines that are started for this; here are those that a pair of the pool can become.
+//! Unlike machines: everything that a user does on a new cluster, from `init` to `down`, one step after the other.
+//! `full::variants` has a table of machines that are started for this; here are those that a pair of the pool can
+//! become.
 
 use crate::operator::own_home;
 use crate::pool::lab_dir;
@@ -63,8 +64,8 @@ impl Steps<'_> {
         }
     }
 
-    /// From `init` to `down`, with the inventory changed in between and one training for each of these launchers. A step is tried
-    /// even if an earlier one failed, except that nothing is possible without an inventory.
+    /// From `init` to `down`, with the inventory changed in between and one training for each of these launchers. A
+    /// step is tried even if an earlier one failed, except that nothing is possible without an inventory.
     pub fn run_all(&mut self, edit: impl Fn(String) -> String, trainings: &[usize]) {
         self.step("init", &["init", NODES[0], NODES[1]], "wrote inventory.toml with 2 nodes");
         let inventory = self.dir.join("inventory.toml");
@@ -107,8 +108,8 @@ fn failure(done: &Done) -> String {
     format!("FAILED with {}: {}", done.code, lines.join(" / "))
 }
 
-/// Both nodes without the names of nodes in /etc/hosts, and with a second address that may have the own name; until this is dropped.
-/// reset.sh undoes it too.
+/// Both nodes without the names of nodes in /etc/hosts, and with a second address that may have the own name; until
+/// this is dropped. reset.sh undoes it too.
 fn strange(own_name_is_second: bool) -> impl Drop {
     let script = "cp /etc/hosts /run/hvdctl-test-hosts
         awk '!/node[1-3]/' /run/hvdctl-test-hosts >/etc/hosts

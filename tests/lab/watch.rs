@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Directories in which a program might put a temporary file.
 pub const DIRECTORIES: [&str; 6] = ["/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt/horovod"];
 
-/// Collects what a user of the node could read until its standard input ends: the arguments and environments of all processes,
-/// and the files in the given directories.
+/// Collects what a user of the node could read until its standard input ends: the arguments and environments of all
+/// processes, and the files in the given directories.
 const WATCH: &str = r#"
 import glob, os, sys, threading
 seen, done = set(), threading.Event()

@@ -84,7 +84,8 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
     let disabled = NODES.map(|node| on(node, "sysctl -n net.ipv6.conf.eth0.disable_ipv6"));
     let restore = Restore(|| {
         for (i, node) in NODES.iter().enumerate() {
-            let undo = "ip address del \"fd99::$1/64\" dev eth0; sysctl -qw net.ipv6.conf.eth0.disable_ipv6=\"$2\" net.ipv6.conf.lo.disable_ipv6=\"$2\"";
+            let undo = "ip address del \"fd99::$1/64\" dev eth0; sysctl -qw net.ipv6.conf.eth0.disable_ipv6=\"$2\" \
+                net.ipv6.conf.lo.disable_ipv6=\"$2\"";
             node_sh(node, undo, &[&(i + 1).to_string(), disabled[i].trim()]).code(0);
         }
     });
@@ -103,7 +104,8 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
         assert!(found.contains("hvdctl:lab"), "{node}: {found}");
     }
     // the lab's network carries no IPv6 from node to node: the master logs in to itself
-    let ssh = "docker exec hworker ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=5 -p 12345 fd99::1 hostname";
+    let ssh = "docker exec hworker ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=5 -p 12345 \
+        fd99::1 hostname";
     assert_eq!(on("node1", ssh), "node1\n");
     // launchers cannot be given them, and that is reported before anything hangs
     lab.hvdctl(&["verify"])
@@ -150,7 +152,8 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     on(
         "node2",
         "cd /opt/horovod/ssh && cp -p ssh_host_ed25519_key ../test-key && rm -f ../test-new* &&
-         ssh-keygen -q -t ed25519 -N '' -f ../test-new && cat ../test-new >ssh_host_ed25519_key && docker restart -t 1 hworker",
+         ssh-keygen -q -t ed25519 -N '' -f ../test-new && cat ../test-new >ssh_host_ed25519_key && docker restart -t 1 \
+         hworker",
     );
     eventually(s(5), || !listeners("node2").is_empty());
     fails_with(&lab, ["node1", "node2", "Host key verification failed: Host key has changed", "1"])

@@ -182,7 +182,8 @@ fn an_nvidia_smi_that_cannot_be_killed_delays_no_script() {
     machine.stub(
         "nvidia-smi",
         &format!(
-            "trap '' TERM; i=0; while [ ! -e '{}' ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 200 ] || {{ : >'{}'; exit; }}; done",
+            "trap '' TERM; i=0; while [ ! -e '{}' ]; do sleep 0.1; i=$((i + 1)); [ $i -lt 200 ] || {{ : >'{}'; exit; \
+             }}; done",
             released.display(),
             waited.display()
         ),

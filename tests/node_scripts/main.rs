@@ -1,5 +1,5 @@
-//! The shell scripts of `src/scripts` that report what a node has, run on this machine with tools that fail: that a tool fails must not
-//! pass for "there is nothing".
+//! The shell scripts of `src/scripts` that report what a node has, run on this machine with tools that fail: that a
+//! tool fails must not pass for "there is nothing".
 
 use hvdctl::node::facts::Facts;
 use std::fs::{self, Permissions};

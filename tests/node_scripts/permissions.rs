@@ -1,4 +1,5 @@
-//! Who can change and enter the directories of a node, and how they are created and closed. A second user is needed, and so root.
+//! Who can change and enter the directories of a node, and how they are created and closed. A second user is needed,
+//! and so root.
 
 use super::{FACTS, Machine};
 use hvdctl::node::facts::Facts;
@@ -195,7 +196,8 @@ fn what_is_open_is_closed_once_and_what_is_missing_created() {
     for (login, mode, group) in [("", 0o700, 0), ("HVDCTL_LOGIN=7:7", 0o750, 7), ("HVDCTL_LOGIN=7:100", 0o700, 0)] {
         machine.stub(
             "getent",
-            "case $* in 'group 7') echo ana:x:7: ;; 'group 100') echo users:x:100:bob ;; *) echo ana:x:7:7::/:/bin/sh ;; esac",
+            "case $* in 'group 7') echo ana:x:7: ;; 'group 100') echo users:x:100:bob ;; *) echo ana:x:7:7::/:/bin/sh \
+             ;; esac",
         );
         let mut found = permissions(&machine, login).unclosed;
         found.sort();

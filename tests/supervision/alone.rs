@@ -1,5 +1,5 @@
-//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory replaces the
-//! other node. The tests provide the launcher and `ssh` themselves.
+//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory
+//! replaces the other node. The tests provide the launcher and `ssh` themselves.
 
 use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};

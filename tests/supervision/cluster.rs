@@ -19,7 +19,8 @@ pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 /// The port of the workers' sshd.
 pub const PORT: u16 = 12345;
 
-/// Prepares a node's mounts and becomes its main process. Wants the cluster's directory, the node's name and address, and the command.
+/// Prepares a node's mounts and becomes its main process. Wants the cluster's directory, the node's name and address,
+/// and the command.
 const MOUNTS: &str = r#"set -e
 dir=$1 node=$2 address=$3
 shift 3
@@ -33,7 +34,8 @@ cd /
 exec "$@"
 "#;
 
-/// The Python that the nodes use. The one in `PATH` may be a script that looks for another one (pyenv), which takes long.
+/// The Python that the nodes use. The one in `PATH` may be a script that looks for another one (pyenv), which takes
+/// long.
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     let words = ["-c", "import os, sys; print(os.path.realpath(sys.executable))"];
     let done = Command::new("python3").args(words).output().expect("these tests need python3");
@@ -48,8 +50,8 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("sshd", include_str!("stand_ins/sshd.py")),
 ];
 
-/// Where they are written once: a process that another test starts meanwhile may hold a file open that is being written, and then
-/// it cannot be executed ("text file busy").
+/// Where they are written once: a process that another test starts meanwhile may hold a file open that is being
+/// written, and then it cannot be executed ("text file busy").
 static STAND_INS: LazyLock<&Path> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for (name, text) in PROGRAMS {
@@ -218,8 +220,8 @@ impl Node {
         kill_process(self.main().expect("a main process"), signal).unwrap();
     }
 
-    /// Waits for the end of its main process, and so of all others, for some minutes at most. Returns its exit code; that means nothing
-    /// where a signal killed it.
+    /// Waits for the end of its main process, and so of all others, for some minutes at most. Returns its exit code;
+    /// that means nothing where a signal killed it.
     pub fn wait(&mut self) -> Option<i32> {
         let mut status = None;
         eventually(|| {

@@ -9,7 +9,8 @@ fn elastic(method: Method, min_ranks: u32, program: &str) -> Spec {
     Spec { min_ranks: Some(min_ranks), ..Spec::shell(method, program) }
 }
 
-/// A program that saves when it is asked to end, for longer than ranks have after a failure, and ends by itself in the third attempt.
+/// A program that saves when it is asked to end, for longer than ranks have after a failure, and ends by itself in the
+/// third attempt.
 const SAVES: &str = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
     [ $HVDCTL_RESTART = 2 ] || while :; do sleep 0.1; done";
 

@@ -90,7 +90,8 @@ fn a_stopped_rank_hangs() {
 fn a_rank_that_sleeps_is_named_before_the_one_that_waits_for_it() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        // a launcher may start one of them seconds before the other, so they begin together; then the one waits as PyTorch waits in an
+        // a launcher may start one of them seconds before the other, so they begin together; then the one waits as
+        // PyTorch waits in an
         // operation: it yields without end
         let program = "
 open('/run/cluster/shared/%d' % rank, 'w').close()

@@ -153,7 +153,8 @@ impl Spec {
 
     /// The same with a Python program, which has the rank as `rank`.
     pub fn python(method: Method, program: &str) -> Spec {
-        let rank = "rank = int(next(os.environ[n] for n in ('HOROVOD_RANK', 'OMPI_COMM_WORLD_RANK', 'RANK') if n in os.environ))";
+        let rank = "rank = int(next(os.environ[n] for n in ('HOROVOD_RANK', 'OMPI_COMM_WORLD_RANK', 'RANK') if n in \
+            os.environ))";
         Spec::command(method, &["python3", "-c", &format!("import os, signal, sys, time\n{rank}\n{program}")])
     }
 
@@ -427,8 +428,8 @@ impl Job<'_> {
         serde_json::from_str(&ending).unwrap_or_else(|error| panic!("{error}: {ending:?}{}", self.describe()))
     }
 
-    /// Waits for the end of the job supervisor, and asserts what holds at every end: the second node has no process of the job, no
-    /// node has its environment, nobody complained.
+    /// Waits for the end of the job supervisor, and asserts what holds at every end: the second node has no process of
+    /// the job, no node has its environment, nobody complained.
     #[track_caller]
     pub fn end(mut self) -> End {
         let code = self.wait();
@@ -483,7 +484,8 @@ impl End {
         (of[0].code, of[0].asked)
     }
 
-    /// Asserts that the job ended because it was asked to, and how its ranks did: exit code, and whether they had been asked to.
+    /// Asserts that the job ended because it was asked to, and how its ranks did: exit code, and whether they had been
+    /// asked to.
     #[track_caller]
     pub fn stopped(&self, ranks: [(i32, bool); 2]) -> &End {
         assert!(self.ending.stopped && self.ending.launcher.is_none(), "{:?}{}", self.ending, self.all);

@@ -132,7 +132,8 @@ impl MeasuringProgram {
         Ok(NodeEvidence { name, before: Some(before), after: None, compute: Some(compute) })
     }
 
-    /// Measures both directions of a pair: this node and another, which listens there. `mtu`: the smaller one of their interfaces.
+    /// Measures both directions of a pair: this node and another, which listens there. `mtu`: the smaller one of their
+    /// interfaces.
     pub(super) async fn measure(
         &mut self,
         (from, to): (usize, usize),
@@ -177,8 +178,8 @@ impl MeasuringProgram {
         Ok(answers)
     }
 
-    /// Returns the program's answers, up to one that is the last. A program that did not answer is not asked again: its next line
-    /// might be the answer to an earlier request.
+    /// Returns the program's answers, up to one that is the last. A program that did not answer is not asked again: its
+    /// next line might be the answer to an earlier request.
     async fn ask(
         &mut self,
         request: &Value,
@@ -212,7 +213,8 @@ impl MeasuringProgram {
     }
 }
 
-/// Returns the results of both directions of a pair, and of no others: their numbers are those of nodes. `missing`: why one has none.
+/// Returns the results of both directions of a pair, and of no others: their numbers are those of nodes. `missing`: why
+/// one has none.
 fn results((from, to): (usize, usize), answers: Vec<Value>, missing: &str) -> Vec<Direction> {
     let answered: Vec<Direction> = answers.into_iter().filter_map(|answer| parse(answer).ok()).collect();
     let result = |(from, to)| {

@@ -9,9 +9,9 @@ const SAMPLE: usize = 10;
 /// Pairs that are measured at once: no node is in two of them.
 pub type Round = Vec<(usize, usize)>;
 
-/// Returns the rounds in which the nodes are measured: a round-robin tournament. Beyond 32 nodes only some of its rounds, so that every
-/// node still meets several others, and measured pairs connect any two parts of the cluster. With an odd number of nodes one of them
-/// rests in each round.
+/// Returns the rounds in which the nodes are measured: a round-robin tournament. Beyond 32 nodes only some of its
+/// rounds, so that every node still meets several others, and measured pairs connect any two parts of the cluster. With
+/// an odd number of nodes one of them rests in each round.
 pub fn rounds(nodes: usize) -> Vec<Round> {
     if nodes < 2 {
         return Vec::new();

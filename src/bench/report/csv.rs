@@ -29,8 +29,8 @@ const COLUMNS: [&str; 20] = [
 ];
 
 impl BenchReport<'_> {
-    /// Formats every transfer and every collective as a line; a direction that could not be measured has one too. Bandwidths of
-    /// collectives are in 10⁹ bytes a second, as in JSON.
+    /// Formats every transfer and every collective as a line; a direction that could not be measured has one too.
+    /// Bandwidths of collectives are in 10⁹ bytes a second, as in JSON.
     pub fn csv(&self) -> String {
         csv(&self.names(), &self.measured.directions, self.collectives())
     }

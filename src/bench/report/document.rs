@@ -31,7 +31,8 @@ pub struct BenchDocument {
     pub directions: Vec<BenchDirection>,
     /// What the ranks of a job measured; null if they did not.
     pub collectives: Option<Collectives>,
-    /// What a step of the model of `--params` costs; null without the option, or if nothing that is like it was measured.
+    /// What a step of the model of `--params` costs; null without the option, or if nothing that is like it was
+    /// measured.
     pub estimate: Option<BenchEstimate>,
     /// What differs from the output of an earlier benchmark; null without `--baseline`.
     pub baseline: Option<Comparison>,
@@ -57,7 +58,8 @@ pub struct BenchEstimate {
     pub dtype: Dtype,
     /// The seconds in which the gradients of one step are exchanged.
     pub exchange_s: f64,
-    /// How many times as fast as one node the cluster is if nothing is computed during the exchange; null without `--step`.
+    /// How many times as fast as one node the cluster is if nothing is computed during the exchange; null without
+    /// `--step`.
     pub speedup: Option<f64>,
     /// The same if as much as possible is computed meanwhile.
     pub speedup_overlapped: Option<f64>,

@@ -12,8 +12,8 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// Below these shares of the median a value is red or yellow.
 const COLOURED: (f64, f64) = (0.5, 0.8);
 
-/// Formats the values from each node (rows) to each other (columns), with `unit` in the heading; `None` if there is no value, or no room
-/// for so many nodes. A bar shows the share of the highest value; a missing value is `x`.
+/// Formats the values from each node (rows) to each other (columns), with `unit` in the heading; `None` if there is no
+/// value, or no room for so many nodes. A bar shows the share of the highest value; a missing value is `x`.
 pub fn heat_map(names: &[&str], unit: &str, value: impl Fn(usize, usize) -> Option<f64>) -> Option<String> {
     let n = names.len();
     let edges = (0..n).flat_map(|from| (0..n).map(move |to| (from, to))).filter(|(from, to)| from != to);

@@ -1,5 +1,5 @@
-//! Plots of a benchmark as SVG: bus bandwidths over sizes, and the matrix of bandwidths between nodes. The colours differ for colour-blind
-//! people, too, and the background is white in a dark viewer.
+//! Plots of a benchmark as SVG: bus bandwidths over sizes, and the matrix of bandwidths between nodes. The colours
+//! differ for colour-blind people, too, and the background is white in a dark viewer.
 
 use super::BenchReport;
 use super::text::Best;
@@ -44,7 +44,8 @@ const SERIES: [(Collective, RGBColor); 5] = [
     (Collective::AllToAll, RGBColor(204, 121, 167)),
 ];
 
-/// From the lowest to the highest value: dark blue to yellow (the scale cividis), which also differ in their brightness.
+/// From the lowest to the highest value: dark blue to yellow (the scale cividis), which also differ in their
+/// brightness.
 const SCALE: [(u8, u8, u8); 5] = [(0, 34, 78), (67, 78, 108), (125, 124, 120), (188, 175, 111), (254, 232, 56)];
 
 impl BenchReport<'_> {

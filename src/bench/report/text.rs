@@ -75,7 +75,8 @@ impl<'a> BenchReport<'a> {
         all.into_iter().map(|(_, found)| found).collect()
     }
 
-    /// Returns what is wrong and what is slow, as sentences. Wrong results come first: a slow network does not spoil a training.
+    /// Returns what is wrong and what is slow, as sentences. Wrong results come first: a slow network does not spoil a
+    /// training.
     fn findings(&self) -> Vec<String> {
         let names = self.names();
         let errors = self.ranks.map(RankResults::errors).unwrap_or_default().into_iter().map(|(_, text)| text);

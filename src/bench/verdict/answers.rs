@@ -181,8 +181,8 @@ fn name(
     of_ranks.into_iter().map(|(rank, (_, text))| wrong(rank, text)).collect()
 }
 
-/// Returns the bandwidth of the slowest link of a ring of nodes in this order, in bytes a second. `None` if one was not measured, or
-/// there is only one node.
+/// Returns the bandwidth of the slowest link of a ring of nodes in this order, in bytes a second. `None` if one was not
+/// measured, or there is only one node.
 pub fn slowest_link(measured: &Measurements, ring: &[&str]) -> Option<f64> {
     let index = |name: &str| measured.nodes.iter().position(|node| node.name == name);
     let next = ring.iter().skip(1).chain(ring.first());

@@ -1,5 +1,5 @@
-//! Which bandwidths are low: compared with the cluster, the other direction, the past and the speed of the links, and only as far as the
-//! measurements differ less among themselves.
+//! Which bandwidths are low: compared with the cluster, the other direction, the past and the speed of the links, and
+//! only as far as the measurements differ less among themselves.
 
 use super::attribution::{MOST, attribute, covers};
 use super::evidence::median;
@@ -22,19 +22,20 @@ const CERTAIN: f64 = 0.1;
 /// is normal.
 const FINE: f64 = 0.5;
 
-/// In so small a cluster the pairs of a node are too few to confirm each other, and bandwidths that vary too much to be compared may have
-/// been disturbed.
+/// In so small a cluster the pairs of a node are too few to confirm each other, and bandwidths that vary too much to be
+/// compared may have been disturbed.
 pub(super) const FEW_NODES: usize = 3;
 
-/// From the median of differences from the centre, and from the mean of differences of two values, to the standard deviation.
+/// From the median of differences from the centre, and from the mean of differences of two values, to the standard
+/// deviation.
 const TO_DEVIATION: (f64, f64) = (1.48, 0.89);
 
-/// Where processors have nothing left and transfers between the same nodes differ by more than this, bandwidths cannot be compared. The
-/// standard deviation of the logarithm.
+/// Where processors have nothing left and transfers between the same nodes differ by more than this, bandwidths cannot
+/// be compared. The standard deviation of the logarithm.
 const INCOMPARABLE: f64 = 0.35;
 
-/// A bandwidth below this share of that of the other direction is low, where processors have nothing left: they serve one direction at a
-/// time.
+/// A bandwidth below this share of that of the other direction is low, where processors have nothing left: they serve
+/// one direction at a time.
 const LOW_IF_SATURATED: f64 = 0.3;
 
 /// A bandwidth below this share of the links' speed is low, where nothing else can be compared.
@@ -147,7 +148,8 @@ fn unproven(n: usize, values: &BTreeMap<Edge, f64>, usual: &Usual) -> BTreeSet<E
     values.keys().filter(is_unproven).copied().collect()
 }
 
-/// Returns what is normal for a pair's direction: what sets the highest bar for it. Where four nodes reach 10 Gb/s of each other:
+/// Returns what is normal for a pair's direction: what sets the highest bar for it. Where four nodes reach 10 Gb/s of
+/// each other:
 ///
 /// | known of the direction | normal | it is low below |
 /// |---|---|---|
@@ -191,9 +193,11 @@ fn normal(
 struct Usual {
     /// The bandwidth that most nodes reach in both directions, in bytes a second.
     bandwidth: f64,
-    /// How much bandwidths differ from what their ends reach: the standard deviation of the logarithm, without outliers.
+    /// How much bandwidths differ from what their ends reach: the standard deviation of the logarithm, without
+    /// outliers.
     spread: f64,
-    /// How much transfers between the same nodes differ while processors have nothing left, and scheduling decides: the same unit.
+    /// How much transfers between the same nodes differ while processors have nothing left, and scheduling decides: the
+    /// same unit.
     noise: f64,
 }
 
@@ -221,8 +225,8 @@ fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, Sample
     }
 }
 
-/// Returns how much transfers between the same nodes differ, as the standard deviation of their logarithms. `None` if they differ too much
-/// to be compared.
+/// Returns how much transfers between the same nodes differ, as the standard deviation of their logarithms. `None` if
+/// they differ too much to be compared.
 pub(super) fn noise(measurements: &Measurements) -> Option<f64> {
     let noise = usual(measurements.nodes.len(), &BTreeMap::new(), &samples(measurements)).noise;
     (noise <= INCOMPARABLE).then_some(noise)

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The version of the document of `bench`. It grows when something has another meaning, not when something is new.
 pub const FORMAT: u32 = 1;
 
-/// What has less than this share of its earlier bandwidth is slower. The best of several transfers differs by a tenth or so from one
-/// benchmark to the next, also where processors have time left.
+/// What has less than this share of its earlier bandwidth is slower. The best of several transfers differs by a tenth
+/// or so from one benchmark to the next, also where processors have time left.
 const SLOWER: f64 = 0.75;
 
 /// That share for small arrays, whose time is mostly latency: one context switch at a bad moment doubles it.
@@ -24,8 +24,8 @@ const SLOWER_IF_SMALL: f64 = 0.5;
 /// What is smaller is mostly latency, in bytes.
 const SMALL: u64 = 64 << 10;
 
-/// It must also be slower by this many standard deviations of what the two benchmarks show themselves: how much transfers between the
-/// same nodes differ, and how much the changes of different nodes do.
+/// It must also be slower by this many standard deviations of what the two benchmarks show themselves: how much
+/// transfers between the same nodes differ, and how much the changes of different nodes do.
 const DEVIATIONS: f64 = 4.0;
 
 /// From the median of differences from the centre to the standard deviation.

@@ -1,5 +1,5 @@
-//! Finds who is slow: bandwidth(i→j) = min(what i can send, what j can receive), and alike for loss, delay and sizes that do not pass. A
-//! node is named if most of its pairs in a direction are affected, otherwise the pairs are.
+//! Finds who is slow: bandwidth(i→j) = min(what i can send, what j can receive), and alike for loss, delay and sizes
+//! that do not pass. A node is named if most of its pairs in a direction are affected, otherwise the pairs are.
 
 use super::attribution::{accuse, covers, includes};
 use super::bandwidth::{Bandwidths, DEVIATIONS, bandwidths};
@@ -181,7 +181,8 @@ fn sizes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>) -> Vec<A
     })
 }
 
-/// Adds what nodes show of themselves. If node 1 has a link of half duplex, which proves that it is slow in both directions:
+/// Adds what nodes show of themselves. If node 1 has a link of half duplex, which proves that it is slow in both
+/// directions:
 ///
 /// | accused | named in the end | with the reason |
 /// |---|---|---|

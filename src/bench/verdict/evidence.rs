@@ -4,7 +4,8 @@ use crate::bench::measurements::{Link, Measurements};
 use crate::bench::verdict::Way;
 use crate::text::units::count;
 
-/// A value below this share of what the other nodes have is out of line: noise of processors and different parts of one series stay above.
+/// A value below this share of what the other nodes have is out of line: noise of processors and different parts of one
+/// series stay above.
 pub(super) const OUT_OF_LINE: f64 = 0.6;
 
 /// Faults on this share of the packets slow TCP down.
@@ -16,7 +17,8 @@ const FEW: u64 = 10;
 /// The share of a processor's time that a quota or a hypervisor may take.
 const TAKEN: f64 = 0.1;
 
-/// Where a program has a processor for less than this share of the time on most other nodes too, that is no property of a node.
+/// Where a program has a processor for less than this share of the time on most other nodes too, that is no property of
+/// a node.
 pub const SHARED: f64 = 0.8;
 
 /// What a node shows of itself.

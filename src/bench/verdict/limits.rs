@@ -2,7 +2,8 @@
 
 use crate::text::units::gigabytes;
 
-/// Compares the best bus bandwidth of allreduce with `bench.min_busbw`, both in bytes a second. Returns what is wrong, as a sentence.
+/// Compares the best bus bandwidth of allreduce with `bench.min_busbw`, both in bytes a second. Returns what is wrong,
+/// as a sentence.
 pub fn below_minimum(minimum: u64, best: Option<f64>) -> Option<String> {
     let least = minimum as f64;
     match best {

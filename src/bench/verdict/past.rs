@@ -21,7 +21,8 @@ const KEPT: usize = 32;
 /// Fewer values do not say what is normal: one or two may have been disturbed.
 const ENOUGH: usize = 3;
 
-/// What a node has sent in earlier benchmarks: bandwidths in bytes a second by the name of the receiver, the latest last.
+/// What a node has sent in earlier benchmarks: bandwidths in bytes a second by the name of the receiver, the latest
+/// last.
 pub type Sent = BTreeMap<String, Vec<f64>>;
 
 /// The file on a node.
@@ -69,8 +70,8 @@ pub fn parse(text: &str, node: &str) -> Result<Sent, Unreadable> {
     Ok(sent)
 }
 
-/// Returns what this node keeps from now on: the latest values with these, in at most [`LARGEST`] bytes. If there is not enough room,
-/// receivers that were not measured now go first, and then the oldest values.
+/// Returns what this node keeps from now on: the latest values with these, in at most [`LARGEST`] bytes. If there is
+/// not enough room, receivers that were not measured now go first, and then the oldest values.
 pub fn with(node: &str, mut sent: Sent, latest: &BTreeMap<String, f64>) -> String {
     for (receiver, value) in latest {
         sent.entry(receiver.clone()).or_default().push(value.round());
@@ -95,8 +96,8 @@ pub fn with(node: &str, mut sent: Sent, latest: &BTreeMap<String, f64>) -> Strin
     text(&sent)
 }
 
-/// Returns the bandwidths that are worth remembering, by sender and receiver. What is part of a finding is not: a node that stays slow
-/// must not become normal. Neither are those that are not judged, or vary too much to be compared.
+/// Returns the bandwidths that are worth remembering, by sender and receiver. What is part of a finding is not: a node
+/// that stays slow must not become normal. Neither are those that are not judged, or vary too much to be compared.
 pub fn trusted(measurements: &Measurements, verdict: &NetworkVerdict) -> BTreeMap<Edge, f64> {
     if verdict.is_unclear || !are_comparable(measurements) {
         return BTreeMap::new();
@@ -107,7 +108,8 @@ pub fn trusted(measurements: &Measurements, verdict: &NetworkVerdict) -> BTreeMa
     samples.filter_map(|(edge, sample)| Some((edge, sample.bandwidth?))).collect()
 }
 
-/// Returns what is normal by these values: their median, and the standard deviation of their logarithms. `None` if they are too few.
+/// Returns what is normal by these values: their median, and the standard deviation of their logarithms. `None` if they
+/// are too few.
 pub(super) fn usual(values: &[f64]) -> Option<(f64, f64)> {
     if values.len() < ENOUGH {
         return None;

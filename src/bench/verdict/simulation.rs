@@ -1,5 +1,5 @@
-//! A hundred seeded clusters for each fault: bandwidth(i→j) = min(out i, in j), with noise that was recorded on eight nodes of the lab, and
-//! with the second and third measurement of what looks slow.
+//! A hundred seeded clusters for each fault: bandwidth(i→j) = min(out i, in j), with noise that was recorded on eight
+//! nodes of the lab, and with the second and third measurement of what looks slow.
 
 use super::blame::{AGAIN, ALONE, suspects, verdict};
 use crate::bench::measure::schedule;
@@ -13,7 +13,8 @@ static RECORDED: LazyLock<Recorded> = LazyLock::new(|| serde_json::from_str(incl
 
 #[derive(Deserialize)]
 pub(super) struct Recorded {
-    /// Behind a limit of 200 Mb/s, which is lower than what the processors could do, while other programs kept them busy.
+    /// Behind a limit of 200 Mb/s, which is lower than what the processors could do, while other programs kept them
+    /// busy.
     pub(super) limited: Vec<Run>,
     /// With nothing but the processors to limit them.
     pub(super) free: Vec<Run>,
@@ -29,8 +30,8 @@ pub(super) fn recorded() -> &'static Recorded {
 #[derive(Deserialize)]
 pub(super) struct Run(Vec<Row>);
 
-/// Sender, receiver, the bandwidths with one and four streams in MB/s, the shortest round trip in µs, the idle share of the busier
-/// machine's processors in %, and the datagrams that were lost of a thousand.
+/// Sender, receiver, the bandwidths with one and four streams in MB/s, the shortest round trip in µs, the idle share of
+/// the busier machine's processors in %, and the datagrams that were lost of a thousand.
 #[derive(Clone, Copy, Deserialize)]
 struct Row(usize, usize, f64, f64, f64, #[serde(default)] f64, #[serde(default)] u32);
 
@@ -344,8 +345,8 @@ fn a_slow_link_between_nodes_that_share_their_processors_is_found() {
     }
 }
 
-/// Returns the seeds whose benchmarks do not name exactly the right subject, with what they name: a hundred of eight nodes, which are the
-/// claim, and fewer of others.
+/// Returns the seeds whose benchmarks do not name exactly the right subject, with what they name: a hundred of eight
+/// nodes, which are the claim, and fewer of others.
 fn wrong(n: usize, network: Network, fault: impl Fn(&mut Random) -> Fault) -> Vec<(u64, Fault, Vec<Subject>)> {
     let run = |seed: u64| {
         let mut random = Random(seed);

@@ -33,7 +33,8 @@ pub struct Straggler {
     /// Whether it was measured again without the other nodes, and its processors had time left. Not a finding
     /// otherwise.
     pub is_judged: bool,
-    /// Whether this may as well be as it should be: of two processors either may be of another model. Not a finding then.
+    /// Whether this may as well be as it should be: of two processors either may be of another model. Not a finding
+    /// then.
     pub is_doubtful: bool,
 }
 
@@ -49,10 +50,10 @@ impl Straggler {
     }
 }
 
-/// Returns the ranks whose devices are slower than those of the others, the slowest first; like devices are compared. If all ranks of a
-/// node are slow, they are one. The speed of a device is its own, so unlike that of a connection it names one of two as well: two GPUs of
-/// one name should be equally fast. A node whose processor shows by itself why it is slow is named with the network's findings, and not
-/// here.
+/// Returns the ranks whose devices are slower than those of the others, the slowest first; like devices are compared.
+/// If all ranks of a node are slow, they are one. The speed of a device is its own, so unlike that of a connection it
+/// names one of two as well: two GPUs of one name should be equally fast. A node whose processor shows by itself why it
+/// is slow is named with the network's findings, and not here.
 pub fn stragglers(speeds: &[RankSpeed], measurements: &Measurements) -> Vec<Straggler> {
     let is_known = |node: &str| {
         let index = measurements.nodes.iter().position(|of| of.name == node);

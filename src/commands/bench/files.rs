@@ -1,4 +1,5 @@
-//! The files that `bench` reads and writes on the operator's machine. What is wrong with them is found before anything is measured.
+//! The files that `bench` reads and writes on the operator's machine. What is wrong with them is found before anything
+//! is measured.
 
 use crate::bench::verdict::baseline::Baseline;
 use crate::cli;

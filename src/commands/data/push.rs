@@ -30,8 +30,8 @@ pub struct DataPushNode {
     pub files: usize,
     /// How many bytes of them.
     pub sent: u64,
-    /// How many bytes this machine sent to the node for that. Less than `sent` if other nodes passed them on; more, by names and headers,
-    /// if not.
+    /// How many bytes this machine sent to the node for that. Less than `sent` if other nodes passed them on; more, by
+    /// names and headers, if not.
     pub from_operator: u64,
     /// How many files an interrupted push had sent before.
     pub resumed: usize,

@@ -1,5 +1,5 @@
-//! `bench` where it measures nothing: one node, workers that are not up or have no Python, nodes that are in use; and what it keeps,
-//! compares and writes.
+//! `bench` where it measures nothing: one node, workers that are not up or have no Python, nodes that are in use; and
+//! what it keeps, compares and writes.
 
 use super::*;
 use crate::transport::node::scripted::{Fault, Lease};
@@ -171,7 +171,8 @@ async fn what_a_job_disturbs_that_begins_meanwhile_is_neither_judged_nor_kept() 
         });
         let done = hvdctl(&nodes, "bench --only network").await;
         done.code(5).complains(&[
-            "a job has started during the measurement: what was measured is neither judged nor kept for later benchmarks",
+            "a job has started during the measurement: what was measured is neither judged nor kept for later \
+             benchmarks",
             &format!("node2 is allocated exclusively to job {JOB}"),
         ]);
         assert_eq!(

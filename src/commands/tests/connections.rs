@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 /// The state of a node that a job has exclusively: a process of a rank, and the record.
 const ALLOCATED: &str = concat!(
-    "rank run-1 7 - lab -\nopen run-1 {\"id\":\"run-1\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,",
+    "rank run-1 7 - lab -\nopen run-1 \
+     {\"id\":\"run-1\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,",
     "\"placement\":{\"shares\":[{\"node\":\"node1\",\"ranks\":1,\"first\":0}]},\"command\":[\"x\"],\"cwd\":\"/\",\"ranks\":1,",
     "\"port\":12345,\"interface\":\"eth0\",\"launcher\":\"horovodrun\",\"restarts\":0,\"grace\":1,\"stall\":0,",
     "\"idle_margin\":30,\"ulimits\":{}}\n"

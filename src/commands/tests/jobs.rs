@@ -454,8 +454,8 @@ async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
     }
 }
 
-/// Runs a job that loses node2 after 30 s, and changes its log there before the node answers again `back` seconds later. `later`: what
-/// is added to that log when it is followed again.
+/// Runs a job that loses node2 after 30 s, and changes its log there before the node answers again `back` seconds
+/// later. `later`: what is added to that log when it is followed again.
 async fn with_another_log(line: &str, play: Play, back: u64, change: fn(&mut String), later: &str) -> (Nodes, Done) {
     let nodes = up_with(play).await;
     let edit = |change: &dyn Fn(&mut String)| {

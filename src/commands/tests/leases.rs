@@ -100,7 +100,8 @@ async fn who_waits_gives_up_when_its_time_is_over() {
     assert_eq!(nodes.state("node2").lease, None);
 }
 
-/// Runs a command of which a call takes a while on both nodes, and in which node2 has another lease, or none, from that call on.
+/// Runs a command of which a call takes a while on both nodes, and in which node2 has another lease, or none, from that
+/// call on.
 async fn lost_during(line: &str, call: &'static str, to: Option<&'static str>) -> (Nodes, Done) {
     let nodes = if line.starts_with("down") { two_up().await } else { Nodes::new(&NODES) };
     for node in NODES {

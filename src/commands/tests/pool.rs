@@ -89,7 +89,8 @@ fn two_sites(nodes: &Nodes, owners: &[&str]) {
     }
 }
 
-/// Lets the nodes of the pool be what their owners have published. The scripted nodes of a cluster stand for those of all owners.
+/// Lets the nodes of the pool be what their owners have published. The scripted nodes of a cluster stand for those of
+/// all owners.
 fn prove(nodes: &Nodes, dir: &tempfile::TempDir) {
     for (_, text) in files(nodes) {
         let node: PoolNode = serde_json::from_str(text.split("-----BEGIN").next().unwrap()).unwrap();
@@ -105,7 +106,8 @@ fn public(dir: &tempfile::TempDir, owner: &str) -> String {
     fs::read_to_string(dir.path().join(owner).with_extension("pub")).unwrap()
 }
 
-/// A pool in which these owners have published two nodes each, which are 0.3 ms from each other and 50 ms from those of others.
+/// A pool in which these owners have published two nodes each, which are 0.3 ms from each other and 50 ms from those of
+/// others.
 async fn filled_pool(owners: &[&str]) -> (Nodes, tempfile::TempDir) {
     let (nodes, dir) = (pool_of(owners), operator());
     two_sites(&nodes, owners);
@@ -296,7 +298,8 @@ async fn the_master_is_ones_own_or_named_and_never_the_best() {
     let contacted = || nodes.count("pool/owner.sh");
     let before = contacted();
     run(&nodes, &dir, "eve", "pool pick -np 4").await.code(1).complains(&[
-        "there is no master: which nodes are yours is not known: no member has your key. The master gets the cluster's private key, \
+        "there is no master: which nodes are yours is not known: no member has your key. The master gets the cluster's \
+         private key, \
          with which its owner is root in the workers of all others",
         "hint: publish a node of yours (hvdctl grade --publish",
         "--master OWNER/NODE",

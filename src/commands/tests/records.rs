@@ -1,4 +1,5 @@
-//! Jobs whose records or containers cannot be read, because a newer hvdctl wrote them or a full disk cut them off: they count as running.
+//! Jobs whose records or containers cannot be read, because a newer hvdctl wrote them or a full disk cut them off: they
+//! count as running.
 
 use super::jobs::ends_with;
 use super::*;

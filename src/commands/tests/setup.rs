@@ -1,4 +1,5 @@
-//! The image of a project's setup: built once, used by `train`, and nothing left of a build that failed or was interrupted.
+//! The image of a project's setup: built once, used by `train`, and nothing left of a build that failed or was
+//! interrupted.
 
 use super::signals::signalled;
 use super::*;

@@ -1,4 +1,5 @@
-//! A signal at any moment of a command: it ends in order, nothing is left half-made, and the same command again does the rest.
+//! A signal at any moment of a command: it ends in order, nothing is left half-made, and the same command again does
+//! the rest.
 
 use super::*;
 use crate::transport::node::scripted::{CONNECT, Fault, Moment};
@@ -18,8 +19,8 @@ const STEPS: [&str; 8] = [
     "node/purge.sh",
 ];
 
-/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment and when it was; none where the command
-/// ended before.
+/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment and when it was; none
+/// where the command ended before.
 pub(super) async fn signalled(
     nodes: &Nodes,
     line: &str,
@@ -43,7 +44,8 @@ pub(super) async fn signalled(
 pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count: usize) -> (Done, Option<Moment>) {
     let (done, at) = signalled(nodes, line, number, count).await;
     let Some((at, when)) = at else { return (done, None) };
-    // what was on its way at that moment arrives at the same time; a job's launcher is removed in the step that ends the job
+    // what was on its way at that moment arrives at the same time; a job's launcher is removed in the step that ends
+    // the job
     let begins = |call: &&String| STEPS.iter().any(|step| call.contains(step)) && !call.ends_with("remove hmaster");
     let begun = nodes.calls_after(when);
     let begun: Vec<&String> = begun.iter().filter(begins).collect();
@@ -67,8 +69,8 @@ pub(super) fn assert_in_order(nodes: &Nodes, done: &Done, at: &Moment) {
     }
 }
 
-/// Signals a command at each moment in turn, each time on a copy of these nodes; runs it again, and hands the nodes to `reached`.
-/// Returns how often the signal ended the command.
+/// Signals a command at each moment in turn, each time on a copy of these nodes; runs it again, and hands the nodes to
+/// `reached`. Returns how often the signal ended the command.
 async fn at_every_moment(line: &str, before: &Nodes, reached: impl AsyncFn(&Nodes, &str)) -> usize {
     let mut ended = 0;
     for number in 0.. {

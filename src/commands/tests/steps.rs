@@ -210,7 +210,8 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
     let nodes = two_up().await;
     let record = |id: &str, first: &str, min: &str| {
         format!(
-            "rank {id} 7 - lab -\nopen {id} {{\"id\":\"{id}\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,{min}\
+            "rank {id} 7 - lab -\nopen {id} \
+             {{\"id\":\"{id}\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,{min}\
              \"placement\":{{\"shares\":[{{\"node\":\"{first}\",\"ranks\":1,\"first\":0}}]}},\"command\":[\"x\"],\"cwd\":\"/\",\
              \"ranks\":1,\"port\":12345,\"interface\":\"eth0\",\"launcher\":\"horovodrun\",\"restarts\":0,\"grace\":1,\"stall\":0,\
              \"idle_margin\":30,\"ulimits\":{{}}}}\n"
@@ -255,7 +256,8 @@ async fn a_worker_is_replaced_during_a_job_only_with_force() {
     );
 }
 
-/// Runs a command beside an elastic job of at most two ranks on node1, with a part of its record replaced, and further facts of node2.
+/// Runs a command beside an elastic job of at most two ranks on node1, with a part of its record replaced, and further
+/// facts of node2.
 async fn up_beside_an_elastic_job(replaced: (&str, &str), facts: &str, command: &str) -> (Nodes, Done) {
     let nodes = two_up().await;
     let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
@@ -365,7 +367,8 @@ async fn nothing_is_written_where_others_can_change_the_directories() {
     let words = [
         "node2: cannot use the node: other users can change cluster.ssh_dir, cluster.jobs_dir, cluster.projects_dir, \
          cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)",
-        "to a directory that only root can change, or `sudo chown root:root /scratch/hvd && sudo chmod go-w /scratch/hvd` \
+        "to a directory that only root can change, or `sudo chown root:root /scratch/hvd && sudo chmod go-w \
+         /scratch/hvd` \
          on the node, unless mallory is to keep it",
     ];
     let push = format!("data push {} --as set", data.path().display());

@@ -110,7 +110,8 @@ impl Bench {
         self.start(APPLY, "lab", &arguments)
     }
 
-    /// Compares, and sends the first `bytes` of the stream. Returns what was to be sent, with the number of files that were there.
+    /// Compares, and sends the first `bytes` of the stream. Returns what was to be sent, with the number of files that
+    /// were there.
     fn send(&self, bytes: usize) -> (Vec<String>, usize, Output) {
         let files = self.files();
         let change = self.change(&files);

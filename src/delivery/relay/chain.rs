@@ -55,7 +55,8 @@ impl<'a> ChainPlan<'a> {
         }
     }
 
-    /// Starts relays if they save bytes. If a node has the image, its relay reads it there; else `source` is the image on this machine.
+    /// Starts relays if they save bytes. If a node has the image, its relay reads it there; else `source` is the image
+    /// on this machine.
     pub async fn start(self, source: Option<&Source>) -> Option<(Chain<'a>, Option<Source>)> {
         let ChainPlan { receivers, events, .. } = self;
         let unusable = |cause: String| events.note(format!("the image goes through this machine: {cause}"));
@@ -161,7 +162,8 @@ impl Chain<'_> {
         self.end(kept).await;
     }
 
-    /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the next push.
+    /// Ends the relays, and removes them, except for those of these nodes: they keep what they have received for the
+    /// next push.
     pub async fn end(mut self, kept: &[&str]) {
         if let Some(origin) = self.origin.take() {
             let _ = timeout(REMOVE_LIMIT, self.relays.end_other(origin)).await;

@@ -1,4 +1,5 @@
-//! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and removes them.
+//! The relays of a push, as hvdctl sees them: it starts them, tells them their sources, asks how far they are, and
+//! removes them.
 
 use super::order::{predecessors, stall_limit};
 use super::package::{self, ARGUMENT, PROGRAM, Package, SPOOL};
@@ -242,8 +243,8 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Gives an engine the relays' own image: from a relay that runs, which saves this machine's link, else from here. It runs as root,
-    /// and not everyone on the nodes' network is to choose what does: its digest is verified.
+    /// Gives an engine the relays' own image: from a relay that runs, which saves this machine's link, else from here.
+    /// It runs as root, and not everyone on the nodes' network is to choose what does: its digest is verified.
     async fn import(&self, engine: &Runtime) -> Result<(), NodeError> {
         if self.is_intact(engine).await? {
             return Ok(());
@@ -301,8 +302,8 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Tells relays their sources: each receives from those before it, and from what they begin with. That is `origin`, or this process
-    /// where a port of the node may lead to it. Returns the failures of those that do not answer.
+    /// Tells relays their sources: each receives from those before it, and from what they begin with. That is `origin`,
+    /// or this process where a port of the node may lead to it. Returns the failures of those that do not answer.
     pub async fn link<'r>(
         &self,
         relays: &'r [Relay],
@@ -448,8 +449,8 @@ impl Poll {
         (Arc::new(Poll { node, dialogue, status, reported, events }), receiver)
     }
 
-    /// Asks the relay how far it is. It hands out each failure and its image once, so that every answer is taken here. Returns whether it
-    /// goes on.
+    /// Asks the relay how far it is. It hands out each failure and its image once, so that every answer is taken here.
+    /// Returns whether it goes on.
     async fn ask(&self) -> bool {
         let report = match ask(&self.dialogue, &RelayRequest::Status).await {
             Ok(RelayAnswer::Status(report)) => report,

@@ -27,7 +27,8 @@ const ROUNDS: usize = 3;
 /// The pause before the second attempt of all sources.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// After how many times the longest stall a source that has failed is used again: one that only stalls costs a fifth of the time.
+/// After how many times the longest stall a source that has failed is used again: one that only stalls costs a fifth of
+/// the time.
 const REST: u32 = 4;
 
 /// Bytes that are written at once.
@@ -108,8 +109,8 @@ impl Sources {
         }
     }
 
-    /// Receives a blob, from several sources if one breaks off. If their bytes together are wrong, it is not known whose were: from then on
-    /// each source has to send all of it.
+    /// Receives a blob, from several sources if one breaks off. If their bytes together are wrong, it is not known
+    /// whose were: from then on each source has to send all of it.
     async fn receive(&self, blob: &Arc<Incoming>) -> io::Result<()> {
         let mut writer = blob.writer().await?;
         if writer.is_full() && writer.verify()? {
@@ -163,8 +164,8 @@ impl Sources {
         Err(io::Error::other("no source has sent it"))
     }
 
-    /// Receives what is missing of a blob from one source: all of it, unless a better one is to be tried again, which may only be if the
-    /// blob may be of several. `is_alone`: it may not.
+    /// Receives what is missing of a blob from one source: all of it, unless a better one is to be tried again, which
+    /// may only be if the blob may be of several. `is_alone`: it may not.
     async fn take(&self, position: usize, blob: &Incoming, writer: &mut Writer, is_alone: bool) -> io::Result<()> {
         let (source, began) = (&self.all[position], Instant::now());
         let late = |what: &str, limit: Duration| {

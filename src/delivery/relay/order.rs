@@ -15,10 +15,12 @@ pub struct Offer {
     pub relay: u64,
 }
 
-/// How many relays' bytes a node must lack so that it gets one for itself alone: with it, a push that was stopped continues.
+/// How many relays' bytes a node must lack so that it gets one for itself alone: with it, a push that was stopped
+/// continues.
 const RESUMABLE: u64 = 20;
 
-/// Returns whether relays save more bytes on the operator's link than they take, or than a push that is stopped sends twice.
+/// Returns whether relays save more bytes on the operator's link than they take, or than a push that is stopped sends
+/// twice.
 pub fn pays(offer: Offer) -> bool {
     let Offer { receivers, missing, on_node, relay } = offer;
     let (saved, relays) = match on_node {
@@ -32,14 +34,14 @@ pub fn pays(offer: Offer) -> bool {
 /// How many of the relays before a node in the chain may be its sources.
 const PREDECESSORS: usize = 3;
 
-/// Returns the positions of the relays from which the one at `position` receives, the best first. What the chain begins with comes
-/// behind them. No relay receives from a later one: two could wait for each other.
+/// Returns the positions of the relays from which the one at `position` receives, the best first. What the chain begins
+/// with comes behind them. No relay receives from a later one: two could wait for each other.
 pub fn predecessors(position: usize) -> Vec<usize> {
     (0..position).rev().take(PREDECESSORS).collect()
 }
 
-/// The longest time without a byte of a source for the first relay of a chain, and how much longer each next one waits: the relay before
-/// it shall choose another source first.
+/// The longest time without a byte of a source for the first relay of a chain, and how much longer each next one waits:
+/// the relay before it shall choose another source first.
 const STALL: Duration = Duration::from_secs(15);
 const STALL_MORE: Duration = Duration::from_secs(3);
 const MAX_STALL: Duration = Duration::from_secs(120);

@@ -119,7 +119,8 @@ fn is_static(printed: &str, errors: &str) -> bool {
         .any(|text| printed.contains(text) || errors.contains(text))
 }
 
-/// Reads what ldd prints: `NAME => PATH (ADDRESS)`, and `PATH (ADDRESS)` for the linker. What the kernel provides has no path.
+/// Reads what ldd prints: `NAME => PATH (ADDRESS)`, and `PATH (ADDRESS)` for the linker. What the kernel provides has
+/// no path.
 fn loaded(printed: &str) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for line in printed.lines().map(str::trim) {

@@ -67,7 +67,8 @@ struct Listening {
     authorization: String,
 }
 
-/// Runs a relay until its input ends, or nothing comes for [`MAX_SILENCE`]. `spool`: the directory for what it receives.
+/// Runs a relay until its input ends, or nothing comes for [`MAX_SILENCE`]. `spool`: the directory for what it
+/// receives.
 ///
 /// # Errors
 /// If its streams break.
@@ -178,7 +179,8 @@ impl RelayProcess {
         Ok(RelayAnswer::Offered { url })
     }
 
-    /// Lets a thread write a stream to a pipe as its bytes come. What reads the pipe learns only by its end that the stream was cut off.
+    /// Lets a thread write a stream to a pipe as its bytes come. What reads the pipe learns only by its end that the
+    /// stream was cut off.
     async fn feed(&self, stream: String, head: u64, pipe: &Path) -> io::Result<RelayAnswer> {
         let blob = self.streams.get(&stream).cloned().ok_or_else(|| io::Error::other("it has no such stream"))?;
         let mut pipe = open_pipe(pipe).await?;
@@ -245,7 +247,8 @@ impl Read for Pieces {
     }
 }
 
-/// Reads the first `length` bytes of a stream, and compares them with its name, which came over ssh: all that follows goes by them.
+/// Reads the first `length` bytes of a stream, and compares them with its name, which came over ssh: all that follows
+/// goes by them.
 fn read_head(stream: &mut impl Read, length: u64, name: &str) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     stream.take(length).read_to_end(&mut head)?;

@@ -60,7 +60,8 @@ pub enum RelayRequest {
         config: String,
         /// Its layers.
         layers: Vec<BlobDescription>,
-        /// Blobs that are no part of an image, each with a name that has the form of a digest. Those who read them verify them.
+        /// Blobs that are no part of an image, each with a name that has the form of a digest. Those who read them
+        /// verify them.
         streams: Vec<BlobDescription>,
         /// The sources, the best first.
         upstreams: Vec<Upstream>,

@@ -1,5 +1,5 @@
-//! What `src/scripts/node/health.sh` reports of a node: the document of `nvidia-smi`, NVLinks, GPUs on the PCI bus, errors in the kernel
-//! log, and the diagnosis of DCGM.
+//! What `src/scripts/node/health.sh` reports of a node: the document of `nvidia-smi`, NVLinks, GPUs on the PCI bus,
+//! errors in the kernel log, and the diagnosis of DCGM.
 
 use super::{Links, MachineHealth, printable};
 use crate::node::gpus;

@@ -86,7 +86,8 @@ fn a_truncated_document_is_named_wherever_it_is_cut() {
 proptest! {
     #[test]
     fn whatever_is_changed_in_a_document_it_is_read_or_refused(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, "[<>/&;a-z0-9 \\[\\]]{0,8}"), 1..6),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, "[<>/&;a-z0-9 \
+            \\[\\]]{0,8}"), 1..6),
     ) {
         let mut text = H200.to_owned();
         for (at, length, other) in changes {
@@ -154,7 +155,8 @@ fn an_nvidia_smi_that_fails_is_no_healthy_one() {
 #[test]
 fn links_places_and_errors_are_read() {
     let more = "link GPU 0: NVIDIA H100 (UUID: GPU-0)\nlink \t Link 0: 26.562 GB/s\nlink \t Link 1: <inactive>\n\
-                link GPU 1: NVIDIA H100 (UUID: GPU-1)\nlink Unable to retrieve NVLink information as all links are inActive\n\
+                link GPU 1: NVIDIA H100 (UUID: GPU-1)\nlink Unable to retrieve NVLink information as all links are \
+                inActive\n\
                 link exit 0\npci 0000:00:00.0\npci 0000:07:00.0\npci 0000:41:00.0\nlog partial\n\
                 xid 3 NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n\
                 xid 1 NVRM: Xid (0000:03:00): 13, Graphics Exception\nxid x\nlater thing\n";
@@ -197,7 +199,8 @@ fn what_dcgm_found_is_read() {
     assert_eq!(three.passed, 2);
     assert_eq!(failed, [("Persistence Mode", "Fail", "GPU 0Persistence mode for GPU 0 is disabled. Enable it.")]);
     let four = table(
-        "| software                  | Pass                                           |\n|                           | GPU0: Pass                                     |\n",
+        "| software                  | Pass                                           |\n|                           | \
+         GPU0: Pass                                     |\n",
     );
     assert_eq!((four.as_ref().unwrap().passed, four.unwrap().failed.len()), (1, 0));
     let error = "Error: unable to establish a connection to the specified host: localhost";

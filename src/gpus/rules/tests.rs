@@ -235,9 +235,8 @@ fn gpus_that_are_missing_or_differ_are_named() {
     let a100 = [("NVIDIA H200", "NVIDIA A100"), ("<total>143771", "<total>81920")];
     assert_eq!(
         found(two(&a100, "")),
-        [
-            "warning gpu-models n0: its GPUs differ in their model: GPU 1 NVIDIA A100 with 81920 MiB; the others NVIDIA H200 with 143771 MiB"
-        ]
+        ["warning gpu-models n0: its GPUs differ in their model: GPU 1 NVIDIA A100 with 81920 MiB; the others \
+             NVIDIA H200 with 143771 MiB"]
     );
     assert_eq!(
         found_of(&[health(BUSY, &[], ""), health(BUSY, &a100, ""), health(BUSY, &[], "")]),
@@ -280,7 +279,8 @@ fn errors_in_the_kernel_log_matter_by_their_number() {
         ),
         (
             "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:C1:00): 79, GPU has fallen off the bus.\n",
-            "note xid n0: Xid 79 of the GPU at 0000:C1:00 (not a GPU of this node) since the boot: the GPU has fallen off the bus",
+            "note xid n0: Xid 79 of the GPU at 0000:C1:00 (not a GPU of this node) since the boot: the GPU has fallen \
+             off the bus",
         ),
         (
             "pci-foreign 0000:c1:00.0\nxid 1 NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",

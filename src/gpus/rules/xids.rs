@@ -1,9 +1,11 @@
-//! What the numbers of NVIDIA's Xid errors mean: the well-known ones of "XID Errors" (docs.nvidia.com/deploy/xid-errors), in our words.
+//! What the numbers of NVIDIA's Xid errors mean: the well-known ones of "XID Errors"
+//! (docs.nvidia.com/deploy/xid-errors), in our words.
 
 use crate::model::finding::Severity::{self, Error, Note, Warning};
 
-/// Returns how much an error matters that occurred since the boot, and what it means; `None` if its number is not among the well-known
-/// ones. What a reset of the GPU repairs is a warning: whether there was one is not known, and other rules look at the GPU's state.
+/// Returns how much an error matters that occurred since the boot, and what it means; `None` if its number is not among
+/// the well-known ones. What a reset of the GPU repairs is a warning: whether there was one is not known, and other
+/// rules look at the GPU's state.
 pub(super) fn meaning(number: u32) -> (Severity, Option<&'static str>) {
     let (severity, meaning) = match number {
         13 => (Note, "a program made the compute engine fail"),

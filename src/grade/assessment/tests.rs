@@ -237,7 +237,8 @@ fn a_kind_has_the_gpus_that_jobs_can_get() {
         assert_eq!(of(gpus, &facts), (expected.to_owned(), None));
     }
     // several MIG devices of one GPU
-    let mig = "gpu GPU 0: A100 (UUID: GPU-0)\ngpu   MIG 3g.20gb Device 0: (UUID: MIG-1)\ngpu   MIG 3g.20gb Device 1: (UUID: MIG-2)\n";
+    let mig = "gpu GPU 0: A100 (UUID: GPU-0)\ngpu   MIG 3g.20gb Device 0: (UUID: MIG-1)\ngpu   MIG 3g.20gb Device 1: \
+        (UUID: MIG-2)\n";
     let mig = Facts::parse(&format!("cores 8\nnvidia-smi yes\n{mig}gpu exit 0\nmig 0, Enabled, 40960\nmig exit 0\n"));
     assert_eq!(of(Gpus::Auto, &mig).0, "1 x A100 40 GiB, driver 580, 8 cores");
     // what is not known makes it another kind than its like, and is said

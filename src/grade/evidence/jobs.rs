@@ -115,7 +115,8 @@ fn has_ended(state: JobState) -> bool {
 /// Returns why a rank failed if that was its node's fault; a program's own failure is not.
 pub(super) fn node_fault(cause: &RootCause, last_lines: &[String]) -> Option<String> {
     match &cause.how {
-        // without an error the node answered, and how its rank ended is not known: the launcher may have been lost instead
+        // without an error the node answered, and how its rank ended is not known: the launcher may have been lost
+        // instead
         FailureKind::Gone { error } => {
             let error = error.as_deref()?.lines().next().unwrap_or_default();
             Some(if error.is_empty() {
@@ -129,8 +130,8 @@ pub(super) fn node_fault(cause: &RootCause, last_lines: &[String]) -> Option<Str
     }
 }
 
-/// Returns what is not recorded yet of jobs on these nodes: the whole job, or that it was lost because of the node. A job that is older
-/// than a ledger is left out of it: it may have been there, and had to go.
+/// Returns what is not recorded yet of jobs on these nodes: the whole job, or that it was lost because of the node. A
+/// job that is older than a ledger is left out of it: it may have been there, and had to go.
 pub fn unrecorded(nodes: &[Evidence], jobs: &[Job]) -> NodeEvents {
     missing(nodes, jobs.iter().filter_map(|job| EndedJob::recorded(job).or_else(|| EndedJob::restarted(job, nodes))))
 }

@@ -219,7 +219,8 @@ fn reading_stops_when_it_is_no_longer_needed() {
 }
 
 proptest::proptest! {
-    /// What is not refused is what the configuration describes: an engine gets no other bytes than those of its digests.
+    /// What is not refused is what the configuration describes: an engine gets no other bytes than those of its
+    /// digests.
     #[test]
     fn a_damaged_archive_is_refused_or_harmless(at in 0..classic().len(), byte: u8) {
         let mut bytes = classic();

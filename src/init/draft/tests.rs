@@ -6,7 +6,8 @@ use crate::inventory::{Cluster, Gpus, Inventory};
 use proptest::prelude::*;
 use std::path::Path;
 
-const PLAIN: &str = "hostname a\ncores 8\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\naddr eth0 fe80::1/64\n\
+const PLAIN: &str = "hostname a\ncores 8\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\naddr eth0 \
+    fe80::1/64\n\
                      addr docker0 172.17.0.1/16\nroot sudo\ndocker sudo 27.1.0\nimage x/y:1\n";
 
 type Found = Option<Result<Probe, NodeError>>;

@@ -152,7 +152,8 @@ impl<'a> Desired<'a> {
     }
 
     /// Private keys that must not be there, with their public halves: all on a node that does not launch, and on the
-    /// master one of the other type, if it is ours. Another cluster that shares the directory may launch from this node.
+    /// master one of the other type, if it is ours. Another cluster that shares the directory may launch from this
+    /// node.
     fn unwanted(&self, node: &Node, facts: &Facts) -> Vec<String> {
         let cluster = &self.inventory.cluster.name;
         let is_ours = |name: &str| is_ours(facts, name, cluster);
@@ -244,8 +245,8 @@ pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: fn(&Key
     differing.map(|(node, _)| node.name.clone()).collect()
 }
 
-/// Returns the changes that remove the cluster's lines and key pairs from a node's directory. All else stays, because another cluster
-/// may use the same directory.
+/// Returns the changes that remove the cluster's lines and key pairs from a node's directory. All else stays, because
+/// another cluster may use the same directory.
 pub fn removal(facts: &Facts, cluster: &str) -> Changes {
     let public = |name: &str| format!("{name}.pub");
     let exists = |name: &str| facts.keys.files.contains_key(name);

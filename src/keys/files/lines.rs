@@ -28,7 +28,8 @@ pub fn our_key(line: &str, cluster: &str) -> Option<String> {
     (*comment == tag(cluster) && key_like && !is_comment && at_most_a_field(front)).then(|| format!("{kind} {key}"))
 }
 
-/// Whether these words are nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or names.
+/// Whether these words are nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or
+/// names.
 fn at_most_a_field(words: &[&str]) -> bool {
     let text = words.join(" ").replace("\\\"", "");
     let pieces: Vec<&str> = text.split('"').collect();
@@ -41,7 +42,8 @@ pub fn host_key_comment(node: &str, cluster: &str) -> String {
     format!("{node} {}", tag(cluster))
 }
 
-/// Returns whether a public host key has the comment that hvdctl writes for this cluster, whatever the node was called then.
+/// Returns whether a public host key has the comment that hvdctl writes for this cluster, whatever the node was called
+/// then.
 pub fn is_our_host_key(public: &str, cluster: &str) -> bool {
     let words: Vec<&str> = public.split_whitespace().collect();
     let [kind, key, _node, comment] = words[..] else { return false };
@@ -61,7 +63,8 @@ fn authorized_line(cluster: &str, key: &str, from: &BTreeSet<IpAddr>) -> String 
     format!("restrict{from} {} {}", bare(key), tag(cluster))
 }
 
-/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_further`: further keys of ours stay, too.
+/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_further`: further keys of ours
+/// stay, too.
 pub fn merge_authorized(
     existing: &str,
     keys: &[String],
@@ -76,8 +79,8 @@ pub fn merge_authorized(
     with_ours(existing, cluster, &all.iter().map(|key| authorized_line(cluster, key, from)).collect())
 }
 
-/// Returns a text in which our lines are exactly these. If they are, in whatever order, it stays as it is; else they are written behind
-/// the lines of others.
+/// Returns a text in which our lines are exactly these. If they are, in whatever order, it stays as it is; else they
+/// are written behind the lines of others.
 fn with_ours(existing: &str, cluster: &str, ours: &BTreeSet<String>) -> String {
     let (there, others): (Vec<&str>, Vec<&str>) = lines_of(existing).partition(|line| our_key(line, cluster).is_some());
     if there.len() == ours.len() && ours.iter().all(|line| there.contains(&line.as_str())) {
@@ -101,9 +104,9 @@ pub fn known_hosts_line(cluster: &str, names: &[String], host_key: &str) -> Stri
     format!("{} {} {}", names.join(","), bare(host_key), tag(cluster))
 }
 
-/// The names of a worker in `known_hosts` form (`[10.0.0.1]:12345`; plain for port 22, sshd(8)), each once. The first is
-/// the node's own, which identifies the line. A machine chooses its own host name: what is not a name, like a pattern
-/// that would match every host, is left out.
+/// The names of a worker in `known_hosts` form (`[10.0.0.1]:12345`; plain for port 22, sshd(8)), each once. The first
+/// is the node's own, which identifies the line. A machine chooses its own host name: what is not a name, like a
+/// pattern that would match every host, is left out.
 pub fn known_hosts_names(names: &[&str], addresses: &[IpAddr], port: u16) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let texts = names.iter().map(|name| (*name).to_owned()).chain(addresses.iter().map(ToString::to_string));
@@ -133,9 +136,9 @@ pub fn address_of(name: &str) -> Option<IpAddr> {
     bare.parse().ok()
 }
 
-/// `known_hosts` with these lines of ours, one for each member. Ours about members that `wanted` does not name stay; ours
-/// about nodes that have left the inventory go. `members`: the nodes' own names in `known_hosts` form; a line is about the
-/// first member that it names.
+/// `known_hosts` with these lines of ours, one for each member. Ours about members that `wanted` does not name stay;
+/// ours about nodes that have left the inventory go. `members`: the nodes' own names in `known_hosts` form; a line is
+/// about the first member that it names.
 pub fn merge_known_hosts(existing: &str, wanted: &[String], members: &BTreeSet<String>, cluster: &str) -> String {
     let mut ours: BTreeMap<&str, &str> = BTreeMap::new();
     for line in wanted.iter().map(String::as_str).chain(lines_of(existing)) {
@@ -241,7 +244,8 @@ mod tests {
         let line = prop_oneof![
             "[ -~]{0,30}",
             Just(String::new()),
-            "(|restrict |restrict,from=\"10.0.0.[0-9]\" |no-pty )ssh-(rsa|ed25519) [AB]{1,2} (hvdctl:lab|hvdctl:lab2|ana|)",
+            "(|restrict |restrict,from=\"10.0.0.[0-9]\" |no-pty )ssh-(rsa|ed25519) [AB]{1,2} \
+             (hvdctl:lab|hvdctl:lab2|ana|)",
             "\\[?[a-c](\\]:1)?(,\\[10.0.0.[0-9]\\]:1)? ssh-(rsa|ed25519) [AB]{1,2} hvdctl:lab",
             "[#@] ?[a-z]{0,5} ssh-rsa A hvdctl:lab",
         ];

@@ -1,8 +1,8 @@
 //! The cluster's key pair on the master, and the progress of a rotation.
 //!
-//! A rotation stages the new pair as `NAME.next` and `NAME.next.pub`, authorizes it everywhere, and then puts it in place:
-//! private half first, public half last. The staged public half is written after the private one and removed last, so the
-//! files show at any moment how to go on.
+//! A rotation stages the new pair as `NAME.next` and `NAME.next.pub`, authorizes it everywhere, and then puts it in
+//! place: private half first, public half last. The staged public half is written after the private one and removed
+//! last, so the files show at any moment how to go on.
 
 use super::lines::{authorized, our_key, owner};
 use super::public::{PublicKey, describe};

@@ -23,7 +23,8 @@ fn inventory() -> Inventory {
 fn node(number: u8) -> Facts {
     Facts::parse(&format!(
         "hostname node{number}\nssh 10.0.0.{number}\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.{number}/24\n\
-         addr eth0 10.0.9.{number}/24\naddr eth0 169.254.0.{number}/16\naddr eth0 fe80::{number}/64\naddr eth1 10.1.0.{number}/24\n"
+         addr eth0 10.0.9.{number}/24\naddr eth0 169.254.0.{number}/16\naddr eth0 fe80::{number}/64\naddr eth1 \
+         10.1.0.{number}/24\n"
     ))
 }
 
@@ -224,8 +225,8 @@ fn private_keys_that_must_not_be_there_go() {
     assert_eq!(second.removes, ["id_rsa.next", "id_ed25519"], "id_rsa has another owner");
 }
 
-/// A rotation's states, in the order in which they follow each other: files of the master, and whether each node accepts the
-/// new key.
+/// A rotation's states, in the order in which they follow each other: files of the master, and whether each node
+/// accepts the new key.
 fn states(old: &'static str, new: &'static str) -> Vec<(Vec<String>, [bool; 2])> {
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let (old_pub, new_pub) = (format!("{old}.pub"), format!("{new}.pub"));

@@ -4,8 +4,8 @@ use super::description::Argument;
 use super::{BASE, KeptRanks, LaunchRequest, Launcher, ShellRequest, open_mpi, programs};
 use crate::text::quote;
 
-/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh. It reads no variable of the user, and would write
-/// each into the command line of ssh.
+/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh. It reads no variable of the user, and
+/// would write each into the command line of ssh.
 pub static GLOO: Launcher = Launcher {
     init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"),
     // horovodrun takes the last address of the interface (horovod/runner/util/network.py, `get_driver_ip`)
@@ -63,10 +63,10 @@ pub(super) const HANG_REPORTS: &[(&str, &str)] = &[
 /// that.
 const WARNING_SECONDS: u64 = 60;
 
-/// The controller is always passed, because the official image defaults to MPI. With one named interface the launcher probes nothing
-/// (4 s saved on two nodes, and no hang on `docker0`); for ranks of its own node alone it takes none but `lo` (driver_service.py). What
-/// the ranks run is always the supervisor: the user's program is in the job's record, so the launcher quotes, splits and expands none
-/// of its arguments.
+/// The controller is always passed, because the official image defaults to MPI. With one named interface the launcher
+/// probes nothing (4 s saved on two nodes, and no hang on `docker0`); for ranks of its own node alone it takes none but
+/// `lo` (driver_service.py). What the ranks run is always the supervisor: the user's program is in the job's record, so
+/// the launcher quotes, splits and expands none of its arguments.
 fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     let stall = request.stall_timeout.as_secs();
     let warning = if stall == 0 { WARNING_SECONDS } else { (stall / 2).clamp(1, WARNING_SECONDS) };
@@ -98,8 +98,8 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     arguments
 }
 
-/// How many seconds Horovod does not use a node whose rank has failed: two to three times the first number after the first failure, about
-/// twice as many each time, and at most the second (elastic/discovery.py, `_set_cooldown_period`).
+/// How many seconds Horovod does not use a node whose rank has failed: two to three times the first number after the
+/// first failure, about twice as many each time, and at most the second (elastic/discovery.py, `_set_cooldown_period`).
 const COOL_DOWN: [u32; 2] = [5, 300];
 /// Seconds by which Horovod waits longer for ranks than the job supervisor, which then says why the job ends.
 const LATER: u64 = 60;

@@ -182,8 +182,8 @@ fn nodes_that_cannot_connect_are_in_no_group_and_what_was_not_measured_is_estima
     assert_eq!(trips.between(0, 2, &nodes), Some(ms(9.5)));
 }
 
-/// A pool of two sites. One site has enough nodes of one kind; of every other kind there are enough only on both sites together, and those
-/// have better grades.
+/// A pool of two sites. One site has enough nodes of one kind; of every other kind there are enough only on both sites
+/// together, and those have better grades.
 struct Pool {
     nodes: Vec<Candidate>,
     sites: Vec<usize>,
@@ -241,8 +241,9 @@ impl Pool {
     }
 }
 
-/// One try of a node: what it measures in milliseconds, or nothing in the time that it has. A path of 20 Mbit/s delays by up to 50 packets
-/// of 1500 bytes that others send; a busy machine answers late now and then; a lost packet is sent again after a second.
+/// One try of a node: what it measures in milliseconds, or nothing in the time that it has. A path of 20 Mbit/s delays
+/// by up to 50 packets of 1500 bytes that others send; a busy machine answers late now and then; a lost packet is sent
+/// again after a second.
 fn measured(is_near: bool, random: &mut Random) -> Option<f64> {
     let path = if is_near { 0.2 + 0.6 * random.share() } else { BETWEEN_SITES + 30.0 * random.share() };
     let busy = if random.share() < 0.1 { 1.0 + 40.0 * random.share() } else { -0.1 * (1.0 - random.share()).ln() };

@@ -16,7 +16,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time that an engine may take to store files, or what a container has changed: tens of gigabytes on a slow disk.
+/// The longest time that an engine may take to store files, or what a container has changed: tens of gigabytes on a
+/// slow disk.
 const COMMIT_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The most bytes of a line of a build's output: a program may print one without end.
@@ -36,8 +37,8 @@ pub struct ImageStart {
 }
 
 impl ImageStart {
-    /// Returns the instructions of a Dockerfile that give an image made from hvdctl's own container this start again. `labels` are
-    /// those of that container, which must not be those of containers from the image.
+    /// Returns the instructions of a Dockerfile that give an image made from hvdctl's own container this start again.
+    /// `labels` are those of that container, which must not be those of containers from the image.
     pub fn instructions<'a>(&self, labels: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let list = |words: &[String]| serde_json::to_string(words).expect("texts are always JSON");
         let user = if self.user.is_empty() { "0" } else { &self.user };
@@ -65,8 +66,8 @@ pub struct DockerfileBuild<'a> {
 }
 
 impl Runtime {
-    /// Builds an image without a name. `take` gets each line that the engine reports and returns whether it begins an instruction. When the
-    /// future is dropped, the engine stops. Returns the image's id.
+    /// Builds an image without a name. `take` gets each line that the engine reports and returns whether it begins an
+    /// instruction. When the future is dropped, the engine stops. Returns the image's id.
     ///
     /// # Errors
     /// [`NodeError`] with the message of the engine, or of the context; of kind [`ErrorKind::TimedOut`].

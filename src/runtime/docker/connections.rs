@@ -22,8 +22,8 @@ impl<B> HasBody for Request<B> {
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
 
-/// How long a request waits for a connection that is still busy. The next request often comes before the connection's task has seen the
-/// end of the last answer, and another connection would start two programs on the node.
+/// How long a request waits for a connection that is still busy. The next request often comes before the connection's
+/// task has seen the end of the last answer, and another connection would start two programs on the node.
 const REUSE_LIMIT: Duration = Duration::from_millis(5);
 
 /// Opens bollard's connections and reuses idle ones.
@@ -96,7 +96,8 @@ impl ConnectionPool {
         let stderr = tokio::spawn(async move {
             // the result has no information: a missing program also closes the connection cleanly
             let _ = connection.with_upgrades().await;
-            // only an upgraded connection goes on until the program ends; of another one the program may never end, as after a
+            // only an upgraded connection goes on until the program ends; of another one the program may never end, as
+            // after a
             // time-out, and dropping the process lets the node start another program
             let _process = is_upgraded.then_some(process);
             stderr.await.unwrap_or_default()
@@ -135,8 +136,8 @@ fn origin_form(mut request: BollardRequest) -> BollardRequest {
     request
 }
 
-/// Encodes credentials in the alphabet of base64 that the engine reads. bollard's is the other one, from which the engine reads no
-/// credentials if they have certain letters (`?` or `~` in a password, for example).
+/// Encodes credentials in the alphabet of base64 that the engine reads. bollard's is the other one, from which the
+/// engine reads no credentials if they have certain letters (`?` or `~` in a password, for example).
 fn credentials(value: &HeaderValue) -> HeaderValue {
     let encode = |byte: &u8| match byte {
         b'+' => b'-',

@@ -89,8 +89,8 @@ impl Runtime {
         self.call(&format!("unpause {name}"), self.docker.unpause_container(name)).await
     }
 
-    /// Kills and removes a container; a missing one is no error. Its name is free afterwards, also if another removal of it was
-    /// in progress.
+    /// Kills and removes a container; a missing one is no error. Its name is free afterwards, also if another removal
+    /// of it was in progress.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.
@@ -160,7 +160,8 @@ impl Runtime {
         self.call(&format!("stop {id}"), killed).await.map(drop)
     }
 
-    /// Writes a file of a container, running or not, to a sink as a tar archive, as `docker cp` does. A sink that is closed has enough of it.
+    /// Writes a file of a container, running or not, to a sink as a tar archive, as `docker cp` does. A sink that is
+    /// closed has enough of it.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.
@@ -177,7 +178,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Waits without a time-out until a container has exited. Returns its exit code, or `None` if it was removed before.
+    /// Waits without a time-out until a container has exited. Returns its exit code, or `None` if it was removed
+    /// before.
     ///
     /// # Errors
     /// [`NodeError`] when the connection to the engine is lost.

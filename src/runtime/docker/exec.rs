@@ -44,7 +44,8 @@ impl Runtime {
         self.transport.spawn(RunAs::Docker, &["start", "--attach", "--interactive", container], operation).await
     }
 
-    /// Runs a program in a container on the operator's terminal, which is in raw mode meanwhile, and returns its exit code.
+    /// Runs a program in a container on the operator's terminal, which is in raw mode meanwhile, and returns its exit
+    /// code.
     ///
     /// # Errors
     /// When the program cannot be started, the connection is lost, or the terminal cannot be used.
@@ -62,7 +63,8 @@ impl Runtime {
             ..CreateExecOptions::default()
         };
         let id = self.call(operation, self.docker.create_exec(container, options)).await?.id;
-        // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a TTY
+        // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a
+        // TTY
         let start = self.connections.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
         let (output, input) = tokio::io::split(self.call(operation, start).await?);
         let terminal = Raw::new().map_err(terminal_error)?;

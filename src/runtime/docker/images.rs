@@ -19,10 +19,12 @@ use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// The longest time without a message from an engine that pulls; it reports more often even while it verifies a large layer.
+/// The longest time without a message from an engine that pulls; it reports more often even while it verifies a large
+/// layer.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
 
-/// The longest time until an engine sends the next part of an image: before the first one, some write all of it to their disk.
+/// The longest time until an engine sends the next part of an image: before the first one, some write all of it to
+/// their disk.
 pub const EXPORT_SILENCE: Duration = Duration::from_secs(900);
 
 /// The longest time in which an engine receives and stores an image of some megabytes.
@@ -119,19 +121,23 @@ fn registry_hint(kind: Refusal, login: &RegistryLogin, platform: &str) -> String
         Refusal::Refused => login.hint(),
         Refusal::RateLimited if login.withheld_from.is_some() => login.hint(),
         Refusal::RateLimited => format!(
-            "{host} limits the pulls of an address: `{}` on this machine raises the limit, and is sent with each pull; or let one node \
+            "{host} limits the pulls of an address: `{}` on this machine raises the limit, and is sent with each pull; \
+             or let one node \
              pull (hvdctl --on NODE image pull) and give it to the others (hvdctl image push)",
             login.command()
         ),
         Refusal::NoPlatform => format!(
-            "{host} has no image for {platform}: `docker buildx build --platform {platform}` makes one; or leave the node out with --on"
+            "{host} has no image for {platform}: `docker buildx build --platform {platform}` makes one; or leave the \
+             node out with --on"
         ),
         Refusal::OldFormat => {
-            "current engines do not pull this old format (schema 1): pull and push the image once with Docker 27 or older, or build it again"
+            "current engines do not pull this old format (schema 1): pull and push the image once with Docker 27 or \
+             older, or build it again"
                 .to_owned()
         }
         Refusal::PlainHttp => format!(
-            "{host} speaks only HTTP: \"insecure-registries\": [\"{host}\"] in /etc/docker/daemon.json of the node, then systemctl restart \
+            "{host} speaks only HTTP: \"insecure-registries\": [\"{host}\"] in /etc/docker/daemon.json of the node, \
+             then systemctl restart \
              docker"
         ),
         Refusal::Untrusted => format!(
@@ -140,7 +146,8 @@ fn registry_hint(kind: Refusal, login: &RegistryLogin, platform: &str) -> String
         ),
         Refusal::NoImage => format!("{host} has no such image, tag or digest; a name without a tag means :latest"),
         Refusal::Unreachable => format!(
-            "the node's engine does not reach {host}: check DNS, firewall and the engine's proxy there (systemctl show docker --property \
+            "the node's engine does not reach {host}: check DNS, firewall and the engine's proxy there (systemctl show \
+             docker --property \
              Environment)"
         ),
     }
@@ -212,7 +219,8 @@ impl Runtime {
         imported.map_err(|error| explain(node, &operation, &error))
     }
 
-    /// Writes an image as an archive, as `docker save` does, and reports progress. `size`: its bytes, as far as they are known.
+    /// Writes an image as an archive, as `docker save` does, and reports progress. `size`: its bytes, as far as they
+    /// are known.
     ///
     /// # Errors
     /// [`Error::Nodes`] with the engine's message, [`Error::Local`] if the archive cannot be written.
@@ -242,8 +250,9 @@ impl Runtime {
         sink.flush().await.map_err(here)
     }
 
-    /// Pulls an image from its registry without a login, and reports progress under the name `shown`. There is no time-out, but the pull fails when the
-    /// engine reports nothing for minutes. When the future is dropped, the engine stops pulling.
+    /// Pulls an image from its registry without a login, and reports progress under the name `shown`. There is no
+    /// time-out, but the pull fails when the engine reports nothing for minutes. When the future is dropped, the engine
+    /// stops pulling.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.

@@ -51,7 +51,8 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         labels: Some(container.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
-            // an engine with userns-remap refuses the node's network otherwise, and root there is what the node's files need
+            // an engine with userns-remap refuses the node's network otherwise, and root there is what the node's files
+            // need
             userns_mode: Some("host".into()),
             binds: Some(own_mounts.chain(workspace).collect()),
             mounts: unless_empty(mounts.collect()),
@@ -75,9 +76,10 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
 /// Tells NVIDIA's container runtime to give no GPU (nvidia-container-toolkit(5): as `runc`).
 const NO_GPU: &str = "NVIDIA_VISIBLE_DEVICES=void";
 
-/// Returns the environment in addition to the image's. Where NVIDIA's runtime is the engine's default one, an image's own
-/// `NVIDIA_VISIBLE_DEVICES=all` would give GPUs to a container that requests none, and its `NVIDIA_REQUIRE_…` would be checked. An image
-/// that is made of a container keeps the container's environment, so that of a project's setup gets no such variable.
+/// Returns the environment in addition to the image's. Where NVIDIA's runtime is the engine's default one, an image's
+/// own `NVIDIA_VISIBLE_DEVICES=all` would give GPUs to a container that requests none, and its `NVIDIA_REQUIRE_…` would
+/// be checked. An image that is made of a container keeps the container's environment, so that of a project's setup
+/// gets no such variable.
 fn environment(container: &ContainerSpec) -> Vec<String> {
     let no_gpu = container.spec.gpus == GpuRequest::None && container.role != Role::Setup;
     container.env.iter().cloned().chain(no_gpu.then(|| NO_GPU.to_owned())).collect()

@@ -70,7 +70,8 @@ fn an_unkillable_process_is_reported_with_its_wait_channel_and_arguments() {
     let directory = jobs.path().join("run-1");
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("env.json"), "{}").unwrap();
-    // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of the job
+    // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of
+    // the job
     let outside = "env -u HVDCTL_JOB -u HVDCTL_PROGRAM sh -c \"$1\"; true";
     let unshare = || {
         let mut unshare = Command::new("unshare");

@@ -68,8 +68,8 @@ fn what_is_new_or_changed_is_found_under_any_name() {
     assert_eq!((own.directory.as_deref(), own.outputs.len()), (Some("p+j1"), 1));
 }
 
-/// Unpacks what tar reads of these files, which have the given contents when they are listed and are changed by `change` before tar
-/// reads them. A name that ends with `@` is that of a link to the contents.
+/// Unpacks what tar reads of these files, which have the given contents when they are listed and are changed by
+/// `change` before tar reads them. A name that ends with `@` is that of a link to the contents.
 fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, BTreeSet<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (there, here) = (dir.path().join("there"), dir.path().join("here"));

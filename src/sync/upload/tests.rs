@@ -84,7 +84,8 @@ fn targets_of_links_arrive_byte_for_byte() {
     bench.same();
 }
 
-/// Uploads to this node as `start::prepare` does to all of them: again with what `refresh` has read, while that may help.
+/// Uploads to this node as `start::prepare` does to all of them: again with what `refresh` has read, while that may
+/// help.
 fn upload_while_it_changes(bench: &Bench) -> (ProjectFiles, usize) {
     let mut files = bench.tree();
     for number in 1..=5 {

@@ -146,7 +146,8 @@ impl Connections {
                     sessions = self.sessions().clone();
                 }
                 Err(Fault::Lost(message) | Fault::Other(message)) => {
-                    // its ssh master has ended: other programs start on the others. The last one stays, and with it the node is lost
+                    // its ssh master has ended: other programs start on the others. The last one stays, and with it the
+                    // node is lost
                     let mut open = self.sessions();
                     if open.len() > 1 {
                         open.retain(|other| !Arc::ptr_eq(other, session));
@@ -160,7 +161,8 @@ impl Connections {
         }
         let session = Connected::new(self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?);
         let child = session.start(argv, self.limit).await.map_err(|fault| io::Error::other(fault.message()))?;
-        // only now, so that no other program takes the place of its first one; one too many, opened meanwhile, ends with its program
+        // only now, so that no other program takes the place of its first one; one too many, opened meanwhile, ends
+        // with its program
         let mut sessions = self.sessions();
         if sessions.len() < MAX_CONNECTIONS {
             sessions.push(session);
@@ -177,8 +179,8 @@ impl Connections {
         self.control.forward(&self.node, port, operation, self.limit).await
     }
 
-    /// Replaces a kept connection that is lost, once for all programs that find that out at the same time. The new one ends with the
-    /// command, unless no other command has one.
+    /// Replaces a kept connection that is lost, once for all programs that find that out at the same time. The new one
+    /// ends with the command, unless no other command has one.
     async fn reopen(&self, lost: &Arc<Connected>) -> Result<(), NodeError> {
         let mut failed = self.reopening.lock().await;
         if let Some(error) = &*failed {
@@ -207,8 +209,8 @@ impl Connected {
         Arc::new(Connected { connection, has_answered })
     }
 
-    /// Starts a program. sshd confirms that, which shows that the node is still there: over the connection of an earlier command it has
-    /// as long as for a login. What is not confirmed is not started.
+    /// Starts a program. sshd confirms that, which shows that the node is still there: over the connection of an
+    /// earlier command it has as long as for a login. What is not confirmed is not started.
     async fn start(&self, argv: &[String], limit: Duration) -> Result<Child<Arc<Session>>, Fault> {
         let mut command = Arc::clone(&self.connection.session).arc_command(&argv[0]);
         command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

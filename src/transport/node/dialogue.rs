@@ -9,8 +9,8 @@ use tokio::time::timeout;
 /// The most bytes of a line: the configuration of an image is in one.
 const LONGEST: u64 = 64 << 20;
 
-/// A program that answers lines on its standard input with lines on its standard output, and ends with its standard input: when this is
-/// dropped.
+/// A program that answers lines on its standard input with lines on its standard output, and ends with its standard
+/// input: when this is dropped.
 pub struct Dialogue {
     process: Process,
     answers: BufReader<Pin<Box<dyn AsyncRead + Send>>>,

@@ -4,7 +4,8 @@
 //! would precede Docker's answers, leases and archives. So each program is started by a shell of ours that first prints
 //! a mark on both streams, and the text before the mark is only used in error messages.
 //!
-//! A program that runs as root is marked once more: what sudo, PAM or `docker run` print before it starts is not its own.
+//! A program that runs as root is marked once more: what sudo, PAM or `docker run` print before it starts is not its
+//! own.
 
 use crate::text::failure;
 use futures_util::stream::{self, TryStreamExt};
@@ -45,14 +46,17 @@ pub(super) struct LoginError {
 impl LoginError {
     /// The shell ended before the program (`nologin`, ForceCommand) and printed this.
     pub(super) fn ended(output: &str) -> io::Error {
-        let hint = "the login has no shell, or the shell exited before it ran the program: check the shell (chsh -s /bin/bash), \
-                    ForceCommand in sshd_config and command= in authorized_keys, an expired password, and what the shell's start-up file does";
+        let hint = "the login has no shell, or the shell exited before it ran the program: check the shell (chsh -s \
+            /bin/bash), \
+                    ForceCommand in sshd_config and command= in authorized_keys, an expired password, and what the \
+                    shell's start-up file does";
         io::Error::other(LoginError { message: output.to_owned(), hint })
     }
 
     fn timed_out() -> io::Error {
         let message = "the login shell did not start the program in time".to_owned();
-        let hint = "check whether the start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
+        let hint = "check whether the start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node \
+            is slow, raise \
                     cluster.command_timeout_s";
         io::Error::other(LoginError { message, hint })
     }
@@ -61,7 +65,8 @@ impl LoginError {
         let text = String::from_utf8_lossy(text);
         let line: String = text.lines().find(|line| !line.is_empty()).unwrap_or_default().chars().take(200).collect();
         let message = format!("the login shell keeps printing and never starts the program: {line}");
-        let hint = "check what the start-up file (~/.bashrc, ~/.zshenv) prints, and make it return early without a terminal: \
+        let hint = "check what the start-up file (~/.bashrc, ~/.zshenv) prints, and make it return early without a \
+            terminal: \
                     [ -t 0 ] || return";
         io::Error::other(LoginError { message, hint })
     }
@@ -78,7 +83,8 @@ pub(super) fn note(noise: &str, shell: &str) -> String {
     };
     let first = console::strip_ansi_codes(noise.lines().next().unwrap_or_default());
     format!(
-        "the login shell prints text before every command: {first}; hvdctl skips it\n  hint: in {file} there, print only at a \
+        "the login shell prints text before every command: {first}; hvdctl skips it\n  hint: in {file} there, print \
+         only at a \
          terminal: [ -t 0 ] && …"
     )
 }
@@ -88,8 +94,9 @@ pub(super) fn stdout(inner: impl AsyncRead + Unpin, prelude: Prelude, limit: Dur
     after_mark(inner, MARK, prelude, Some(Instant::now() + limit))
 }
 
-/// Returns both streams of a program from the marks on that it prints once it runs as root, and where all of standard output is put if
-/// it has no mark: the program was not started, and the streams are those of what should have started it.
+/// Returns both streams of a program from the marks on that it prints once it runs as root, and where all of standard
+/// output is put if it has no mark: the program was not started, and the streams are those of what should have started
+/// it.
 pub(super) fn as_root(
     stdout: impl AsyncRead + Unpin,
     stderr: impl AsyncRead + Unpin,
@@ -140,7 +147,8 @@ fn after_mark(
     StreamReader::new(stream::once(skipped).try_flatten())
 }
 
-/// Removes what no start-up file prints: the shell's warnings about a locale that the node lacks, and the mark of the other stream.
+/// Removes what no start-up file prints: the shell's warnings about a locale that the node lacks, and the mark of the
+/// other stream.
 fn without_own(text: &str) -> String {
     let is_own = |line: &str| failure::is_locale_warning(line) || line == "hvdctl-begins-stderr";
     text.lines().filter(|line| !is_own(line)).collect::<Vec<_>>().join("\n").trim().to_owned()

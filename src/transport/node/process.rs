@@ -134,8 +134,9 @@ impl Process {
         self.exchange(write, max_reply).await
     }
 
-    /// Writes pieces to standard input as they come, and waits as [`Process::finish`] does. `limits` are the longest times that the
-    /// program may take to read a piece, and to end after the last one. `sent` is called with the number of bytes written so far.
+    /// Writes pieces to standard input as they come, and waits as [`Process::finish`] does. `limits` are the longest
+    /// times that the program may take to read a piece, and to end after the last one. `sent` is called with the number
+    /// of bytes written so far.
     ///
     /// # Errors
     /// As [`Process::finish`], the error of a piece, and if a limit is exceeded.
@@ -171,8 +172,8 @@ impl Process {
         failed.map_or(Ok(output), Err)
     }
 
-    /// Reads both outputs to their ends while it writes, because a program may wait for its errors to be read. `write` goes on until the
-    /// program has ended, or returns why the exchange fails.
+    /// Reads both outputs to their ends while it writes, because a program may wait for its errors to be read. `write`
+    /// goes on until the program has ended, or returns why the exchange fails.
     async fn exchange(mut self, write: impl Future<Output = io::Error>, max_reply: u64) -> io::Result<Output> {
         let answer = async {
             let mut answer = Vec::new();
@@ -190,8 +191,8 @@ impl Process {
         self.end(stdout, stderr).await
     }
 
-    /// Reads both outputs to their ends and keeps at most `max` bytes of each. When the time is over standard input is closed, which
-    /// ends a program that reads it.
+    /// Reads both outputs to their ends and keeps at most `max` bytes of each. When the time is over standard input is
+    /// closed, which ends a program that reads it.
     ///
     /// # Errors
     /// When a stream breaks, or the program does not end.
@@ -214,8 +215,8 @@ impl Process {
         Ok(Collected { output, left_out: more_output + more_errors, timed_out })
     }
 
-    /// Writes the input, and hands on the lines of standard output as they come: of one that a program draws over again what it ends
-    /// with. Returns how the program ended, without these lines.
+    /// Writes the input, and hands on the lines of standard output as they come: of one that a program draws over again
+    /// what it ends with. Returns how the program ended, without these lines.
     ///
     /// # Errors
     /// As [`Process::finish`].
@@ -238,8 +239,8 @@ impl Process {
         self.end(Vec::new(), stderr).await
     }
 
-    /// Hands on what is written to standard output in records that are ended by NUL, one by one, without the NUL. Returns how the program
-    /// ended, without these.
+    /// Hands on what is written to standard output in records that are ended by NUL, one by one, without the NUL.
+    /// Returns how the program ended, without these.
     ///
     /// # Errors
     /// As [`Process::finish`], if a record is longer than any name and its hash, and those of `take`.

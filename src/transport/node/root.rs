@@ -15,8 +15,8 @@ const ACCESS: &str =
     concat!(include_str!("../../scripts/access/login.sh"), include_str!("../../scripts/access/access.sh"));
 
 impl Transport {
-    /// Sets how root and the engine are used from now on, and returns the login. A password is tried where one is needed: once,
-    /// because accounts are locked after several failures.
+    /// Sets how root and the engine are used from now on, and returns the login. A password is tried where one is
+    /// needed: once, because accounts are locked after several failures.
     pub(super) async fn find_access(
         &mut self,
         cluster: &Cluster,
@@ -106,13 +106,16 @@ impl Transport {
     fn no_root(&self, user: &str, message: &str) -> NodeError {
         let hint = match &self.access.other_owner {
             None => format!(
-                "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
+                "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} \
+                 run sudo \
                  without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
                  set `user = \"root\"`"
             ),
             Some(owner) => format!(
-                "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask {owner} to let \
-                 {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/pool.md; on a terminal, hvdctl asks for theirs"
+                "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask \
+                 {owner} to let \
+                 {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/pool.md; on a terminal, hvdctl \
+                 asks for theirs"
             ),
         };
         NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(hint)
@@ -165,7 +168,8 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// Scripts that run in containers, on the machine of a pool, or before hvdctl has root, whose programs `access/access.sh` does not check.
+    /// Scripts that run in containers, on the machine of a pool, or before hvdctl has root, whose programs
+    /// `access/access.sh` does not check.
     const ELSEWHERE: [&str; 16] = [
         "pool/owner.sh",
         "pool/publish.sh",
@@ -186,10 +190,12 @@ mod tests {
     ];
 
     /// Programs that a script might use, except those whose names are common words.
-    const PROGRAMS: &str = "awk b2sum base64 basename cat chgrp chmod chown cksum cmp column comm cp csplit curl cut date dd df diff \
+    const PROGRAMS: &str = "awk b2sum base64 basename cat chgrp chmod chown cksum cmp column comm cp csplit curl cut \
+        date dd df diff \
         dirname du expand expr fallocate find flock fold fuser getent grep groups gzip head hexdump id \
         install ionice ip jq killall ln logger ls lsof lsblk md5sum mkdir mkfifo mktemp mount mountpoint mv nl \
-        nohup nsenter numfmt od paste perl pgrep pidof pkill ps python3 readlink realpath rev rm rmdir rsync sed seq setpriv \
+        nohup nsenter numfmt od paste perl pgrep pidof pkill ps python3 readlink realpath rev rm rmdir rsync sed seq \
+        setpriv \
         setsid sha256sum shred shuf sleep sort ss stat strings stty sync sysctl tac tail tar tee timeout touch \
         tr truncate tsort tty umount uname uniq unshare unzip uptime uuidgen wc wget whoami xargs xxd";
 

@@ -6,8 +6,8 @@ use zeroize::Zeroizing;
 
 /// A script and the variables that it reads. They may be secrets: they are not printed, and are wiped after use.
 ///
-/// The script's comments state the names: `# Variables: port, targets (one a line).` A shell would take one that is not set for an
-/// empty text, so a debug build panics unless exactly these are set.
+/// The script's comments state the names: `# Variables: port, targets (one a line).` A shell would take one that is not
+/// set for an empty text, so a debug build panics unless exactly these are set.
 #[derive(Clone)]
 pub struct Script {
     variables: Zeroizing<String>,

@@ -53,7 +53,8 @@ impl Drop for Tunnel {
     }
 }
 
-/// Bytes of a connection; none when its sender has ended its direction, and once more when it takes nothing more either.
+/// Bytes of a connection; none when its sender has ended its direction, and once more when it takes nothing more
+/// either.
 type Frame = (u32, Vec<u8>);
 
 /// A connection to the port.
@@ -65,7 +66,8 @@ struct Connection {
 }
 
 impl Tunnel {
-    /// Lets a free port of a node lead to a port of this machine, both on 127.0.0.1. What passes has a connection to the node of its own.
+    /// Lets a free port of a node lead to a port of this machine, both on 127.0.0.1. What passes has a connection to
+    /// the node of its own.
     ///
     /// # Errors
     /// If the node cannot be reached, or cannot run the program.
@@ -178,8 +180,8 @@ mod tests {
     /// What a client sends that closes its direction before it reads.
     const HALF: u8 = 50;
 
-    /// A server that answers each connection's first byte, a count, with so many times 100,000 bytes of it, and closes it. It hears of the
-    /// end of a connection that it does not close.
+    /// A server that answers each connection's first byte, a count, with so many times 100,000 bytes of it, and closes
+    /// it. It hears of the end of a connection that it does not close.
     ///
     /// It answers [`HALF`] only when the client has closed its direction.
     async fn serve(ended: mpsc::Sender<()>) -> u16 {

@@ -13,9 +13,9 @@ use tokio::process::Command;
 /// How long an answer of ssh is used by other commands: a script in its place may start another ssh one day.
 const ANSWER_AGE: Duration = Duration::from_secs(600);
 
-/// Options of interactive use, and the values with which they have no effect on hvdctl's sessions: forwardings that fail the login
-/// where a port is in use, a command or a terminal that replaces hvdctl's own, an agent or a Kerberos ticket on nodes, a
-/// dialogue about a key, an ssh that goes to the background or ends quiet sessions.
+/// Options of interactive use, and the values with which they have no effect on hvdctl's sessions: forwardings that
+/// fail the login where a port is in use, a command or a terminal that replaces hvdctl's own, an agent or a Kerberos
+/// ticket on nodes, a dialogue about a key, an ssh that goes to the background or ends quiet sessions.
 const INTERACTIVE: [(&str, &str); 13] = [
     ("AddKeysToAgent", "no"),
     ("ChannelTimeout", "none"),
@@ -41,7 +41,8 @@ pub(super) const PACKAGE: &str = "openssh-client";
 /// What the installed ssh is.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Client {
-    /// The home directory whose `.ssh` it reads: that of the user database, which `$HOME` may differ from (containers of CI, sudo).
+    /// The home directory whose `.ssh` it reads: that of the user database, which `$HOME` may differ from (containers
+    /// of CI, sudo).
     pub home: Option<PathBuf>,
     /// The key exchanges that it knows, one a line.
     pub(super) exchanges: String,
@@ -77,7 +78,8 @@ impl Client {
         };
         let exchanges = run(program().args(["-Q", "kex"])).await.map_err(other)?;
         let mut ssh = program();
-        // an option that an older ssh does not know would be an error. A control path is the one path that every version expands
+        // an option that an older ssh does not know would be an error. A control path is the one path that every
+        // version expands
         ssh.args(["-G", "-F", "/dev/null", "-o", "IgnoreUnknown=*", "-o", "ControlPath=~/.ssh"]);
         for (name, value) in INTERACTIVE {
             ssh.arg("-o").arg(format!("{name}={}", if value == "none" { PRINTED } else { value }));

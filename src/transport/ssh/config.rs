@@ -18,8 +18,8 @@ const QUICK_EXCHANGES: [&str; 2] = ["mlkem768x25519-sha256", "curve25519-sha256"
 /// What OpenSSH 9.0 to 9.9 begin with, which takes 0.15 s of a processor for each node.
 const SLOW_EXCHANGE: &str = "sntrup761x25519-sha512@openssh.com";
 
-/// Returns the generated configuration. ssh takes the first value that it finds, so what comes first overrides the user's files, and
-/// what comes last are defaults.
+/// Returns the generated configuration. ssh takes the first value that it finds, so what comes first overrides the
+/// user's files, and what comes last are defaults.
 pub(super) fn configuration(
     named: Option<&Path>,
     known_hosts: &Path,
@@ -158,10 +158,12 @@ mod tests {
     async fn options_of_interactive_use_have_no_effect() {
         let dir = tempfile::tempdir().unwrap();
         let [named, config] = ["named", "config"].map(|name| dir.path().join(name));
-        let theirs = "IgnoreUnknown UseKeychain\nUseKeychain yes\nLocalForward 16006 localhost:6006\nExitOnForwardFailure yes\n\
+        let theirs = "IgnoreUnknown UseKeychain\nUseKeychain yes\nLocalForward 16006 \
+            localhost:6006\nExitOnForwardFailure yes\n\
                       RemoteForward 16007 localhost:22\nDynamicForward 16008\nRemoteCommand tmux\nRequestTTY force\n\
                       PermitLocalCommand yes\nLocalCommand true\nForwardAgent yes\nForwardX11 yes\nVisualHostKey yes\n\
-                      SessionType none\nStdinNull yes\nSendEnv AWS_*\nGSSAPIDelegateCredentials yes\nForkAfterAuthentication yes\nLogLevel QUIET\nUser ana\n";
+                      SessionType none\nStdinNull yes\nSendEnv AWS_*\nGSSAPIDelegateCredentials \
+                      yes\nForkAfterAuthentication yes\nLogLevel QUIET\nUser ana\n";
         fs::write(&named, theirs).unwrap();
         let client = Client::find().await.unwrap();
         fs::write(&config, configuration(Some(&named), Path::new("/k"), false, &client).unwrap()).unwrap();

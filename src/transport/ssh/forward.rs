@@ -12,7 +12,8 @@ use tokio::process::Command;
 pub struct Forward {
     /// The port on the node.
     pub port: u16,
-    // a connection of its own: the port is closed with it, also by the next command if this one is killed, and what is sent over
+    // a connection of its own: the port is closed with it, also by the next command if this one is killed, and what is
+    // sent over
     // it delays nothing on the others
     _connection: Connection,
 }

@@ -1,8 +1,8 @@
 //! ssh masters that outlive the command: their sockets are in a private directory, each with a file about it.
 //!
-//! `KEY` is the control socket of a master, `KEY.state` what is known about it. A master makes its socket in the directory of the
-//! process that has started it; a hard link makes it `KEY`, which fails if another command was faster. What removes a `KEY` holds
-//! the directory's lock and removes only the very socket that it has tried.
+//! `KEY` is the control socket of a master, `KEY.state` what is known about it. A master makes its socket in the
+//! directory of the process that has started it; a hard link makes it `KEY`, which fails if another command was faster.
+//! What removes a `KEY` holds the directory's lock and removes only the very socket that it has tried.
 
 use openssh::Session;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_OMIT, flock, utimensat};
@@ -15,7 +15,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// The longest name of the directory: the path of a socket may have 104 bytes (108 on Linux), and ssh first makes a longer one.
+/// The longest name of the directory: the path of a socket may have 104 bytes (108 on Linux), and ssh first makes a
+/// longer one.
 const LONGEST: usize = 44;
 
 /// Where logind keeps the directories of users who are logged in (file-hierarchy(7)).
@@ -165,8 +166,8 @@ impl Directory {
         Ok(lock)
     }
 
-    /// Returns the connection of this name, if its master answers and this machine has not slept since it was opened. Removes one
-    /// that cannot be used.
+    /// Returns the connection of this name, if its master answers and this machine has not slept since it was opened.
+    /// Removes one that cannot be used.
     pub(super) async fn resume(&self, key: &str) -> Option<Kept> {
         let socket = self.path.join(key);
         let identity = Identity::of(&socket)?;
@@ -205,7 +206,8 @@ impl Directory {
         fs::remove_file(made)
     }
 
-    /// Removes a connection, and lets its master end as soon as nothing uses it. Does nothing if it is another one by now.
+    /// Removes a connection, and lets its master end as soon as nothing uses it. Does nothing if it is another one by
+    /// now.
     async fn remove(&self, key: &str, identity: Identity) {
         let Some(closing) = self.take_out(key, identity) else { return };
         let session = Session::resume_mux(closing.clone().into_boxed_path(), None);
@@ -340,8 +342,9 @@ pub(super) async fn hold(socket: &Path) -> Option<UnixStream> {
     timeout(MASTER_LIMIT, answer).await.ok()?.ok()
 }
 
-/// Returns the directory for a user, and another one if that is not usable: in `$XDG_RUNTIME_DIR`, if that is the user's, and in /tmp. Those
-/// of logind come second: they go when the user's last session ends, which a command under nohup, tmux or screen outlives.
+/// Returns the directory for a user, and another one if that is not usable: in `$XDG_RUNTIME_DIR`, if that is the
+/// user's, and in /tmp. Those of logind come second: they go when the user's last session ends, which a command under
+/// nohup, tmux or screen outlives.
 fn places(runtime: Option<&Path>, uid: u32) -> (PathBuf, Option<PathBuf>) {
     let is_ours = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid);
     let runtime = runtime.filter(|path| path.is_absolute() && is_ours(path)).map(|path| path.join("hvdctl"));
@@ -385,8 +388,8 @@ fn touch(socket: &Path) {
     let _ = utimensat(CWD, socket, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
-/// Returns for how many seconds this machine has slept since it was started. Without this information it has never slept: a
-/// connection that was lost meanwhile ends by its keep-alive probes.
+/// Returns for how many seconds this machine has slept since it was started. Without this information it has never
+/// slept: a connection that was lost meanwhile ends by its keep-alive probes.
 fn slept() -> f64 {
     #[cfg(target_os = "linux")]
     {

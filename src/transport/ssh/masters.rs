@@ -136,9 +136,9 @@ impl Output {
     }
 }
 
-/// Removes a directory of control sockets. An ssh that was still connecting when its login was cancelled continues, and would become
-/// an unused master. While it ends it may still write to the directory. `handed_over`: where masters were made that this process has
-/// left to other commands.
+/// Removes a directory of control sockets. An ssh that was still connecting when its login was cancelled continues, and
+/// would become an unused master. While it ends it may still write to the directory. `handed_over`: where masters were
+/// made that this process has left to other commands.
 pub(super) fn remove(directory: &Path, handed_over: &[String]) {
     for _ in 0..50 {
         end_processes_of(directory, handed_over);
@@ -172,8 +172,8 @@ fn has_ended(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
-/// Ends every ssh of ours whose control socket is, or would be, in this directory, except for masters that are kept. Without /proc
-/// (macOS) none is found, and an ssh that was still connecting ends at its own time limit.
+/// Ends every ssh of ours whose control socket is, or would be, in this directory, except for masters that are kept.
+/// Without /proc (macOS) none is found, and an ssh that was still connecting ends at its own time limit.
 fn end_processes_of(directory: &Path, handed_over: &[String]) {
     // one that was disconnected meanwhile is not in the list of those that are kept, and may still be used
     let kept = [directory.parent().map(kept::made).unwrap_or_default(), handed_over.to_vec()].concat();
@@ -186,8 +186,8 @@ fn end_processes_of(directory: &Path, handed_over: &[String]) {
     }
 }
 
-/// Returns whether arguments are those of an ssh whose control socket is in this directory, and not in one of these places: they have
-/// its path, and so has the title that a master gives itself.
+/// Returns whether arguments are those of an ssh whose control socket is in this directory, and not in one of these
+/// places: they have its path, and so has the title that a master gives itself.
 fn belongs_to(arguments: &[u8], directory: &Path, kept: &[String]) -> bool {
     let text = String::from_utf8_lossy(arguments);
     let is_in = |directory: &str| text.contains(directory);

@@ -69,7 +69,8 @@ impl Settings {
         settings
     }
 
-    /// Returns the name of a node's connection. It begins with that of the host. `resolved`: the settings as ssh itself prints them.
+    /// Returns the name of a node's connection. It begins with that of the host. `resolved`: the settings as ssh itself
+    /// prints them.
     pub(super) fn key(&self, node: &Node, keep_alive: u64, resolved: Option<&str>) -> String {
         let mut node_settings = self.clone();
         let port = node.ssh_port.unwrap_or_default().to_string();
@@ -82,8 +83,8 @@ impl Settings {
         format!("{}{}", host_prefix(&node.host), hex(&node_settings.digest.finalize(), 12))
     }
 
-    /// Returns whether another command with these settings would reach the same machine. `proxy`: the node's `ProxyCommand`; `jumps`:
-    /// whether it is behind a jump host, which may have a proxy of its own.
+    /// Returns whether another command with these settings would reach the same machine. `proxy`: the node's
+    /// `ProxyCommand`; `jumps`: whether it is behind a jump host, which may have a proxy of its own.
     pub(super) fn lead_to_one_machine(&self, proxy: Option<&str>, jumps: bool) -> bool {
         match proxy {
             None => !(jumps && self.has_free_proxy),
@@ -214,8 +215,9 @@ fn is_relative(file: &str) -> bool {
     !file.starts_with(['/', '~', '%', '$']) && !["none", "SSH_AUTH_SOCK"].contains(&file)
 }
 
-/// Returns whether a `ProxyCommand` may lead to another machine although it is the same text: `gcloud`, `aws` or `kubectl` go where their
-/// account, project or context of the moment is. The usual programs go where their arguments say.
+/// Returns whether a `ProxyCommand` may lead to another machine although it is the same text: `gcloud`, `aws` or
+/// `kubectl` go where their account, project or context of the moment is. The usual programs go where their arguments
+/// say.
 fn leads_elsewhere(proxy: &str) -> bool {
     let words = proxy.trim_matches([' ', '\t', '=', '"']);
     let words = words.strip_prefix("exec ").unwrap_or(words).trim_start();

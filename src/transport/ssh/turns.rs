@@ -89,8 +89,8 @@ impl Turns {
         self.one.close();
     }
 
-    /// Returns for how long a login keeps its turn while its node does not answer: a second, and ever shorter times after
-    /// other nodes did not.
+    /// Returns for how long a login keeps its turn while its node does not answer: a second, and ever shorter times
+    /// after other nodes did not.
     pub(super) fn patience(&self) -> Duration {
         ASKED / (1 + self.passed_on.load(Relaxed))
     }

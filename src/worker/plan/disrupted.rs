@@ -22,7 +22,8 @@ pub struct NodePlan<'a> {
 }
 
 impl NodePlan<'_> {
-    /// Returns the jobs of this cluster whose launcher is up here. Their ranks on this node run in `hmaster` and not in the worker.
+    /// Returns the jobs of this cluster whose launcher is up here. Their ranks on this node run in `hmaster` and not in
+    /// the worker.
     fn launched_jobs<'a>(&'a self, cluster: &'a str) -> BTreeSet<&'a str> {
         let is_up = |c: &&ContainerSummary| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up();
         self.containers.iter().filter(is_up).filter_map(ContainerSummary::job).collect()
@@ -42,8 +43,8 @@ impl NodePlan<'_> {
     }
 }
 
-/// Returns the jobs that would lose a worker, each with the nodes where. A rank that runs in the worker counts, and so does a job
-/// that is about to start ranks there: its launcher is up, and its record is on the node.
+/// Returns the jobs that would lose a worker, each with the nodes where. A rank that runs in the worker counts, and so
+/// does a job that is about to start ranks there: its launcher is up, and its record is on the node.
 pub fn disrupted_jobs(cluster: &str, nodes: &[NodePlan<'_>]) -> BTreeMap<String, Vec<String>> {
     let launched: BTreeSet<&str> = nodes.iter().flat_map(|node| node.launched_jobs(cluster)).collect();
     let mut disrupted: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,5 +1,6 @@
-//! Containers of jobs that have ended. They do not remove themselves, because files that a job wrote in its container may be the only
-//! copy of its results: the newest container with such files is kept, and the others go with the next job or `up`.
+//! Containers of jobs that have ended. They do not remove themselves, because files that a job wrote in its container
+//! may be the only copy of its results: the newest container with such files is kept, and the others go with the next
+//! job or `up`.
 
 use super::{Operation, remove};
 use crate::node::jobs::NodeJobs;
@@ -7,8 +8,8 @@ use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::Role;
 use std::collections::BTreeSet;
 
-/// Returns the container of an ended job that is kept for `fetch --from-container`: the newest one of this cluster whose job has written
-/// files outside the mounts. `outside`: these jobs.
+/// Returns the container of an ended job that is kept for `fetch --from-container`: the newest one of this cluster
+/// whose job has written files outside the mounts. `outside`: these jobs.
 pub fn kept<'a>(
     cluster: &str,
     containers: &'a [ContainerSummary],
@@ -31,8 +32,9 @@ fn of_jobs<'a>(cluster: &str, containers: &'a [ContainerSummary]) -> impl Iterat
     containers.iter().filter(is_ours)
 }
 
-/// Returns the removal of the containers of jobs that have ended, except the one that is kept: launchers that have exited, and workers of
-/// single jobs, also such as run because the command that should have ended them was killed. A worker whose job has ranks stays.
+/// Returns the removal of the containers of jobs that have ended, except the one that is kept: launchers that have
+/// exited, and workers of single jobs, also such as run because the command that should have ended them was killed. A
+/// worker whose job has ranks stays.
 pub fn ended_containers(
     cluster: &str,
     containers: &[ContainerSummary],

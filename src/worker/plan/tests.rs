@@ -11,8 +11,8 @@ fn line(operations: &[Operation]) -> String {
 }
 use std::collections::BTreeMap;
 
-/// What an engine does for the operations, in single steps; `cut` of them are done, all where it is none. It refuses what
-/// Docker refuses: the model that the properties check against.
+/// What an engine does for the operations, in single steps; `cut` of them are done, all where it is none. It refuses
+/// what Docker refuses: the model that the properties check against.
 fn apply(
     containers: &[ContainerSummary],
     operations: &[Operation],

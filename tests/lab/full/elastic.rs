@@ -5,7 +5,8 @@ use crate::pool::{THIRD, power, wake};
 use crate::process::s;
 use crate::state::{FULL_IMAGE, IMAGE, Lab, Restore, no_job_is_left};
 
-/// Runs a project's `train.py`, whose ranks wait at the fourth commit until a node has left, and at the eighth until it has joined.
+/// Runs a project's `train.py`, whose ranks wait at the fourth commit until a node has left, and at the eighth until it
+/// has joined.
 const KEPT: &str = "
 import runpy, time
 import horovod.torch as hvd
@@ -21,8 +22,8 @@ TorchState.commit = pace
 runpy.run_path('train.py', run_name='__main__')
 ";
 
-/// Runs a project's `train.py`, whose first attempt waits at the fifth epoch until a node has left, and the second at the ninth until
-/// it has joined.
+/// Runs a project's `train.py`, whose first attempt waits at the fifth epoch until a node has left, and the second at
+/// the ninth until it has joined.
 const PACED: &str = "
 import os, runpy, time
 from torch.utils.data.distributed import DistributedSampler

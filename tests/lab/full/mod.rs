@@ -1,5 +1,5 @@
-//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, the accuracy of elastic
-//! jobs, nodes of other distributions and with other settings.
+//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, the
+//! accuracy of elastic jobs, nodes of other distributions and with other settings.
 
 mod cuts;
 mod elastic;

@@ -187,7 +187,8 @@ fn layers_that_zstd_has_compressed_go_to_the_engines_that_read_them() {
     let [saved, archive] = ["saved.tar", "zstd.tar"].map(|name| dir.path().join(name));
     let build = format!(
         "mkdir -p /root/pushed && cd /root/pushed && head -c 1M /dev/urandom >top &&
-         printf 'FROM scratch\nCOPY top /top\n' >Dockerfile && docker build -q -t {PUSHED} . >&2 && docker save {PUSHED} | base64;
+         printf 'FROM scratch\nCOPY top /top\n' >Dockerfile && docker build -q -t {PUSHED} . >&2 && docker save \
+         {PUSHED} | base64;
          docker rmi {PUSHED} >&2"
     );
     let text = dir.path().join("saved.base64");

@@ -93,7 +93,8 @@ pub(super) fn document(driver: &str, model: Model, state: State) -> String {
     let gpu = |index| Writer { major, model, state: if index == 2 { state } else { State::Sound } }.gpu(index);
     let gpus: String = (0..8).map(gpu).collect();
     format!(
-        "<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n{}{}{}{gpus}\
+        "<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \
+         \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n{}{}{}{gpus}\
          </nvidia_smi_log>\n",
         leaf("timestamp", "Thu Nov 26 09:00:17 2026"),
         leaf("driver_version", driver),

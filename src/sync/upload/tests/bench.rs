@@ -59,7 +59,8 @@ impl Bench {
         let real = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|path| path.exists());
         let real = real.unwrap().display().to_string();
         let stub = format!(
-            "#!/bin/sh\ncase \"$*\" in {arguments}) echo \"{tool}: {message}\" >&2; exit 1 ;; esac\nexec {real} \"$@\"\n"
+            "#!/bin/sh\ncase \"$*\" in {arguments}) echo \"{tool}: {message}\" >&2; exit 1 ;; esac\nexec {real} \
+             \"$@\"\n"
         );
         fs::write(tools.join(tool), stub).unwrap();
         fs::set_permissions(tools.join(tool), Permissions::from_mode(0o755)).unwrap();

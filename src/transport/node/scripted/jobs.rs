@@ -1,4 +1,5 @@
-//! Jobs on scripted nodes: their directories, and a play in the place of the launcher and the ranks, which writes their logs.
+//! Jobs on scripted nodes: their directories, and a play in the place of the launcher and the ranks, which writes their
+//! logs.
 
 use super::scripts::variable;
 use super::state::NodeState;
@@ -143,8 +144,8 @@ impl Nodes {
         self.inner().play = Some(play);
     }
 
-    /// Records the result of a job whose launcher is on this node. `launcher`: its exit code, or none if it was asked to end; then the
-    /// ranks that still ran were as well.
+    /// Records the result of a job whose launcher is on this node. `launcher`: its exit code, or none if it was asked
+    /// to end; then the ranks that still ran were as well.
     pub(super) fn record(&self, node: &str, job: &str, launcher: Option<i64>) {
         let (mut exits, mut started) = (Vec::new(), 0);
         for name in self.names() {

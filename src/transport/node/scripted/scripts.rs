@@ -1,4 +1,5 @@
-//! hvdctl's scripts as a scripted node answers them. A script is recognised by its source, which is the end of what is sent.
+//! hvdctl's scripts as a scripted node answers them. A script is recognised by its source, which is the end of what is
+//! sent.
 
 use super::state::{KeyFile, Lease};
 use super::{Node, Own};

@@ -244,7 +244,8 @@ impl NodeState {
         format!("clock {now}\nbooted 0\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
     }
 
-    /// Writes its owner's key, and prints a host key. One node stands for those of all owners, so that each owner gets another one.
+    /// Writes its owner's key, and prints a host key. One node stands for those of all owners, so that each owner gets
+    /// another one.
     pub fn claim(&mut self, key: String) -> String {
         let engine = base64::engine::general_purpose::STANDARD;
         let hash = digest::hash(format!("{key} {}", self.hostname).as_bytes());
@@ -382,7 +383,8 @@ impl NodeState {
         String::new()
     }
 
-    /// The time by its clock, in seconds since the epoch: hvdctl compares this clock with its own, which no test can pause.
+    /// The time by its clock, in seconds since the epoch: hvdctl compares this clock with its own, which no test can
+    /// pause.
     pub(super) fn clock(&self) -> f64 {
         clock() + f64::from(self.clock_ahead)
     }
