@@ -75,6 +75,8 @@ mod full {
         for line in ["[0 node1] void", "[1 node2] void"] {
             assert!(done.out.contains(line), "{}", done.out);
         }
-        ["node1", "node2"].map(|node| on(node, &format!("docker rmi -f {image}")));
+        for node in ["node1", "node2"] {
+            on(node, &format!("docker rmi -f {image}"));
+        }
     }
 }
