@@ -109,7 +109,7 @@ const IMPURE: [&str; 8] =
 /// The most lines of code of a file of `commands`.
 const MOST_OF_A_COMMAND: usize = 200;
 
-/// Names that more than one public type has. This list only shrinks.
+/// Names that more than one public type has. No name is added.
 const REPEATED: [&str; 1] = ["Sudo"];
 
 /// What the paths of tests contain.

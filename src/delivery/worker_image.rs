@@ -154,7 +154,7 @@ async fn give_to(from: &SourceChoice, plans: &WorkerPlans, site: Site<'_>) -> Re
     Ok(give(from, &site.cluster().image, nodes, site).await?.failed)
 }
 
-/// WorkerPlans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were
+/// Plans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were
 /// not, reported already.
 async fn plan_again(plans: WorkerPlans, failed: Vec<NodeError>, site: Site<'_>) -> Result<WorkerPlans, Error> {
     let Site { target, events, session, .. } = site;

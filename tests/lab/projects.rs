@@ -79,7 +79,7 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
 
 #[test]
 fn a_sparse_file_costs_a_node_what_it_costs_here() {
-    const SIZE: u64 = 2 << 30;
+    const SIZE: u64 = 256 << 20;
     let lab = Lab::up();
     let data = lab.path().join("sparse");
     fs::create_dir(&data).unwrap();

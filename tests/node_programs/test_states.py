@@ -489,6 +489,17 @@ class Roster(unittest.TestCase):
         self.roster.leave("node2", roster.DRAINED)
         self.assertEqual((self.running(), self.roster.states["node2"]), (["node1", "node2"], roster.LEAVING))
 
+    def test_a_node_that_is_drained_just_before_it_has_ranks_is_leaving(self):
+        self.roster.add([place(4)])
+        self.roster.come_back([place(4)])
+        self.roster.cleaned("node4", True)
+        self.answers("node4", "d")
+        self.roster.leave("node4", roster.DRAINED)
+        self.assertEqual((self.running(), self.roster.states["node4"]), (["node1", "node2", "node3"], roster.LOST))
+        self.roster.assign(ALL + [place(4)])
+        self.assertEqual((self.running(), self.roster.states["node4"]), (["node1", "node2", "node3", "node4"], roster.LEAVING))
+        self.assertEqual((self.roster.come_back([place(4)]), self.roster.states["node4"]), ([], roster.RUNNING))
+
     def test_a_node_that_the_driver_drops_has_left_and_has_to_answer_again(self):
         self.roster.assign([place(1), place(2)])
         self.assertEqual((self.roster.states, self.roster.reasons), (self.states(node3=roster.LOST), {"node3": roster.DROPPED}))

@@ -17,12 +17,12 @@ if [ -s "$file" ] && ! { read -r type text _ && [ "$type $text" = "$key" ]; } <"
   echo "$file has another owner's key; if the node is yours, remove that file" >&2
   exit 1
 fi
-# only root writes there; one that was cut off is replaced
+# only root writes there; one that was cut off is replaced. Until it is in its place, no one else reads or locks it
 rm -f -- "$file.new"
-printf '%s\n' "$key" >"$file.new"
-chmod 644 -- "$file.new"
+(umask 077 && printf '%s\n' "$key" >"$file.new")
 sync -- "$file.new"
 mv -fT -- "$file.new" "$file"
+chmod 644 -- "$file"
 
 # without its options, or where it does not start, those that sshd has by default
 files=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^hostkey //p')

@@ -128,6 +128,8 @@ class Roster:
         self.assigned, self.gone = places, set()
         self.states.update({node: LOST for node in nodes(self.those(LEAVING)) if node not in assigned})
         self.states.update({node: RUNNING if node in assigned else LISTED for node in listed})
+        # the launcher did not know yet that they are drained
+        self.states.update({node: LEAVING for node in nodes(self.those(LOST)) if node in assigned & self.drained})
         self.reasons = {node: reason for node, reason in self.reasons.items() if self.states[node] != RUNNING}
         for node in dropped:
             self.leave(node, DROPPED)
