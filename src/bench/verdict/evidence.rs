@@ -21,6 +21,10 @@ const TAKEN: f64 = 0.1;
 /// a node.
 pub const SHARED: f64 = 0.8;
 
+/// A processor below this share of the speed of the others is slow. One whose core runs another thread as well, which is no
+/// fault of the node, keeps more than half of its speed.
+const SHARED_CORE: f64 = 0.5;
+
 /// What a node shows of itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reason {
@@ -141,7 +145,7 @@ pub fn processor(measurements: &Measurements, node: usize) -> Vec<Reason> {
     let of = |node: usize| measurements.nodes[node].compute;
     let mut found = Vec::new();
     let speeds = compare(measurements, node, |node| Some(of(node)?.loops_per_s));
-    if let Some((own, others)) = speeds.filter(|(own, others)| *own < OUT_OF_LINE * others) {
+    if let Some((own, others)) = speeds.filter(|(own, others)| *own < SHARED_CORE * others) {
         found.push(proof(Way::Both, format!("its processor has {:.2} × the speed of the others", own / others)));
     }
     let taken = |value: fn(crate::bench::measurements::Compute) -> Option<f64>| {

@@ -242,3 +242,16 @@ fn the_programs_lines_are_read() {
     let compute = r#"{"idle": 0.9, "steal": 0.0, "busiest_idle": 0.1, "loops_per_s": 14760959.7, "share": 0.99, "copy_bytes_per_s": 9642515953.3, "throttled": null}"#;
     assert_eq!(serde_json::from_str::<Compute>(compute).unwrap().usage.idle, Some(0.9));
 }
+
+#[test]
+fn a_processor_that_shares_its_core_is_not_accused() {
+    let accused = |n, share| {
+        let mut measured = crate::bench::measurements::tests::measured(n, |_, _| Ok(9.4));
+        measured.nodes[1].compute.iter_mut().for_each(|compute| compute.loops_per_s *= share);
+        verdict(&measured).accusations.into_iter().map(|of| of.subject).collect::<Vec<_>>()
+    };
+    for n in [2, 3] {
+        assert_eq!(accused(n, 0.59), [], "two threads of one core have about 0.6 of its speed each");
+        assert_eq!(accused(n, 0.45), [Subject::Node(1, Way::Both)]);
+    }
+}
