@@ -83,7 +83,7 @@ impl ProjectBuild<'_> {
         if are_same(&found) {
             return Ok(ensured);
         }
-        // only what the node that builds has counts: whoever is root on another one decides what the name stands for
+        // only what the node that builds has counts: root of another one decides what the name stands for there
         // there
         if found[0].is_none() {
             events.phase(Phase::BuildingImage { image: ensured.image.clone() });

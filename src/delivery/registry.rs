@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time until the head of a request has come, and between two requests over one connection.
 const HEAD_LIMIT: Duration = Duration::from_secs(20);
 
-/// The most connections over which nobody has asked for anything with a token: those of strangers.
+/// The most connections over which nothing was asked for with a token: those of strangers.
 const STRANGERS: usize = 64;
 
 /// The repository from which relays take blobs of each other.

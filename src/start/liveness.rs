@@ -29,7 +29,7 @@ enum Liveness {
     /// Its record cannot be read, so that its launcher may be on any node, and one did not answer. It counts as
     /// running.
     Unreadable,
-    /// Nobody has anything of it that is up.
+    /// No node has anything of it that is up.
     Ended,
 }
 

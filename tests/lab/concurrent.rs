@@ -120,7 +120,7 @@ time.sleep(0.1)";
     go("first");
     first.end(s(60)).code(0);
     no_job_is_left();
-    // nobody looked whether the job wrote files in the container whose supervisor was killed
+    // whether the job wrote files in the container whose supervisor was killed was not examined
     assert_eq!(NODES.map(ours), [&format!("hmaster-{id} exited\nhworker running\n"), "hworker running\n"]);
 }
 
