@@ -3,6 +3,7 @@
 use crate::cancel::signalled;
 use crate::error::{Error, NodeError};
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -69,11 +70,8 @@ impl Cancellation {
     /// Those of the work, and [`Error::Signal`].
     pub async fn run_until_signal<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let mut signal = self.signal.clone();
-        tokio::select! {
-            biased;
-            number = signalled(&mut signal) => Err(Error::Signal(number)),
-            result = work => result,
-        }
+        let stopped = async { Error::Signal(signalled(&mut signal).await) };
+        unless(pin!(stopped), work).await
     }
 
     /// Does work that changes nothing until the command is cancelled. If nodes fail and a signal comes within
@@ -82,15 +80,23 @@ impl Cancellation {
     /// # Errors
     /// Those of the work, and as of [`Cancellation::check`].
     pub async fn run<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::select! {
-            biased;
-            error = self.cancelled() => Err(error),
-            result = work => match result {
-                Err(failed @ (Error::Unreachable(_) | Error::Nodes { .. } | Error::Pool(_))) => {
-                    Err(timeout(SIGNAL_DELAY, self.cancelled()).await.unwrap_or(failed))
-                }
-                result => result,
-            },
+        match unless(pin!(self.cancelled()), work).await {
+            Err(failed @ (Error::Unreachable(_) | Error::Nodes { .. } | Error::Pool(_))) => {
+                Err(timeout(SIGNAL_DELAY, self.cancelled()).await.unwrap_or(failed))
+            }
+            result => result,
         }
+    }
+}
+
+/// Does work unless it is stopped first: then it is dropped, and why it was stopped is its error.
+async fn unless<T>(
+    stopped: Pin<&mut dyn Future<Output = Error>>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::select! {
+        biased;
+        error = stopped => Err(error),
+        result = work => result,
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
 use tracing::{Instrument, debug_span};
@@ -36,14 +37,26 @@ pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec
 where
     F: Future<Output = T>,
 {
-    let all = debug_span!("for_each_node", nodes = items.len());
-    let numbered = |(i, item)| work(item).map(move |result| (i, result)).instrument(all.clone());
-    let limit = concurrent_nodes(items.len(), open_files());
+    let mut results: Vec<Option<T>> = items.iter().map(|_| None).collect();
+    let works: Vec<LocalBoxFuture<'_, ()>> = items
+        .into_iter()
+        .zip(&mut results)
+        .map(|(item, result)| {
+            let work = work(item);
+            Box::pin(async move { *result = Some(work.await) }) as LocalBoxFuture<'_, ()>
+        })
+        .collect();
+    run_all(works).await;
+    results.into_iter().flatten().collect()
+}
+
+/// Runs the works of all nodes. They are behind pointers so that the compiler makes this once, and not for each kind
+/// of work.
+async fn run_all(works: Vec<LocalBoxFuture<'_, ()>>) {
+    let span = debug_span!("for_each_node", nodes = works.len());
+    let limit = concurrent_nodes(works.len(), open_files());
     // `buffered` would start no further node behind a slow one
-    let mut results: Vec<(usize, T)> =
-        stream::iter(items).enumerate().map(numbered).buffer_unordered(limit).collect().await;
-    results.sort_by_key(|(i, _)| *i);
-    results.into_iter().map(|(_, result)| result).collect()
+    stream::iter(works).map(|work| work.instrument(span.clone())).buffer_unordered(limit).collect().await
 }
 
 /// The nodes on which all steps so far have succeeded, and the failures of the others.

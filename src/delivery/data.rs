@@ -23,7 +23,7 @@ use crate::image::names::sha256;
 use crate::sync::manifest::Selection;
 use crate::transport::node::Process;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::LocalBoxFuture;
 use hyper::body::Bytes;
 use std::collections::HashMap;
 use std::pin::pin;
@@ -218,7 +218,7 @@ impl DataDelivery<'_> {
         let relay = relays.as_ref().and_then(|relays| Some((relays, relays.relays.of(node)?)));
         if let Some((relays, relay)) = relay {
             let of_group = change.in_group(&self.data.files, sent);
-            let error = match self.give_by(relays, relay, member, &of_group).boxed().await {
+            let error = match self.give_by(relays, relay, member, &of_group).boxed_local().await {
                 Ok(()) => return Ok(given(of_group.summary, relay.from_operator())),
                 Err(error) => error,
             };
@@ -260,7 +260,7 @@ impl DataDelivery<'_> {
         let DataRelays { stream, head, length, source, .. } = relays;
         let pipe = format!("{}/{RELAY_PIPE}", on_node.relay_directory());
         let process: Process = on_node.start(self.data, change, &pipe).await?;
-        let mut ended = process.finish(&[]).boxed();
+        let mut ended = process.finish(&[]).boxed_local();
         let mut feeding = pin!(relay.feed(stream, *head, RELAY_PIPE));
         tokio::select! {
             fed = &mut feeding => fed.map_err(|cause| on_node.failed(cause))?,
@@ -322,7 +322,7 @@ impl Cargo for DataDelivery<'_> {
         recipient.state.is_same
     }
 
-    fn leave(&self, recipient: Recipient) -> BoxFuture<'_, Result<DataGiven, NodeError>> {
+    fn leave(&self, recipient: Recipient) -> LocalBoxFuture<'_, Result<DataGiven, NodeError>> {
         async move {
             let (runtime, cluster) = (&recipient.observed.runtime, &self.site.cluster().name);
             if deployment::is_left(&runtime.containers, cluster) {
@@ -330,7 +330,7 @@ impl Cargo for DataDelivery<'_> {
             }
             Ok(DataGiven { pushed: None, from_operator: 0 })
         }
-        .boxed()
+        .boxed_local()
     }
 
     fn parts(&self, lacking: Vec<Recipient>) -> Vec<(Vec<Recipient>, Group)> {
@@ -340,34 +340,38 @@ impl Cargo for DataDelivery<'_> {
         groups.map(|group| (group.nodes.iter().filter_map(|at| lacking[*at].take()).collect(), group)).collect()
     }
 
-    fn begin<'s>(&'s self, recipients: &'s [Recipient], group: Group) -> BoxFuture<'s, Result<DataSender<'s>, Error>> {
+    fn begin<'s>(
+        &'s self,
+        recipients: &'s [Recipient],
+        group: Group,
+    ) -> LocalBoxFuture<'s, Result<DataSender<'s>, Error>> {
         async move {
             let relays = self.start_relays(recipients, &group).await;
             Ok(DataSender { sent: group.sent, relays })
         }
-        .boxed()
+        .boxed_local()
     }
 
     fn give<'s: 'a, 'a>(
         &'s self,
         recipient: &'a Recipient,
         sender: &'a DataSender<'s>,
-    ) -> BoxFuture<'a, Result<DataGiven, NodeError>> {
+    ) -> LocalBoxFuture<'a, Result<DataGiven, NodeError>> {
         self.site.session.progress.record(recipient.name(), format!("began to push {}", self.name));
-        self.give_one(recipient, sender).boxed()
+        self.give_one(recipient, sender).boxed_local()
     }
 
-    fn end<'s>(&'s self, sender: DataSender<'s>, _failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
+    fn end<'s>(&'s self, sender: DataSender<'s>, _failed: &'s [NodeError]) -> LocalBoxFuture<'s, ()> {
         async move {
             if let Some(DataRelays { mut relays, .. }) = sender.relays {
                 relays.report().await;
                 relays.keep(|_| false).await;
             }
         }
-        .boxed()
+        .boxed_local()
     }
 
-    fn give_up<'a>(&'a self, member: &'a Member, _is_whole: bool) -> BoxFuture<'a, ()> {
-        self.stop(member).boxed()
+    fn give_up<'a>(&'a self, member: &'a Member, _is_whole: bool) -> LocalBoxFuture<'a, ()> {
+        self.stop(member).boxed_local()
     }
 }

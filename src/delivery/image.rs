@@ -13,7 +13,7 @@ use crate::image::archive::ArchiveFault;
 use crate::image::file::ImageFile;
 use crate::text::nodeset;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::LocalBoxFuture;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
@@ -152,7 +152,7 @@ impl ImageDelivery<'_> {
     /// Starts relays where these pay, and what they pass on.
     async fn start<'s>(&'s self, receivers: &'s [Receiver]) -> Result<ImageSender<'s>, Error> {
         let here = match (&self.file, self.origin) {
-            (None, Some(Origin { member: None, .. })) => Some(self.take().boxed().await?),
+            (None, Some(Origin { member: None, .. })) => Some(self.take().boxed_local().await?),
             (file, _) => file.clone(),
         };
         let plan = ChainPlan {
@@ -163,25 +163,25 @@ impl ImageDelivery<'_> {
             origin: self.origin.and_then(|origin| Some((origin.member.as_ref()?, &origin.image))),
             events: self.site.events,
         };
-        let (mut chain, exported) = plan.start(here.as_deref()).boxed().await.unzip();
+        let (mut chain, exported) = plan.start(here.as_deref()).boxed_local().await.unzip();
         let pushing = async {
             let source = match exported.flatten().map(Arc::new).or(here) {
                 Some(source) => source,
-                None => self.take().boxed().await?,
+                None => self.take().boxed_local().await?,
             };
             self.push(source).await
         };
-        let relayed = match pushing.boxed().await {
+        let relayed = match pushing.boxed_local().await {
             Ok(push) => push,
             Err(error) => {
                 if let Some(chain) = chain {
-                    chain.end(&[]).boxed().await;
+                    chain.end(&[]).boxed_local().await;
                 }
                 return Err(error);
             }
         };
         if let Some(chain) = &mut chain {
-            chain.link(&relayed).boxed().await;
+            chain.link(&relayed).boxed_local().await;
         }
         Ok(ImageSender { chain, relayed, taken: OnceCell::new(), direct: OnceCell::new() })
     }
@@ -192,7 +192,7 @@ impl ImageDelivery<'_> {
         if let Some(relay) = relay {
             let mut is_first = true;
             let error = loop {
-                match sender.relayed.deliver_by(relay, receiver).boxed().await {
+                match sender.relayed.deliver_by(relay, receiver).boxed_local().await {
                     // a wrong byte that its engine had was received again since
                     Err(error) if is_first && error.kind == ErrorKind::Failed && relay.is_useful() => is_first = false,
                     Err(error)
@@ -207,7 +207,7 @@ impl ImageDelivery<'_> {
         } else {
             receiver.remove_relay(&self.site.cluster().name).await?;
         }
-        self.direct(receiver, sender).await?.deliver(receiver).boxed().await
+        self.direct(receiver, sender).await?.deliver(receiver).boxed_local().await
     }
 
     /// Returns what gives a node the image from this process.
@@ -222,7 +222,7 @@ impl ImageDelivery<'_> {
         // a node that is gone needs nothing
         free_space(&receiver.member).await?;
         let failed = |cause: &str| NodeError::failed(receiver.name(), &format!("push the image {}", self.image), cause);
-        let take = async || self.take().boxed().await.map_err(|error| error.to_string());
+        let take = async || self.take().boxed_local().await.map_err(|error| error.to_string());
         let source = sender.taken.get_or_init(take).await.as_ref().map_err(|cause| failed(cause))?;
         let push = sender.direct.get_or_try_init(|| self.push(Arc::clone(source)));
         push.await.map_err(|error| failed(&error.to_string()))
@@ -254,36 +254,36 @@ impl Cargo for ImageDelivery<'_> {
         self.content().is_some_and(|content| !receiver.lacks(content))
     }
 
-    fn leave(&self, receiver: Receiver) -> BoxFuture<'_, Result<Option<u64>, NodeError>> {
+    fn leave(&self, receiver: Receiver) -> LocalBoxFuture<'_, Result<Option<u64>, NodeError>> {
         async move {
             receiver.remove_relay(&self.site.cluster().name).await?;
             Ok(receiver.is_renamed.then_some(0))
         }
-        .boxed()
+        .boxed_local()
     }
 
     fn parts(&self, lacking: Vec<Receiver>) -> Vec<(Vec<Receiver>, ())> {
         if lacking.is_empty() { Vec::new() } else { vec![(lacking, ())] }
     }
 
-    fn begin<'s>(&'s self, receivers: &'s [Receiver], (): ()) -> BoxFuture<'s, Result<ImageSender<'s>, Error>> {
-        self.start(receivers).boxed()
+    fn begin<'s>(&'s self, receivers: &'s [Receiver], (): ()) -> LocalBoxFuture<'s, Result<ImageSender<'s>, Error>> {
+        self.start(receivers).boxed_local()
     }
 
     fn give<'s: 'a, 'a>(
         &'s self,
         receiver: &'a Receiver,
         sender: &'a ImageSender<'s>,
-    ) -> BoxFuture<'a, Result<Option<u64>, NodeError>> {
+    ) -> LocalBoxFuture<'a, Result<Option<u64>, NodeError>> {
         async move {
             let sent = self.give_one(receiver, sender).await?;
             self.site.session.progress.record(receiver.name(), format!("pushed {}", self.image));
             Ok(Some(sent))
         }
-        .boxed()
+        .boxed_local()
     }
 
-    fn end<'s>(&'s self, sender: ImageSender<'s>, failed: &'s [NodeError]) -> BoxFuture<'s, ()> {
+    fn end<'s>(&'s self, sender: ImageSender<'s>, failed: &'s [NodeError]) -> LocalBoxFuture<'s, ()> {
         async move {
             let Some(chain) = sender.chain else { return };
             // where the disk is full, what was received is in the way
@@ -291,15 +291,15 @@ impl Cargo for ImageDelivery<'_> {
             let resumed: Vec<&str> = resumed.map(|error| error.node.as_str()).collect();
             chain.finish(&resumed).await;
         }
-        .boxed()
+        .boxed_local()
     }
 
-    fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> BoxFuture<'a, ()> {
+    fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> LocalBoxFuture<'a, ()> {
         async move {
             if is_whole {
                 push::clean(member, &self.site.cluster().name).await;
             }
         }
-        .boxed()
+        .boxed_local()
     }
 }

@@ -235,7 +235,7 @@ impl<'a> Push<'a> {
         let _step = self.step(receiver);
         let reference = relay.reference(&self.source.contents().manifest);
         let received = tokio::select! {
-            received = self.receive(receiver, &reference, || relay.received() > 0).boxed() => received,
+            received = self.receive(receiver, &reference, || relay.received() > 0).boxed_local() => received,
             cause = relay.useless() => Err(self.failed(receiver, cause)),
         };
         let removed = receiver.engine.remove_name(&reference).await;
@@ -257,7 +257,7 @@ impl<'a> Push<'a> {
         let _step = self.step(receiver);
         let (guest, exposed) = self.admit(receiver).await?;
         let reference = guest.reference(exposed.port);
-        let received = self.receive(receiver, &reference, || guest.sent() > 0).boxed().await;
+        let received = self.receive(receiver, &reference, || guest.sent() > 0).boxed_local().await;
         let removed = receiver.engine.remove_name(&reference).await;
         received?;
         removed?;

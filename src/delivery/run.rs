@@ -5,7 +5,7 @@ use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::site::Site;
 use crate::error::{Error, NodeError};
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{LocalBoxFuture, join_all};
 
 /// What is delivered: an image, or data.
 pub(super) trait Cargo {
@@ -33,7 +33,7 @@ pub(super) trait Cargo {
     fn is_on(&self, receiver: &Self::Receiver) -> bool;
 
     /// Leaves a node that has it as it is, except for what a push that was stopped has left there.
-    fn leave(&self, receiver: Self::Receiver) -> BoxFuture<'_, Result<Self::Given, NodeError>>;
+    fn leave(&self, receiver: Self::Receiver) -> LocalBoxFuture<'_, Result<Self::Given, NodeError>>;
 
     /// Groups the nodes that lack something.
     fn parts(&self, lacking: Vec<Self::Receiver>) -> Vec<(Vec<Self::Receiver>, Self::Part)>;
@@ -46,20 +46,20 @@ pub(super) trait Cargo {
         &'s self,
         receivers: &'s [Self::Receiver],
         part: Self::Part,
-    ) -> BoxFuture<'s, Result<Self::Sender<'s>, Error>>;
+    ) -> LocalBoxFuture<'s, Result<Self::Sender<'s>, Error>>;
 
     /// Gives it to one node.
     fn give<'s: 'a, 'a>(
         &'s self,
         receiver: &'a Self::Receiver,
         sender: &'a Self::Sender<'s>,
-    ) -> BoxFuture<'a, Result<Self::Given, NodeError>>;
+    ) -> LocalBoxFuture<'a, Result<Self::Given, NodeError>>;
 
     /// Ends what gave nodes a part. `failed`: the nodes that did not get it.
-    fn end<'s>(&'s self, sender: Self::Sender<'s>, failed: &'s [NodeError]) -> BoxFuture<'s, ()>;
+    fn end<'s>(&'s self, sender: Self::Sender<'s>, failed: &'s [NodeError]) -> LocalBoxFuture<'s, ()>;
 
     /// Removes from a node what is left of a delivery. `is_whole`: all of it was given up, and not only on this node.
-    fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> BoxFuture<'a, ()>;
+    fn give_up<'a>(&'a self, member: &'a Member, is_whole: bool) -> LocalBoxFuture<'a, ()>;
 }
 
 /// Delivers it. Where that fails or is cancelled, nothing is put into place later. Returns what was done on each node,
