@@ -38,21 +38,17 @@ where
     F: Future<Output = T>,
 {
     let mut results: Vec<Option<T>> = items.iter().map(|_| None).collect();
-    let works: Vec<LocalBoxFuture<'_, ()>> = items
-        .into_iter()
-        .zip(&mut results)
-        .map(|(item, result)| {
-            let work = work(item);
-            Box::pin(async move { *result = Some(work.await) }) as LocalBoxFuture<'_, ()>
-        })
-        .collect();
-    run_all(works).await;
+    let works = items.into_iter().zip(&mut results).map(|(item, result)| {
+        let work = work(item);
+        Box::pin(async move { *result = Some(work.await) }) as LocalBoxFuture<'_, ()>
+    });
+    run_all(Box::new(works)).await;
     results.into_iter().flatten().collect()
 }
 
 /// Runs the works of all nodes. They are behind pointers so that the compiler makes this once, and not for each kind
-/// of work.
-async fn run_all(works: Vec<LocalBoxFuture<'_, ()>>) {
+/// of work; each is made when its turn comes.
+async fn run_all(works: Box<dyn ExactSizeIterator<Item = LocalBoxFuture<'_, ()>> + '_>) {
     let span = debug_span!("for_each_node", nodes = works.len());
     let limit = concurrent_nodes(works.len(), open_files());
     // `buffered` would start no further node behind a slow one
