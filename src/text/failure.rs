@@ -195,7 +195,7 @@ pub enum Docker {
     NotAllowed,
 }
 
-/// Classifies the text of the Docker Engine (20.10 and later) and of its command; `None` for anything else.
+/// Classifies the text of the Docker Engine (20.10 and later), of Podman (4.3 and later) and of their commands; `None` for anything else.
 pub fn docker(text: &str) -> Option<Docker> {
     let no_runtime = [
         "could not select device driver",
@@ -211,11 +211,16 @@ pub fn docker(text: &str) -> Option<Docker> {
         (Docker::CudaTooNew, &["unsatisfied condition: ", "nvidia-container-cli: requirement error"]),
         (Docker::DriverFailed, &driver),
         (Docker::NoSpace, &["no space left on device"]),
-        (Docker::ImageMissing, &["No such image", "Unable to find image"]),
+        (Docker::ImageMissing, &["No such image", "Unable to find image", "image not known"]),
         (Docker::NotInstalled, &["command not found", "docker: not found"]),
         (
             Docker::NotRunning,
-            &["Cannot connect to the Docker daemon", "connection refused", "docker.sock: connect: no such file"],
+            &[
+                "Cannot connect to the Docker daemon",
+                "connection refused",
+                "docker.sock: connect: no such file",
+                "podman.sock: connect: no such file",
+            ],
         ),
         (Docker::NotAllowed, &["permission denied"]),
     ];

@@ -40,7 +40,8 @@ impl Transport {
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Login, NodeError> {
-        let login = self.login().await?;
+        let login = self.login().await?.choosing(self.engine_choice);
+        self.access.engine_name = login.engine_name();
         let root = login.root_method(sudo.is_given(owner)).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
             let no_password = |why| self.no_root(&login.user, &format!("sudo asks for a password, and {why}"));
@@ -145,11 +146,11 @@ impl Transport {
         let stderr = output.complaint();
         if self.access.root == RootMethod::Container {
             let is_missing = |line: &&str| failure::docker(line) == Some(Docker::ImageMissing);
-            let image = &self.access.image;
+            let (image, engine) = (&self.access.image, self.engine_name().command());
             return stderr.lines().find(is_missing).map(|line| {
                 NodeError::failed(&self.node, operation, line).kind(ErrorKind::ImageMissing).hint(format!(
                     "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
-                     docker pull {image} on the node, or docker save {image} | ssh NODE docker load"
+                     {engine} pull {image} on the node, or docker save {image} | ssh NODE {engine} load"
                 ))
             });
         }
