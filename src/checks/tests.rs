@@ -376,14 +376,17 @@ fn gpus() {
     );
     // Podman needs a description of the GPUs, and no runtime
     let podman = |n: &mut Sick, has_cdi| {
-        n.engine_name = EngineName::Podman;
+        (n.engine_name, n.engine) = (EngineName::Podman, "4.3.1");
         n.details = Details { has_cdi, ..n.details.clone() };
     };
     assert_eq!(
         found(&|n| podman(n, false)),
-        ["error toolkit gpu02: the node should have GPUs, but no CDI file describes them to Podman"]
+        [
+            "error toolkit gpu02: the node should have GPUs, but no CDI file describes them to Podman",
+            "note versions gpu02: the engine differs: gpu01 Docker 20.10.24 · gpu02 Podman 4.3.1"
+        ]
     );
-    assert_eq!(found(&|n| podman(n, true)), Vec::<String>::new());
+    assert_eq!(found(&|n| podman(n, true)).len(), 1);
     let with_runtimes = |n: &mut Sick, runtimes: &[&str]| {
         let runtimes: Vec<String> = runtimes.iter().map(|&runtime| runtime.to_owned()).collect();
         n.details = Details { toolkit: false, ..n.details.clone() }.with_runtimes(&runtimes);

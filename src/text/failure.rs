@@ -236,6 +236,11 @@ pub fn is_other_mpirun(line: &str) -> bool {
     line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
 }
 
+/// Returns whether Podman refuses a signal because the container has no processes.
+pub fn is_not_running(text: &str) -> bool {
+    text.contains("can only kill running containers")
+}
+
 /// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the
 /// engine's interface.
 pub fn needs_buildkit(text: &str) -> bool {
@@ -760,6 +765,10 @@ mod tests {
              outside of container"
         ));
         assert!(!is_from_runtime("sh: 1: x: not found"));
+        assert!(is_not_running(
+            "can only kill running containers. 9974badefbfc is in state exited: container state improper"
+        ));
+        assert!(!is_not_running("no container with name or ID \"t\" found: no such container"));
         assert!(is_locale_warning("bash: warning: setlocale: LC_ALL: cannot change locale (xx_XX)"));
     }
 }

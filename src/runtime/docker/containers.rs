@@ -2,11 +2,12 @@
 
 use super::podman::{CREATE, CreatedContainer, podman_request};
 use super::request::create_request;
-use super::{Runtime, none_for};
+use super::{Runtime, message, none_for};
 use crate::error::NodeError;
 use crate::model::engine::EngineName;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_PROCESS, Role};
+use crate::text::failure;
 use crate::text::nodeset::printable;
 use crate::transport::privileges;
 use bollard::container::LogOutput;
@@ -166,8 +167,13 @@ impl Runtime {
     /// [`NodeError`] with the engine's message.
     pub async fn terminate(&self, id: &str) -> Result<(), NodeError> {
         let options = query::KillContainerOptionsBuilder::new().signal("SIGTERM").build();
-        // 409: it is not running
-        let killed = none_for(&[404, 409], self.docker.kill_container(id, Some(options)));
+        // 409: it is not running; Podman before 5 answers 500 then
+        let killed = async {
+            match none_for(&[404, 409], self.docker.kill_container(id, Some(options))).await {
+                Err(error) if failure::is_not_running(&message(&error)) => Ok(None),
+                result => result,
+            }
+        };
         self.call("stop the job", killed).await.map(drop)
     }
 

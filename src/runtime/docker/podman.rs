@@ -62,8 +62,8 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         "r_limits": spec.ulimits.iter().map(|(name, limit)| rlimit(name, limit)).collect::<Vec<_>>(),
         "shm_size": spec.shm_size,
         "cap_add": CAPABILITIES,
-        // Podman's default is 2048 processes and threads, Docker's is none
-        "resource_limits": { "pids": { "limit": -1 } },
+        // Podman's default is 2048 processes and threads, Docker's is no limit: 0, because crun refuses -1
+        "resource_limits": { "pids": { "limit": 0 } },
         "healthconfig": { "Test": ["NONE"] },
         "systemd": "false",
         // what a job wrote in its container may be the only copy (worker/plan/ended.rs)
