@@ -6,6 +6,8 @@ if [ "$engine" = docker ]; then
 else
   # with them, podman is the client of another service
   unset CONTAINER_HOST CONTAINER_CONNECTION
+  # podman 5 would complain with every command on a node with the old cgroups
+  export PODMAN_IGNORE_CGROUPSV1_WARNING=1
   # only the service itself is reached by its socket; the rest is done without it
   [ "${1:-}" != system ] || set -- --remote --url "$host" "$@"
 fi
