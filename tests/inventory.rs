@@ -469,7 +469,7 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(known: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, owner, host_key, master, mounts, \
+(known: host, name, user, ssh_port, identity, jump, engine, gpus, slots, address, interface, owner, host_key, master, mounts, \
 devices, ulimits, env, env_file)
     9 | gpu = 1
       | ^^^

@@ -195,7 +195,8 @@ pub enum Docker {
     NotAllowed,
 }
 
-/// Classifies the text of the Docker Engine (20.10 and later), of Podman (4.3 and later) and of their commands; `None` for anything else.
+/// Classifies the text of the Docker Engine (20.10 and later), of Podman (4.3 and later) and of their commands; `None`
+/// for anything else.
 pub fn docker(text: &str) -> Option<Docker> {
     let no_runtime = [
         "could not select device driver",

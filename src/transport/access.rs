@@ -1,5 +1,5 @@
-//! How root and the container engine can be used on a node: what `access/login.sh` and `access/access.sh` report about the
-//! login, and what follows from it.
+//! How root and the container engine can be used on a node: what `access/login.sh` and `access/access.sh` report about
+//! the login, and what follows from it.
 
 use crate::model::engine::{EngineChoice, EngineName};
 use crate::text::packages::Distribution;

@@ -272,8 +272,8 @@ impl Runtime {
     }
 
     /// Pulls an image from a registry of hvdctl's own, which speaks HTTP on the node's 127.0.0.1, and reports progress
-    /// under the name `shown`. There is no time-out with Docker, but the pull fails when the engine reports nothing for minutes. When the future is dropped, the engine
-    /// stops pulling.
+    /// under the name `shown`. With Docker there is no time-out, but the pull fails when the engine reports nothing for
+    /// minutes; Podman reports no progress. When the future is dropped, the engine stops pulling.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.

@@ -1,5 +1,6 @@
 image=$1 cluster=$2 process=$3 engine=$4 host=$5; shift 5
-if [ "$engine" = docker ]; then [ -z "$host" ] || export DOCKER_HOST="$host"; else unset CONTAINER_HOST CONTAINER_CONNECTION; fi
+[ -z "$host" ] || [ "$engine" = podman ] || export DOCKER_HOST="$host"
+unset CONTAINER_HOST CONTAINER_CONNECTION
 exec "$engine" run --rm -i --pull never --label "hvdctl.cluster=$cluster" --label hvdctl.role=helper \
   --label "hvdctl.process=$process" \
   --pid host --network host --uts host --userns host --cap-add SYS_PTRACE --security-opt apparmor=unconfined \
