@@ -5,6 +5,7 @@ use super::{Channel, Output, RunAs, Transport};
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::Cluster;
+use crate::model::engine::EngineName;
 use crate::secret::Secret;
 use crate::text::failure::{self, Docker, SudoFailure as Refusal};
 use crate::transport::access::{EngineFault, Login, RootMethod};
@@ -105,12 +106,16 @@ impl Transport {
     }
 
     fn no_root(&self, user: &str, message: &str) -> NodeError {
+        // nobody but root may use root's Podman
+        let group = match self.engine_name() {
+            EngineName::Docker => format!("or add {user} to the group docker; "),
+            EngineName::Podman => String::new(),
+        };
         let hint = match &self.access.other_owner {
             None => format!(
                 "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} \
                  run sudo \
-                 without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
-                 set `user = \"root\"`"
+                 without one (NOPASSWD in /etc/sudoers.d); {group}or set `user = \"root\"`"
             ),
             Some(owner) => format!(
                 "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask \
