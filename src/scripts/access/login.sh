@@ -89,6 +89,7 @@ fi
 rootless=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/docker.sock
 if [ "$(access "$rootless")" = open ]; then
   say rootless "unix://$rootless"
+  # shellcheck disable=SC2034 # node/probe.sh reads it
   [ -z "$docker" ] || [ -n "$is_podman" ] || has_docker=$rootless
 fi
 
