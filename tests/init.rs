@@ -285,7 +285,7 @@ fn a_machine_that_cannot_be_probed_is_written_with_the_reason() {
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
     exit code: 4
     --- stdout
-    NODE       ADDRESS     CORES  GPUS  DOCKER
+    NODE       ADDRESS     CORES  GPUS  ENGINE
     127.0.0.1  not probed  –      –     –
     127.0.0.2  not probed  –      –     –
     wrote inventory.toml with 2 nodes; cannot probe 127.0.0.1,127.0.0.2: fix these nodes, then run the same command again with --force

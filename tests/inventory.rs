@@ -1,8 +1,8 @@
 //! The inventory file: what is accepted, what is refused with which messages, and that no input makes it panic.
 
 use hvdctl::inventory::{
-    Bench, Bind, Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node,
-    Pull, TABLES, Ulimit, names,
+    Bench, Bind, Cluster, Container, Controller, Device, EngineChoice, Faults, Gpus, Inventory, KeyType, LauncherName,
+    Mount, Node, Pull, TABLES, Ulimit, names,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,7 @@ fn with_nodes(nodes: &str) -> String {
 fn the_smallest_has_the_documented_defaults() {
     let inventory = parse(&in_node("")).expect("valid");
     let cluster = Cluster {
+        engine: EngineChoice::Auto,
         name: "lab".into(),
         image: "horovod/horovod:latest".into(),
         pull: Pull::Missing,
@@ -72,6 +73,7 @@ fn the_smallest_has_the_documented_defaults() {
         connection_idle: Duration::from_secs(600),
     };
     let node = Node {
+        engine: None,
         name: "a".into(),
         host: "a".into(),
         user: None,
@@ -164,6 +166,7 @@ master = true
 "#;
     let inventory = Inventory::parse(text, Path::new("/etc/hvdctl/inventory.toml")).expect("valid");
     let cluster = Cluster {
+        engine: EngineChoice::Auto,
         name: "Lab_1.a-b".into(),
         image: "registry.example.com:5000/team/horovod:0.28@sha256:0123456789abcdef0123456789abcdef".into(),
         pull: Pull::Never,
@@ -204,6 +207,7 @@ master = true
     let limit = |name: &str, soft, hard| (name.to_owned(), Ulimit { soft, hard });
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let first = Node {
+        engine: None,
         name: "größe".into(),
         host: "fe80::1%eth0".into(),
         user: Some("workshop".into()),
@@ -226,6 +230,7 @@ master = true
         master: false,
     };
     let second = Node {
+        engine: None,
         name: "10.0.0.2".into(),
         host: "10.0.0.2".into(),
         user: Some(r"DOMAIN\user".into()),
@@ -464,7 +469,7 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(known: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, owner, host_key, master, mounts, \
+(known: host, name, user, ssh_port, identity, jump, engine, gpus, slots, address, interface, owner, host_key, master, mounts, \
 devices, ulimits, env, env_file)
     9 | gpu = 1
       | ^^^

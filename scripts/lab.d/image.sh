@@ -65,8 +65,9 @@ image_ensure_horovod() { # latest|tensorflow|quick|strange|modern|modern-framewo
   esac
 }
 
-image_ensure_node() { # SUITE[-uutils]
-  local -a arguments=(--build-arg "SUITE=${1%-uutils}")
+image_ensure_node() { # SUITE[-podman][-uutils]
+  local -a arguments=(--build-arg "SUITE=${1%%-*}")
+  if [[ $1 = *-podman* ]]; then arguments+=(--build-arg ENGINE=podman); fi
   if [[ $1 = *-uutils ]]; then arguments+=(--build-arg UUTILS=1); fi
   image_ensure "hvdctl-lab/node:$1" "$LAB_SCRIPTS/lab.d/node" "${arguments[@]}"
 }
@@ -81,7 +82,7 @@ image_derive() { # IMAGE NODE…
   grep -qi '^FROM ' <<<"$dockerfile" || dockerfile="FROM $LAB_IMAGE:latest"$'\n'$dockerfile
   DOCKER_BUILDKIT=0 docker build --network host --force-rm --label "$LAB_LABEL" -t "$image" - <<<"$dockerfile" >&2 || die "$image could not be built"
   for node; do
-    docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" docker load -q >/dev/null &
+    docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" "$(node_engine "$node")" load -q >/dev/null &
     jobs+=($!)
   done
   for node in "${jobs[@]}"; do wait "$node" || failed=1; done

@@ -1,4 +1,4 @@
-# One machine of the lab: a container with its own sshd and its own Docker Engine. Sourced, never run.
+# One machine of the lab: a container with its own sshd and its own Docker Engine or Podman. Sourced, never run.
 # shellcheck shell=bash
 
 # What follows is about the selected cluster: the lab itself ('') or one of the pool's pairs (p1, p2 …). Each has a network, nodes
@@ -18,6 +18,7 @@ cluster_select ''
 
 # What machines are like. The options of `scripts/lab up` set it.
 NODE_SUITES=(bookworm) # of Debian: the first node's, the second's …; the last is that of all others
+NODE_ENGINES=(docker)  # or podman: the first node's, the second's …; the last is that of all others
 NODE_UUTILS=           # -uutils: with coreutils and sudo written in Rust
 NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), nothing (none), the second address (other)
 NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
@@ -26,7 +27,21 @@ NODE_SHARE=            # DIRECTORY:PATH, a directory of this machine that all no
 
 node_image() { # NODE
   local -r index=$((${1#node} - 1)) last=$((${#NODE_SUITES[@]} - 1))
-  printf 'hvdctl-lab/node:%s%s\n' "${NODE_SUITES[index < last ? index : last]}" "$NODE_UUTILS"
+  local engine
+  engine=-$(node_engine "$1")
+  printf 'hvdctl-lab/node:%s%s%s\n' "${NODE_SUITES[index < last ? index : last]}" "${engine#-docker}" "$NODE_UUTILS"
+}
+
+# The images of the first nodes, without repetitions and what all have in common; those of a pair at least.
+node_images() { # COUNT
+  local index
+  for ((index = 1; index <= ($1 > 2 ? $1 : 2); index++)); do node_image "node$index"; done | sed 's/.*://' | sort -u
+}
+
+# The engine of a node: docker or podman.
+node_engine() { # NODE
+  local -r index=$((${1#node} - 1)) last=$((${#NODE_ENGINES[@]} - 1))
+  printf '%s\n' "${NODE_ENGINES[index < last ? index : last]}"
 }
 
 node_container() { printf 'hvdctl-lab-%s%s\n' "${CLUSTER:+$CLUSTER-}" "$1"; }
@@ -101,13 +116,18 @@ node_spec() { # NODE GPUS
 node_create() { # NODE GPUS SPEC HOSTS
   local -r node=$1 gpus=$2 spec=$3 hosts=$4
   local -r name=$(node_container "$node")
-  local stage user
+  local stage user data=/var/lib/docker
   docker rm -f "$name" >/dev/null 2>&1 || true
-  seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
+  if [ "$(node_engine "$node")" = podman ]; then
+    data=/var/lib/containers
+    docker volume rm -f "$name" >/dev/null && docker volume create --label "$LAB_LABEL" "$name" >/dev/null || return 1
+  else
+    seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
+  fi
   docker create --name "$name" -e "HOSTNAME=$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
     --label "hvdctl.lab.cluster=$CLUSTER" \
     --label "hvdctl.lab.spec=$spec" --network "$NET" --ip "$(node_address "$node")" --stop-timeout 8 "${NODE_FLAGS[@]}" \
-    -v "$name:/var/lib/docker" ${NODE_SHARE:+-v "$NODE_SHARE"} "$(node_image "$node")" >/dev/null || return 1
+    -v "$name:$data" ${NODE_SHARE:+-v "$NODE_SHARE"} "$(node_image "$node")" >/dev/null || return 1
   if [ "$NODE_SECOND" = network ]; then docker network connect --ip "$(node_second_address "$node")" "$NET-second" "$name" || return 1; fi
   stage=$(mktemp -d) || return 1
   install -D -m 600 "$LAB_DIR/hostkeys/$node" "$stage/etc/ssh/ssh_host_ed25519_key"
@@ -152,15 +172,15 @@ node_ensure() { # NODE GPUS COUNT
     esac
   fi
   node_settle "$name" "$hosts" || {
-    echo "its Docker Engine does not answer; the engine's log ends:"
-    docker exec "$name" tail -n 5 /var/log/dockerd.log || true
+    echo "its engine does not answer; the engine's log ends:"
+    docker exec "$name" sh -c 'tail -n 5 /var/log/dockerd.log /var/log/podman.log 2>/dev/null' || true
     return 1
   }
   # By their inputs, because an engine with containerd's store has other ids.
-  if [ "$(timeout 20 docker exec "$name" docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
+  if [ "$(timeout 20 docker exec "$name" "$(node_engine "$node")" image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
     "$(docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}")" ]; then
     say "$node: loading the images that it lacks"
-    docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" docker load -q >/dev/null || return 1
+    docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" "$(node_engine "$node")" load -q >/dev/null || return 1
   fi
   wait_for 15 node_login "$node" || {
     node_login "$node" 2>&1 || true
@@ -180,7 +200,7 @@ node_settle() { # CONTAINER HOSTS
     kill -0 "$(cat /run/sshd.pid 2>/dev/null)" 2>/dev/null || { mkdir -p /run/sshd && /usr/sbin/sshd -E /var/log/sshd.log; }
     for _ in {1..300}; do
       node-engine start
-      timeout 10 docker version >/dev/null 2>&1 && exit 0
+      node-engine answers && exit 0
       sleep 0.1
     done
     exit 1' - "$2"

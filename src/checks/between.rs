@@ -4,6 +4,7 @@ use super::Severity::{Error, Note, Warning};
 use super::{Check, Details, Finding, NodeView};
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 use crate::launch::VERSIONS;
+use crate::model::engine::EngineName;
 use crate::node::differing::differing;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
@@ -56,7 +57,12 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
             "install the same driver on every node, and restart the nodes",
         )
     }));
-    found.extend(compare(Note, "Docker Engine", &|view| view.engine.map(str::to_owned)));
+    // a view without an answer of its engine may be of a node that has another one
+    let is_docker = |view: &NodeView<'_>| view.engine.is_none() || view.engine_name == EngineName::Docker;
+    found.extend(match views.iter().all(is_docker) {
+        true => compare(Note, "Docker Engine", &|view| view.engine.map(str::to_owned)),
+        false => compare(Note, "engine", &|view| Some(view.engine_name.with(view.engine?))),
+    });
     found.extend(compare(Note, "kernel", &|view| view.details.as_ref()?.kernel.clone()));
     found.extend(views.iter().filter_map(image));
     found

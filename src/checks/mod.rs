@@ -22,6 +22,7 @@ use crate::gpus::health::report::NodeHealth;
 use crate::gpus::rules::{self as gpu_rules, GpuNode};
 use crate::inventory::{Inventory, Node};
 pub use crate::model::check::Check;
+use crate::model::engine::EngineName;
 pub use crate::model::finding::{Finding, Fix, Severity};
 use crate::node::facts::Facts;
 use crate::node::jobs::{OpenJobs, Rank};
@@ -43,6 +44,8 @@ pub struct NodeView<'a> {
     pub place: Result<Endpoint, String>,
     /// The version of its engine, if that answered.
     pub engine: Option<&'a str>,
+    /// Which engine it has.
+    pub engine_name: EngineName,
     /// Its containers.
     pub containers: &'a [ContainerSummary],
     /// The cluster's image, if the node has it.
@@ -78,6 +81,7 @@ impl<'a> NodeView<'a> {
             open: OpenJobs::recorded(&facts.jobs),
             place: network::place(inventory, node, facts),
             engine: runtime.map(|runtime| runtime.engine.version.as_str()),
+            engine_name: member.transport.engine_name(),
             containers: runtime.map_or(&[], |runtime| &runtime.containers),
             image: runtime.and_then(|runtime| runtime.image.as_ref()),
             worker: true,

@@ -6,6 +6,7 @@ use super::{Check, Details, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory, Node, Pull};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
+use crate::model::engine::EngineName;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, NvidiaSmi};
 use crate::node::network;
@@ -105,7 +106,21 @@ pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
 
 fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
     let failed = network::gpu_failure(view.node, view.facts).is_some();
-    if failed || network::gpu_request(view.node, view.facts).is_none() || view.details.as_ref()?.toolkit {
+    let details = view.details.as_ref()?;
+    if failed || network::gpu_request(view.node, view.facts).is_none() {
+        return None;
+    }
+    if view.engine_name == EngineName::Podman {
+        let message = "the node should have GPUs, but no CDI file describes them to Podman";
+        return (!details.has_cdi).then(|| {
+            view.error(Check::Toolkit, message).explain(
+                "no container with GPUs can be started",
+                "install nvidia-container-toolkit on the node, then `sudo nvidia-ctk cdi generate \
+                 --output=/etc/cdi/nvidia.yaml`, or set `gpus = 0`",
+            )
+        });
+    }
+    if details.toolkit {
         return None;
     }
     Some(view.error(Check::Toolkit, "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
@@ -126,7 +141,10 @@ fn image(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     };
     Some(view.error(Check::Image, format!("the image {image} is missing")).explain(
         "no container can be started",
-        format!("{up}`docker pull {image}` on the node, or `hvdctl image push` from a node that has it"),
+        format!(
+            "{up}`{} pull {image}` on the node, or `hvdctl image push` from a node that has it",
+            view.engine_name.command()
+        ),
     ))
 }
 
@@ -286,8 +304,9 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
         DISK_LOW..DISK_FOR_IMAGE if !has_image => (Warning, "the image is not loaded yet and may not fit"),
         _ => return None,
     };
-    let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
-    let hint = "free space on the node: `docker system prune`, or remove other files";
+    let engine = view.engine_name;
+    let message = format!("{}'s directory {} has {} left", engine.product(), disk.path, human(disk.free));
+    let hint = format!("free space on the node: `{} system prune`, or remove other files", engine.command());
     Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
 }
 
@@ -300,8 +319,10 @@ fn images_inodes(view: &NodeView<'_>, Inodes { free, path, .. }: &Inodes) -> Opt
         INODES_LOW..INODES_FOR_IMAGE if !has_image => (Warning, "the image is not loaded yet and may not fit"),
         _ => return None,
     };
-    let message = format!("Docker's directory {path} has room for {free} more files");
-    let hint = "remove files on the node: `docker system prune`; df -i shows how many each disk can have";
+    let engine = view.engine_name;
+    let message = format!("{}'s directory {path} has room for {free} more files", engine.product());
+    let prune = format!("`{} system prune`", engine.command());
+    let hint = format!("remove files on the node: {prune}; df -i shows how many each disk can have");
     Some(Finding::new(severity, Check::Disk, view.name(), message).explain(why, hint))
 }
 
@@ -309,7 +330,7 @@ fn images_inodes(view: &NodeView<'_>, Inodes { free, path, .. }: &Inodes) -> Opt
 fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding> {
     match check {
         "disk" => {
-            let what = "cannot find out how much space Docker's directory has left";
+            let what = format!("cannot find out how much space {}'s directory has left", view.engine_name.product());
             let why = "a full disk makes images and jobs fail";
             Some(view.error(Check::Disk, format!("{what}: {message}")).explain(why, "run `df` on the node"))
         }

@@ -5,6 +5,7 @@ use super::*;
 use crate::gpus::health::report::NodeHealth;
 use crate::inventory::{Device, Gpus, Pull};
 use crate::keys::reachability::{Matrix, TriedLogin};
+use crate::model::engine::EngineName;
 use crate::node::gpus::{GpuRequest, NvidiaSmi};
 use crate::node::jobs::{OpenJobs, RecordedJob};
 use crate::runtime::container::ContainerState;
@@ -23,6 +24,7 @@ struct Sick {
     answer: Option<GpuAnswer>,
     health: Option<NodeHealth>,
     engine: &'static str,
+    engine_name: EngineName,
     worker: bool,
 }
 
@@ -83,6 +85,7 @@ fn clinic(n: usize) -> Clinic {
             answer: None,
             health: None,
             engine: "20.10.24",
+            engine_name: EngineName::Docker,
             worker: true,
         }
     });
@@ -98,12 +101,14 @@ impl Clinic {
 
     fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
         let view = |sick: &'a Sick| -> NodeView<'a> {
-            let Sick { node, facts, containers, image, details, inside, answer, health, engine, worker } = sick;
+            let Sick { node, facts, containers, image, details, inside, answer, health, engine, engine_name, worker } =
+                sick;
             NodeView {
                 node,
                 facts,
                 place: network::place(&self.inventory, node, facts),
                 engine: Some(engine),
+                engine_name: *engine_name,
                 containers,
                 image: image.as_ref(),
                 open: OpenJobs::recorded(&facts.jobs),
@@ -369,6 +374,19 @@ fn gpus() {
         found(&|n| n.details.toolkit = false),
         ["error toolkit gpu02: the node should have GPUs, but Docker has no NVIDIA runtime"]
     );
+    // Podman needs a description of the GPUs, and no runtime
+    let podman = |n: &mut Sick, has_cdi| {
+        (n.engine_name, n.engine) = (EngineName::Podman, "4.3.1");
+        n.details = Details { has_cdi, ..n.details.clone() };
+    };
+    assert_eq!(
+        found(&|n| podman(n, false)),
+        [
+            "error toolkit gpu02: the node should have GPUs, but no CDI file describes them to Podman",
+            "note versions gpu02: the engine differs: gpu01 Docker 20.10.24 · gpu02 Podman 4.3.1"
+        ]
+    );
+    assert_eq!(found(&|n| podman(n, true)).len(), 1);
     let with_runtimes = |n: &mut Sick, runtimes: &[&str]| {
         let runtimes: Vec<String> = runtimes.iter().map(|&runtime| runtime.to_owned()).collect();
         n.details = Details { toolkit: false, ..n.details.clone() }.with_runtimes(&runtimes);

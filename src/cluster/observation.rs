@@ -87,9 +87,11 @@ impl ObservedNode {
                     );
             }
             let hint = format!(
-                "{first}: docker pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | \
-                 ssh {1} sudo docker load",
-                cluster.image, self.member.node.host
+                "{first}: {2} pull {0} on the node, hvdctl image push from a node that has it, or docker save {0} | \
+                 ssh {1} sudo {2} load",
+                cluster.image,
+                self.member.node.host,
+                self.member.transport.engine_name().command()
             );
             let operation = format!("find the image {}", cluster.image);
             NodeError::failed(self.name(), &operation, "No such image").kind(ErrorKind::ImageMissing).hint(hint)

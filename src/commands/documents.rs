@@ -44,6 +44,7 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::model::collective::{Dtype, Estimate, ModelEstimate};
+use crate::model::engine::EngineName;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
@@ -288,6 +289,7 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
         engine: Some("27.1.0".into()),
+        engine_name: Some(EngineName::Docker),
         worker: Some(WorkerStatus::Up),
         differs: Vec::new(),
         image: Some("sha256:ab71e42e11ba".into()),
@@ -300,8 +302,15 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
         accelerators: None,
     };
     let smi = Some("Failed to initialize NVML".to_owned());
-    let broken =
-        NodeStatus { engine: None, worker: None, image: None, gpus: None, nvidia_smi: smi, ..row("node3", None) };
+    let broken = NodeStatus {
+        engine: None,
+        engine_name: None,
+        worker: None,
+        image: None,
+        gpus: None,
+        nvidia_smi: smi,
+        ..row("node3", None)
+    };
     let older =
         NodeStatus { worker: Some(WorkerStatus::Differs), differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")

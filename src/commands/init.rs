@@ -135,7 +135,7 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[DraftNode]) 
     let written = entries.iter().filter(|entry| entry.same_as.is_none()).count();
     let mut text = String::new();
     if !options.no_probe {
-        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], entries.iter().map(row));
+        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "ENGINE"], entries.iter().map(row));
     }
     // other commands find the file without -i only at its default path
     let by_itself = options.output.is_none() & global.inventory.is_none();
@@ -169,8 +169,8 @@ fn row(entry: &DraftNode) -> Vec<String> {
             NvidiaSmi::Failed(_) => "unknown".into(),
             _ => gpus.first().map_or_else(|| "0".into(), named),
         },
-        match &probe.docker {
-            Some(Ok(version)) => version.clone(),
+        match &probe.engine {
+            Some(Ok(version)) => probe.engine_name.with(version),
             Some(Err(_)) => "unknown".into(),
             None => "none".into(),
         },

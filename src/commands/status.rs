@@ -11,6 +11,7 @@ use crate::cluster::operator::now;
 use crate::document::{NodeEntry, Nodes};
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
+use crate::model::engine::EngineName;
 use crate::model::idle_rank::{self, IdleRank};
 use crate::node::facts::Drained;
 use crate::node::facts::Facts;
@@ -31,6 +32,8 @@ pub struct NodeStatus {
     pub master: bool,
     /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too.
     pub engine: Option<String>,
+    /// Which engine it is; null as `engine`.
+    pub engine_name: Option<EngineName>,
     /// The status of the worker, as in the column WORKER in [cli.md](cli.md#status).
     pub worker: Option<WorkerStatus>,
     /// How a worker that `up` would replace differs.
@@ -78,6 +81,7 @@ fn entry(
     let mut status = NodeStatus {
         master: member.node.master,
         engine: None,
+        engine_name: None,
         worker: None,
         differs: Vec::new(),
         image: None,
@@ -94,6 +98,7 @@ fn entry(
         Err(error) => return NodeEntry { error: Some(error), ..NodeEntry::reached(&name, false, status) },
     };
     status.engine = Some(runtime.engine.version.clone());
+    status.engine_name = Some(runtime.engine.name);
     status.jobs = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
     status.image = runtime.image.as_ref().map(|image| image.id.clone());
     let observed = ObservedNode::new(member, facts, runtime);
@@ -140,7 +145,7 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             if status.differs.is_empty() { String::new() } else { format!(" ({})", status.differs.join(", ")) };
         vec![
             with_role(node, status.master),
-            cell(status.engine.as_ref()),
+            cell(status.engine_name.zip(status.engine.as_ref()).map(|(name, version)| name.with(version))),
             cell(status.worker) + &differs,
             image(status),
             status.gpus.as_ref().map_or("unknown".to_owned(), |gpus| GpuDevice::of(gpus).len().to_string()),

@@ -9,6 +9,7 @@ use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::image::archive::{Compression, SavedImage};
 use crate::image::names::{is_relay, is_temporary, repository_and_tag};
+use crate::model::engine::EngineName;
 use crate::runtime::{Image, Runtime};
 use crate::text::units::human;
 use crate::transport::node::{Exposed, Script};
@@ -319,7 +320,9 @@ impl<'a> Push<'a> {
         let SavedImage { layers, diff_ids, .. } = &self.source.image;
         let mut lacking = layers.iter().zip(diff_ids).filter(|(_, diff_id)| !receiver.known.contains(*diff_id));
         let version = &receiver.engine.version;
-        if reads_zstd(version) || lacking.all(|(layer, _)| layer.compression != Compression::Zstd) {
+        // all versions of Podman read them
+        let reads_it = receiver.engine.name == EngineName::Podman || reads_zstd(version);
+        if reads_it || lacking.all(|(layer, _)| layer.compression != Compression::Zstd) {
             return Ok(());
         }
         let failed = format!("the image has layers compressed by zstd, which Docker {version} does not read");

@@ -3,13 +3,14 @@
 use crate::error::NodeError;
 use crate::init::machines::{Host, Machine};
 use crate::launch::check_address;
+use crate::model::engine::EngineName;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, GpuDevice, NvidiaSmi};
 use crate::node::network::is_virtual;
 use crate::text::failure;
 use crate::text::nodeset;
 use crate::text::units::count;
-use crate::transport::access::{EngineFault, Login, NO_DOCKER};
+use crate::transport::access::{EngineFault, Login, NO_DOCKER, START_PODMAN};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
@@ -20,8 +21,10 @@ pub struct Probe {
     pub facts: Facts,
     /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` if the probe did not report it.
     pub root: Option<Result<String, String>>,
-    /// The version of the Docker Engine, or why it does not answer; `None` where it is not installed.
-    pub docker: Option<Result<String, String>>,
+    /// Which engine the machine has.
+    pub engine_name: EngineName,
+    /// The version of the engine, or why it does not answer; `None` where there is none.
+    pub engine: Option<Result<String, String>>,
     /// Why the engine cannot be used, if that is known without asking it.
     pub engine_fault: Option<EngineFault>,
     /// The images that were asked for and are there.
@@ -31,16 +34,18 @@ pub struct Probe {
 impl Probe {
     /// Parses the script's lines: `KEY VALUE`.
     pub fn parse(text: &str) -> Probe {
-        let engine_fault = Login::parse(text).engine_fault().filter(|fault| fault.message != NO_DOCKER);
-        let mut probe = Probe { facts: Facts::parse(text), engine_fault, ..Probe::default() };
+        let login = Login::parse(text);
+        let engine_fault = login.engine_fault().filter(|fault| fault.message != NO_DOCKER);
+        let engine_name = login.engine_name();
+        let mut probe = Probe { facts: Facts::parse(text), engine_name, engine_fault, ..Probe::default() };
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             let (how, rest) = value.split_once(' ').unwrap_or((value, ""));
             match (key, how) {
                 ("root", "login" | "sudo") => probe.root = Some(Ok(how.to_owned())),
                 ("root", "no") => probe.root = Some(Err(rest.to_owned())),
-                ("docker", "login" | "sudo") => probe.docker = Some(Ok(rest.to_owned())),
-                ("docker", "no") => probe.docker = Some(Err(rest.to_owned())),
+                ("docker" | "podman-version", "login" | "sudo") => probe.engine = Some(Ok(rest.to_owned())),
+                ("docker" | "podman-version", "no") => probe.engine = Some(Err(rest.to_owned())),
                 ("image", _) => probe.images.push(value.to_owned()),
                 _ => {}
             }
@@ -74,17 +79,21 @@ impl Probe {
         if let Some(Err(message)) = &self.root {
             if failure::sudo(message) == Some(failure::SudoFailure::PasswordRequired) {
                 add("sudo asks for a password".into(), "have the password ready for the next commands");
-            } else if !matches!(self.docker, Some(Ok(_))) {
+            } else if !matches!(self.engine, Some(Ok(_))) {
                 // a login that may use the engine needs no sudo
                 add(format!("cannot become root: {message}"), "set `user` to a login that is root or may run sudo");
             }
         }
-        match (&self.engine_fault, &self.docker) {
+        match (&self.engine_fault, &self.engine) {
             (Some(EngineFault { message, hint }), _) => add(message.clone(), hint),
-            (None, None) => add("Docker is not installed".into(), "install Docker Engine on that machine"),
+            (None, None) => add("Docker is not installed".into(), "install Docker Engine or Podman on that machine"),
             // without root it is unknown whether the engine runs
             (None, Some(Err(message))) if !matches!(self.root, Some(Err(_))) => {
-                add(format!("the Docker Engine does not answer: {message}"), "sudo systemctl start docker");
+                let start = match self.engine_name {
+                    EngineName::Docker => "sudo systemctl start docker",
+                    EngineName::Podman => START_PODMAN,
+                };
+                add(format!("{} does not answer: {message}", self.engine_name.noun()), start);
             }
             _ => {}
         }
@@ -179,7 +188,7 @@ pub fn find_duplicates(entries: &mut [DraftNode]) {
 /// The first of these images that every machine with an answering engine has; otherwise the first.
 pub fn image<'i>(wanted: &[&'i str], entries: &[DraftNode]) -> &'i str {
     let probes: Vec<&Probe> =
-        entries.iter().filter_map(DraftNode::probe).filter(|probe| matches!(probe.docker, Some(Ok(_)))).collect();
+        entries.iter().filter_map(DraftNode::probe).filter(|probe| matches!(probe.engine, Some(Ok(_)))).collect();
     let everywhere = |image: &&&str| !probes.is_empty() && probes.iter().all(|p| p.images.iter().any(|i| i == **image));
     wanted.iter().find(everywhere).or(wanted.first()).copied().unwrap_or_default()
 }
@@ -311,12 +320,12 @@ fn node(text: &mut Text, entry: &DraftNode, common_user: Option<&str>, addresses
 
 /// A summary of a machine.
 fn found(probe: &Probe) -> String {
-    let docker = match &probe.docker {
-        Some(Ok(version)) => format!("Docker {version}"),
-        Some(Err(_)) => "Docker unknown".into(),
+    let engine = match &probe.engine {
+        Some(Ok(version)) => probe.engine_name.with(version),
+        Some(Err(_)) => probe.engine_name.with("unknown"),
         None => "no Docker".into(),
     };
-    format!("{}, {docker}", count(probe.facts.cores as usize, "core"))
+    format!("{}, {engine}", count(probe.facts.cores as usize, "core"))
 }
 
 /// A value in TOML's own quotes.

@@ -8,7 +8,7 @@
 
 use super::kind::ValueKind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Bind, Controller, KeyType, LauncherName, Pull, check, container};
+use super::{Bind, Controller, EngineChoice, KeyType, LauncherName, Pull, check, container};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -73,6 +73,9 @@ tables! {
         /// When `up` pulls the image: if a node does not have it, each time, or never; `peers` gives nodes that do not
         /// have it that of another node and contacts no registry.
         pull: Pull = Pull::Missing, Choice(&["missing", "always", "peers", "never"]);
+        /// Container engine of the nodes: Docker, Podman, or Docker where it is installed and else Podman; that of a
+        /// node takes precedence.
+        engine: EngineChoice = EngineChoice::Auto, Choice(&["auto", "docker", "podman"]);
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
         /// Name of the worker's container on every node.
@@ -171,6 +174,8 @@ tables! {
         identity: Option<PathBuf> = None, Text(&check::FILE);
         /// Jump hosts, as for ssh -J; "none" overrides those of your SSH configuration.
         jump: Option<String> = None, Text(&check::JUMP);
+        /// Container engine of the node; otherwise that of the cluster.
+        engine: Option<EngineChoice> = None, Choice(&["auto", "docker", "podman"]);
         /// GPUs and MIG devices for jobs: a number (the first N), "auto" (all that nvidia-smi lists), "all" (the same,
         /// at least one), "none", or a list of indices and UUIDs.
         gpus: super::Gpus = super::Gpus::Auto, Gpus;

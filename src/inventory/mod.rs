@@ -27,6 +27,7 @@ mod schema;
 #[cfg(test)]
 mod sets;
 
+pub use crate::model::engine::EngineChoice;
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit};

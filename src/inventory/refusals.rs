@@ -79,6 +79,12 @@ cluster.data_dir: an absolute path of a directory on the nodes, without `:`
 cluster.key_type: "rsa" or "ed25519"
   "dsa" -> "dsa"
   4096 -> 4096
+cluster.engine: "auto" or "docker" or "podman"
+  "Docker" -> "Docker"
+  "containerd" -> "containerd"
+node.engine: "auto" or "docker" or "podman"
+  "" -> ""
+  true -> true
 cluster.launcher: "horovodrun" or "torchrun" or "mpirun" or "env"
   "slurm" -> "slurm"
 cluster.controller: "gloo" or "mpi"

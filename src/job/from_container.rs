@@ -123,7 +123,7 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
     };
     if text.trim() == UNKNOWN {
         let cause = "what the job wrote there was not examined, or could not be listed";
-        let hint = format!("`docker cp {}:PATH .` there gets it", container.name);
+        let hint = format!("`{} cp {}:PATH .` there gets it", engine.name.command(), container.name);
         return Err(NodeError::failed(&node, operation, cause).hint(hint));
     }
     let (items, odd) = parse(&node, &text);

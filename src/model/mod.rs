@@ -3,6 +3,7 @@
 pub mod allocation;
 pub mod check;
 pub mod collective;
+pub mod engine;
 pub mod finding;
 pub mod format;
 pub mod grade;

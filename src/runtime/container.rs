@@ -6,7 +6,7 @@ use crate::model::format::{self, NewerFormat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The state of a container, as in `docker ps -a --format '{{.State}}'`.
+/// The state of a container, as in `docker ps -a --format '{{.State}}'`. Podman has further ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
@@ -24,12 +24,28 @@ pub enum ContainerState {
     Removing,
     /// It could not be removed completely.
     Dead,
+    /// Its processes are being ended.
+    Stopping,
+    /// The engine does not know its state, or reports one that hvdctl does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl ContainerState {
-    /// Returns whether it has processes, or the engine will start some by itself.
+    /// Returns the state that an engine reports.
+    pub fn parse(state: &str) -> ContainerState {
+        match state {
+            // Podman's words for one without processes that it has not cleaned up, and for one whose start was prepared
+            "stopped" => ContainerState::Exited,
+            "initialized" | "configured" => ContainerState::Created,
+            other => serde_json::from_value(other.into()).unwrap_or(ContainerState::Unknown),
+        }
+    }
+
+    /// Returns whether it has processes, or may have some, or the engine will start some by itself.
     pub fn is_up(self) -> bool {
-        matches!(self, ContainerState::Running | ContainerState::Paused | ContainerState::Restarting)
+        use ContainerState::{Paused, Restarting, Running, Stopping, Unknown};
+        matches!(self, Running | Paused | Restarting | Stopping | Unknown)
     }
 
     /// Returns why a worker in this state has to be recreated, if it has to. hvdctl sets no restart policy; a
@@ -40,6 +56,8 @@ impl ContainerState {
             ContainerState::Restarting => Some("restarting"),
             ContainerState::Removing => Some("half removed"),
             ContainerState::Dead => Some("dead"),
+            ContainerState::Stopping => Some("stopping"),
+            ContainerState::Unknown => Some("in an unknown state"),
             ContainerState::Running | ContainerState::Paused | ContainerState::Exited => None,
         }
     }

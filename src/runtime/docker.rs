@@ -1,13 +1,16 @@
-//! The Docker Engine of a node as the runtime. This directory is the only user of `bollard`.
+//! The engine of a node as the runtime: the Docker Engine, or Podman by its Docker-compatible interface and, where that
+//! lacks something, its own one. This directory is the only user of `bollard`.
 
 mod build;
 mod connections;
 mod containers;
 mod exec;
 mod images;
+mod podman;
 mod request;
 
 use crate::error::{ErrorKind, NodeError};
+use crate::model::engine::EngineName;
 use crate::text::failure::{self, Docker as Cause};
 use crate::trace;
 use crate::transport::node::Transport;
@@ -36,14 +39,18 @@ pub struct Runtime {
     docker: Docker,
     connections: ConnectionPool,
     transport: Arc<Transport>,
+    /// Which engine it is.
+    pub name: EngineName,
     /// The engine's version, e.g. `20.10.24`.
     pub version: String,
     /// The platform of the images that it runs, e.g. `linux/amd64`; empty if it does not report that.
     pub platform: String,
 }
 
-/// The next step where the engine's disk is full.
-const MAKE_SPACE: &str = "free space on that node: df -h, docker system df; df -i where only files are too many";
+/// Returns the next step where the engine's disk is full.
+fn make_space(engine: EngineName) -> String {
+    format!("free space on that node: df -h, {} system df; df -i where only files are too many", engine.command())
+}
 
 impl Runtime {
     /// Connects to a node's engine.
@@ -51,7 +58,8 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
-        let operation = "reach the Docker Engine";
+        let name = transport.engine_name();
+        let operation = &format!("reach {}", name.noun());
         transport.check_engine(operation)?;
         let connections = ConnectionPool::new(transport);
         let dialler = connections.clone();
@@ -64,13 +72,14 @@ impl Runtime {
             Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)
                 .map_err(|e| NodeError::failed(transport.node(), operation, e))?;
         let (transport, version, platform) = (Arc::clone(transport), String::new(), String::new());
-        let mut runtime = Runtime { docker, connections, transport, version, platform };
+        let mut runtime = Runtime { docker, connections, transport, name, version, platform };
         let answered = runtime.call(operation, runtime.docker.version()).await;
         let answered = answered.map_err(|error| match error.kind {
             // the engine answers this at once unless its service hangs, so a longer time limit does not help
-            ErrorKind::TimedOut => {
-                NodeError { hints: Vec::new(), ..error }.hint("see `systemctl status docker` on the node")
-            }
+            ErrorKind::TimedOut => NodeError { hints: Vec::new(), ..error }.hint(match name {
+                EngineName::Docker => "see `systemctl status docker` on the node",
+                EngineName::Podman => "see `systemctl status podman.socket podman.service` on the node",
+            }),
             _ => error,
         })?;
         runtime.version = answered.version.unwrap_or_default();
@@ -93,7 +102,7 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn info(&self) -> Result<EngineInfo, NodeError> {
-        let info = self.call("query the Docker Engine", self.docker.info()).await?;
+        let info = self.call(&format!("query {}", self.name.noun()), self.docker.info()).await?;
         let driver = info.driver_status.into_iter().flatten().flatten();
         let is_containerd = driver.into_iter().any(|text| text.starts_with("io.containerd.snapshotter"));
         Ok(EngineInfo {
@@ -112,9 +121,14 @@ impl Runtime {
         let node = self.transport.node();
         let answer = async {
             let answered = self.transport.in_time(call, operation, self.transport.limit()).await?;
-            answered.map_err(|error| explain(node, operation, &error))
+            answered.map_err(|error| self.explain(operation, &error))
         };
         trace::operation(node, "engine", operation, answer).await
+    }
+
+    /// Returns the error of an operation on the node, with a hint if its cause is known.
+    fn explain(&self, operation: &str, error: &DockerError) -> NodeError {
+        explain(self.transport.node(), self.name, self.transport.engine_start(), operation, error)
     }
 }
 
@@ -129,11 +143,13 @@ async fn none_for<T>(
     }
 }
 
-/// Returns the error of an operation on a node, with a hint if its cause is known.
-fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
+/// Returns the error of an operation on a node, with a hint if its cause is known. `start`: how its engine is started.
+fn explain(node: &str, engine: EngineName, start: &str, operation: &str, error: &DockerError) -> NodeError {
     let failed = NodeError::failed(node, operation, message(error));
     let Some(cause) = failure::docker(&failed.message) else { return failed };
+    let is_podman = engine == EngineName::Podman;
     let (kind, hint) = match cause {
+        Cause::NoGpuRuntime if is_podman => (ErrorKind::GpusMissing, NO_CDI),
         Cause::NoGpuRuntime => (
             ErrorKind::GpusMissing,
             "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker (from Docker 28 \
@@ -151,12 +167,18 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
             "the NVIDIA driver does not work there: run `nvidia-smi` and `sudo dmesg` on the node; after an update of \
              the driver reboot it",
         ),
-        Cause::NoSpace => (ErrorKind::NoSpace, MAKE_SPACE),
+        Cause::NoSpace => return failed.kind(ErrorKind::NoSpace).hint(make_space(engine)),
         Cause::ImageMissing => {
-            (ErrorKind::ImageMissing, "load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
+            let command = engine.command();
+            let hint = format!("load the image on that node: {command} save IMAGE | ssh NODE sudo {command} load");
+            return failed.kind(ErrorKind::ImageMissing).hint(hint);
         }
+        Cause::NotInstalled if is_podman => (ErrorKind::EngineUnavailable, "install podman on that node"),
         Cause::NotInstalled => (ErrorKind::EngineUnavailable, "install Docker Engine on that node"),
-        Cause::NotRunning => (ErrorKind::EngineUnavailable, "start it on that node: sudo systemctl start docker"),
+        Cause::NotRunning => (ErrorKind::EngineUnavailable, start),
+        Cause::SudoRefused | Cause::NotAllowed if is_podman => {
+            (ErrorKind::EngineUnavailable, "let the user run sudo without a password, or start Podman for the user")
+        }
         Cause::SudoRefused | Cause::NotAllowed => (
             ErrorKind::EngineUnavailable,
             "add the user to the group docker, or let the user run sudo without a password",
@@ -164,6 +186,11 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
     };
     failed.kind(kind).hint(hint)
 }
+
+/// The next step where Podman knows no GPU of a node.
+pub(super) const NO_CDI: &str = "Podman knows no such GPU there: install nvidia-container-toolkit and describe the \
+    GPUs on that node, `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, also after each change of the \
+    driver, or set `gpus = 0` for this node";
 
 /// Returns the message of an error, without what bollard adds to it.
 fn message(error: &DockerError) -> String {
@@ -177,6 +204,25 @@ fn message(error: &DockerError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::access::START_PODMAN;
+
+    const DOCKER_START: &str = "sudo systemctl start docker";
+
+    #[test]
+    fn hints_speak_of_the_engine_that_is_there() {
+        for (message, hint) in [
+            ("setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "nvidia-ctk cdi generate"),
+            ("a/b:1: image not known", "sudo podman load"),
+            ("write /var/lib/containers/x: no space left on device", "podman system df"),
+            ("dial unix /run/podman/podman.sock: connect: no such file or directory", "enable --now podman.socket"),
+            ("podman: command not found", "install podman"),
+            ("dial unix /run/podman/podman.sock: connect: permission denied", "start Podman for the user"),
+        ] {
+            let error = DockerError::DockerResponseServerError { status_code: 500, message: message.into() };
+            let error = explain("gpu1", EngineName::Podman, START_PODMAN, "start hworker", &error).to_string();
+            assert!(error.contains(hint) && !error.contains("ocker "), "{error}");
+        }
+    }
 
     #[test]
     fn known_causes_have_hints() {
@@ -191,11 +237,17 @@ mod tests {
             ("ana is not in the sudoers file.", "group docker"),
         ] {
             let error = DockerError::DockerResponseServerError { status_code: 500, message: message.into() };
-            let error = explain("gpu1", "start hworker", &error).to_string();
+            let error = explain("gpu1", EngineName::Docker, DOCKER_START, "start hworker", &error).to_string();
             assert!(error.starts_with(&format!("gpu1: cannot start hworker: {message}")), "{error}");
             assert!(error.contains("hint: ") && error.contains(hint), "{error}");
         }
-        let error = explain("gpu1", "start hworker", &DockerError::DockerStreamError { error: "odd".into() });
+        let error = explain(
+            "gpu1",
+            EngineName::Docker,
+            DOCKER_START,
+            "start hworker",
+            &DockerError::DockerStreamError { error: "odd".into() },
+        );
         assert_eq!(error.to_string(), "gpu1: cannot start hworker: odd");
     }
 }

@@ -195,7 +195,8 @@ pub enum Docker {
     NotAllowed,
 }
 
-/// Classifies the text of the Docker Engine (20.10 and later) and of its command; `None` for anything else.
+/// Classifies the text of the Docker Engine (20.10 and later), of Podman (4.3 and later) and of their commands; `None`
+/// for anything else.
 pub fn docker(text: &str) -> Option<Docker> {
     let no_runtime = [
         "could not select device driver",
@@ -211,11 +212,16 @@ pub fn docker(text: &str) -> Option<Docker> {
         (Docker::CudaTooNew, &["unsatisfied condition: ", "nvidia-container-cli: requirement error"]),
         (Docker::DriverFailed, &driver),
         (Docker::NoSpace, &["no space left on device"]),
-        (Docker::ImageMissing, &["No such image", "Unable to find image"]),
+        (Docker::ImageMissing, &["No such image", "Unable to find image", "image not known"]),
         (Docker::NotInstalled, &["command not found", "docker: not found"]),
         (
             Docker::NotRunning,
-            &["Cannot connect to the Docker daemon", "connection refused", "docker.sock: connect: no such file"],
+            &[
+                "Cannot connect to the Docker daemon",
+                "connection refused",
+                "docker.sock: connect: no such file",
+                "podman.sock: connect: no such file",
+            ],
         ),
         (Docker::NotAllowed, &["permission denied"]),
     ];
@@ -229,6 +235,11 @@ pub fn docker(text: &str) -> Option<Docker> {
 /// (Hydra), or of `horovodrun` about one that it does not know.
 pub fn is_other_mpirun(line: &str) -> bool {
     line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
+}
+
+/// Returns whether Podman refuses a signal because the container has no processes.
+pub fn is_not_running(text: &str) -> bool {
+    text.contains("can only kill running containers")
 }
 
 /// Returns whether the engine's own builder refuses a Dockerfile because it needs BuildKit, which is no part of the
@@ -755,6 +766,10 @@ mod tests {
              outside of container"
         ));
         assert!(!is_from_runtime("sh: 1: x: not found"));
+        assert!(is_not_running(
+            "can only kill running containers. 9974badefbfc is in state exited: container state improper"
+        ));
+        assert!(!is_not_running("no container with name or ID \"t\" found: no such container"));
         assert!(is_locale_warning("bash: warning: setlocale: LC_ALL: cannot change locale (xx_XX)"));
     }
 }

@@ -1,6 +1,7 @@
-//! How root and the Docker Engine can be used on a node: what `access/login.sh` and `access/access.sh` report about the
-//! login, and what follows from it.
+//! How root and the container engine can be used on a node: what `access/login.sh` and `access/access.sh` report about
+//! the login, and what follows from it.
 
+use crate::model::engine::{EngineChoice, EngineName};
 use crate::text::packages::Distribution;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,11 +12,24 @@ pub const UNFIT: &str = "is not GNU's or too old (coreutils 8.30 is needed)";
 /// What is wrong with a node that has no Docker.
 pub const NO_DOCKER: &str = "docker: command not found";
 
-/// What is wrong with the `docker` of the package podman-docker.
-const PODMAN: &str = "the `docker` command is Podman's, which is not supported yet";
+/// What is wrong with the `docker` of the package podman-docker, where Docker is asked for.
+const PODMAN_DOCKER: &str = "the `docker` command is that of Podman (podman-docker)";
+
+/// What is wrong with a node that has no Podman.
+const NO_PODMAN: &str = "podman: command not found";
 
 /// The engine of the system, as `DOCKER_HOST` names it.
 const SYSTEM: &str = "unix:///var/run/docker.sock";
+
+/// Podman's service for root, as `CONTAINER_HOST` names it.
+pub const ROOT_PODMAN: &str = "unix:///run/podman/podman.sock";
+
+/// How root's Podman is started.
+pub const START_PODMAN: &str = "start its service on that node: sudo systemctl enable --now podman.socket";
+
+/// How a login's own Podman is started.
+pub const START_ROOTLESS_PODMAN: &str = "start its service as that login on the node: systemctl --user enable --now \
+    podman.socket, and loginctl enable-linger, so that it outlives the login";
 
 /// What sudo allows the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +65,8 @@ pub enum RootMethod {
     Container,
 }
 
-/// How the engine is used, with the value for `DOCKER_HOST`; it is empty for what the `docker` command uses by itself.
+/// How the engine is used, with the value for `DOCKER_HOST` or `CONTAINER_HOST`; it is empty for what the `docker`
+/// command uses by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// By the login itself.
@@ -203,8 +218,16 @@ pub struct Login {
     named: Option<NamedEngine>,
     /// The socket of the system's engine.
     system: Socket,
-    /// The login's rootless engine.
+    /// The login's rootless Docker.
     rootless: Option<String>,
+    /// The engine that the inventory asks for.
+    choice: EngineChoice,
+    /// Whether Podman is installed.
+    has_podman: bool,
+    /// The socket of root's Podman.
+    podman: Socket,
+    /// The login's rootless Podman.
+    rootless_podman: Option<String>,
     /// Why there is no command of Docker.
     command_fault: Option<&'static str>,
     /// Whether an engine is installed.
@@ -237,9 +260,12 @@ impl Login {
                 ("sudo", "asks") => login.sudo = Sudo::PasswordRequired(rest),
                 ("sudo", _) => login.sudo = Sudo::Refused(rest),
                 ("os", _) => login.distribution = Distribution::parse(value),
-                ("docker-command", "podman") => login.command_fault = Some(PODMAN),
+                ("docker-command", "podman") => login.command_fault = Some(PODMAN_DOCKER),
                 ("docker-command", _) => login.command_fault = Some(NO_DOCKER),
-                ("docker-engine", _) => login.has_engine = true,
+                ("docker-engine" | "dockerd", _) => login.has_engine = true,
+                ("podman-command", _) => login.has_podman = true,
+                ("podman", _) => login.podman = Socket::parse(value),
+                ("podman-rootless", _) => login.rootless_podman = Some(value.to_owned()),
                 ("engine", _) => login.system = Socket::parse(value),
                 ("context", _) => login.named().context = value.to_owned(),
                 ("context-file", _) => login.named().file = value.to_owned(),
@@ -251,6 +277,25 @@ impl Login {
             }
         }
         login
+    }
+
+    /// Returns the login with the engine that the inventory asks for.
+    #[must_use]
+    pub fn choosing(self, choice: EngineChoice) -> Login {
+        Login { choice, ..self }
+    }
+
+    /// Returns which engine is used: without a choice Docker where it is installed, even if it is down, because a node
+    /// must not change its engine while containers run in the other one; else Podman.
+    pub fn engine_name(&self) -> EngineName {
+        let has_docker = self.command_fault.is_none()
+            && (self.has_engine || self.system != Socket::Missing || self.named.is_some() || self.rootless.is_some());
+        match self.choice {
+            EngineChoice::Docker => EngineName::Docker,
+            EngineChoice::Podman => EngineName::Podman,
+            EngineChoice::Auto if self.has_podman && !has_docker => EngineName::Podman,
+            EngineChoice::Auto => EngineName::Docker,
+        }
     }
 
     fn named(&mut self) -> &mut NamedEngine {
@@ -283,13 +328,48 @@ impl Login {
 
     /// Returns a warning if the engine that is used is not the one that the login names.
     pub fn warning(&self) -> Option<String> {
-        let named = self.named.as_ref().filter(|named| named.is_gone())?;
+        let is_docker = self.engine_name() == EngineName::Docker;
+        let named = self.named.as_ref().filter(|named| is_docker && named.is_gone())?;
         self.candidate().ok().map(|_| {
             format!("{}, {}; the engine of the node is used\n  hint: {}", named.origin(), named.fault(), named.remedy())
         })
     }
 
     fn candidate(&self) -> Result<Candidate<'_>, EngineFault> {
+        match self.engine_name() {
+            EngineName::Docker => self.docker_candidate(),
+            EngineName::Podman => self.podman_candidate(),
+        }
+    }
+
+    fn podman_candidate(&self) -> Result<Candidate<'_>, EngineFault> {
+        let rootless = self.rootless_podman.as_deref();
+        if !self.has_podman {
+            let hint = format!("install it on that node: {}", self.podman_package());
+            return Err(EngineFault { message: NO_PODMAN.to_owned(), hint });
+        }
+        if self.podman == Socket::Missing && rootless.is_none() {
+            let message = "Podman is installed, but its service is not running: there is no /run/podman/podman.sock";
+            return Err(EngineFault { message: message.to_owned(), hint: self.podman_hint().to_owned() });
+        }
+        Ok(Candidate { host: ROOT_PODMAN, socket: self.podman, is_network: false, rootless })
+    }
+
+    /// Returns how the service of Podman is started.
+    fn podman_hint(&self) -> &'static str {
+        match self.sudo {
+            Sudo::Refused(_) => START_ROOTLESS_PODMAN,
+            Sudo::Root | Sudo::Allowed | Sudo::PasswordRequired(_) => START_PODMAN,
+        }
+    }
+
+    /// Returns the command that installs Podman.
+    fn podman_package(&self) -> String {
+        let command = self.distribution.install(&["podman"]);
+        command.unwrap_or_else(|| "podman with the package manager of the node".to_owned())
+    }
+
+    fn docker_candidate(&self) -> Result<Candidate<'_>, EngineFault> {
         if let Some(fault) = self.command_fault {
             return Err(self.without_command(fault));
         }
@@ -319,8 +399,17 @@ impl Login {
 
     /// Returns what is wrong with the command of Docker, with what to install.
     fn without_command(&self, fault: &str) -> EngineFault {
-        if fault == PODMAN || !self.has_engine {
-            return EngineFault { message: fault.to_owned(), hint: "install Docker Engine on that node".to_owned() };
+        if fault == PODMAN_DOCKER {
+            let hint = "set `engine = \"podman\"` in the inventory, or install Docker Engine on that node".to_owned();
+            return EngineFault { message: fault.to_owned(), hint };
+        }
+        if !self.has_engine {
+            let or_podman = match self.choice {
+                EngineChoice::Auto => format!(", or Podman: {}", self.podman_package()),
+                EngineChoice::Docker | EngineChoice::Podman => String::new(),
+            };
+            let hint = format!("install Docker Engine on that node{or_podman}");
+            return EngineFault { message: fault.to_owned(), hint };
         }
         let command = self.distribution.install(&["docker-cli"]);
         let command = command.unwrap_or_else(|| "docker-cli with the package manager of the node".to_owned());
@@ -534,15 +623,83 @@ mod tests {
     #[test]
     fn a_node_without_the_command_of_docker() {
         let missing = fault("os debian \ndocker-command missing\n");
-        assert_eq!(missing, "docker: command not found\ninstall Docker Engine on that node");
+        assert_eq!(
+            missing,
+            "docker: command not found\ninstall Docker Engine on that node, or Podman: apt-get install podman"
+        );
         let engine = fault("os debian \ndocker-command missing\ndocker-engine yes\nrootless unix:///r\n");
         assert!(engine.starts_with("the Docker Engine is installed, but the `docker` command is not\n"), "{engine}");
         assert!(engine.contains("apt-get install docker-cli (docker-ce-cli if "), "{engine}");
         let unknown = fault("docker-command missing\ndocker-engine yes\n");
         assert!(unknown.contains("docker-cli with the package manager of the node"), "{unknown}");
-        assert!(fault("docker-command podman\nengine open\n").contains("Podman's, which is not supported yet"));
         // no root by an engine that cannot be used
-        assert_eq!(refusal("sudo no never\ndocker-command podman\nengine open\nrootless unix:///r\n"), "never");
+        assert_eq!(refusal("sudo no never\ndocker-command missing\nengine open\nrootless unix:///r\n"), "never");
+    }
+
+    #[test]
+    fn the_engine_that_is_asked_for_or_installed() {
+        use EngineChoice::{Auto, Docker, Podman};
+        let name = |choice, text: &str| Login::parse(text).choosing(choice).engine_name();
+        for (text, expected) in [
+            ("engine closed\n", EngineName::Docker),
+            ("engine closed\npodman-command yes\npodman open\n", EngineName::Docker),
+            // Docker is down
+            ("dockerd yes\npodman-command yes\npodman open\n", EngineName::Docker),
+            ("named-by DOCKER_HOST\nnamed-host unix:///s\npodman-command yes\n", EngineName::Docker),
+            // its command alone runs no container
+            ("podman-command yes\npodman closed\n", EngineName::Podman),
+            ("docker-command podman\npodman-command yes\npodman closed\n", EngineName::Podman),
+            ("docker-command missing\npodman-command yes\n", EngineName::Podman),
+            ("docker-command missing\n", EngineName::Docker),
+        ] {
+            assert_eq!(name(Auto, text), expected, "{text}");
+            assert_eq!((name(Docker, text), name(Podman, text)), (EngineName::Docker, EngineName::Podman), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_is_asked_for_and_absent() {
+        let fault = |choice, text: &str| {
+            let fault = Login::parse(text).choosing(choice).engine_fault();
+            fault.map(|EngineFault { message, hint }| format!("{message}\n{hint}")).unwrap_or_default()
+        };
+        let debian = "os debian \nsudo yes\n";
+        let podman = fault(EngineChoice::Podman, &format!("{debian}engine closed\n"));
+        assert_eq!(podman, "podman: command not found\ninstall it on that node: apt-get install podman");
+        let docker = format!("{debian}docker-command podman\npodman-command yes\npodman closed\n");
+        let docker = fault(EngineChoice::Docker, &docker);
+        assert!(
+            docker.starts_with("the `docker` command is that of Podman (podman-docker)\nset `engine = "),
+            "{docker}"
+        );
+        let docker = fault(EngineChoice::Docker, &format!("{debian}docker-command missing\npodman-command yes\n"));
+        assert_eq!(docker, "docker: command not found\ninstall Docker Engine on that node");
+        // no service of Podman
+        let stopped = "docker-command missing\npodman-command yes\n";
+        let as_root = fault(EngineChoice::Auto, &format!("{debian}{stopped}"));
+        assert!(
+            as_root.contains("\nstart its service on that node: sudo systemctl enable --now podman.socket"),
+            "{as_root}"
+        );
+        let rootless = fault(EngineChoice::Auto, &format!("sudo no never\n{stopped}"));
+        assert!(rootless.contains("systemctl --user enable --now podman.socket, and loginctl"), "{rootless}");
+        assert_eq!(fault(EngineChoice::Auto, &format!("{debian}{stopped}podman closed\n")), "");
+    }
+
+    #[test]
+    fn root_and_podman_by_what_a_login_may_do() {
+        use RootMethod::*;
+        let podman = "docker-command podman\npodman-command yes\n";
+        let with = |facts: &str| methods(&format!("{podman}{facts}"));
+        assert_eq!(with("sudo root\npodman open\n"), (Login, direct(ROOT_PODMAN)));
+        assert_eq!(with("sudo yes\npodman closed\n"), (Sudo, as_root(ROOT_PODMAN)));
+        let own = "podman-rootless unix:///run/user/1000/podman/podman.sock\n";
+        assert_eq!(with(&format!("sudo yes\npodman closed\n{own}")), (Sudo, as_root(ROOT_PODMAN)));
+        assert_eq!(with("sudo asks message\npodman closed\n"), (SudoWithPassword, as_root(ROOT_PODMAN)));
+        let rootless = (Container, direct("unix:///run/user/1000/podman/podman.sock"));
+        assert_eq!(with(&format!("sudo no never\npodman closed\n{own}")), rootless);
+        assert_eq!(with(&format!("sudo no never\n{own}")), rootless);
+        assert_eq!(refusal(&format!("{podman}sudo no never\npodman closed\n")), "never");
     }
 
     #[test]

@@ -15,7 +15,8 @@ mod tunnel;
 
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
-use crate::inventory::{Cluster, Node};
+use crate::inventory::{Cluster, EngineChoice, Node};
+use crate::model::engine::EngineName;
 use crate::text::failure::is_from_runtime;
 use crate::trace;
 use crate::transport::access::EngineFault;
@@ -87,6 +88,8 @@ pub struct Transport {
     node: String,
     channel: Channel,
     access: Access,
+    /// The engine that the inventory asks for.
+    engine_choice: EngineChoice,
     /// Why the node's engine cannot be used.
     engine_fault: Option<EngineFault>,
     limit: Duration,
@@ -112,6 +115,7 @@ impl Transport {
             node: node.name.clone(),
             channel,
             access: Access::default(),
+            engine_choice: node.engine.unwrap_or(cluster.engine),
             engine_fault: None,
             limit: cluster.command_timeout,
             noise: Arc::default(),
@@ -134,6 +138,7 @@ impl Transport {
             node: self.node.clone(),
             channel: self.channel.clone(),
             access: Access::default(),
+            engine_choice: self.engine_choice,
             engine_fault: None,
             limit: self.limit,
             noise: Arc::clone(&self.noise),
@@ -160,6 +165,7 @@ impl Transport {
             node: self.node.clone(),
             channel,
             access: self.access.clone(),
+            engine_choice: self.engine_choice,
             engine_fault: self.engine_fault.clone(),
             limit: self.limit,
             noise: Arc::clone(&self.noise),
@@ -202,6 +208,16 @@ impl Transport {
         }
     }
 
+    /// Returns which engine the node has.
+    pub fn engine_name(&self) -> EngineName {
+        self.access.engine_name
+    }
+
+    /// Returns how the node's engine is started, for hints.
+    pub fn engine_start(&self) -> &'static str {
+        self.access.engine_start()
+    }
+
     /// Returns the path of the engine's socket; `None` if it listens elsewhere.
     pub fn engine_socket(&self) -> Option<String> {
         self.access.engine.socket().map(str::to_owned)
@@ -227,7 +243,8 @@ impl Transport {
 
     async fn start_with(&self, run_as: RunAs, argv: &[&str], input: Input) -> io::Result<Process> {
         let invocation = self.access.invocation(run_as, argv);
-        let program = trace::TracedProgram::start(&self.node, if run_as == RunAs::Docker { "docker" } else { argv[0] });
+        let program = if run_as == RunAs::Engine { self.engine_name().command() } else { argv[0] };
+        let program = trace::TracedProgram::start(&self.node, program);
         let mut process = self.start_process(&invocation.argv, input, program).await?;
         if invocation.is_marked && self.prints_marks() {
             process = process.after_root_marks();

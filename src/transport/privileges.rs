@@ -1,8 +1,9 @@
 //! The argument vectors that run a program as root on a node, or reach its engine, as [`access`](super::access) found.
 
+use crate::model::engine::EngineName;
 use crate::random;
 use crate::secret::Secret;
-use crate::transport::access::{Engine, RootMethod};
+use crate::transport::access::{Engine, ROOT_PODMAN, RootMethod, START_PODMAN, START_ROOTLESS_PODMAN};
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
@@ -32,11 +33,12 @@ const WITH_PASSWORD: &str =
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
 /// The program runs on the node's own file system, among its processes and on its network. Arguments before it: image,
-/// cluster, [`process`], DOCKER_HOST (may be empty).
+/// cluster, [`process`], `docker` or `podman`, DOCKER_HOST (may be empty).
 const IN_CONTAINER: &str =
     concat!(include_str!("../scripts/access/root_address.sh"), include_str!("../scripts/access/root_container.sh"));
 
-const DOCKER: &str = include_str!("../scripts/access/docker.sh");
+/// Arguments before those of the engine's command: that command, DOCKER_HOST or Podman's socket (may be empty).
+const ENGINE: &str = include_str!("../scripts/access/engine.sh");
 
 /// Returns a random text that identifies this process of hvdctl: its helper containers are labelled with it, and the
 /// ids of its leases begin with it.
@@ -52,8 +54,8 @@ pub enum RunAs {
     Login,
     /// Root.
     Root,
-    /// A user who may use the engine. The program is `docker`; only its arguments are given.
-    Docker,
+    /// A user who may use the engine. The program is `docker` or `podman`; only its arguments are given.
+    Engine,
 }
 
 /// How root and the engine of a node are used. The default is for what only the login itself does.
@@ -67,7 +69,9 @@ pub struct Access {
     pub image: String,
     /// The cluster whose label such a container carries.
     pub cluster: String,
-    /// The engine.
+    /// Which engine it is.
+    pub engine_name: EngineName,
+    /// How the engine is used.
     pub engine: Engine,
     /// Who owns the node, if it is not the operator.
     pub other_owner: Option<String>,
@@ -91,11 +95,20 @@ impl Access {
         match (run_as, &self.engine) {
             (RunAs::Login, _) => as_login(argv.iter().copied().map(str::to_owned).collect()),
             (RunAs::Root, _) => self.as_root(argv),
-            (RunAs::Docker, Engine::AsRoot(host)) => {
-                let argv = shell(DOCKER, &[host], argv);
+            (RunAs::Engine, Engine::AsRoot(host)) => {
+                let argv = shell(ENGINE, &[self.engine_name.command(), host], argv);
                 self.as_root(&argv.iter().map(String::as_str).collect::<Vec<_>>())
             }
-            (RunAs::Docker, Engine::Direct(host)) => as_login(shell(DOCKER, &[host], argv)),
+            (RunAs::Engine, Engine::Direct(host)) => as_login(shell(ENGINE, &[self.engine_name.command(), host], argv)),
+        }
+    }
+
+    /// Returns how the engine is started, for hints.
+    pub fn engine_start(&self) -> &'static str {
+        match (self.engine_name, &self.engine) {
+            (EngineName::Docker, _) => "start it on that node: sudo systemctl start docker",
+            (EngineName::Podman, Engine::Direct(host)) if host != ROOT_PODMAN => START_ROOTLESS_PODMAN,
+            (EngineName::Podman, _) => START_PODMAN,
         }
     }
 
@@ -105,7 +118,10 @@ impl Access {
             RootMethod::Login => (AS_LOGIN, vec![]),
             RootMethod::Sudo => (BY_SUDO, vec![]),
             RootMethod::SudoWithPassword => (WITH_PASSWORD, vec![]),
-            RootMethod::Container => (IN_CONTAINER, vec![self.image.as_str(), &self.cluster, process(), host]),
+            RootMethod::Container => {
+                let engine = self.engine_name.command();
+                (IN_CONTAINER, vec![self.image.as_str(), &self.cluster, process(), engine, host])
+            }
         };
         let preamble = |password: &Secret| Zeroizing::new(format!("{}\n{PASSWORD_ENDS}", password.expose()));
         let argv = shell(script, &arguments, &[&["sh", "-c", BEGIN, "sh"], argv].concat());
@@ -134,7 +150,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     fn access(root: RootMethod, engine: Engine) -> Access {
-        Access { root, password: None, image: "i".into(), cluster: "c".into(), engine, other_owner: None }
+        Access { root, image: "i".into(), cluster: "c".into(), engine, ..Access::default() }
     }
 
     fn with_password() -> Access {
@@ -144,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_password_is_in_no_argument() {
-        for run_as in [RunAs::Root, RunAs::Docker] {
+        for run_as in [RunAs::Root, RunAs::Engine] {
             let start = with_password().invocation(run_as, &["version"]);
             assert!(start.argv.iter().all(|argument| !argument.contains("hunter2")), "{:?}", start.argv);
             assert_eq!(start.preamble.unwrap().as_str(), "hunter2\nhvdctl: the password ends here\n");
@@ -158,7 +174,7 @@ mod tests {
         for root in [Login, Sudo, SudoWithPassword, Container] {
             let access = access(root, Engine::Direct("unix:///run/user/1000/docker.sock".into()));
             shellcheck(&access.invocation(RunAs::Root, &["true"]).argv[2]);
-            shellcheck(&access.invocation(RunAs::Docker, &["version"]).argv[2]);
+            shellcheck(&access.invocation(RunAs::Engine, &["version"]).argv[2]);
         }
     }
 

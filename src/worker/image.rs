@@ -48,9 +48,9 @@ pub async fn pull(
     engine.pull_with(&reference(image), login, events).await.map_err(|error| {
         error.hint(format!(
             "without the registry: hvdctl image push {image} gives it from a node that has it, or docker save {image} \
-             | ssh {} sudo docker \
-             load; pull = \"peers\" in [cluster] lets `up` do so, \"never\" disables pulling",
-            member.node.host
+             | ssh {} sudo {} load; pull = \"peers\" in [cluster] lets `up` do so, \"never\" disables pulling",
+            member.node.host,
+            engine.name.command()
         ))
     })
 }

@@ -5,6 +5,7 @@
 use crate::cluster::observation::ObservedNode;
 use crate::error::{ErrorKind, NodeError};
 use crate::inventory::{Cluster, Node};
+use crate::model::engine::EngineName;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, Gpu, GpuDevice, NvidiaSmi};
 use crate::node::network;
@@ -94,10 +95,13 @@ pub async fn lost_gpus(cluster: &Cluster, observed: &ObservedNode, worker: &str)
 pub fn error(observed: &ObservedNode, worker: &str, lost: &str) -> NodeError {
     NodeError::failed(observed.name(), &format!("run ranks in {worker}"), format!("it was {lost}"))
         .kind(ErrorKind::GpusMissing)
-        .hint(
-            "`hvdctl up` recreates it; if that does not help, run `docker run --rm --gpus all IMAGE nvidia-smi -L` \
-            on the node",
-        )
+        .hint(format!(
+            "`hvdctl up` recreates it; if that does not help, run `{} IMAGE nvidia-smi -L` on the node",
+            match observed.member.transport.engine_name() {
+                EngineName::Docker => "docker run --rm --gpus all",
+                EngineName::Podman => "podman run --rm --device nvidia.com/gpu=all",
+            }
+        ))
 }
 
 #[cfg(test)]

@@ -31,13 +31,16 @@ mod full {
             text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
             ["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"]
         );
-        assert_eq!(row(&text, "node1"), ["node1", "(master)", engine.trim(), "none", &image, "1", "1", "–"]);
-        assert_eq!(row(&text, "node2")[2], "none");
+        assert_eq!(row(&text, "node1"), ["node1", "(master)", "Docker", engine.trim(), "none", &image, "1", "1", "–"]);
+        assert_eq!(row(&text, "node2")[3], "none");
         assert_eq!(document(&lab, 0)["nodes"][0]["worker"], "none");
         on("node1", "test ! -e /opt/horovod");
 
         lab.hvdctl(&["up"]).code(0);
-        assert_eq!(row(&lab.hvdctl(&["ps"]).ok(), "node2"), ["node2", engine.trim(), "up", &image, "1", "1", "–"]);
+        assert_eq!(
+            row(&lab.hvdctl(&["ps"]).ok(), "node2"),
+            ["node2", "Docker", engine.trim(), "up", &image, "1", "1", "–"]
+        );
         let up = document(&lab, 0);
         assert_eq!(up["ok"], true);
         for (i, node) in up["nodes"].as_array().unwrap().iter().enumerate() {

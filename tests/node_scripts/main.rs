@@ -30,7 +30,7 @@ const FACTS: &[&str] = &[
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 16] = [
+const PLACES: [(&str, &str); 18] = [
     ("/usr/lib/wsl/lib", "wsl"),
     ("/sys/bus/pci/drivers/nvidia", "pci"),
     ("/proc/driver/nvidia/gpus", "driver"),
@@ -47,6 +47,8 @@ const PLACES: [(&str, &str); 16] = [
     ("/dev/davinci", "dev/davinci"),
     ("/dev/infiniband", "dev/infiniband"),
     ("/dev/gdrdrv", "dev/gdrdrv"),
+    ("/run/podman", "run/podman"),
+    ("/etc/cdi", "etc/cdi"),
 ];
 
 /// A node's directories, and tools that are found before those of this machine.
@@ -594,6 +596,48 @@ fn a_docker_command_of_podman_is_known() {
     fs::remove_file(machine.path("tools/docker")).unwrap();
     std::os::unix::fs::symlink("podman", machine.path("tools/docker")).unwrap();
     assert_eq!(found(), ["docker-command podman"]);
+}
+
+#[test]
+fn the_services_of_podman_are_found() {
+    let machine = Machine::new(&[]);
+    let runtime = machine.path("runtime");
+    let found = || {
+        let variables = format!("unset DOCKER_HOST DOCKER_CONTEXT; XDG_RUNTIME_DIR='{}'", runtime.display());
+        let text = machine.prints(&["access/login.sh"], &variables);
+        text.lines().filter(|line| line.starts_with("podman")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    machine.stub("podman", "exit 1");
+    assert_eq!(found(), ["podman-command yes"]);
+    let listen = |directory: &Path| {
+        fs::create_dir_all(directory).unwrap();
+        std::os::unix::net::UnixListener::bind(directory.join("podman.sock")).unwrap()
+    };
+    let _root = listen(&machine.path("run/podman"));
+    let _own = listen(&runtime.join("podman"));
+    machine.stub("id", "echo 0");
+    assert_eq!(found(), ["podman-command yes", "podman open"], "root has no rootless one");
+    machine.stub("id", "echo 1000");
+    let own = format!("podman-rootless unix://{}/podman/podman.sock", runtime.display());
+    assert_eq!(found(), ["podman-command yes", "podman open", &own]);
+}
+
+#[test]
+fn the_command_of_the_engine_gets_its_socket() {
+    let machine = Machine::new(&[]);
+    machine.stub("podman", "echo \"$*; ${CONTAINER_HOST:-none}\"");
+    machine.stub("docker", "echo \"$*; ${DOCKER_HOST:-none}\"");
+    let run = |arguments: &str| {
+        let variables =
+            format!("unset DOCKER_HOST; CONTAINER_HOST=ssh://elsewhere; export CONTAINER_HOST; set -- {arguments}");
+        machine.prints(&["access/engine.sh"], &variables)
+    };
+    let socket = "unix:///run/podman/podman.sock";
+    let dial = run("podman unix:///s system dial-stdio");
+    assert_eq!(dial, "--remote --url unix:///s system dial-stdio; none\n");
+    assert_eq!(run(&format!("podman {socket} exec -i hworker true")), "exec -i hworker true; none\n");
+    assert_eq!(run("docker unix:///s system dial-stdio"), "system dial-stdio; unix:///s\n");
+    assert_eq!(run("docker '' exec -i hworker true"), "exec -i hworker true; none\n");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::document::NodeEntry;
 use crate::init::draft::{DraftNode, Probe};
 use crate::init::machines::Host;
+use crate::model::engine::EngineName;
 use crate::node::gpus::Gpu;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,6 +50,8 @@ pub struct FoundMachine {
     pub root: Option<String>,
     /// The version of the Docker Engine, or null.
     pub docker: Option<String>,
+    /// The version of Podman if that is the machine's engine, or null.
+    pub podman: Option<String>,
     /// Those of the requested images that are there.
     pub images: Vec<String>,
     /// Reasons why the machine cannot be a node yet.
@@ -66,6 +69,8 @@ fn node(entry: &DraftNode) -> NodeEntry<InitNode> {
 }
 
 fn machine(probe: &Probe) -> FoundMachine {
+    let answered = probe.engine.clone().and_then(Result::ok);
+    let version = |name| answered.clone().filter(|_| probe.engine_name == name);
     FoundMachine {
         hostname: probe.facts.hostname.clone(),
         address: address(probe),
@@ -73,7 +78,8 @@ fn machine(probe: &Probe) -> FoundMachine {
         cores: probe.facts.cores,
         gpus: probe.facts.gpus.clone(),
         root: probe.root.clone().and_then(Result::ok),
-        docker: probe.docker.clone().and_then(Result::ok),
+        docker: version(EngineName::Docker),
+        podman: version(EngineName::Podman),
         images: probe.images.clone(),
         concerns: probe.concerns().into_iter().map(|(what, _)| what).collect(),
     }

@@ -184,7 +184,7 @@ async fn containers_of_a_newer_hvdctl_are_refused_by_name_and_stay() {
         ]);
         assert_eq!(nodes.state("node2").contents(), before.contents(), "{line}");
     }
-    hvdctl(&nodes, "status").await.code(0).says(&["node2           27.1.0  foreign"]);
+    hvdctl(&nodes, "status").await.code(0).says(&["node2           Docker 27.1.0  foreign"]);
     // under the name that the worker had in an earlier inventory
     nodes.edit("node2", |state| {
         state.containers[0].name = "hworker-old".into();

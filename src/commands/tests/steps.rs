@@ -159,16 +159,19 @@ async fn a_foreign_container_of_the_workers_name_is_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn status_has_a_row_for_every_node() {
     let nodes = Nodes::new(&NODES);
-    hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  none"]);
+    hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  Docker 27.1.0  none"]);
     assert_eq!(NODES.map(|node| nodes.state(node)), [NodeState::new("node1", 1), NodeState::new("node2", 2)]);
     hvdctl(&nodes, "up").await.code(0);
     nodes.edit("node2", |state| state.containers[0].state = "exited");
-    hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  up ", "node2           27.1.0  stopped "]);
+    hvdctl(&nodes, "status")
+        .await
+        .code(0)
+        .says(&["node1 (master)  Docker 27.1.0  up ", "node2           Docker 27.1.0  stopped "]);
     nodes.edit("node2", |state| state.containers[0].image = "older".into());
-    hvdctl(&nodes, "status").await.code(0).says(&["node2           27.1.0  differs "]);
+    hvdctl(&nodes, "status").await.code(0).says(&["node2           Docker 27.1.0  differs "]);
     nodes.fault("node2", CONNECT, Fault::Fails("Connection refused".into()));
     let done = hvdctl(&nodes, "status").await;
-    done.code(3).says(&["node1 (master)  27.1.0       up ", "node2           unreachable"]);
+    done.code(3).says(&["node1 (master)  Docker 27.1.0  up ", "node2           unreachable"]);
     done.complains(&["error: node2: cannot log in by ssh as root@node2: Connection refused"]);
     let document = hvdctl(&nodes, "status --json").await.code(3).document();
     let reported = |node: &Value| (node["node"].clone(), node["reachable"] == true, node["ok"] == true);

@@ -98,7 +98,7 @@ impl Runtime {
             let cause = of_context.unwrap_or_else(|| super::message(&error));
             let failed = NodeError::failed(self.transport.node(), "build the Dockerfile", &cause);
             match failure::docker(&cause) {
-                Some(Cause::NoSpace) => failed.kind(ErrorKind::NoSpace).hint(super::MAKE_SPACE),
+                Some(Cause::NoSpace) => failed.kind(ErrorKind::NoSpace).hint(super::make_space(self.name)),
                 _ => failed,
             }
         };
@@ -147,7 +147,7 @@ impl Runtime {
         let extracted = self.docker.upload_to_container(container, Some(options), bollard::body_full(archive.into()));
         let operation = format!("copy files to {container}");
         let extracted = self.transport.in_time(extracted, &operation, COMMIT_LIMIT).await?;
-        extracted.map_err(|error| super::explain(self.transport.node(), &operation, &error))
+        extracted.map_err(|error| self.explain(&operation, &error))
     }
 
     /// Makes an image of a container, which starts what `start` says.
@@ -168,7 +168,7 @@ impl Runtime {
         let operation = format!("make the image {image}");
         let committed = self.docker.commit_container(options, ContainerConfig::default());
         let committed = self.transport.in_time(committed, &operation, COMMIT_LIMIT).await?;
-        committed.map(drop).map_err(|error| super::explain(self.transport.node(), &operation, &error))
+        committed.map(drop).map_err(|error| self.explain(&operation, &error))
     }
 }
 

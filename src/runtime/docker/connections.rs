@@ -1,13 +1,15 @@
-//! Connections to a node's Docker Engine: each is a `docker system dial-stdio` there.
+//! Connections to a node's engine: each is a `docker system dial-stdio` there, or that of Podman.
 
 use crate::transport::node::{RunAs, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
+use hyper::body::{Body, Bytes};
 use hyper::client::conn::http1;
 use hyper::header::HeaderValue;
 use hyper::upgrade::Upgraded;
-use hyper::{Request, StatusCode, Uri, header};
+use hyper::{Method, Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -88,7 +90,7 @@ impl ConnectionPool {
 
     /// Opens a connection. `is_upgraded`: a request makes it a stream of bytes.
     async fn connect(&self, is_upgraded: bool) -> Result<Connection, DockerError> {
-        let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
+        let mut process = self.transport.start(RunAs::Engine, &["system", "dial-stdio"]).await?;
         let stderr = process.collect_stderr();
         let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
         let streams = TokioIo::new(tokio::io::join(stdout, process.take_stdin()));
@@ -103,6 +105,30 @@ impl ConnectionPool {
             stderr.await.unwrap_or_default()
         });
         Ok(Connection { sender, stderr })
+    }
+
+    /// Makes a request that bollard has no call for, and returns the body of the answer.
+    pub(super) async fn send(&self, method: Method, path: String, body: String) -> Result<Bytes, DockerError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(bollard::body_full(body.into()))?;
+        let response = self.clone().request(request).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut answer = Vec::new();
+        while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            if let Ok(data) = frame?.into_data() {
+                answer.extend_from_slice(&data);
+            }
+        }
+        if status.is_success() {
+            return Ok(answer.into());
+        }
+        let message = serde_json::from_slice(&answer).map(|answer: EngineMessage| answer.message);
+        let message = message.unwrap_or_else(|_| String::from_utf8_lossy(&answer).trim().to_owned());
+        Err(DockerError::DockerResponseServerError { status_code: status.as_u16(), message })
     }
 
     /// Posts a request whose connection becomes a stream of bytes in both directions.
@@ -120,6 +146,12 @@ impl ConnectionPool {
         }
         Ok(TokioIo::new(hyper::upgrade::on(response).await?))
     }
+}
+
+/// What an engine answers instead.
+#[derive(serde::Deserialize)]
+struct EngineMessage {
+    message: String,
 }
 
 /// Turns `http://docker/v1.41/x` into `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).

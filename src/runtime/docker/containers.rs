@@ -1,17 +1,22 @@
 //! Containers: list, create, start, stop, remove.
 
+use super::podman::{CREATE, CreatedContainer, podman_request};
 use super::request::create_request;
-use super::{Runtime, explain, none_for};
+use super::{Runtime, message, none_for};
 use crate::error::NodeError;
+use crate::model::engine::EngineName;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_PROCESS, Role};
+use crate::text::failure;
 use crate::text::nodeset::printable;
 use crate::transport::privileges;
 use bollard::container::LogOutput;
 use bollard::errors::Error as DockerError;
-use bollard::models::ContainerSummary as Listed;
 use bollard::query_parameters as query;
 use futures_util::{StreamExt, TryStreamExt};
+use hyper::Method;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
@@ -43,8 +48,13 @@ impl Runtime {
     }
 
     async fn all_containers(&self) -> Result<Vec<ContainerSummary>, NodeError> {
-        let options = query::ListContainersOptionsBuilder::new().all(true).build();
-        let listed = self.call("list the containers", self.docker.list_containers(Some(options))).await?;
+        // not bollard's call, which fails for a state that it does not know
+        let list = async {
+            let answer = self.connections.send(Method::GET, "/containers/json?all=true".into(), String::new()).await?;
+            let listed: Vec<ListedContainer> = serde_json::from_slice(&answer).map_err(std::io::Error::from)?;
+            Ok(listed)
+        };
+        let listed = self.call("list the containers", list).await?;
         Ok(listed.into_iter().map(summary).collect())
     }
 
@@ -53,9 +63,22 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn create(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
+        if self.name == EngineName::Podman {
+            return self.create_with_podman(spec).await;
+        }
         let options = query::CreateContainerOptionsBuilder::new().name(&spec.name).build();
         let created = self.docker.create_container(Some(options), create_request(spec));
         Ok(self.call(&format!("start {}", spec.name), created).await?.id)
+    }
+
+    async fn create_with_podman(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
+        let request = podman_request(spec).to_string();
+        let created = async {
+            let answer = self.connections.send(Method::POST, CREATE.to_owned(), request).await?;
+            let created: CreatedContainer = serde_json::from_slice(&answer).map_err(std::io::Error::from)?;
+            Ok(created.id)
+        };
+        self.call(&format!("start {}", spec.name), created).await
     }
 
     /// Creates and starts a container and returns its id. One that cannot start is removed again.
@@ -144,8 +167,13 @@ impl Runtime {
     /// [`NodeError`] with the engine's message.
     pub async fn terminate(&self, id: &str) -> Result<(), NodeError> {
         let options = query::KillContainerOptionsBuilder::new().signal("SIGTERM").build();
-        // 409: it is not running
-        let killed = none_for(&[404, 409], self.docker.kill_container(id, Some(options)));
+        // 409: it is not running; Podman before 5 answers 500 then
+        let killed = async {
+            match none_for(&[404, 409], self.docker.kill_container(id, Some(options))).await {
+                Err(error) if failure::is_not_running(&message(&error)) => Ok(None),
+                result => result,
+            }
+        };
         self.call("stop the job", killed).await.map(drop)
     }
 
@@ -166,11 +194,11 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn copy_out(&self, id: &str, path: &str, sink: &mut (impl AsyncWrite + Unpin)) -> Result<(), NodeError> {
-        let (node, operation) = (self.transport.node(), format!("copy {} out of the container", printable(path)));
+        let operation = format!("copy {} out of the container", printable(path));
         let options = query::DownloadFromContainerOptionsBuilder::new().path(path).build();
         let mut parts = std::pin::pin!(self.docker.download_from_container(id, Some(options)));
         while let Some(part) = self.transport.in_time(parts.next(), &operation, self.transport.limit()).await? {
-            let part = part.map_err(|error| explain(node, &operation, &error))?;
+            let part = part.map_err(|error| self.explain(&operation, &error))?;
             if sink.write_all(&part).await.is_err() {
                 break;
             }
@@ -190,23 +218,35 @@ impl Runtime {
             Some(Ok(answer)) => Ok(Some(answer.status_code)),
             Some(Err(DockerError::DockerContainerWaitError { code, .. })) => Ok(Some(code)),
             Some(Err(DockerError::DockerResponseServerError { status_code: 404, .. })) => Ok(None),
-            Some(Err(e)) => Err(explain(self.transport.node(), operation, &e)),
+            Some(Err(e)) => Err(self.explain(operation, &e)),
             None => Err(NodeError::failed(self.transport.node(), operation, "the engine closed the connection")),
         }
     }
 }
 
-fn summary(listed: Listed) -> ContainerSummary {
+/// A container in an engine's list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ListedContainer {
+    id: String,
+    names: Option<Vec<String>>,
+    image: String,
+    #[serde(rename = "ImageID")]
+    image_id: String,
+    state: String,
+    labels: Option<BTreeMap<String, String>>,
+    created: Option<i64>,
+}
+
+fn summary(listed: ListedContainer) -> ContainerSummary {
     let name = listed.names.unwrap_or_default().into_iter().next().unwrap_or_default();
-    // both types have Docker's names for the states; a container without a known state counts as exited
-    let state = serde_json::to_value(listed.state).and_then(serde_json::from_value);
     ContainerSummary {
         name: name.trim_start_matches('/').to_owned(),
-        id: listed.id.unwrap_or_default(),
-        image: listed.image.unwrap_or_default(),
-        image_id: listed.image_id.unwrap_or_default(),
-        state: state.unwrap_or(ContainerState::Exited),
-        labels: listed.labels.unwrap_or_default().into_iter().collect(),
+        id: listed.id,
+        image: listed.image,
+        image_id: listed.image_id,
+        state: ContainerState::parse(&listed.state),
+        labels: listed.labels.unwrap_or_default(),
         created: listed.created,
     }
 }
@@ -218,7 +258,8 @@ mod tests {
 
     #[test]
     fn containers_with_labels_of_the_first_form_are_read() {
-        let listed: Vec<Listed> = serde_json::from_str(include_str!("../../../tests/compat/containers.json")).unwrap();
+        let listed: Vec<ListedContainer> =
+            serde_json::from_str(include_str!("../../../tests/compat/containers.json")).unwrap();
         let [mut master, worker] = <[_; 2]>::try_from(listed).unwrap().map(summary);
         let known = |c: &ContainerSummary| {
             (c.name.clone(), c.state, c.belongs_to("lab"), c.job().map(str::to_owned), c.check_format())
@@ -230,6 +271,21 @@ mod tests {
         assert_eq!(worker.label(LABEL_SPEC), Some("8ae042a30b5a"));
         let spec: serde_json::Value = serde_json::from_str(worker.label(LABEL_SPEC_FULL).unwrap()).unwrap();
         assert_eq!((&spec["port"], &spec["gpus"]), (&12345.into(), &true.into()));
+        for (state, known) in [
+            ("exited", ContainerState::Exited),
+            ("stopped", ContainerState::Exited),
+            ("initialized", ContainerState::Created),
+            ("stopping", ContainerState::Stopping),
+            ("unknown", ContainerState::Unknown),
+            ("hibernating", ContainerState::Unknown),
+            ("", ContainerState::Unknown),
+        ] {
+            let found = summary(ListedContainer { state: state.into(), ..ListedContainer::default() }).state;
+            assert_eq!(found, known, "{state}");
+            // what is not known may have processes, and is no worker that can be used
+            assert_eq!(found.is_up(), [ContainerState::Stopping, ContainerState::Unknown].contains(&known), "{state}");
+            assert_eq!(found.defect().is_none(), known == ContainerState::Exited, "{state}");
+        }
         for (number, is_known) in [("0", true), ("1", true), ("2", false), ("x", false), ("", false)] {
             master.labels.insert(LABEL_FORMAT.into(), number.into());
             assert_eq!(master.check_format().is_ok(), is_known, "{number}");

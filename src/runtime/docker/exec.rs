@@ -18,7 +18,7 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn exec(&self, container: &str, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
-        self.transport.spawn(RunAs::Docker, &exec(container, argv), operation).await
+        self.transport.spawn(RunAs::Engine, &exec(container, argv), operation).await
     }
 
     /// Runs a program in a running container to its end, with these bytes on its standard input.
@@ -33,7 +33,7 @@ impl Runtime {
         operation: &str,
         limit: Duration,
     ) -> Result<Output, NodeError> {
-        self.transport.run(RunAs::Docker, &exec(container, argv), input, operation, limit).await
+        self.transport.run(RunAs::Engine, &exec(container, argv), input, operation, limit).await
     }
 
     /// Starts a created container, connected to its main process by pipes.
@@ -41,7 +41,7 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn start_attached(&self, container: &str, operation: &str) -> Result<Process, NodeError> {
-        self.transport.spawn(RunAs::Docker, &["start", "--attach", "--interactive", container], operation).await
+        self.transport.spawn(RunAs::Engine, &["start", "--attach", "--interactive", container], operation).await
     }
 
     /// Runs a program in a container on the operator's terminal, which is in raw mode meanwhile, and returns its exit

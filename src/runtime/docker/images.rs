@@ -1,19 +1,23 @@
 //! Images: inspect, list, pull, export, name and remove.
 
-use super::{Cause, MAKE_SPACE, Runtime, explain, message, none_for};
+use super::{Cause, Runtime, make_space, message, none_for};
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::event::transfer::TransferProgress;
+use crate::model::engine::EngineName;
 use crate::runtime::credentials::{Credentials, RegistryLogin};
 use crate::runtime::progress::PullProgress;
 use crate::runtime::spec::LABEL_BUILT_FOR;
 use crate::text::digest::hex;
 use crate::text::failure::{self, RegistryRefusal as Refusal};
 use bollard::auth::DockerCredentials;
+use bollard::errors::Error as DockerError;
 use bollard::models::ImageInspect;
 use bollard::query_parameters as query;
 use futures_util::StreamExt;
+use hyper::Method;
 use hyper::body::Bytes;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -26,6 +30,9 @@ const MAX_SILENCE: Duration = Duration::from_secs(300);
 /// The longest time until an engine sends the next part of an image: before the first one, some write all of it to
 /// their disk.
 pub const EXPORT_SILENCE: Duration = Duration::from_secs(900);
+
+/// The longest time in which Podman pulls an image of tens of gigabytes.
+const PULL_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 /// The longest time in which an engine receives and stores an image of some megabytes.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
@@ -67,6 +74,20 @@ pub struct ListedImage {
     pub id: String,
     /// Its names with a tag or a digest.
     pub names: Vec<String>,
+}
+
+/// Returns the request of Podman's own interface that pulls over HTTP too.
+fn pull_path(reference: &str) -> String {
+    let reference = reference.replace('/', "%2F").replace(':', "%3A").replace('@', "%40");
+    format!("/v4.0.0/libpod/images/pull?reference={reference}&tlsVerify=false&policy=always")
+}
+
+/// Returns the error in the report of Podman about a pull, which is a JSON document a line.
+fn pull_error(report: &[u8]) -> Option<String> {
+    let lines = serde_json::Deserializer::from_slice(report).into_iter::<Value>();
+    lines
+        .filter_map(Result::ok)
+        .find_map(|line| line["error"].as_str().filter(|text| !text.is_empty()).map(str::to_owned))
 }
 
 /// Returns the hash of an image's layers and environment.
@@ -214,9 +235,9 @@ impl Runtime {
             }
             Ok(())
         };
-        let (node, operation) = (self.transport.node(), format!("make the image {name}"));
+        let operation = format!("make the image {name}");
         let imported = self.transport.in_time(import, &operation, limit).await?;
-        imported.map_err(|error| explain(node, &operation, &error))
+        imported.map_err(|error| self.explain(&operation, &error))
     }
 
     /// Writes an image as an archive, as `docker save` does, and reports progress. `size`: its bytes, as far as they
@@ -242,7 +263,7 @@ impl Runtime {
             let next = timeout(silence, parts.next()).await;
             let next = next.map_err(|_| NodeError::failed(node, &operation, late).kind(ErrorKind::TimedOut))?;
             let Some(part) = next else { break };
-            let part = part.map_err(|error| explain(node, &operation, &error))?;
+            let part = part.map_err(|error| self.explain(&operation, &error))?;
             sink.write_all(&part).await.map_err(here)?;
             done += part.len() as u64;
             transfer.report(&format!("exporting {image}"), done, size.max(done));
@@ -250,14 +271,29 @@ impl Runtime {
         sink.flush().await.map_err(here)
     }
 
-    /// Pulls an image from its registry without a login, and reports progress under the name `shown`. There is no
-    /// time-out, but the pull fails when the engine reports nothing for minutes. When the future is dropped, the engine
-    /// stops pulling.
+    /// Pulls an image from a registry of hvdctl's own, which speaks HTTP on the node's 127.0.0.1, and reports progress
+    /// under the name `shown`. With Docker there is no time-out, but the pull fails when the engine reports nothing for
+    /// minutes; Podman reports no progress. When the future is dropped, the engine stops pulling.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn pull(&self, reference: &str, shown: &str, events: &Events) -> Result<(), NodeError> {
-        self.pull_as(reference, shown, None, events).await
+        match self.name {
+            EngineName::Docker => self.pull_as(reference, shown, None, events).await,
+            EngineName::Podman => self.pull_by_http(reference, shown).await,
+        }
+    }
+
+    /// Pulls by Podman's own interface: its other one takes every registry for one of HTTPS.
+    async fn pull_by_http(&self, reference: &str, shown: &str) -> Result<(), NodeError> {
+        let operation = format!("pull the image {shown}");
+        let pull = self.connections.send(Method::POST, pull_path(reference), String::new());
+        let pulled = self.transport.in_time(pull, &operation, PULL_LIMIT).await?;
+        let failed = pulled.and_then(|answer| match pull_error(&answer) {
+            Some(error) => Err(DockerError::DockerStreamError { error }),
+            None => Ok(()),
+        });
+        failed.map_err(|error| self.explain(&operation, &error))
     }
 
     /// Pulls an image with the operator's login to the registry, which the engine uses for this pull and does not keep.
@@ -285,7 +321,7 @@ impl Runtime {
         let failed = |cause: String| {
             let is_full = failure::docker(&cause) == Some(Cause::NoSpace);
             let failed = NodeError::failed(self.transport.node(), &format!("pull the image {shown}"), cause);
-            if is_full { failed.kind(ErrorKind::NoSpace).hint(MAKE_SPACE) } else { failed }
+            if is_full { failed.kind(ErrorKind::NoSpace).hint(make_space(self.name)) } else { failed }
         };
         let silence = self.transport.limit().max(MAX_SILENCE);
         let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
@@ -304,5 +340,21 @@ impl Runtime {
             transfer.report(&format!("{verb} {shown}"), done, total);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pulls_of_podman_are_requested_and_reported() {
+        let path = pull_path("127.0.0.1:41000/a1b2/image@sha256:00");
+        let expected = "reference=127.0.0.1%3A41000%2Fa1b2%2Fimage%40sha256%3A00&tlsVerify=false";
+        assert!(path.contains(expected), "{path}");
+        let report = "{\"stream\":\"Copying blob 1\\n\"}\n{\"images\":[\"1f\"],\"id\":\"1f\"}\n";
+        assert_eq!(pull_error(report.as_bytes()), None);
+        let report = "{\"stream\":\"Trying\\n\"}\n{\"error\":\"no such host\"}\n";
+        assert_eq!(pull_error(report.as_bytes()).as_deref(), Some("no such host"));
     }
 }

@@ -80,7 +80,7 @@ const NO_GPU: &str = "NVIDIA_VISIBLE_DEVICES=void";
 /// own `NVIDIA_VISIBLE_DEVICES=all` would give GPUs to a container that requests none, and its `NVIDIA_REQUIRE_…` would
 /// be checked. An image that is made of a container keeps the container's environment, so that of a project's setup
 /// gets no such variable.
-fn environment(container: &ContainerSpec) -> Vec<String> {
+pub(super) fn environment(container: &ContainerSpec) -> Vec<String> {
     let no_gpu = container.spec.gpus == GpuRequest::None && container.role != Role::Setup;
     container.env.iter().cloned().chain(no_gpu.then(|| NO_GPU.to_owned())).collect()
 }

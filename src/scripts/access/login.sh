@@ -45,7 +45,7 @@ find_named() {
       by=$config/config.json context=$(json currentContext <"$config/config.json")
     fi
     case $context in '' | default)
-      context=''
+      by='' context=''
       return
       ;;
     esac
@@ -64,19 +64,46 @@ find_named() {
 }
 
 docker=$(command -v docker 2>/dev/null)
+# whether there is an engine of Docker, running or not, and its command
+has_docker=''
 if [ -z "$docker" ]; then
   say docker-command missing
   if [ -S /var/run/docker.sock ] || command -v dockerd >/dev/null 2>&1; then say docker-engine yes; fi
 else
   # a shell script or a link of the package podman-docker
   case $(readlink -f "$docker") in
-  */podman) say docker-command podman ;;
-  *) ! head -c 512 "$docker" | tr -d '\0' | grep -q 'exec .*podman' || say docker-command podman ;;
+  */podman) is_podman=yes ;;
+  *) is_podman=$(head -c 512 "$docker" | tr -d '\0' | grep 'exec .*podman') ;;
   esac
+  [ -z "$is_podman" ] || say docker-command podman
   find_named
   system=$(access /var/run/docker.sock)
+  # podman-docker links it to Podman's
+  case $(readlink -f /var/run/docker.sock) in */podman.sock) system='' ;; esac
   [ -z "$system" ] || say engine "$system"
+  dockerd=$(command -v dockerd 2>/dev/null)
+  [ -z "$dockerd" ] || say dockerd yes
+  [ -n "$is_podman" ] || has_docker=$dockerd$system$by
 fi
 # where an engine without root listens (docs.docker.com, "Rootless mode")
 rootless=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/docker.sock
-[ "$(access "$rootless")" != open ] || say rootless "unix://$rootless"
+if [ "$(access "$rootless")" = open ]; then
+  say rootless "unix://$rootless"
+  # shellcheck disable=SC2034 # node/probe.sh reads it
+  [ -z "$docker" ] || [ -n "$is_podman" ] || has_docker=$rootless
+fi
+
+# Podman's service: root's, in a directory that only root may enter, and the login's own (podman-system-service(1))
+podman=$(command -v podman 2>/dev/null)
+podman_socket=/run/podman/podman.sock
+rootless_podman=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/podman/podman.sock
+if [ -n "$podman" ]; then
+  say podman-command yes
+  if [ -d "${podman_socket%/*}" ] && [ ! -x "${podman_socket%/*}" ]; then
+    say podman closed
+  else
+    found=$(access "$podman_socket")
+    [ -z "$found" ] || say podman "$found"
+  fi
+  [ "$(id -u)" = 0 ] || [ "$(access "$rootless_podman")" != open ] || say podman-rootless "unix://$rootless_podman"
+fi

@@ -14,6 +14,34 @@ else
   say root no "$(reason "$output")"
 fi
 
+ask() { timeout 10 "$@" </dev/null; }
+# an image that cannot be inspected is not proposed
+say_images() { # COMMAND…
+  for image in $images; do
+    if ask "$@" image inspect -f ok "$image" >/dev/null 2>&1; then say image "$image"; fi
+  done
+  exit 0
+}
+
+# as transport/access.rs decides
+if [ -n "$podman" ] && [ -z "$has_docker" ]; then
+  unset CONTAINER_HOST CONTAINER_CONNECTION
+  version() { ask "$@" --remote --url "$url" version -f '{{.Server.Version}}' 2>&1; }
+  url=unix://$podman_socket
+  if output=$(version podman); then
+    say podman-version login "$(last)"
+    say_images podman --remote --url "$url"
+  elif [ -n "$sudo" ] && output=$(version sudo -n podman); then
+    say podman-version sudo "$(last)"
+    say_images sudo -n podman --remote --url "$url"
+  elif [ -S "$rootless_podman" ] && url=unix://$rootless_podman && output=$(version podman); then
+    say podman-version login "$(last)"
+    say_images podman --remote --url "$url"
+  fi
+  say podman-version no "$(last)"
+  exit 0
+fi
+
 if [ -z "$docker" ]; then
   say docker none
   exit 0
@@ -23,7 +51,6 @@ if [ -n "$context" ] && [ -z "$socket" ]; then
   DOCKER_HOST=unix:///var/run/docker.sock
   export DOCKER_HOST
 fi
-ask() { timeout 10 "$@" </dev/null; }
 if output=$(ask docker version -f '{{.Server.Version}}' 2>&1); then
   say docker login "$(last)"
   sudo=''

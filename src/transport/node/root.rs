@@ -5,6 +5,7 @@ use super::{Channel, Output, RunAs, Transport};
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::Cluster;
+use crate::model::engine::EngineName;
 use crate::secret::Secret;
 use crate::text::failure::{self, Docker, SudoFailure as Refusal};
 use crate::transport::access::{EngineFault, Login, RootMethod};
@@ -40,7 +41,8 @@ impl Transport {
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Login, NodeError> {
-        let login = self.login().await?;
+        let login = self.login().await?.choosing(self.engine_choice);
+        self.access.engine_name = login.engine_name();
         let root = login.root_method(sudo.is_given(owner)).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
             let no_password = |why| self.no_root(&login.user, &format!("sudo asks for a password, and {why}"));
@@ -104,12 +106,16 @@ impl Transport {
     }
 
     fn no_root(&self, user: &str, message: &str) -> NodeError {
+        // nobody but root may use root's Podman
+        let group = match self.engine_name() {
+            EngineName::Docker => format!("or add {user} to the group docker; "),
+            EngineName::Podman => String::new(),
+        };
         let hint = match &self.access.other_owner {
             None => format!(
                 "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} \
                  run sudo \
-                 without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
-                 set `user = \"root\"`"
+                 without one (NOPASSWD in /etc/sudoers.d); {group}or set `user = \"root\"`"
             ),
             Some(owner) => format!(
                 "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask \
@@ -145,11 +151,11 @@ impl Transport {
         let stderr = output.complaint();
         if self.access.root == RootMethod::Container {
             let is_missing = |line: &&str| failure::docker(line) == Some(Docker::ImageMissing);
-            let image = &self.access.image;
+            let (image, engine) = (&self.access.image, self.engine_name().command());
             return stderr.lines().find(is_missing).map(|line| {
                 NodeError::failed(&self.node, operation, line).kind(ErrorKind::ImageMissing).hint(format!(
                     "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
-                     docker pull {image} on the node, or docker save {image} | ssh NODE docker load"
+                     {engine} pull {image} on the node, or docker save {image} | ssh NODE {engine} load"
                 ))
             });
         }

@@ -211,6 +211,8 @@ fn a_worker_in_any_state_can_be_brought_up() {
         (ContainerState::Restarting, "recreate hworker (restarting)", WorkerStatus::Differs),
         (ContainerState::Removing, "recreate hworker (half removed)", WorkerStatus::Differs),
         (ContainerState::Dead, "recreate hworker (dead)", WorkerStatus::Differs),
+        (ContainerState::Stopping, "recreate hworker (stopping)", WorkerStatus::Differs),
+        (ContainerState::Unknown, "recreate hworker (in an unknown state)", WorkerStatus::Differs),
     ];
     for (state, steps, status) in states {
         let there = [summary(&want, "img", state)];
@@ -329,7 +331,7 @@ fn a_job_is_disrupted_where_it_would_lose_its_worker() {
     assert_eq!(part(&there(&desired(22, true, None), ContainerState::Running)), 1);
 }
 
-const STATES: [ContainerState; 7] = [
+const STATES: [ContainerState; 9] = [
     ContainerState::Created,
     ContainerState::Running,
     ContainerState::Paused,
@@ -337,6 +339,8 @@ const STATES: [ContainerState; 7] = [
     ContainerState::Exited,
     ContainerState::Removing,
     ContainerState::Dead,
+    ContainerState::Stopping,
+    ContainerState::Unknown,
 ];
 
 fn any_summary() -> impl Strategy<Value = ContainerSummary> {

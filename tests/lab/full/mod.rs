@@ -5,6 +5,7 @@ mod cuts;
 mod elastic;
 mod frameworks;
 mod keras;
+mod podman;
 mod unequal;
 mod variants;
 

@@ -1,0 +1,14 @@
+engine=$1 host=$2
+shift 2
+command -v "$engine" >/dev/null 2>&1 || { echo "$engine: command not found" >&2; exit 127; }
+if [ "$engine" = docker ]; then
+  [ -z "$host" ] || export DOCKER_HOST="$host"
+else
+  # with them, podman is the client of another service
+  unset CONTAINER_HOST CONTAINER_CONNECTION
+  # podman 5 would complain with every command on a node with the old cgroups
+  export PODMAN_IGNORE_CGROUPSV1_WARNING=1
+  # only the service itself is reached by its socket; the rest is done without it
+  [ "${1:-}" != system ] || set -- --remote --url "$host" "$@"
+fi
+exec "$engine" "$@"
