@@ -399,9 +399,7 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     let what = format!("{image} is not the same image on all nodes");
     Some(differing(Error, Check::Image, &what, images)?.explain(
         "ranks from different images may be incompatible, and hang or fail",
-        format!(
-            "load the same image everywhere: `hvdctl image push {image} --from NODE` (or `docker save`), then `hvdctl up`"
-        ),
+        format!("load the same image everywhere: `hvdctl image push {image} --from NODE`, then `hvdctl up`"),
     ))
 }
 

@@ -283,11 +283,11 @@ impl<'a> Push<'a> {
     ) -> Result<(), NodeError> {
         let engine = &receiver.engine;
         engine.pull(reference, self.image, self.events).await.map_err(|error| match error.kind {
-            ErrorKind::Failed if !has_begun() => error.hint(
+            ErrorKind::Failed if !has_begun() => error.hint(format!(
                 "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); \
-                 otherwise \
-                 docker save IMAGE | ssh NODE docker load",
-            ),
+                 otherwise docker save IMAGE | ssh NODE {} load",
+                engine.name.command()
+            )),
             _ => error,
         })?;
         self.prove(receiver, reference).await?;
@@ -341,7 +341,7 @@ impl<'a> Push<'a> {
             return Ok(());
         }
         let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
-        let hint = "free space on that node: docker system df, docker image prune";
+        let hint = format!("free space on that node: {0} system df, {0} image prune", receiver.engine.name.command());
         Err(self.failed(receiver, cause).kind(ErrorKind::NoSpace).hint(hint))
     }
 

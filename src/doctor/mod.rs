@@ -206,7 +206,7 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");
     let argv = ["sh", "-c", run.as_str()];
     let output = runtime.run_in(id, &argv, program.as_bytes(), operation, limit + step).await?;
-    let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
+    let hint = format!("see `{} logs {}` on the node", runtime.name.command(), inventory.cluster.worker);
     let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
     Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))
 }

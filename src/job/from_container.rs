@@ -173,7 +173,9 @@ fn note_of_more(job: &Job, node: &str, listed: usize, events: &Events) {
     let more = usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(listed);
     if more > 0 {
         let more = count(more, "smaller file");
-        events.note(format!("{node}: the list has the {MOST} largest files; `docker cp` there gets {more} more"));
+        events.note(format!(
+            "{node}: the list has the {MOST} largest files; `docker cp` or `podman cp` there gets {more} more"
+        ));
     }
 }
 

@@ -130,7 +130,7 @@ pub fn hint(reason: &str, port: u16) -> String {
          key"
         .to_owned()
     } else {
-        format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")
+        format!("allow TCP port {port} between the nodes' addresses, and see the log of the worker's container")
     }
 }
 
