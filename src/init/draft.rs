@@ -81,7 +81,14 @@ impl Probe {
                 add("sudo asks for a password".into(), "have the password ready for the next commands");
             } else if !matches!(self.engine, Some(Ok(_))) {
                 // a login that may use the engine needs no sudo
-                add(format!("cannot become root: {message}"), "set `user` to a login that is root or may run sudo");
+                let hint = match self.engine_name {
+                    EngineName::Docker => "set `user` to a login that is root or may run sudo",
+                    EngineName::Podman => {
+                        "set `user` to a login that is root or may run sudo, or start Podman as that login: systemctl \
+                         --user enable --now podman.socket, and loginctl enable-linger"
+                    }
+                };
+                add(format!("cannot become root: {message}"), hint);
             }
         }
         match (&self.engine_fault, &self.engine) {
@@ -323,7 +330,7 @@ fn found(probe: &Probe) -> String {
     let engine = match &probe.engine {
         Some(Ok(version)) => probe.engine_name.with(version),
         Some(Err(_)) => probe.engine_name.with("unknown"),
-        None => "no Docker".into(),
+        None => "no engine".into(),
     };
     format!("{}, {engine}", count(probe.facts.cores as usize, "core"))
 }

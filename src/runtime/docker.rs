@@ -83,6 +83,12 @@ impl Runtime {
             _ => error,
         })?;
         runtime.version = answered.version.unwrap_or_default();
+        if name == EngineName::Podman && !is_supported_podman(&runtime.version) {
+            let message = format!("it is Podman {}, and hvdctl needs 4.3 or later", runtime.version);
+            return Err(NodeError::failed(runtime.node(), operation, message)
+                .kind(ErrorKind::EngineUnavailable)
+                .hint("install a newer Podman or Docker Engine on that node"));
+        }
         runtime.platform = images::platform(answered.os, answered.arch);
         Ok(runtime)
     }
@@ -129,6 +135,15 @@ impl Runtime {
     /// Returns the error of an operation on the node, with a hint if its cause is known.
     fn explain(&self, operation: &str, error: &DockerError) -> NodeError {
         explain(self.transport.node(), self.name, self.transport.engine_start(), operation, error)
+    }
+}
+
+/// Returns whether hvdctl was written for this version of Podman; one that cannot be read is tried.
+fn is_supported_podman(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) >= (4, 3),
+        _ => true,
     }
 }
 
@@ -188,7 +203,7 @@ fn explain(node: &str, engine: EngineName, start: &str, operation: &str, error: 
 }
 
 /// The next step where Podman knows no GPU of a node.
-pub(super) const NO_CDI: &str = "Podman knows no such GPU there: install nvidia-container-toolkit and describe the \
+const NO_CDI: &str = "Podman knows no such GPU there: install nvidia-container-toolkit and describe the \
     GPUs on that node, `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, also after each change of the \
     driver, or set `gpus = 0` for this node";
 
@@ -207,6 +222,13 @@ mod tests {
     use crate::transport::access::START_PODMAN;
 
     const DOCKER_START: &str = "sudo systemctl start docker";
+
+    #[test]
+    fn older_podmans_are_not_used() {
+        let versions = ["3.0.1", "3.4.4", "4.2.1", "4.3.1", "4.9.3-rhel", "5.4.2", "10.0.0", "unreadable"];
+        let supported = versions.map(is_supported_podman);
+        assert_eq!(supported, [false, false, false, true, true, true, true, true]);
+    }
 
     #[test]
     fn hints_speak_of_the_engine_that_is_there() {

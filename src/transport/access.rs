@@ -21,7 +21,7 @@ const NO_PODMAN: &str = "podman: command not found";
 /// The engine of the system, as `DOCKER_HOST` names it.
 const SYSTEM: &str = "unix:///var/run/docker.sock";
 
-/// Podman's service for root, as `CONTAINER_HOST` names it.
+/// The address of Podman's service for root.
 pub const ROOT_PODMAN: &str = "unix:///run/podman/podman.sock";
 
 /// How root's Podman is started.
@@ -288,7 +288,7 @@ impl Login {
     /// Returns which engine is used: without a choice Docker where it is installed, even if it is down, because a node
     /// must not change its engine while containers run in the other one; else Podman.
     pub fn engine_name(&self) -> EngineName {
-        let has_docker = self.command_fault.is_none()
+        let has_docker = self.command_fault != Some(PODMAN_DOCKER)
             && (self.has_engine || self.system != Socket::Missing || self.named.is_some() || self.rootless.is_some());
         match self.choice {
             EngineChoice::Docker => EngineName::Docker,
@@ -343,7 +343,9 @@ impl Login {
     }
 
     fn podman_candidate(&self) -> Result<Candidate<'_>, EngineFault> {
-        let rootless = self.rootless_podman.as_deref();
+        // the one or the other, and not what runs at the moment: containers of the other one would be invisible
+        let has_root = matches!(self.sudo, Sudo::Root | Sudo::Allowed);
+        let rootless = self.rootless_podman.as_deref().filter(|_| !has_root);
         if !self.has_podman {
             let hint = format!("install it on that node: {}", self.podman_package());
             return Err(EngineFault { message: NO_PODMAN.to_owned(), hint });
@@ -351,6 +353,10 @@ impl Login {
         if self.podman == Socket::Missing && rootless.is_none() {
             let message = "Podman is installed, but its service is not running: there is no /run/podman/podman.sock";
             return Err(EngineFault { message: message.to_owned(), hint: self.podman_hint().to_owned() });
+        }
+        if rootless.is_none() && matches!(self.sudo, Sudo::Refused(_)) {
+            let message = "only root may use root's Podman, and the login has no service of its own";
+            return Err(EngineFault { message: message.to_owned(), hint: START_ROOTLESS_PODMAN.to_owned() });
         }
         Ok(Candidate { host: ROOT_PODMAN, socket: self.podman, is_network: false, rootless })
     }
@@ -535,6 +541,9 @@ mod tests {
         ] {
             assert!(!Login::parse(unsteady).is_steady(), "{unsteady}");
         }
+        // the inventory asks for what is missing, and the user is about to install it
+        let docker = Login::parse("user root\nsudo root\nengine open\n").choosing(EngineChoice::Podman);
+        assert!(!docker.is_steady());
         assert_eq!(methods("user ana\nsudo yes remembered\nengine closed\n"), (RootMethod::Sudo, as_root(SYSTEM)));
     }
 
@@ -650,6 +659,8 @@ mod tests {
             ("podman-command yes\npodman closed\n", EngineName::Podman),
             ("docker-command podman\npodman-command yes\npodman closed\n", EngineName::Podman),
             ("docker-command missing\npodman-command yes\n", EngineName::Podman),
+            // only the command of Docker is missing
+            ("docker-command missing\ndocker-engine yes\npodman-command yes\npodman open\n", EngineName::Docker),
             ("docker-command missing\n", EngineName::Docker),
         ] {
             assert_eq!(name(Auto, text), expected, "{text}");
@@ -684,6 +695,16 @@ mod tests {
         let rootless = fault(EngineChoice::Auto, &format!("sudo no never\n{stopped}"));
         assert!(rootless.contains("systemctl --user enable --now podman.socket, and loginctl"), "{rootless}");
         assert_eq!(fault(EngineChoice::Auto, &format!("{debian}{stopped}podman closed\n")), "");
+        // root's is not for this login
+        let closed = fault(EngineChoice::Auto, &format!("sudo no never\n{stopped}podman closed\n"));
+        assert!(
+            closed.starts_with("only root may use root's Podman") && closed.contains("systemctl --user"),
+            "{closed}"
+        );
+        // that of the login is no substitute where root has none
+        let own = "podman-rootless unix:///run/user/1000/podman/podman.sock\n";
+        let stopped = fault(EngineChoice::Auto, &format!("{debian}{stopped}{own}"));
+        assert!(stopped.contains("sudo systemctl enable --now podman.socket"), "{stopped}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ const FACTS: &[&str] = &[
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 18] = [
+const PLACES: [(&str, &str); 20] = [
     ("/usr/lib/wsl/lib", "wsl"),
     ("/sys/bus/pci/drivers/nvidia", "pci"),
     ("/proc/driver/nvidia/gpus", "driver"),
@@ -49,6 +49,8 @@ const PLACES: [(&str, &str); 18] = [
     ("/dev/gdrdrv", "dev/gdrdrv"),
     ("/run/podman", "run/podman"),
     ("/etc/cdi", "etc/cdi"),
+    ("/etc/systemd/system", "etc/systemd"),
+    ("/usr/lib/systemd/system", "lib/systemd"),
 ];
 
 /// A node's directories, and tools that are found before those of this machine.
@@ -617,9 +619,13 @@ fn the_services_of_podman_are_found() {
     let _own = listen(&runtime.join("podman"));
     machine.stub("id", "echo 0");
     assert_eq!(found(), ["podman-command yes", "podman open"], "root has no rootless one");
+    // another login does not use root's, whatever its mode, and the socket in its directory only if both are its own
     machine.stub("id", "echo 1000");
+    machine.stub("find", "echo \"$2\"");
+    assert_eq!(found(), ["podman-command yes", "podman closed"]);
+    machine.stub("find", "[ \"$3 $4 $5\" = '-prune -user 1000' ] && printf '%s\\n' \"$1\" \"$2\"");
     let own = format!("podman-rootless unix://{}/podman/podman.sock", runtime.display());
-    assert_eq!(found(), ["podman-command yes", "podman open", &own]);
+    assert_eq!(found(), ["podman-command yes", "podman closed", &own]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::event::transfer::TransferProgress;
 use crate::event::{Events, Message, Step};
 use crate::image::names::{is_relay, relay_repository, sha256, temporary_repository};
 use crate::inventory::Inventory;
+use crate::model::engine::EngineName;
 use crate::node::network;
 use crate::random::token;
 use crate::runtime::container::ContainerSummary;
@@ -155,6 +156,10 @@ impl<'a> Deployment<'a> {
         let (node, cluster) = (&member.node, &self.inventory.cluster);
         let failed = |cause: String| NodeError::failed(&node.name, "start a relay", cause);
         let engine = member.runtime().await?;
+        // its import names images otherwise, and what an engine made of a relay could not be verified
+        if engine.name == EngineName::Podman {
+            return Err(failed("relays need Docker there, and the node has Podman".to_owned()));
+        }
         if engine.platform != self.platform {
             return Err(failed(format!("this hvdctl is for {}, the node is {}", self.platform, engine.platform)));
         }

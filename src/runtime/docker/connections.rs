@@ -24,6 +24,9 @@ impl<B> HasBody for Request<B> {
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
 
+/// The most bytes of an answer that are read: a list of many thousand containers has fewer.
+const LONGEST_ANSWER: usize = 64 << 20;
+
 /// How long a request waits for a connection that is still busy. The next request often comes before the connection's
 /// task has seen the end of the last answer, and another connection would start two programs on the node.
 const REUSE_LIMIT: Duration = Duration::from_millis(5);
@@ -121,6 +124,9 @@ impl ConnectionPool {
         while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             if let Ok(data) = frame?.into_data() {
                 answer.extend_from_slice(&data);
+                if answer.len() > LONGEST_ANSWER {
+                    return Err(std::io::Error::other("the engine's answer has no end").into());
+                }
             }
         }
         if status.is_success() {

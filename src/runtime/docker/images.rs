@@ -76,6 +76,12 @@ pub struct ListedImage {
     pub names: Vec<String>,
 }
 
+/// Returns a name without the registries that Podman puts before names that name none.
+fn without_registry(name: &str) -> &str {
+    let is_added = ["docker.io/library/", "docker.io/", "localhost/"];
+    is_added.iter().find_map(|registry| name.strip_prefix(registry)).unwrap_or(name)
+}
+
 /// Returns the request of Podman's own interface that pulls over HTTP too.
 fn pull_path(reference: &str) -> String {
     let reference = reference.replace('/', "%2F").replace(':', "%3A").replace('@', "%40");
@@ -193,9 +199,18 @@ impl Runtime {
         let listed = self.call("list the images", self.docker.list_images(Some(options))).await?;
         let listed = listed.into_iter().map(|image| {
             let names = [image.repo_tags, image.repo_digests].concat();
+            let names = names.into_iter().map(|name| self.short_name(name)).collect();
             ListedImage { id: image.id, names }
         });
         Ok(listed.collect())
+    }
+
+    /// Returns the name that an image has here: Podman names the registry of what has no other one.
+    fn short_name(&self, name: String) -> String {
+        match self.name {
+            EngineName::Docker => name,
+            EngineName::Podman => without_registry(&name).to_owned(),
+        }
     }
 
     /// Gives an image another name.
@@ -346,6 +361,12 @@ impl Runtime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_podman_are_those_that_images_were_given() {
+        let names = ["docker.io/hvdctl/digits:1", "localhost/app:1", "docker.io/library/debian:12", "ghcr.io/a/b:1"];
+        assert_eq!(names.map(without_registry), ["hvdctl/digits:1", "app:1", "debian:12", "ghcr.io/a/b:1"]);
+    }
 
     #[test]
     fn pulls_of_podman_are_requested_and_reported() {

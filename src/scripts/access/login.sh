@@ -64,11 +64,20 @@ find_named() {
 }
 
 docker=$(command -v docker 2>/dev/null)
-# whether there is an engine of Docker, running or not, and its command
+# the system's socket, unless podman-docker has linked it to Podman's
+system=''
+case $(readlink -f /var/run/docker.sock) in */podman.sock) ;; *) system=$(access /var/run/docker.sock) ;; esac
+# an engine that is installed, running or not
+dockerd=$(command -v dockerd 2>/dev/null)
+for unit in docker.service snap.docker.dockerd.service; do
+  if [ -e "/etc/systemd/system/$unit" ] || [ -e "/usr/lib/systemd/system/$unit" ]; then dockerd=$unit; fi
+done
+# whether there is an engine of Docker, running or not
 has_docker=''
 if [ -z "$docker" ]; then
   say docker-command missing
-  if [ -S /var/run/docker.sock ] || command -v dockerd >/dev/null 2>&1; then say docker-engine yes; fi
+  has_docker=$dockerd$system
+  [ -z "$has_docker" ] || say docker-engine yes
 else
   # a shell script or a link of the package podman-docker
   case $(readlink -f "$docker") in
@@ -77,11 +86,7 @@ else
   esac
   [ -z "$is_podman" ] || say docker-command podman
   find_named
-  system=$(access /var/run/docker.sock)
-  # podman-docker links it to Podman's
-  case $(readlink -f /var/run/docker.sock) in */podman.sock) system='' ;; esac
   [ -z "$system" ] || say engine "$system"
-  dockerd=$(command -v dockerd 2>/dev/null)
   [ -z "$dockerd" ] || say dockerd yes
   [ -n "$is_podman" ] || has_docker=$dockerd$system$by
 fi
@@ -93,17 +98,20 @@ if [ "$(access "$rootless")" = open ]; then
   [ -z "$docker" ] || [ -n "$is_podman" ] || has_docker=$rootless
 fi
 
-# Podman's service: root's, in a directory that only root may enter, and the login's own (podman-system-service(1))
+# Podman's service: root's, which only root uses, whatever the modes say, because some programs are started without it; and
+# the login's own (podman-system-service(1))
 podman=$(command -v podman 2>/dev/null)
 podman_socket=/run/podman/podman.sock
 rootless_podman=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/podman/podman.sock
 if [ -n "$podman" ]; then
   say podman-command yes
-  if [ -d "${podman_socket%/*}" ] && [ ! -x "${podman_socket%/*}" ]; then
+  if [ "$(id -u)" = 0 ]; then
+    [ ! -S "$podman_socket" ] || say podman open
+  elif [ -S "$podman_socket" ] || { [ -d "${podman_socket%/*}" ] && [ ! -x "${podman_socket%/*}" ]; }; then
     say podman closed
-  else
-    found=$(access "$podman_socket")
-    [ -z "$found" ] || say podman "$found"
   fi
-  [ "$(id -u)" = 0 ] || [ "$(access "$rootless_podman")" != open ] || say podman-rootless "unix://$rootless_podman"
+  # in a directory that others may write, it may be anybody's
+  own=$(find "${rootless_podman%/*}" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | wc -l)
+  [ "$(id -u)" = 0 ] || [ "$own" != 2 ] || [ "$(access "$rootless_podman")" != open ] ||
+    say podman-rootless "unix://$rootless_podman"
 fi

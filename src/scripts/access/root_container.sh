@@ -1,6 +1,7 @@
 image=$1 cluster=$2 process=$3 engine=$4 host=$5; shift 5
 [ -z "$host" ] || [ "$engine" = podman ] || export DOCKER_HOST="$host"
-unset CONTAINER_HOST CONTAINER_CONNECTION
+unset CONTAINER_HOST CONTAINER_CONNECTION CONTAINER_SSHKEY
+unset CONTAINERS_CONF CONTAINERS_CONF_OVERRIDE CONTAINERS_STORAGE_CONF STORAGE_DRIVER STORAGE_OPTS
 exec "$engine" run --rm -i --pull never --label "hvdctl.cluster=$cluster" --label hvdctl.role=helper \
   --label "hvdctl.process=$process" \
   --pid host --network host --uts host --userns host --cap-add SYS_PTRACE --security-opt apparmor=unconfined \

@@ -25,16 +25,21 @@ say_images() { # COMMAND…
 
 # as transport/access.rs decides
 if [ -n "$podman" ] && [ -z "$has_docker" ]; then
-  unset CONTAINER_HOST CONTAINER_CONNECTION
+  unset CONTAINER_HOST CONTAINER_CONNECTION CONTAINER_SSHKEY
+  unset CONTAINERS_CONF CONTAINERS_CONF_OVERRIDE CONTAINERS_STORAGE_CONF STORAGE_DRIVER STORAGE_OPTS
   version() { ask "$@" --remote --url "$url" version -f '{{.Server.Version}}' 2>&1; }
   url=unix://$podman_socket
-  if output=$(version podman); then
-    say podman-version login "$(last)"
-    say_images podman --remote --url "$url"
-  elif [ -n "$sudo" ] && output=$(version sudo -n podman); then
-    say podman-version sudo "$(last)"
-    say_images sudo -n podman --remote --url "$url"
-  elif [ -S "$rootless_podman" ] && url=unix://$rootless_podman && output=$(version podman); then
+  if [ "$(id -u)" = 0 ]; then
+    if output=$(version podman); then
+      say podman-version login "$(last)"
+      say_images podman --remote --url "$url"
+    fi
+  elif [ -n "$sudo" ]; then
+    if output=$(version sudo -n podman); then
+      say podman-version sudo "$(last)"
+      say_images sudo -n podman --remote --url "$url"
+    fi
+  elif [ "$own" = 2 ] && [ -S "$rootless_podman" ] && url=unix://$rootless_podman && output=$(version podman); then
     say podman-version login "$(last)"
     say_images podman --remote --url "$url"
   fi

@@ -41,7 +41,7 @@ impl Transport {
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Login, NodeError> {
-        let login = self.login().await?.choosing(self.engine_choice);
+        let login = self.login().await?;
         self.access.engine_name = login.engine_name();
         let root = login.root_method(sudo.is_given(owner)).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
@@ -65,12 +65,12 @@ impl Transport {
     async fn login(&self) -> Result<Login, NodeError> {
         let connections = if let Channel::Ssh(connections) = &self.channel { Some(connections) } else { None };
         if let Some(report) = connections.and_then(|connections| connections.access()) {
-            return Ok(Login::parse(&report));
+            return Ok(Login::parse(&report).choosing(self.engine_choice));
         }
         let operation = "check for root access";
         let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
         let report = String::from_utf8_lossy(&report);
-        let login = Login::parse(&report);
+        let login = Login::parse(&report).choosing(self.engine_choice);
         if login.user.is_empty() {
             return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
                 .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell"));
@@ -106,10 +106,13 @@ impl Transport {
     }
 
     fn no_root(&self, user: &str, message: &str) -> NodeError {
-        // nobody but root may use root's Podman
+        // hvdctl uses root's Podman only as root
         let group = match self.engine_name() {
             EngineName::Docker => format!("or add {user} to the group docker; "),
-            EngineName::Podman => String::new(),
+            EngineName::Podman => format!(
+                "or give {user} a Podman of its own (systemctl --user enable --now podman.socket, and loginctl \
+                 enable-linger); "
+            ),
         };
         let hint = match &self.access.other_owner {
             None => format!(

@@ -74,7 +74,8 @@ fn the_main_path_with_podman() {
     hvdctl(&["stop"]).code(0);
     job.end(s(60)).code(143);
     for node in NODES {
-        assert_eq!(on(node, "pgrep -fc '[H]VDCTL_JOB|[r]ank_supervisor' || :").trim(), "0", "{node}");
+        let marked = "grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | wc -l";
+        assert_eq!(on(node, marked).trim(), "0", "{node}");
     }
 
     // an engine that is asked for and absent
