@@ -111,7 +111,7 @@ if [ -n "$podman" ]; then
     say podman closed
   fi
   # in a directory that others may write, it may be anybody's
-  own=$(find "${rootless_podman%/*}" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | wc -l)
+  own=$(find "${rootless_podman%/*}" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | grep -c .)
   [ "$(id -u)" = 0 ] || [ "$own" != 2 ] || [ "$(access "$rootless_podman")" != open ] ||
     say podman-rootless "unix://$rootless_podman"
 fi
