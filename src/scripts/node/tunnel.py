@@ -63,8 +63,10 @@ def follow(connection):
         except OSError:
             data = b""
         connection.last = time.monotonic()
+        if not data:
+            # whoever hears of the end may count on it
+            connection.end("in")
         send(connection.number, data)
-    connection.end("in")
 
 
 def deliver(connection, data):
