@@ -35,7 +35,7 @@ impl ContainerState {
     /// Returns the state that an engine reports.
     pub fn parse(state: &str) -> ContainerState {
         match state {
-            // Podman's words for one without processes that it has not cleaned up, and for one whose start was prepared
+            // Podman's names for one without processes that it has not cleaned up, and for one whose start was prepared
             "stopped" => ContainerState::Exited,
             "initialized" | "configured" => ContainerState::Created,
             other => serde_json::from_value(other.into()).unwrap_or(ContainerState::Unknown),

@@ -30,7 +30,7 @@ const FACTS: &[&str] = &[
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 20] = [
+const PLACES: [(&str, &str); 21] = [
     ("/usr/lib/wsl/lib", "wsl"),
     ("/sys/bus/pci/drivers/nvidia", "pci"),
     ("/proc/driver/nvidia/gpus", "driver"),
@@ -48,6 +48,7 @@ const PLACES: [(&str, &str); 20] = [
     ("/dev/infiniband", "dev/infiniband"),
     ("/dev/gdrdrv", "dev/gdrdrv"),
     ("/run/podman", "run/podman"),
+    ("/var/run/docker.sock", "docker.sock"),
     ("/etc/cdi", "etc/cdi"),
     ("/etc/systemd/system", "etc/systemd"),
     ("/usr/lib/systemd/system", "lib/systemd"),
@@ -601,6 +602,32 @@ fn a_docker_command_of_podman_is_known() {
 }
 
 #[test]
+fn an_engine_whose_command_is_missing_is_found_by_its_unit() {
+    let machine = Machine::new(&[]);
+    // this machine may have both
+    let neither = "command() { case $2 in docker | dockerd) return 1 ;; esac; type \"$2\" >/dev/null 2>&1; }";
+    let found = || machine.prints(&["access/login.sh"], neither).contains("docker-engine yes");
+    assert!(!found());
+    let units = ["lib/systemd", "etc/systemd"].map(|directory| machine.path(directory));
+    units.iter().for_each(|directory| fs::create_dir_all(directory).unwrap());
+    fs::write(units[0].join("docker.service"), "[Service]\n").unwrap();
+    assert!(found(), "stopped, and outside of PATH");
+    std::os::unix::fs::symlink("/dev/null", units[1].join("docker.service")).unwrap();
+    assert!(!found(), "masked");
+    let socket = std::os::unix::net::UnixListener::bind(machine.path("docker.sock")).unwrap();
+    assert!(found(), "without a unit");
+    drop(socket);
+    fs::remove_file(machine.path("docker.sock")).unwrap();
+    // podman-docker's
+    fs::create_dir_all(machine.path("run/podman")).unwrap();
+    let _podman = std::os::unix::net::UnixListener::bind(machine.path("run/podman/podman.sock")).unwrap();
+    std::os::unix::fs::symlink(machine.path("run/podman/podman.sock"), machine.path("docker.sock")).unwrap();
+    assert!(!found());
+    fs::write(units[1].join("snap.docker.dockerd.service"), "[Service]\n").unwrap();
+    assert!(found());
+}
+
+#[test]
 fn the_services_of_podman_are_found() {
     let machine = Machine::new(&[]);
     let runtime = machine.path("runtime");
@@ -621,9 +648,11 @@ fn the_services_of_podman_are_found() {
     assert_eq!(found(), ["podman-command yes", "podman open"], "root has no rootless one");
     // another login does not use root's, whatever its mode, and the socket in its directory only if both are its own
     machine.stub("id", "echo 1000");
-    machine.stub("find", "echo \"$2\"");
-    assert_eq!(found(), ["podman-command yes", "podman closed"]);
-    machine.stub("find", "[ \"$3 $4 $5\" = '-prune -user 1000' ] && printf '%s\\n' \"$1\" \"$2\"");
+    for own in ["", "\"$2\"", "\"$2\" \"$3\""] {
+        machine.stub("find", &format!("printf '%s\\n' {own}"));
+        assert_eq!(found(), ["podman-command yes", "podman closed"], "{own}");
+    }
+    machine.stub("find", "[ \"$4 $5 $6\" = '-prune -user 1000' ] && printf '%s\\n' \"$1\" \"$2\" \"$3\"");
     let own = format!("podman-rootless unix://{}/podman/podman.sock", runtime.display());
     assert_eq!(found(), ["podman-command yes", "podman closed", &own]);
 }

@@ -70,7 +70,10 @@ case $(readlink -f /var/run/docker.sock) in */podman.sock) ;; *) system=$(access
 # an engine that is installed, running or not
 dockerd=$(command -v dockerd 2>/dev/null)
 for unit in docker.service snap.docker.dockerd.service; do
-  if [ -e "/etc/systemd/system/$unit" ] || [ -e "/usr/lib/systemd/system/$unit" ]; then dockerd=$unit; fi
+  # a link to /dev/null masks a unit
+  if [ -s "/etc/systemd/system/$unit" ] || { [ ! -e "/etc/systemd/system/$unit" ] && [ -s "/usr/lib/systemd/system/$unit" ]; }; then
+    dockerd=$unit
+  fi
 done
 # whether there is an engine of Docker, running or not
 has_docker=''
@@ -102,7 +105,8 @@ fi
 # the login's own (podman-system-service(1))
 podman=$(command -v podman 2>/dev/null)
 podman_socket=/run/podman/podman.sock
-rootless_podman=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/podman/podman.sock
+runtime=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}
+rootless_podman=$runtime/podman/podman.sock
 if [ -n "$podman" ]; then
   say podman-command yes
   if [ "$(id -u)" = 0 ]; then
@@ -110,8 +114,8 @@ if [ -n "$podman" ]; then
   elif [ -S "$podman_socket" ] || { [ -d "${podman_socket%/*}" ] && [ ! -x "${podman_socket%/*}" ]; }; then
     say podman closed
   fi
-  # in a directory that others may write, it may be anybody's
-  own=$(find "${rootless_podman%/*}" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | grep -c .)
-  [ "$(id -u)" = 0 ] || [ "$own" != 2 ] || [ "$(access "$rootless_podman")" != open ] ||
+  # in a directory of somebody else, it may be anybody's
+  own=$(find "$runtime" "$runtime/podman" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | grep -c .)
+  [ "$(id -u)" = 0 ] || [ "$own" != 3 ] || [ "$(access "$rootless_podman")" != open ] ||
     say podman-rootless "unix://$rootless_podman"
 fi

@@ -39,7 +39,7 @@ if [ -n "$podman" ] && [ -z "$has_docker" ]; then
       say podman-version sudo "$(last)"
       say_images sudo -n podman --remote --url "$url"
     fi
-  elif [ "$own" = 2 ] && [ -S "$rootless_podman" ] && url=unix://$rootless_podman && output=$(version podman); then
+  elif [ "$own" = 3 ] && [ -S "$rootless_podman" ] && url=unix://$rootless_podman && output=$(version podman); then
     say podman-version login "$(last)"
     say_images podman --remote --url "$url"
   fi

@@ -64,7 +64,7 @@ def follow(connection):
             data = b""
         connection.last = time.monotonic()
         if not data:
-            # whoever hears of the end may count on it
+            # the other side may open another one as soon as it hears of the end
             connection.end("in")
         send(connection.number, data)
 

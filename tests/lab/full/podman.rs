@@ -1,24 +1,13 @@
 //! The main path on nodes whose engine is Podman, of Debian 12 and 13.
 
+use super::variants::{checkout, lab};
 use crate::process::{Done, Running, run, s};
 use crate::state::{FULL_IMAGE, Restore, hvdctl_in};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const NODES: [&str; 2] = ["node1", "node2"];
-
-/// The checkout whose lab this is.
-fn checkout() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// `scripts/lab` with these arguments. The first node of a distribution builds its image.
-fn lab(args: &[&str]) -> Done {
-    let mut command = Command::new(checkout().join("scripts/lab"));
-    command.args(args);
-    run(command, s(1500))
-}
 
 /// What a shell script prints on a node.
 #[track_caller]

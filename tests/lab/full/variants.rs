@@ -54,12 +54,12 @@ const VARIANTS: [Variant; 15] = [
 ];
 
 /// The checkout whose lab this is.
-fn checkout() -> PathBuf {
+pub(super) fn checkout() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// `scripts/lab` with these arguments. The first node of a distribution builds its image.
-fn lab(args: &[&str]) -> Done {
+pub(super) fn lab(args: &[&str]) -> Done {
     let mut command = Command::new(checkout().join("scripts/lab"));
     command.args(args);
     run(command, s(1200))
