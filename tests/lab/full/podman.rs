@@ -1,7 +1,7 @@
 //! The main path on nodes whose engine is Podman, of Debian 12 and 13.
 
 use super::variants::{checkout, lab};
-use crate::process::{Done, Running, run, s};
+use crate::process::{Running, run, s};
 use crate::state::{FULL_IMAGE, Restore, hvdctl_in};
 use std::fs;
 use std::path::Path;
