@@ -2,6 +2,7 @@
 //! the login, and what follows from it.
 
 use crate::model::engine::{EngineChoice, EngineName};
+use crate::text::failure::{self, SudoFailure};
 use crate::text::packages::Distribution;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -259,6 +260,13 @@ impl Login {
                 }
                 ("sudo", "asks") => login.sudo = Sudo::PasswordRequired(rest),
                 ("sudo", _) => login.sudo = Sudo::Refused(rest),
+                // node/probe.sh
+                ("root", "login") => login.sudo = Sudo::Root,
+                ("root", "sudo") => login.sudo = Sudo::Allowed,
+                ("root", _) if failure::sudo(&rest) == Some(SudoFailure::PasswordRequired) => {
+                    login.sudo = Sudo::PasswordRequired(rest);
+                }
+                ("root", _) => login.sudo = Sudo::Refused(rest),
                 ("os", _) => login.distribution = Distribution::parse(value),
                 ("docker-command", "podman") => login.command_fault = Some(PODMAN_DOCKER),
                 ("docker-command", _) => login.command_fault = Some(NO_DOCKER),
@@ -701,6 +709,16 @@ mod tests {
             closed.starts_with("only root may use root's Podman") && closed.contains("systemctl --user"),
             "{closed}"
         );
+        // as `init` finds it
+        for (root, has_fault) in
+            [("login", false), ("sudo", false), ("no sudo: a password is required", false), ("no no", true)]
+        {
+            let found = fault(
+                EngineChoice::Auto,
+                &format!("root {root}\ndocker-command missing\npodman-command yes\npodman closed\n"),
+            );
+            assert_eq!(!found.is_empty(), has_fault, "{root}: {found}");
+        }
         // that of the login is no substitute where root has none
         let own = "podman-rootless unix:///run/user/1000/podman/podman.sock\n";
         let stopped = fault(EngineChoice::Auto, &format!("{debian}{stopped}{own}"));
