@@ -65,9 +65,20 @@ image_ensure_horovod() { # latest|tensorflow|quick|strange|modern|modern-framewo
   esac
 }
 
-image_ensure_node() { # SUITE[-podman][-uutils]
-  local -a arguments=(--build-arg "SUITE=${1%%-*}")
-  if [[ $1 = *-podman* ]]; then arguments+=(--build-arg ENGINE=podman); fi
+image_ensure_node() { # SUITE[-podman|-none][-uutils]
+  local suite=${1%%-*}
+  local base=debian:$suite
+  local -a arguments=()
+  case $1 in
+  *-podman*) arguments+=(--build-arg ENGINE=podman) ;;
+  # What the ranks of such a machine need is the machine's own: that of the image which this suite has.
+  *-none*)
+    base=$(if [ "$suite" = trixie ]; then echo modern; else echo latest; fi)
+    image_ensure_horovod "$base"
+    base=$LAB_IMAGE:$base
+    arguments+=(--build-arg ENGINE=none --build-arg "BASE_ID=$(image_id "$base")") ;;
+  esac
+  arguments+=(--build-arg "SUITE=$suite" --build-arg "BASE=$base")
   if [[ $1 = *-uutils ]]; then arguments+=(--build-arg UUTILS=1); fi
   image_ensure "hvdctl-lab/node:$1" "$LAB_SCRIPTS/lab.d/node" "${arguments[@]}"
 }
@@ -82,6 +93,7 @@ image_derive() { # IMAGE NODE…
   grep -qi '^FROM ' <<<"$dockerfile" || dockerfile="FROM $LAB_IMAGE:latest"$'\n'$dockerfile
   DOCKER_BUILDKIT=0 docker build --network host --force-rm --label "$LAB_LABEL" -t "$image" - <<<"$dockerfile" >&2 || die "$image could not be built"
   for node; do
+    [ "$(node_engine "$node")" != none ] || continue
     docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" "$(node_engine "$node")" load -q >/dev/null &
     jobs+=($!)
   done

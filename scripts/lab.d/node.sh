@@ -18,7 +18,7 @@ cluster_select ''
 
 # What machines are like. The options of `scripts/lab up` set it.
 NODE_SUITES=(bookworm) # of Debian: the first node's, the second's …; the last is that of all others
-NODE_ENGINES=(docker)  # or podman: the first node's, the second's …; the last is that of all others
+NODE_ENGINES=(docker)  # or podman or none: the first node's, the second's …; the last is that of all others
 NODE_UUTILS=           # -uutils: with coreutils and sudo written in Rust
 NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), nothing (none), the second address (other)
 NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
@@ -38,7 +38,7 @@ node_images() { # COUNT
   for ((index = 1; index <= ($1 > 2 ? $1 : 2); index++)); do node_image "node$index"; done | sed 's/.*://' | sort -u
 }
 
-# The engine of a node: docker or podman.
+# The engine of a node: docker, podman or none.
 node_engine() { # NODE
   local -r index=$((${1#node} - 1)) last=$((${#NODE_ENGINES[@]} - 1))
   printf '%s\n' "${NODE_ENGINES[index < last ? index : last]}"
@@ -118,16 +118,17 @@ node_create() { # NODE GPUS SPEC HOSTS
   local -r name=$(node_container "$node")
   local stage user data=/var/lib/docker
   docker rm -f "$name" >/dev/null 2>&1 || true
-  if [ "$(node_engine "$node")" = podman ]; then
+  case $(node_engine "$node") in
+  podman)
     data=/var/lib/containers
-    docker volume rm -f "$name" >/dev/null && docker volume create --label "$LAB_LABEL" "$name" >/dev/null || return 1
-  else
-    seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
-  fi
+    docker volume rm -f "$name" >/dev/null && docker volume create --label "$LAB_LABEL" "$name" >/dev/null || return 1 ;;
+  docker) seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; } ;;
+  none) docker volume rm -f "$name" >/dev/null || return 1; data= ;;
+  esac
   docker create --name "$name" -e "HOSTNAME=$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
     --label "hvdctl.lab.cluster=$CLUSTER" \
     --label "hvdctl.lab.spec=$spec" --network "$NET" --ip "$(node_address "$node")" --stop-timeout 8 "${NODE_FLAGS[@]}" \
-    -v "$name:$data" ${NODE_SHARE:+-v "$NODE_SHARE"} "$(node_image "$node")" >/dev/null || return 1
+    ${data:+-v "$name:$data"} ${NODE_SHARE:+-v "$NODE_SHARE"} "$(node_image "$node")" >/dev/null || return 1
   if [ "$NODE_SECOND" = network ]; then docker network connect --ip "$(node_second_address "$node")" "$NET-second" "$name" || return 1; fi
   stage=$(mktemp -d) || return 1
   install -D -m 600 "$LAB_DIR/hostkeys/$node" "$stage/etc/ssh/ssh_host_ed25519_key"
@@ -177,7 +178,8 @@ node_ensure() { # NODE GPUS COUNT
     return 1
   }
   # By their inputs, because an engine with containerd's store has other ids.
-  if [ "$(timeout 20 docker exec "$name" "$(node_engine "$node")" image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
+  if [ "$(node_engine "$node")" != none ] &&
+    [ "$(timeout 20 docker exec "$name" "$(node_engine "$node")" image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
     "$(docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}")" ]; then
     say "$node: loading the images that it lacks"
     docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" "$(node_engine "$node")" load -q >/dev/null || return 1
