@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// hvdctl on a terminal of its own, which is the terminal of its session.
-struct Typed {
+pub struct Typed {
     child: Child,
     terminal: OwnedFd,
     slave: File,
@@ -21,15 +21,20 @@ struct Typed {
 
 impl Typed {
     fn start(lab: &Lab, args: &[&str]) -> Typed {
+        Typed::of(&lab.command(args))
+    }
+
+    /// Starts this command, which has the directory that it runs in.
+    pub fn of(inner: &Command) -> Typed {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
         let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
         let open = || File::options().read(true).write(true).open(&name).unwrap();
-        let inner = lab.command(args);
         // it becomes hvdctl: no leader of a group forks for a session of its own
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(inner.get_program()).args(inner.get_args()).current_dir(lab.path());
+        command.arg("--ctty").arg(inner.get_program()).args(inner.get_args());
+        command.current_dir(inner.get_current_dir().unwrap());
         command.env("TERM", "xterm").stdin(open()).stdout(open()).stderr(open());
         for (name, value) in inner.get_envs() {
             if value.is_none() {
@@ -58,7 +63,8 @@ impl Typed {
         tcsetwinsize(&self.terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     }
 
-    fn keys(&self, text: &str) {
+    /// Types this.
+    pub fn keys(&self, text: &str) {
         File::from(self.terminal.try_clone().unwrap()).write_all(text.as_bytes()).unwrap();
     }
 
@@ -68,18 +74,20 @@ impl Typed {
 
     /// Types until the text is shown: a shell that is just starting may not read yet.
     #[track_caller]
-    fn until(&self, keys: &str, words: &str) {
+    pub fn until(&self, keys: &str, words: &str) {
         self.keys(keys);
         assert!(eventually(s(60), || self.text().contains(words)), "{words:?} never came:\n{}", self.text());
     }
 
+    /// Waits for its end, and asserts its exit code.
     #[track_caller]
-    fn end(mut self, code: i32) {
+    pub fn end(mut self, code: i32) {
         assert!(eventually(s(60), || self.child.try_wait().unwrap().is_some()), "no end:\n{}", self.text());
         assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.text());
     }
 
-    fn pid(&self) -> String {
+    /// Its process id.
+    pub fn pid(&self) -> String {
         self.child.id().to_string()
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// The launchers, each with the example that is trained under it and the text that shows its success.
-const TRAININGS: [(&str, &[&str], &str); 5] = [
+pub const TRAININGS: [(&str, &[&str], &str); 5] = [
     ("digits", &["--gloo", "--", "python", "train.py", "--epochs", "4"], "[0 node1] test accuracy 0.9"),
     ("digits", &["--mpi", "--", "python", "train.py", "--epochs", "4"], "[0 node1] test accuracy 0.9"),
     ("digits_ddp", &["--launcher", "torchrun", "--", "python", "train.py", "--epochs", "3"], "[0 node1] accuracy: 0.9"),

@@ -1,9 +1,9 @@
 //! The main path on nodes of other distributions and with other settings, two at a time while the pool is up.
 
-use crate::process::{Done, run, s};
-use crate::state::Restore;
+use super::machines::{Machines, checkout, lab};
+use crate::process::{run, s};
 use crate::variants::Steps;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -52,18 +52,6 @@ const VARIANTS: [Variant; 15] = [
         ..variant("two image stores", &["--distro", "trixie,bookworm"])
     },
 ];
-
-/// The checkout whose lab this is.
-pub(super) fn checkout() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// `scripts/lab` with these arguments. The first node of a distribution builds its image.
-pub(super) fn lab(args: &[&str]) -> Done {
-    let mut command = Command::new(checkout().join("scripts/lab"));
-    command.args(args);
-    run(command, s(1200))
-}
 
 /// The addresses of eth1 in place of the found ones.
 fn with_second_addresses(inventory: &str) -> String {
@@ -146,7 +134,7 @@ fn the_main_path_on_each_variant_of_nodes() {
     let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
     let chosen: Vec<&Variant> = VARIANTS.iter().filter(|variant| variant.name.contains(&only)).collect();
     assert!(!chosen.is_empty(), "there is no variant {only:?}");
-    let _removed = Restore(|| drop(lab(&["up", "--nodes", "0"])));
+    let _machines = Machines::reserve();
     let mut failed = Vec::new();
     for variant in chosen {
         failed.extend(tried(variant, tempfile::tempdir().unwrap().path()));
@@ -180,9 +168,8 @@ out.close()
 #[test]
 fn layers_that_zstd_has_compressed_go_to_the_engines_that_read_them() {
     const PUSHED: &str = "hvdctl-lab/pushed:1";
-    let _removed = Restore(|| drop(lab(&["up", "--nodes", "0"])));
     // Docker 20.10 and 26.1
-    lab(&["up", "--distro", "bullseye,trixie"]).ok();
+    let _machines = Machines::up(&["--distro", "bullseye,trixie"]);
     let dir = tempfile::tempdir().unwrap();
     let [saved, archive] = ["saved.tar", "zstd.tar"].map(|name| dir.path().join(name));
     let build = format!(

@@ -1,0 +1,445 @@
+//! What a job does is the same under every runtime and launcher: one table of behaviours, tried on machines of each
+//! kind.
+//!
+//! A behaviour that fails does not keep the others from being tried; the failures are listed at the end. With
+//! `HVDCTL_TEST_VARIANT` only those run whose names, such as `podman, mpirun: stop`, contain the text.
+
+use super::machines::{Machines, checkout, lab, on};
+use crate::process::{Done, Running, eventually, kill, run, s};
+use crate::shell::Typed;
+use crate::state::{FULL_IMAGE, NODES, hvdctl_in};
+use crate::variants::TRAININGS;
+use serde_json::Value;
+use std::fs;
+use std::io::{Write, stderr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::time::Instant;
+
+/// Machines, and what runs the processes of a job on them.
+struct Platform {
+    name: &'static str,
+    /// The machine options of `scripts/lab up`.
+    machines: &'static [&'static str],
+    /// Lines of the inventory's `[cluster]`.
+    cluster: &'static str,
+    /// The login on the nodes.
+    user: &'static str,
+    /// As whom workers run programs.
+    inside: &'static str,
+    /// The directory of hvdctl's files on a node.
+    files: &'static str,
+    /// What `status` shows of the nodes.
+    status: &'static [&'static str],
+    launchers: &'static [Launcher],
+}
+
+/// A launcher: its name, the options that choose it, and the training for it.
+type Launcher = (&'static str, &'static [&'static str], usize);
+
+const HOROVODRUN: [Launcher; 2] = [("horovodrun with gloo", &["--gloo"], 0), ("horovodrun with mpi", &["--mpi"], 1)];
+const TORCHRUN: Launcher = ("torchrun", &["--launcher", "torchrun"], 2);
+const ENV: Launcher = ("env", &["--launcher", "env"], 3);
+const MPIRUN: Launcher = ("mpirun", &["--launcher", "mpirun"], 4);
+const ALL: [Launcher; 5] = [HOROVODRUN[0], HOROVODRUN[1], TORCHRUN, ENV, MPIRUN];
+
+const DOCKER: Platform = Platform {
+    name: "docker",
+    machines: &[],
+    cluster: "engine = \"docker\"\n",
+    user: "workshop",
+    inside: "root",
+    files: "/opt/horovod",
+    status: &["Docker 20."],
+    launchers: &ALL,
+};
+
+const PODMAN: Platform = Platform {
+    name: "podman",
+    machines: &["--engine", "podman", "--distro", "bookworm,trixie"],
+    cluster: "",
+    status: &["Podman 4.3", "Podman 5."],
+    ..DOCKER
+};
+
+/// What each behaviour needs: the machines with a worker on each, and a directory with an inventory.
+struct Cluster<'a> {
+    platform: &'a Platform,
+    dir: tempfile::TempDir,
+}
+
+/// The rank's number, whatever has started it.
+const RANK: &str = "rank=${HOROVOD_RANK:-${OMPI_COMM_WORLD_RANK:-$RANK}}";
+
+impl Cluster<'_> {
+    fn of(platform: &Platform) -> Cluster<'_> {
+        let dir = tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap();
+        let inventory = format!(
+            "[cluster]\nname = \"lab\"\nimage = \"{FULL_IMAGE}\"\n{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
+             [defaults]\nuser = \"{}\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
+            platform.cluster,
+            checkout().join(".lab/ssh_config").display(),
+            platform.user
+        );
+        fs::write(dir.path().join("inventory.toml"), inventory).unwrap();
+        Cluster { platform, dir }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = hvdctl_in(self.dir.path());
+        command.args(args);
+        command
+    }
+
+    #[track_caller]
+    fn hvdctl(&self, args: &[&str]) -> Done {
+        run(self.command(args), s(300))
+    }
+
+    /// Starts two ranks of a shell script, one on each node, that knows its `$rank` and the directory of its `$job`.
+    #[track_caller]
+    fn start(&self, launcher: &[&str], options: &[&str], script: &str) -> Running {
+        let script = format!("{RANK} job={}/jobs/$HVDCTL_JOB\n{script}", self.platform.files);
+        let args = [&["run", "-np", "2"], launcher, options, &["--", "sh", "-c", &script]].concat();
+        Running::start(self.command(&args), &[])
+    }
+
+    /// Starts two ranks that wait, and waits until both do.
+    #[track_caller]
+    fn start_waiting(&self, launcher: &[&str]) -> Running {
+        let mut job = self.start(launcher, &[], "echo ready; exec sleep 600");
+        job.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+        assert!(NODES.iter().all(|node| !left(node).is_empty()), "the search for processes of a job finds none");
+        job
+    }
+
+    /// The newest job as `jobs` shows it.
+    #[track_caller]
+    fn newest(&self) -> Value {
+        let document: Value = serde_json::from_str(&self.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+        document["jobs"][0].clone()
+    }
+
+    /// Ends what a behaviour that failed has left.
+    fn recover(&self) {
+        let marked = "for p in $(grep -lzE '^HVDCTL_(JOB|SHELL)=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do
+            kill -9 $p 2>/dev/null; done; :";
+        drop(self.hvdctl(&["stop"]));
+        NODES.iter().for_each(|node| drop(lab(&["sh", node, "sh", "-c", marked])));
+        drop(self.hvdctl(&["up"]));
+    }
+}
+
+/// The processes of jobs and of shells on a node, and of those that follow a job's log, by name.
+fn left(node: &str) -> String {
+    on(
+        node,
+        r#"for p in $(grep -lzE '^HVDCTL_(JOB|SHELL)=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3) \
+             $(pgrep -x 'orted|prted|mpirun|prterun|horovodrun|torchrun|hvdctl-rank') \
+             $(pgrep -f '[j]ob_supervisor[.]py|[r]ank_supervisor[.]py|[t]ail -c [+][0-9]* -f log'); do
+             grep -qa . "/proc/$p/cmdline" && echo "$p $(cat "/proc/$p/comm")"
+           done 2>/dev/null | sort -u; :"#,
+    )
+}
+
+/// Asserts that nothing of a job runs on the nodes. What was just killed needs a moment.
+#[track_caller]
+fn nothing_is_left() {
+    for node in NODES {
+        eventually(s(3), || left(node).is_empty());
+        assert_eq!(left(node), "", "processes are left on {node}");
+    }
+}
+
+/// Kills the processes of a node that a shell command finds.
+#[track_caller]
+fn kill_on(node: &str, finds: &str) {
+    on(node, &format!("pids=$({finds}); [ -n \"$pids\" ]; kill -9 $pids"));
+}
+
+/// A behaviour of jobs under a launcher, whose options are given.
+type Behaviour = (&'static str, fn(&Cluster, &[&str]));
+
+const OF_JOBS: [Behaviour; 11] = [
+    ("rank and node before each line", lines_have_rank_and_node),
+    ("exit code of the first failed rank, the others gone within 5 s", a_failed_rank_ends_the_others),
+    ("stop", stops),
+    ("attach and logs after the operator was killed", the_operator_is_killed),
+    ("the job supervisor is killed", the_job_supervisor_is_killed),
+    ("a rank supervisor is killed", a_rank_supervisor_is_killed),
+    ("a worker's main process is killed", a_worker_is_killed),
+    ("restarts", restarts),
+    ("a stalled rank", a_rank_stalls),
+    ("slots of a running job are refused to a second one", slots_are_allocated),
+    ("fetch", outputs_are_fetched),
+];
+
+fn lines_have_rank_and_node(cluster: &Cluster, launcher: &[&str]) {
+    let done = cluster.start(launcher, &[], "echo out of $rank; echo err of $rank >&2").end(s(60)).code(0);
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 node1] out of 0", "[1 node2] out of 1"]);
+    done.complains(&["[0 node1] err of 0\n", "[1 node2] err of 1\n"]);
+}
+
+fn a_failed_rank_ends_the_others(cluster: &Cluster, launcher: &[&str]) {
+    let script = "[ $rank = 0 ] || { sleep 1; exit 7; }
+        trap '' TERM INT HUP; while :; do sleep 1; done";
+    let done = cluster.start(launcher, &[], script).end(s(60)).code(7);
+    done.complains(&["rank 1 on node2 ended with exit code 7"]);
+    nothing_is_left();
+    // both nodes have one clock
+    let newest = format!("ls -t {}/jobs/*/result.json | head -n 1 | xargs cat", cluster.platform.files);
+    let result: Value = serde_json::from_str(&on("node1", &newest)).unwrap();
+    let times = result["exits"].as_array().unwrap().iter().map(|exit| exit["time"].as_f64().unwrap());
+    let (first, last) = times.fold((f64::MAX, 0.0), |(first, last): (f64, f64), t| (first.min(t), last.max(t)));
+    assert!(first < last && last - first < 5.0, "{result}");
+}
+
+fn stops(cluster: &Cluster, launcher: &[&str]) {
+    let job = cluster.start_waiting(launcher);
+    cluster.hvdctl(&["stop"]).code(0);
+    job.end(s(60)).code(143).complains(&["was stopped"]);
+    assert_eq!(cluster.newest()["state"], "stopped");
+}
+
+fn the_operator_is_killed(cluster: &Cluster, launcher: &[&str]) {
+    let script = "echo first of $rank; while [ ! -e $job/go ]; do sleep 0.1; done; echo last of $rank
+        [ $rank = 0 ] || { sleep 1; exit 3; }";
+    let mut job = cluster.start(launcher, &[], script);
+    job.until(&["[0 node1] first of 0", "[1 node2] first of 1"], s(60));
+    kill(&job.pid().to_string(), "KILL");
+    job.end(s(10)).code(137);
+    let mut attached = Running::start(cluster.command(&["attach"]), &[]);
+    attached.until(&["[0 node1] first of 0", "[1 node2] first of 1"], s(30));
+    let go = format!("for job in {}/jobs/*/; do touch \"$job/go\"; done", cluster.platform.files);
+    NODES.iter().for_each(|node| drop(on(node, &go)));
+    attached.end(s(60)).code(3).says(&["[0 node1] last of 0", "[1 node2] last of 1"]);
+    nothing_is_left();
+    let logs = cluster.hvdctl(&["logs"]).ok();
+    assert_eq!(logs.lines().count(), 4, "{logs}");
+    assert_eq!(cluster.hvdctl(&["logs", "--rank", "1"]).ok(), "[1 node2] first of 1\n[1 node2] last of 1\n");
+    cluster.hvdctl(&["attach"]).code(3).complains(&["rank 1 on node2 ended with exit code 3"]);
+}
+
+fn the_job_supervisor_is_killed(cluster: &Cluster, launcher: &[&str]) {
+    let job = cluster.start_waiting(launcher);
+    kill_on("node1", "pgrep -f '[j]ob_supervisor[.]py'");
+    let done = job.end(s(60));
+    assert_ne!(done.code, 0, "{}", done.err);
+    done.complains(&["is lost: the job supervisor"]);
+    assert_eq!(cluster.newest()["state"], "lost");
+}
+
+fn a_rank_supervisor_is_killed(cluster: &Cluster, launcher: &[&str]) {
+    let job = cluster.start_waiting(launcher);
+    kill_on("node2", "pgrep -x hvdctl-rank");
+    let done = job.end(s(60));
+    assert_ne!(done.code, 0, "{}", done.err);
+    assert_eq!(cluster.newest()["state"], "failed");
+}
+
+/// A container ends with its main process. The processes of a login need not; then the job can be stopped.
+fn a_worker_is_killed(cluster: &Cluster, launcher: &[&str]) {
+    let mut job = cluster.start_waiting(launcher);
+    kill_on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | cut -d= -f2");
+    if !eventually(s(20), || !job.runs()) {
+        drop(cluster.hvdctl(&["stop"]));
+    }
+    let done = job.end(s(60));
+    assert_ne!(done.code, 0, "{}", done.err);
+    nothing_is_left();
+    cluster.hvdctl(&["up"]).code(0);
+    let again = cluster.start(launcher, &[], "echo again").end(s(60)).code(0);
+    again.says(&["[0 node1] again", "[1 node2] again"]);
+}
+
+fn restarts(cluster: &Cluster, launcher: &[&str]) {
+    let script = "echo attempt $HVDCTL_RESTART of $rank; [ $HVDCTL_RESTART = 1 ] || exit 9";
+    let done = cluster.start(launcher, &["--restarts", "1"], script).end(s(90)).code(0);
+    done.says(&["[0 node1] attempt 1 of 0", "[1 node2] attempt 1 of 1"]);
+}
+
+fn a_rank_stalls(cluster: &Cluster, launcher: &[&str]) {
+    let script = "[ $rank = 1 ] || exec sleep 600; kill -STOP $$";
+    let done = cluster.start(launcher, &["--stall-timeout", "5s"], script).end(s(60)).code(137);
+    done.complains(&["rank 1 on node2 hung: it was stopped"]);
+}
+
+fn slots_are_allocated(cluster: &Cluster, launcher: &[&str]) {
+    let mut job = cluster.start_waiting(launcher);
+    let id = cluster.newest()["id"].as_str().unwrap().to_owned();
+    cluster.start(launcher, &[], "true").end(s(60)).code(125).complains(&[&id, "hvdctl stop"]);
+    assert!(job.runs(), "{}", job.err());
+    job.signal("INT");
+    job.end(s(60)).code(130);
+}
+
+fn outputs_are_fetched(cluster: &Cluster, launcher: &[&str]) {
+    let project = cluster.dir.path().join("writes");
+    fs::create_dir_all(&project).unwrap();
+    fs::write(project.join("input"), "shipped").unwrap();
+    let script = format!("{RANK}; cp input of-$rank");
+    let train = [&["train", "writes", "-np", "2"], launcher, &["--", "sh", "-c", &script]].concat();
+    cluster.hvdctl(&train).code(0);
+    let fetched = cluster.dir.path().join("fetched");
+    cluster.hvdctl(&["fetch", "-o", fetched.to_str().unwrap()]).code(0);
+    for name in ["of-0", "of-1"] {
+        assert_eq!(fs::read_to_string(fetched.join(name)).unwrap(), "shipped", "{name}");
+    }
+    fs::remove_dir_all(fetched).unwrap();
+}
+
+/// Ranks find each other, and learn something.
+fn verifies_and_trains(cluster: &Cluster, launcher: &Launcher) {
+    let done = cluster.hvdctl(&[&["verify"], launcher.1].concat()).code(0);
+    done.says(&["ok: 2 ranks where expected"]);
+    let (example, options, says) = TRAININGS[launcher.2];
+    let example = checkout().join("examples").join(example);
+    let done = cluster.hvdctl(&[&["train", example.to_str().unwrap(), "-np", "2"], options].concat()).code(0);
+    done.says(&[says]);
+}
+
+/// A behaviour that has nothing to do with launchers.
+const OF_WORKERS: [(&str, fn(&Cluster)); 3] =
+    [("status and doctor", nodes_are_shown), ("exec", commands_run), ("shell", a_shell_opens)];
+
+fn nodes_are_shown(cluster: &Cluster) {
+    cluster.hvdctl(&["status"]).code(0).says(cluster.platform.status);
+    let doctor = cluster.hvdctl(&["doctor"]);
+    assert_eq!(doctor.err.matches("error").count(), 0, "{}", doctor.err);
+    let other = if cluster.platform.name == "docker" { "Podman" } else { "Docker" };
+    assert!(!doctor.out.contains(other), "{}", doctor.out);
+}
+
+fn commands_run(cluster: &Cluster) {
+    let names = format!("node[1-2] (2): {}\n", cluster.platform.user);
+    assert_eq!(cluster.hvdctl(&["exec", "--", "id", "-un"]).ok(), names);
+    let inside = format!("node[1-2] (2): {}\n", cluster.platform.inside);
+    assert_eq!(cluster.hvdctl(&["exec", "-c", "--", "id", "-un"]).ok(), inside);
+    assert_eq!(cluster.hvdctl(&["exec", "-c", "--", "nvidia-smi", "-L"]).ok().matches("GPU 0: ").count(), 2);
+    let failed = cluster.hvdctl(&["exec", "-c", "--", "sh", "-c", "echo on $(hostname); exit 9"]).code(9);
+    failed.says(&["node1: on node1", "node2: on node2"]);
+}
+
+fn a_shell_opens(cluster: &Cluster) {
+    cluster.hvdctl(&["shell"]).code(2).complains(&["not a terminal"]);
+    let shell = Typed::of(&cluster.command(&["shell"]));
+    // the sum keeps the echo of the input from matching the expected text
+    shell.until("echo up-$((40+2))\n", "up-42");
+    shell.keys("exit 7\n");
+    shell.end(7);
+    let shell = Typed::of(&cluster.command(&["shell", "node2"]));
+    shell.until("echo in-$(hostname)\n", "in-node2");
+    assert!(!left("node2").is_empty(), "the search for processes of a shell finds none");
+    kill(&shell.pid(), "KILL");
+    assert!(eventually(s(20), || left("node2").is_empty()), "{}", left("node2"));
+}
+
+/// Everything on a node that hvdctl may have made: containers, volumes, images, files, logins' keys, and processes of
+/// the login.
+fn found(platform: &Platform, node: &str) -> String {
+    let script = format!(
+        "for engine in docker podman; do command -v $engine >/dev/null || continue
+           $engine ps -aq; $engine volume ls -q; $engine images -q | sort -u; done
+         find / /run /tmp -xdev '(' -path /var/lib/docker -o -path /var/lib/containers ')' -prune -o \
+           -name '*hvdctl*' -print | sort
+         ls -d /opt/horovod 2>/dev/null || :; cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
+         echo processes: $(pgrep -cu {user})",
+        user = platform.user
+    );
+    on(node, &script)
+}
+
+/// Tries behaviours, prints what becomes of each, and keeps the failures.
+struct Trials<'a> {
+    cluster: &'a Cluster<'a>,
+    only: String,
+    failed: Vec<String>,
+}
+
+impl Trials<'_> {
+    fn name(&self, launcher: &str, behaviour: &str) -> String {
+        let comma = if launcher.is_empty() { "" } else { ", " };
+        format!("{}{comma}{launcher}: {behaviour}", self.cluster.platform.name)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.only)
+    }
+
+    fn one(&mut self, launcher: &str, behaviour: &str, holds: impl FnOnce()) {
+        let name = self.name(launcher, behaviour);
+        if !self.wants(&name) {
+            return;
+        }
+        let started = Instant::now();
+        let tried = catch_unwind(AssertUnwindSafe(|| {
+            holds();
+            nothing_is_left();
+        }));
+        let result = match tried {
+            Ok(()) => "ok".to_owned(),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                let text = text.unwrap_or_default();
+                self.failed.push(format!("{name}: {text}"));
+                self.cluster.recover();
+                format!("FAILED: {text}")
+            }
+        };
+        // not with the macro, whose output appears only if the test fails
+        let _ = writeln!(stderr(), "{name}: {result} ({:.1} s)", started.elapsed().as_secs_f64());
+    }
+}
+
+/// Tries every behaviour on machines of this kind.
+#[track_caller]
+fn conforms(platform: &Platform) {
+    let cluster = Cluster::of(platform);
+    let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
+    let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
+    let launchers = platform.launchers.iter().flat_map(|launcher| OF_JOBS.map(|(name, _)| (launcher.0, name)));
+    let workers = OF_WORKERS.map(|(name, _)| ("", name));
+    if !launchers.chain(workers).any(|(launcher, name)| trials.wants(&trials.name(launcher, name))) {
+        return;
+    }
+    let _machines = Machines::up(platform.machines);
+    let before = NODES.map(|node| found(platform, node));
+    cluster.hvdctl(&["keys", "push"]).code(0);
+    cluster.hvdctl(&["up"]).code(0).says(&["start hworker"]);
+    for (name, holds) in OF_WORKERS {
+        trials.one("", name, || holds(&cluster));
+    }
+    for launcher in platform.launchers {
+        for (name, holds) in OF_JOBS {
+            trials.one(launcher.0, name, || holds(&cluster, launcher.1));
+        }
+        trials.one(launcher.0, "verify and train", || verifies_and_trains(&cluster, launcher));
+    }
+    let down = catch_unwind(AssertUnwindSafe(|| {
+        cluster.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["removed hworker"]);
+        assert_eq!(NODES.map(|node| found(platform, node)), before, "after down --purge");
+    }));
+    let failed = trials.failed;
+    assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
+    down.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+#[test]
+fn containers_of_docker() {
+    conforms(&DOCKER);
+}
+
+#[test]
+fn containers_of_podman() {
+    conforms(&PODMAN);
+}
+
+#[test]
+fn an_engine_that_is_asked_for_and_absent() {
+    let _machines = Machines::up(PODMAN.machines);
+    let cluster = Cluster::of(&Platform { cluster: DOCKER.cluster, ..PODMAN });
+    cluster.hvdctl(&["status"]).complains(&["docker: command not found"]);
+}
