@@ -62,6 +62,32 @@ const PODMAN: Platform = Platform {
     ..DOCKER
 };
 
+/// Nothing but a login, and a system that has Horovod, PyTorch and Open MPI.
+const PROCESSES: Platform = Platform {
+    name: "processes",
+    machines: &["--engine", "none"],
+    cluster: "runtime = \"process\"\n",
+    user: "plain",
+    inside: "plain",
+    files: "/var/tmp/hvdctl-lab",
+    status: &[],
+    launchers: &ALL,
+};
+
+/// Python is there after a line of `activate`, and the login has the same home directory on both nodes.
+const MODULES: Platform = Platform {
+    name: "processes with modules",
+    machines: &["--engine", "none", "--distro", "trixie", "--share", SHARED],
+    cluster: "runtime = \"process\"\nactivate = [\"module load torch\"]\n",
+    user: "shared",
+    inside: "shared",
+    launchers: &[TORCHRUN, ENV, MPIRUN],
+    ..PROCESSES
+};
+
+/// The directory of this machine that the machines with a shared home directory share.
+const SHARED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/shared");
+
 /// What each behaviour needs: the machines with a worker on each, and a directory with an inventory.
 struct Cluster<'a> {
     platform: &'a Platform,
@@ -71,11 +97,18 @@ struct Cluster<'a> {
 /// The rank's number, whatever has started it.
 const RANK: &str = "rank=${HOROVOD_RANK:-${OMPI_COMM_WORLD_RANK:-$RANK}}";
 
+impl Platform {
+    fn has_engine(&self) -> bool {
+        !self.machines.contains(&"none")
+    }
+}
+
 impl Cluster<'_> {
     fn of(platform: &Platform) -> Cluster<'_> {
         let dir = tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap();
+        let image = if platform.has_engine() { format!("image = \"{FULL_IMAGE}\"\n") } else { String::new() };
         let inventory = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{FULL_IMAGE}\"\n{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
+            "[cluster]\nname = \"lab\"\n{image}{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
              [defaults]\nuser = \"{}\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
             platform.cluster,
             checkout().join(".lab/ssh_config").display(),
@@ -308,8 +341,10 @@ fn nodes_are_shown(cluster: &Cluster) {
     cluster.hvdctl(&["status"]).code(0).says(cluster.platform.status);
     let doctor = cluster.hvdctl(&["doctor"]);
     assert_eq!(doctor.err.matches("error").count(), 0, "{}", doctor.err);
-    let other = if cluster.platform.name == "docker" { "Podman" } else { "Docker" };
-    assert!(!doctor.out.contains(other), "{}", doctor.out);
+    for engine in ["Docker", "Podman"] {
+        let here = cluster.platform.status.iter().any(|shown| shown.starts_with(engine));
+        assert!(here || !doctor.out.contains(engine), "{}", doctor.out);
+    }
 }
 
 fn commands_run(cluster: &Cluster) {
@@ -337,14 +372,15 @@ fn a_shell_opens(cluster: &Cluster) {
 }
 
 /// Everything on a node that hvdctl may have made: containers, volumes, images, files, logins' keys, and processes of
-/// the login.
+/// the login. The directory of its locks in /run stays until the node starts again.
 fn found(platform: &Platform, node: &str) -> String {
     let script = format!(
         "for engine in docker podman; do command -v $engine >/dev/null || continue
            $engine ps -aq; $engine volume ls -q; $engine images -q | sort -u; done
          find / /run /tmp -xdev '(' -path /var/lib/docker -o -path /var/lib/containers ')' -prune -o \
-           -name '*hvdctl*' -print | sort
-         ls -d /opt/horovod 2>/dev/null || :; cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
+           -name '*hvdctl*' -print | grep -vx /run/hvdctl | sort
+         ls -d /opt/horovod 2>/dev/null || :
+         find ~{user} -maxdepth 2 ! -path '*/.cache*' ! -name .bash_history | sort; cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
          echo processes: $(pgrep -cu {user})",
         user = platform.user
     );
@@ -405,6 +441,8 @@ fn conforms(platform: &Platform) {
     if !launchers.chain(workers).any(|(launcher, name)| trials.wants(&trials.name(launcher, name))) {
         return;
     }
+    let _ = fs::remove_dir_all(SHARED);
+    fs::create_dir_all(SHARED).unwrap();
     let _machines = Machines::up(platform.machines);
     let before = NODES.map(|node| found(platform, node));
     cluster.hvdctl(&["keys", "push"]).code(0);
@@ -435,6 +473,16 @@ fn containers_of_docker() {
 #[test]
 fn containers_of_podman() {
     conforms(&PODMAN);
+}
+
+#[test]
+fn processes_of_a_login() {
+    conforms(&PROCESSES);
+}
+
+#[test]
+fn processes_of_a_login_with_modules_and_a_shared_home() {
+    conforms(&MODULES);
 }
 
 #[test]
