@@ -31,6 +31,8 @@ struct Platform {
     files: &'static str,
     /// What `status` shows of the nodes.
     status: &'static [&'static str],
+    /// A line in place of `cluster` that asks for what the machines lack, and what the error says.
+    absent: (&'static str, &'static str),
     launchers: &'static [Launcher],
 }
 
@@ -51,6 +53,7 @@ const DOCKER: Platform = Platform {
     inside: "root",
     files: "/opt/horovod",
     status: &["Docker 20."],
+    absent: ("engine = \"podman\"\n", "podman: command not found"),
     launchers: &ALL,
 };
 
@@ -59,6 +62,7 @@ const PODMAN: Platform = Platform {
     machines: &["--engine", "podman", "--distro", "bookworm,trixie"],
     cluster: "",
     status: &["Podman 4.3", "Podman 5."],
+    absent: ("engine = \"docker\"\n", "docker: command not found"),
     ..DOCKER
 };
 
@@ -71,6 +75,7 @@ const PROCESSES: Platform = Platform {
     inside: "plain",
     files: "/var/tmp/hvdctl-lab",
     status: &[],
+    absent: ("runtime = \"container\"\n", "docker: command not found"),
     launchers: &ALL,
 };
 
@@ -323,6 +328,8 @@ fn outputs_are_fetched(cluster: &Cluster, launcher: &[&str]) {
     fs::remove_dir_all(fetched).unwrap();
 }
 
+const TRAINING: &str = "verify and train";
+
 /// Ranks find each other, and learn something.
 fn verifies_and_trains(cluster: &Cluster, launcher: &Launcher) {
     let done = cluster.hvdctl(&[&["verify"], launcher.1].concat()).code(0);
@@ -334,8 +341,12 @@ fn verifies_and_trains(cluster: &Cluster, launcher: &Launcher) {
 }
 
 /// A behaviour that has nothing to do with launchers.
-const OF_WORKERS: [(&str, fn(&Cluster)); 3] =
-    [("status and doctor", nodes_are_shown), ("exec", commands_run), ("shell", a_shell_opens)];
+const OF_WORKERS: [(&str, fn(&Cluster)); 4] = [
+    ("status and doctor", nodes_are_shown),
+    ("an engine that is asked for and absent", the_engine_is_absent),
+    ("exec", commands_run),
+    ("shell", a_shell_opens),
+];
 
 fn nodes_are_shown(cluster: &Cluster) {
     cluster.hvdctl(&["status"]).code(0).says(cluster.platform.status);
@@ -345,6 +356,12 @@ fn nodes_are_shown(cluster: &Cluster) {
         let here = cluster.platform.status.iter().any(|shown| shown.starts_with(engine));
         assert!(here || !doctor.out.contains(engine), "{}", doctor.out);
     }
+}
+
+fn the_engine_is_absent(cluster: &Cluster) {
+    let (line, words) = cluster.platform.absent;
+    let other = Platform { cluster: line, ..*cluster.platform };
+    Cluster::of(&other).hvdctl(&["status"]).complains(&[words]);
 }
 
 fn commands_run(cluster: &Cluster) {
@@ -380,7 +397,8 @@ fn found(platform: &Platform, node: &str) -> String {
          find / /run /tmp -xdev '(' -path /var/lib/docker -o -path /var/lib/containers ')' -prune -o \
            -name '*hvdctl*' -print | grep -vx /run/hvdctl | sort
          ls -d /opt/horovod 2>/dev/null || :
-         find ~{user} -maxdepth 2 ! -path '*/.cache*' ! -name .bash_history | sort; cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
+         find ~{user} -maxdepth 2 ! -path '*/.cache*' ! -name .bash_history | sort
+         cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
          echo processes: $(pgrep -cu {user})",
         user = platform.user
     );
@@ -404,49 +422,60 @@ impl Trials<'_> {
         name.contains(&self.only)
     }
 
+    /// Tries a behaviour if its name is asked for.
     fn one(&mut self, launcher: &str, behaviour: &str, holds: impl FnOnce()) {
         let name = self.name(launcher, behaviour);
-        if !self.wants(&name) {
-            return;
+        if self.wants(&name) && !self.always(name, holds) {
+            self.cluster.recover();
         }
+    }
+
+    /// Tries what the others need; true if it holds.
+    fn always(&mut self, name: String, holds: impl FnOnce()) -> bool {
         let started = Instant::now();
         let tried = catch_unwind(AssertUnwindSafe(|| {
             holds();
             nothing_is_left();
         }));
-        let result = match tried {
-            Ok(()) => "ok".to_owned(),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                let text = text.unwrap_or_default();
+        let result = tried.map_or_else(
+            |panic| {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
                 self.failed.push(format!("{name}: {text}"));
-                self.cluster.recover();
                 format!("FAILED: {text}")
-            }
-        };
+            },
+            |()| "ok".to_owned(),
+        );
         // not with the macro, whose output appears only if the test fails
         let _ = writeln!(stderr(), "{name}: {result} ({:.1} s)", started.elapsed().as_secs_f64());
+        result == "ok"
     }
 }
 
-/// Tries every behaviour on machines of this kind.
-#[track_caller]
-fn conforms(platform: &Platform) {
+/// Tries every behaviour on machines of this kind, and returns what failed.
+fn conforms(platform: &Platform) -> Vec<String> {
     let cluster = Cluster::of(platform);
     let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
     let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
-    let launchers = platform.launchers.iter().flat_map(|launcher| OF_JOBS.map(|(name, _)| (launcher.0, name)));
-    let workers = OF_WORKERS.map(|(name, _)| ("", name));
-    if !launchers.chain(workers).any(|(launcher, name)| trials.wants(&trials.name(launcher, name))) {
-        return;
+    let mut names: Vec<String> = OF_WORKERS.iter().map(|(name, _)| trials.name("", name)).collect();
+    for launcher in platform.launchers {
+        names.extend(OF_JOBS.iter().map(|(name, _)| trials.name(launcher.0, name)));
+        names.push(trials.name(launcher.0, TRAINING));
+    }
+    if !names.iter().any(|name| trials.wants(name)) {
+        return Vec::new();
     }
     let _ = fs::remove_dir_all(SHARED);
     fs::create_dir_all(SHARED).unwrap();
     let _machines = Machines::up(platform.machines);
     let before = NODES.map(|node| found(platform, node));
-    cluster.hvdctl(&["keys", "push"]).code(0);
-    cluster.hvdctl(&["up"]).code(0).says(&["start hworker"]);
+    let up = trials.always(trials.name("", "keys push and up"), || {
+        cluster.hvdctl(&["keys", "push"]).code(0);
+        cluster.hvdctl(&["up"]).code(0).says(&["start hworker"]);
+    });
+    if !up {
+        return trials.failed;
+    }
     for (name, holds) in OF_WORKERS {
         trials.one("", name, || holds(&cluster));
     }
@@ -454,40 +483,19 @@ fn conforms(platform: &Platform) {
         for (name, holds) in OF_JOBS {
             trials.one(launcher.0, name, || holds(&cluster, launcher.1));
         }
-        trials.one(launcher.0, "verify and train", || verifies_and_trains(&cluster, launcher));
+        trials.one(launcher.0, TRAINING, || verifies_and_trains(&cluster, launcher));
     }
-    let down = catch_unwind(AssertUnwindSafe(|| {
+    trials.always(trials.name("", "down --purge"), || {
         cluster.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["removed hworker"]);
-        assert_eq!(NODES.map(|node| found(platform, node)), before, "after down --purge");
-    }));
-    let failed = trials.failed;
+        // the login of the command ends a moment after it
+        eventually(s(3), || NODES.map(|node| found(platform, node)) == before);
+        assert_eq!(NODES.map(|node| found(platform, node)), before);
+    });
+    trials.failed
+}
+
+#[test]
+fn a_job_does_the_same_under_every_runtime_and_launcher() {
+    let failed: Vec<String> = [DOCKER, PODMAN, PROCESSES, MODULES].iter().flat_map(conforms).collect();
     assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
-    down.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-#[test]
-fn containers_of_docker() {
-    conforms(&DOCKER);
-}
-
-#[test]
-fn containers_of_podman() {
-    conforms(&PODMAN);
-}
-
-#[test]
-fn processes_of_a_login() {
-    conforms(&PROCESSES);
-}
-
-#[test]
-fn processes_of_a_login_with_modules_and_a_shared_home() {
-    conforms(&MODULES);
-}
-
-#[test]
-fn an_engine_that_is_asked_for_and_absent() {
-    let _machines = Machines::up(PODMAN.machines);
-    let cluster = Cluster::of(&Platform { cluster: DOCKER.cluster, ..PODMAN });
-    cluster.hvdctl(&["status"]).complains(&["docker: command not found"]);
 }

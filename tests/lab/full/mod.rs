@@ -1,5 +1,6 @@
 //! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, the
-//! accuracy of elastic jobs, every behaviour of a job under every runtime, nodes of other distributions and with other settings.
+//! accuracy of elastic jobs, every behaviour of a job under every runtime, nodes of other distributions and with other
+//! settings.
 
 mod conformance;
 mod cuts;
