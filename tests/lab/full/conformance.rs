@@ -110,10 +110,14 @@ impl Platform {
 
 impl Cluster<'_> {
     fn of(platform: &Platform) -> Cluster<'_> {
+        Cluster::named(platform, "lab")
+    }
+
+    fn named<'a>(platform: &'a Platform, name: &str) -> Cluster<'a> {
         let dir = tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap();
         let image = if platform.has_engine() { format!("image = \"{FULL_IMAGE}\"\n") } else { String::new() };
         let inventory = format!(
-            "[cluster]\nname = \"lab\"\n{image}{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
+            "[cluster]\nname = \"{name}\"\n{image}{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
              [defaults]\nuser = \"{}\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
             platform.cluster,
             checkout().join(".lab/ssh_config").display(),
@@ -341,9 +345,11 @@ fn verifies_and_trains(cluster: &Cluster, launcher: &Launcher) {
 }
 
 /// A behaviour that has nothing to do with launchers.
-const OF_WORKERS: [(&str, fn(&Cluster)); 4] = [
+const OF_WORKERS: [(&str, fn(&Cluster)); 6] = [
     ("status and doctor", nodes_are_shown),
     ("an engine that is asked for and absent", the_engine_is_absent),
+    ("a line of activate that fails", activate_fails),
+    ("data", data_are_pushed),
     ("exec", commands_run),
     ("shell", a_shell_opens),
 ];
@@ -362,6 +368,36 @@ fn the_engine_is_absent(cluster: &Cluster) {
     let (line, words) = cluster.platform.absent;
     let other = Platform { cluster: line, ..*cluster.platform };
     Cluster::of(&other).hvdctl(&["status"]).complains(&[words]);
+}
+
+/// With processes, in a cluster of its own on the same nodes.
+fn activate_fails(cluster: &Cluster) {
+    if cluster.platform.has_engine() {
+        return;
+    }
+    let line = "runtime = \"process\"\nport = 12346\nactivate = [\"true\", \"module load nothing\"]\n";
+    let other = Platform { cluster: line, ..*cluster.platform };
+    let other = Cluster::named(&other, "other");
+    other.hvdctl(&["keys", "push"]).code(0);
+    let up = other.hvdctl(&["up"]);
+    assert_ne!(up.code, 0, "{}", up.out);
+    up.complains(&["node1", "node2", "module load nothing"]);
+    other.hvdctl(&["down", "--purge", "-y"]).code(0);
+    for node in NODES {
+        let script = "ls -d /var/tmp/hvdctl-other 2>/dev/null || :
+            grep -lsz '^HVDCTL_.*hvdctl-other' /proc/[0-9]*/environ || :";
+        assert_eq!(on(node, script), "", "{node}");
+    }
+}
+
+fn data_are_pushed(cluster: &Cluster) {
+    let data = cluster.dir.path().join("numbers");
+    fs::create_dir_all(&data).unwrap();
+    fs::write(data.join("one"), "1\n").unwrap();
+    cluster.hvdctl(&["data", "push", "numbers"]).code(0);
+    let read = "cat ${HVDCTL_DATA:-/data}/numbers/one";
+    cluster.start(ENV.1, &[], read).end(s(60)).code(0).says(&["[0 node1] 1\n", "[1 node2] 1\n"]);
+    cluster.hvdctl(&["data", "rm", "numbers", "-y"]).code(0);
 }
 
 fn commands_run(cluster: &Cluster) {
