@@ -20,7 +20,7 @@ cluster_select ''
 NODE_SUITES=(bookworm) # of Debian: the first node's, the second's …; the last is that of all others
 NODE_ENGINES=(docker)  # or podman or none: the first node's, the second's …; the last is that of all others
 NODE_UUTILS=           # -uutils: with coreutils and sudo written in Rust
-NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), nothing (none), the second address (other)
+NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), the address (own), nothing (none), the second address (other)
 NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
 NODE_DAEMON_JSON=      # text of /etc/docker/daemon.json
 NODE_SHARE=            # DIRECTORY:PATH, a directory of this machine that all nodes have at PATH
@@ -93,6 +93,7 @@ node_hosts() { # NODE COUNT
   local index
   case $NODE_NAMES in
   stock) printf '127.0.1.1 %s.example.org %s\n' "$1" "$1" ;;
+  own) printf '%s %s\n' "$(node_address "$1")" "$1" ;;
   other) printf '%s %s\n' "$(node_second_address "$1")" "$1" ;;
   none) return ;;
   esac

@@ -23,6 +23,8 @@ struct Platform {
     machines: &'static [&'static str],
     /// Lines of the inventory's `[cluster]`.
     cluster: &'static str,
+    /// Lines of its `[defaults]`.
+    defaults: &'static str,
     /// The login on the nodes.
     user: &'static str,
     /// As whom workers run programs.
@@ -49,6 +51,7 @@ const DOCKER: Platform = Platform {
     name: "docker",
     machines: &[],
     cluster: "engine = \"docker\"\n",
+    defaults: "",
     user: "workshop",
     inside: "root",
     files: "/opt/horovod",
@@ -69,13 +72,15 @@ const PODMAN: Platform = Platform {
 /// Nothing but a login, and a system that has Horovod, PyTorch and Open MPI.
 const PROCESSES: Platform = Platform {
     name: "processes",
-    machines: &["--engine", "none"],
+    // without root, nothing helps Horovod's Gloo on machines whose own names are 127.0.1.1
+    machines: &["--engine", "none", "--names", "own"],
     cluster: "runtime = \"process\"\n",
+    defaults: "",
     user: "plain",
     inside: "plain",
     files: "/var/tmp/hvdctl-lab",
     status: &[],
-    absent: ("runtime = \"container\"\n", "docker: command not found"),
+    absent: ("runtime = \"container\"\n", "cannot get root"),
     launchers: &ALL,
 };
 
@@ -83,7 +88,7 @@ const PROCESSES: Platform = Platform {
 const MODULES: Platform = Platform {
     name: "processes with modules",
     machines: &["--engine", "none", "--distro", "trixie", "--share", SHARED],
-    cluster: "runtime = \"process\"\nactivate = [\"module load torch\"]\n",
+    defaults: "activate = [\"module load torch\"]\n",
     user: "shared",
     inside: "shared",
     launchers: &[TORCHRUN, ENV, MPIRUN],
@@ -118,10 +123,11 @@ impl Cluster<'_> {
         let image = if platform.has_engine() { format!("image = \"{FULL_IMAGE}\"\n") } else { String::new() };
         let inventory = format!(
             "[cluster]\nname = \"{name}\"\n{image}{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
-             [defaults]\nuser = \"{}\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
+             [defaults]\nuser = \"{}\"\ngpus = 1\n{}\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
             platform.cluster,
             checkout().join(".lab/ssh_config").display(),
-            platform.user
+            platform.user,
+            platform.defaults
         );
         fs::write(dir.path().join("inventory.toml"), inventory).unwrap();
         Cluster { platform, dir }
@@ -285,7 +291,7 @@ fn a_rank_supervisor_is_killed(cluster: &Cluster, launcher: &[&str]) {
 fn a_worker_is_killed(cluster: &Cluster, launcher: &[&str]) {
     let mut job = cluster.start_waiting(launcher);
     kill_on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | cut -d= -f2");
-    if !eventually(s(20), || !job.runs()) {
+    if !eventually(s(6), || !job.runs()) {
         drop(cluster.hvdctl(&["stop"]));
     }
     let done = job.end(s(60));
@@ -375,8 +381,11 @@ fn activate_fails(cluster: &Cluster) {
     if cluster.platform.has_engine() {
         return;
     }
-    let line = "runtime = \"process\"\nport = 12346\nactivate = [\"true\", \"module load nothing\"]\n";
-    let other = Platform { cluster: line, ..*cluster.platform };
+    let other = Platform {
+        cluster: "runtime = \"process\"\nport = 12346\n",
+        defaults: "activate = [\"true\", \"module load nothing\"]\n",
+        ..*cluster.platform
+    };
     let other = Cluster::named(&other, "other");
     other.hvdctl(&["keys", "push"]).code(0);
     let up = other.hvdctl(&["up"]);
