@@ -372,7 +372,7 @@ fn nodes_are_shown(cluster: &Cluster) {
 
 fn the_engine_is_absent(cluster: &Cluster) {
     let (line, words) = cluster.platform.absent;
-    let other = Platform { cluster: line, ..*cluster.platform };
+    let other = Platform { cluster: line, defaults: "", ..*cluster.platform };
     Cluster::of(&other).hvdctl(&["status"]).complains(&[words]);
 }
 
