@@ -441,11 +441,12 @@ fn found(platform: &Platform, node: &str) -> String {
            $engine ps -aq; $engine volume ls -q; $engine images -q | sort -u; done
          find / /run /tmp -xdev '(' -path /var/lib/docker -o -path /var/lib/containers ')' -prune -o \
            -name '*hvdctl*' -print | grep -vx /run/hvdctl | sort
-         ls -d /opt/horovod 2>/dev/null || :
+         find {files} 2>/dev/null || :
          find ~{user} -maxdepth 2 ! -path '*/.cache*' ! -name .bash_history | sort
          cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
          echo processes: $(pgrep -cu {user})",
-        user = platform.user
+        user = platform.user,
+        files = platform.files
     );
     on(node, &script)
 }
@@ -534,7 +535,12 @@ fn conforms(platform: &Platform) -> Vec<String> {
         cluster.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["removed hworker"]);
         // the login of the command ends a moment after it
         eventually(s(3), || NODES.map(|node| found(platform, node)) == before);
-        assert_eq!(NODES.map(|node| found(platform, node)), before);
+        for (node, before) in NODES.iter().zip(before) {
+            let after = found(platform, node);
+            let new: Vec<&str> = after.lines().filter(|line| !before.lines().any(|was| was == *line)).collect();
+            assert!(new.is_empty(), "{node} has what was not there before `up`: {new:?}");
+            assert_eq!(after, before, "{node}");
+        }
     });
     trials.failed
 }
