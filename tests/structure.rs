@@ -21,7 +21,7 @@ const ROWS: [&[&str]; 23] = [
     &["checks"],
     &["record"],
     &["delivery"],
-    &["data"],
+    &["data", "environment"],
     &["sync", "launch", "worker", "image", "pool"],
     &["keys", "gpus"],
     &["cluster"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 61] = [
+const PURE: [&str; 65] = [
     "text/",
     "model/",
     "inventory/",
@@ -54,6 +54,10 @@ const PURE: [&str; 61] = [
     "grade/evidence/",
     "grade/ledger.rs",
     "grade/speed.rs",
+    "environment/plan.rs",
+    "environment/probe.rs",
+    "environment/pylock.rs",
+    "environment/requirements.rs",
     "gpus/health.rs",
     "gpus/health/",
     "gpus/rules.rs",

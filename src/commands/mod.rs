@@ -12,6 +12,7 @@ mod doctor;
 mod documents;
 mod down;
 mod drain;
+mod env;
 mod exec;
 mod execute;
 mod fetch;
@@ -41,7 +42,7 @@ mod up;
 mod verify;
 
 use crate::cli::{
-    Command, Data, Description, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool,
+    Command, Data, Description, Env, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool,
     PoolCommand, SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
@@ -182,6 +183,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Data(Data::Push(options)) => data::push::run(&options, context).await,
         Command::Data(Data::Status) => data::status::run(context).await,
         Command::Data(Data::Rm(options)) => data::rm::run(&options, context).await,
+        Command::Env(Env::Create(options)) => env::create::run(&options, context).await,
+        Command::Env(Env::List) => env::list::run(context).await,
+        Command::Env(Env::Rm(options)) => env::rm::run(&options, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

@@ -382,6 +382,86 @@ pub fn files(text: &str) -> Option<FileFailure> {
     classify(text, &kinds)
 }
 
+/// Why pip or uv installed no packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallFailure {
+    /// A disk or the quota is full.
+    NoSpace,
+    /// The certificate of the package index is not trusted.
+    Untrusted,
+    /// The package index is not reached.
+    NoNetwork,
+    /// This pip cannot read the file.
+    OldPip,
+    /// What was downloaded is not what the file says.
+    WrongHash,
+    /// A package is not for this version of Python.
+    WrongPython,
+    /// A package has no wheel for this Python or platform.
+    NoWheel,
+    /// A package is not there, or not in such a version, or versions exclude each other.
+    NoMatch,
+    /// A package had to be built, and that failed.
+    NotBuilt,
+}
+
+/// Classifies the text of pip (20 and later) and uv (0.5 and later); `None` for anything else.
+pub fn installer(text: &str) -> Option<InstallFailure> {
+    let network = [
+        "Temporary failure in name resolution",
+        "Name or service not known",
+        "Failed to establish a new connection",
+        "NewConnectionError",
+        "ConnectTimeoutError",
+        "Network is unreachable",
+        "No route to host",
+        "Connection refused",
+        "Connection reset by peer",
+        "ProxyError",
+        "Read timed out",
+        "dns error",
+        "tcp connect error",
+        "client error (Connect)",
+        "error sending request for url",
+        "Failed to fetch: `",
+        "operation timed out",
+    ];
+    let python = [
+        "requires a different Python",
+        "does not satisfy the Python version requirement",
+        "which is incompatible with the",
+        "does not satisfy Python",
+        "that require a different python version",
+        "No interpreter found for",
+        "depends on Python>",
+    ];
+    let no_wheel = [
+        "is not a supported wheel on this platform",
+        "no wheels with a matching",
+        "has no usable wheels",
+        "for the current platform",
+        "no wheels are usable",
+    ];
+    let kinds: [(InstallFailure, &[&str]); 9] = [
+        (InstallFailure::NoSpace, &["No space left on device", "Disk quota exceeded", "(os error 28)", "(os error 122)"]),
+        (InstallFailure::Untrusted, &["CERTIFICATE_VERIFY_FAILED", "invalid peer certificate", "UnknownIssuer"]),
+        (InstallFailure::NoNetwork, &network),
+        (InstallFailure::OldPip, &["cannot read pylock.toml", "from line 1 of pylock.toml"]),
+        (InstallFailure::WrongHash, &["DO NOT MATCH THE HASHES", "Hash mismatch", "--require-hashes mode"]),
+        (InstallFailure::WrongPython, &python),
+        (InstallFailure::NoWheel, &no_wheel),
+        (
+            InstallFailure::NotBuilt,
+            &["Failed building wheel", "Failed to build", "error: command '", "metadata-generation-failed"],
+        ),
+        (
+            InstallFailure::NoMatch,
+            &["No matching distribution found", "No solution found when resolving", "was not found in the"],
+        ),
+    ];
+    classify(text, &kinds)
+}
+
 /// Returns whether the text of `ssh` only says that a connection through a jump host was closed; the jump host's own
 /// ssh has the cause.
 pub fn is_from_jump_host(text: &str) -> bool {

@@ -1,0 +1,5 @@
+//! `hvdctl env`.
+
+pub mod create;
+pub mod list;
+pub mod rm;
