@@ -78,7 +78,9 @@ pub fn odd_nodes(nodes: &[NodeEnvs]) -> BTreeSet<&str> {
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
         nodes.iter().filter_map(|(_, listed)| of(listed)).for_each(|is| *counts.entry(is).or_default() += 1);
         let most = counts.iter().max_by_key(|(_, count)| **count).map(|(is, _)| is.clone());
-        odd.extend(nodes.iter().filter(|(_, listed)| of(listed) != most || most.is_none()).map(|(node, _)| node.as_str()));
+        odd.extend(
+            nodes.iter().filter(|(_, listed)| of(listed) != most || most.is_none()).map(|(node, _)| node.as_str()),
+        );
     }
     odd
 }

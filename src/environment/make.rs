@@ -90,7 +90,8 @@ struct EnvLines<'a> {
 impl EnvLines<'_> {
     fn take(&mut self, line: &str) {
         let Some(own) = line.strip_prefix(OWN) else {
-            if !line.trim().is_empty() {
+            // uv says first which Python it uses
+            if !line.trim().is_empty() && !line.starts_with("Using ") {
                 self.last.push_back(line.trim_end().to_owned());
                 if self.last.len() > SEARCHED_LINES {
                     self.last.pop_front();
@@ -214,9 +215,9 @@ impl EnvRequest<'_> {
         };
         let EnvLines { last, made, packages, .. } = lines;
         match ended {
-            Ok(Ok(output)) => self.check(output, &last, transport, &operation).map(|()| {
-                Some(GivenEnv { is_new: true, made, packages, sent: 0 })
-            }),
+            Ok(Ok(output)) => self
+                .check(output, &last, transport, &operation)
+                .map(|()| Some(GivenEnv { is_new: true, made, packages, sent: 0 })),
             Ok(Err(error)) => Err(transport.broken(&operation, &error)),
             Err(true) => Err(self.late(&last, transport.node(), &operation)),
             Err(false) => Ok(None),
@@ -265,7 +266,11 @@ impl EnvRequest<'_> {
             }
             InstallFailure::Untrusted => {
                 "the node does not trust the certificate of the package index or its proxy: set SSL_CERT_FILE for the \
-                 login there"
+                 login there, or UV_SYSTEM_CERTS=1 for uv"
+            }
+            InstallFailure::NoPython => {
+                "the node cannot download Python: name one that it has with --python, or set UV_PYTHON_INSTALL_MIRROR for \
+                 the login there"
             }
             InstallFailure::WrongPython => "name another version with --python, e.g. --python 3.12",
             InstallFailure::WrongHash => "make the file again: it has other hashes than what was downloaded",
@@ -285,7 +290,9 @@ impl EnvRequest<'_> {
                 "the package has no wheel for this Python, and the node cannot build it: choose a version with a \
                  wheel, build one elsewhere and send it with --wheels, or load a compiler with `activate`"
             }
-            InstallFailure::OldPip => "install uv on the node, or export a requirements file: uv export -o requirements.txt",
+            InstallFailure::OldPip => {
+                "install uv on the node, or export a requirements file: uv export -o requirements.txt"
+            }
         };
         error.hint(hint)
     }

@@ -57,6 +57,7 @@ impl EnvPlace {
 /// # Errors
 /// If it cannot.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    let wrong = |why| Error::usage(format!("{} is no name of a virtualenv: {why}", printable(name)), "choose another one");
+    let wrong =
+        |why| Error::usage(format!("{} is no name of a virtualenv: {why}", printable(name)), "choose another one");
     NAME.read(name).map(drop).map_err(wrong)
 }

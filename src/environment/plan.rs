@@ -79,7 +79,8 @@ impl WantedEnv<'_> {
             (_, asked) => {
                 let what = if is_version { format!("Python {asked}") } else { asked.to_owned() };
                 let hint = "name another one with --python, or load it with `activate` in the inventory";
-                let hint = if is_version { format!("{hint}; or {GET_UV}, and it installs Python") } else { hint.into() };
+                let hint =
+                    if is_version { format!("{hint}; or {GET_UV}, and it installs Python") } else { hint.into() };
                 Err((format!("the login's PATH there has no {what}"), hint))
             }
         }
@@ -170,7 +171,10 @@ mod tests {
         is(refusal(WANTED, "python 2.7.18 /usr/bin/python\n"), &["Python 2.7.18, and hvdctl needs 3.7"]);
         let no_venv = "python 3.11.2 /usr/bin/python3\nno-venv ModuleNotFoundError: No module named 'ensurepip'\n";
         let said = refusal(WANTED, &format!("os debian \n{no_venv}"));
-        is(said, &["No module named 'ensurepip'\n  hint: apt-get install python3.11-venv (as root); or install uv there"]);
+        is(
+            said,
+            &["No module named 'ensurepip'\n  hint: apt-get install python3.11-venv (as root); or install uv there"],
+        );
         is(refusal(WANTED, no_venv), &["hint: install uv there"]);
         is(refusal(WANTED, &format!("os fedora \n{no_venv}")), &["hint: install uv there"]);
         is(refusal(WANTED, "foreign\n"), &["/s/env/default is there, and hvdctl has not made it", "--name"]);
@@ -181,7 +185,10 @@ mod tests {
         assert!(check_pythons(&[("n1", "3.11.2"), ("n2", "3.11.9")]).is_ok());
         assert!(check_pythons(&[]).is_ok());
         let said = check_pythons(&[("n1", "3.11.2"), ("n2", "3.12.1"), ("n3", "3.11.4")]).unwrap_err().to_string();
-        assert!(said.starts_with("the nodes would have different versions of Python: 3.11 on n[1,3], 3.12 on n2\n"), "{said}");
+        assert!(
+            said.starts_with("the nodes would have different versions of Python: 3.11 on n[1,3], 3.12 on n2\n"),
+            "{said}"
+        );
         assert!(said.contains("--python 3.11"), "{said}");
     }
 

@@ -106,7 +106,8 @@ impl PackageSource {
 
     /// Returns the hash of all that decides what is installed. `wheels`: `SHA-256/FILE` of each that is sent.
     pub fn hash<'a>(&self, python: &str, wheels: impl Iterator<Item = &'a str>) -> String {
-        let mut all = format!("2\0{}\0{python}\0{}\0{}\0{}", self.form.name(), self.is_exact, self.text, self.constraints);
+        let mut all =
+            format!("2\0{}\0{python}\0{}\0{}\0{}", self.form.name(), self.is_exact, self.text, self.constraints);
         wheels.for_each(|wheel| {
             let _ = write!(all, "\0{wheel}");
         });
@@ -163,7 +164,10 @@ async fn export(file: &Path) -> Result<String, Error> {
     command.args(["export", "--quiet", "--no-progress", "--frozen", "--no-emit-workspace", "--format", "pylock.toml"]);
     command.current_dir(project).stdin(Stdio::null()).kill_on_drop(true);
     let failed = |why: &str| {
-        Error::usage(format!("cannot use {shown}: uv export failed: {}", why.trim()), format!("see what `{export}` says"))
+        Error::usage(
+            format!("cannot use {shown}: uv export failed: {}", why.trim()),
+            format!("see what `{export}` says"),
+        )
     };
     let output = match timeout(EXPORT_LIMIT, command.output()).await {
         Ok(Ok(output)) => output,
@@ -232,7 +236,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("r.txt"), "six\n").unwrap();
         let source = read(dir.path(), "r.txt", false).await.unwrap();
-        let hash = |source: &PackageSource, python, wheels: &[&'static str]| source.hash(python, wheels.iter().copied());
+        let hash =
+            |source: &PackageSource, python, wheels: &[&'static str]| source.hash(python, wheels.iter().copied());
         let all = [
             hash(&source, "", &[]),
             hash(&source, "3.11", &[]),

@@ -389,6 +389,8 @@ pub enum InstallFailure {
     NoSpace,
     /// The certificate of the package index is not trusted.
     Untrusted,
+    /// uv cannot download the version of Python.
+    NoPython,
     /// The package index is not reached.
     NoNetwork,
     /// This pip cannot read the file.
@@ -432,7 +434,6 @@ pub fn installer(text: &str) -> Option<InstallFailure> {
         "which is incompatible with the",
         "does not satisfy Python",
         "that require a different python version",
-        "No interpreter found for",
         "depends on Python>",
     ];
     let no_wheel = [
@@ -442,9 +443,13 @@ pub fn installer(text: &str) -> Option<InstallFailure> {
         "for the current platform",
         "no wheels are usable",
     ];
-    let kinds: [(InstallFailure, &[&str]); 9] = [
-        (InstallFailure::NoSpace, &["No space left on device", "Disk quota exceeded", "(os error 28)", "(os error 122)"]),
+    let kinds: [(InstallFailure, &[&str]); 10] = [
+        (
+            InstallFailure::NoSpace,
+            &["No space left on device", "Disk quota exceeded", "(os error 28)", "(os error 122)"],
+        ),
         (InstallFailure::Untrusted, &["CERTIFICATE_VERIFY_FAILED", "invalid peer certificate", "UnknownIssuer"]),
+        (InstallFailure::NoPython, &["python-build-standalone", "No interpreter found for"]),
         (InstallFailure::NoNetwork, &network),
         (InstallFailure::OldPip, &["cannot read pylock.toml", "from line 1 of pylock.toml"]),
         (InstallFailure::WrongHash, &["DO NOT MATCH THE HASHES", "Hash mismatch", "--require-hashes mode"]),

@@ -72,6 +72,9 @@ pub async fn run(options: &EnvCreate, context: &Context) -> Result<Outcome, Erro
     let nodes = decide(&request, nodes, context).await?;
     let give = async |(member, step, probe): (Member, EnvStep, EnvProbe)| {
         let Member { node, transport, .. } = &member;
+        if step == EnvStep::Make {
+            session.progress.record(&node.name, format!("began to make the virtualenv {name}"));
+        }
         let given = request.give((step, probe), transport, &session.cancellation, events).await?;
         if let Some(given) = &given {
             if given.is_new {
@@ -98,7 +101,8 @@ async fn decide(
     let Context { events, session, .. } = context;
     let probe = async |member: Member| {
         let node = &member.node.name;
-        let probe = events.step(node, Step::read("looking for Python and uv"), request.probe(&member.transport)).await?;
+        let probe =
+            events.step(node, Step::read("looking for Python and uv"), request.probe(&member.transport)).await?;
         let step = request.decide(node, &probe)?;
         Ok((member, step, probe))
     };
@@ -111,7 +115,8 @@ async fn decide(
         Some((member.node.name.clone(), version?))
     };
     let versions: Vec<(String, String)> = nodes.ok.iter().filter_map(version).collect();
-    let versions: Vec<(&str, &str)> = versions.iter().map(|(node, version)| (node.as_str(), version.as_str())).collect();
+    let versions: Vec<(&str, &str)> =
+        versions.iter().map(|(node, version)| (node.as_str(), version.as_str())).collect();
     check_pythons(&versions)?;
     Ok(nodes)
 }
@@ -133,7 +138,8 @@ pub(crate) fn outcome(
     });
     differences.iter().for_each(|row| text += &format!("differs: {row}\n"));
     if !differences.is_empty() {
-        text += "hint: fix the versions, e.g. with uv pip compile FILE -o pylock.toml, and run env create pylock.toml\n";
+        text +=
+            "hint: fix the versions, e.g. with uv pip compile FILE -o pylock.toml, and run env create pylock.toml\n";
     }
     let activate = place.activation(name);
     if !ok.is_empty() && !place.is_activated(name) {

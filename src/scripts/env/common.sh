@@ -1,9 +1,10 @@
 # Prepended to the scripts in env. Variables: state_dir (hvdctl's directory on the node).
 #
-# The virtualenv NAME is the link env/NAME to a directory in env/.builds, which keeps its path: a virtualenv has its own path in its files.
-# The link gets its place when all is installed, so one that was cut off has none, and a job that runs from an earlier one keeps its files.
-# In the directory, `hvdctl.env` says what was installed, in lines "KEY VALUE", and `hvdctl.packages` has a line "NAME VERSION" for each
-# package. env/.wheels/NAME has wheels of the operator's machine, each in a directory with the name of its SHA-256.
+# The virtualenv NAME is the link env/NAME to a directory in env/.builds, which keeps its path: a virtualenv has its own
+# path in its files. The link gets its place when all is installed, so one that was cut off has none, and a job that
+# runs from an earlier one keeps its files. In the directory, `hvdctl.env` says what was installed, in lines "KEY VALUE",
+# and `hvdctl.packages` has a line "NAME VERSION" for each package. env/.wheels/NAME has wheels of the operator's
+# machine, each in a directory with the name of its SHA-256; env/.cache is that of pip and uv.
 envs=$state_dir/env
 builds=$envs/.builds
 
@@ -17,7 +18,7 @@ make_place() {
   (umask 077 && mkdir -p "$builds") || exit
   for place in "$state_dir" "$envs" "$builds"; do
     { [ ! -h "$place" ] && [ -d "$place" ] && [ -O "$place" ]; } ||
-      fail "$place is a link or belongs to another user; remove it, or set cluster.state_dir to another directory"
+      fail "$place is a link or belongs to another user: remove it, or set cluster.state_dir to another directory"
     chmod 700 "$place" || exit
   done
 }
@@ -45,4 +46,6 @@ is_foreign() { # NAME
 value() { sed -n "s/^$1 //p" "$build/hvdctl.env"; } # KEY
 
 # prints the version of the Python of `build`; fails if it does not run
-build_version() { "$build/bin/python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null; }
+build_version() {
+  "$build/bin/python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null
+}

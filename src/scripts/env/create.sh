@@ -1,7 +1,7 @@
-# Appended to node/marked.sh, env/common.sh and env/change.sh. Makes a virtualenv, as long as standard input is open: however hvdctl ends,
-# that is closed. Then all processes that install get SIGTERM, and SIGKILL after 5 s. Exit code 4: pip or uv failed, and said why. Lines
-# that begin with "hvdctl: " are for environment/build.rs. Variables: hash (of what is asked for), source (where it came from), install
-# (env/install.sh with its variables).
+# Appended to node/marked.sh, env/common.sh and env/change.sh. Makes a virtualenv, as long as standard input is open:
+# however hvdctl ends, that is closed. Then all processes that install get SIGTERM, and SIGKILL after 5 s. Exit code 4:
+# pip or uv failed, and said why. Lines that begin with "hvdctl: " are for environment/make.rs. Variables: hash (of what
+# is asked for), source (where it came from), install (env/install.sh with its variables).
 
 main() {
   command -v setsid >/dev/null || fail "setsid: not found (util-linux)" 127
@@ -50,7 +50,10 @@ install() {
 }
 
 finish() {
-  version=$(build_version) || fail "the Python of the new virtualenv does not run: $("$build/bin/python" -V 2>&1 </dev/null)"
+  version=$(build_version) || {
+    echo "the Python of the new virtualenv does not run: $("$build/bin/python" -V 2>&1 </dev/null)" >&2
+    return 1
+  }
   content=$(sha256sum <"$build/hvdctl.packages") || return
   size=$(du -sk "$build") || return
   size=${size%%[!0-9]*}

@@ -1,19 +1,21 @@
-# Appended to env/common.sh and env/python.sh. Makes a virtualenv and installs packages. env/create.sh runs it in a session of its own; its
-# argument is the directory. Lines that begin with "hvdctl: " are for environment/build.rs, all others are pip's or uv's. Variables: name,
-# form (pylock or requirements), requirements (the file), constraints, wheels (a line "SHA-256 FILE" for each; if there are some, nothing is
-# downloaded), exact (not empty: the file has all packages, also those that others need).
+# Appended to env/common.sh and env/python.sh. Makes a virtualenv and installs packages. env/create.sh runs it in a
+# session of its own; its argument is the directory. Lines that begin with "hvdctl: " are for environment/make.rs, all
+# others are pip's or uv's. Variables: name, form (pylock or requirements), requirements (the file), constraints, wheels
+# (a line "SHA-256 FILE" for each; if there are some, nothing is downloaded), exact (not empty: the file has all
+# packages, also those that others need).
 exec 2>&1
 umask 077
 build=$1
 say() { printf 'hvdctl: %s\n' "$*"; }
 
 # what the login, its modules or pip's settings say of another place must not take effect here
-unset VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_ROOT UV_PROJECT_ENVIRONMENT UV_SYSTEM_PYTHON
+unset VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_ROOT UV_SYSTEM_PYTHON
 PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off
 # a home may have a quota, and /tmp may be small
 UV_CACHE_DIR=${UV_CACHE_DIR:-$envs/.cache/uv} PIP_CACHE_DIR=${PIP_CACHE_DIR:-$envs/.cache/pip} TMPDIR=$build/.work
 UV_NO_PROGRESS=1
-export PIP_USER PIP_REQUIRE_VIRTUALENV PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_PROGRESS_BAR UV_CACHE_DIR PIP_CACHE_DIR TMPDIR UV_NO_PROGRESS
+export PIP_USER PIP_REQUIRE_VIRTUALENV PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_PROGRESS_BAR
+export UV_CACHE_DIR PIP_CACHE_DIR TMPDIR UV_NO_PROGRESS
 
 # replaces the shell's standard input, which has the rest of this script
 run() { "$@" </dev/null; }
@@ -90,7 +92,8 @@ install_packages() {
   fi
 }
 
-# the packages by the directories that each of them has; pip and what comes with it are there or not, depending on the tool
+# the packages by the directories that each of them has. pip and what comes with it are there or not, depending on the
+# tool
 list_packages() {
   for info in "$build"/lib/python*/site-packages/*.dist-info; do
     info=${info##*/}
@@ -99,8 +102,18 @@ list_packages() {
   done
 }
 
+# removes the wheels that are not among these
+remove_wheels() {
+  for wheel in "$envs/.wheels/$name"/*/; do
+    wheel=${wheel%/}
+    case $wheels in *"${wheel##*/} "*) ;; *) rm -rf "$wheel" ;; esac
+  done
+}
+
 find_uv
 find_python
 { make_virtualenv && unpack && install_packages; } || exit
 say step "finishing"
-{ cd "$build" && rm -rf "$TMPDIR" && list_packages >hvdctl.packages && printf 'tool %s\n' "$tool" >hvdctl.tool; } || exit
+{ cd "$build" && rm -rf "$TMPDIR" && list_packages >hvdctl.packages; } || exit
+remove_wheels
+printf 'tool %s\n' "$tool" >hvdctl.tool

@@ -1,5 +1,5 @@
-# Appended to env/common.sh. Prints the virtualenvs of a node for environment/listing.rs: "env NAME STATE", and behind it the lines of its
-# `hvdctl.env` and "now SECONDS". Changes nothing.
+# Appended to env/common.sh. Prints the virtualenvs of a node for environment/listing.rs: "env NAME STATE", and behind it
+# the lines of its `hvdctl.env` and "now SECONDS". Changes nothing.
 cd "$envs" 2>/dev/null || exit 0
 names() {
   for link in *; do
@@ -19,7 +19,7 @@ names | sort -u | while read -r name; do
   find_build "$name"
   if [ -n "$build" ]; then
     state=broken
-    # a Python that was updated within its version is the same; one that was replaced by the next version finds no packages
+    # a Python that was updated within its version is the same; the next version finds no packages
     case $(build_version) in "$(value python | cut -d. -f1-2)".*) state=complete ;; esac
   elif is_locked "$name"; then
     state=creating

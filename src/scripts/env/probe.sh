@@ -1,5 +1,5 @@
-# Appended to env/common.sh and env/python.sh. Prints what a node has for a virtualenv, in lines "KEY VALUE" that environment/probe.rs
-# reads. Changes nothing. Variables: name.
+# Appended to env/common.sh and env/python.sh. Prints what a node has for a virtualenv, in lines "KEY VALUE" that
+# environment/probe.rs reads. Changes nothing. Variables: name.
 say() { printf '%s\n' "$*"; }
 
 # the distribution, for hints (os-release(5))
@@ -17,7 +17,8 @@ find_uv
 find_python
 if [ -n "$interpreter" ]; then
   say python "$version" "$interpreter"
-  cause=$("$interpreter" -c 'import venv, ensurepip' 2>&1 </dev/null) || say no-venv "$(printf '%s\n' "$cause" | tail -n 1)"
+  cause=$("$interpreter" -c 'import venv, ensurepip' 2>&1 </dev/null) ||
+    say no-venv "$(printf '%s\n' "$cause" | tail -n 1)"
 fi
 if is_foreign "$name"; then say foreign; fi
 find_build "$name"

@@ -1,4 +1,5 @@
 # Appended to env/common.sh. Variables: python (a version, a program, or nothing).
+# shellcheck disable=SC2034 # the scripts that follow read what it sets
 
 # sets `uv` to the program, or to nothing, and `uv_version`
 find_uv() {
@@ -11,8 +12,8 @@ find_uv() {
   uv=
 }
 
-# sets `interpreter` to the path of the Python that was asked for, or to nothing, and `version`. What does not run is none: pyenv has
-# stand-ins for versions that it is not set to
+# sets `interpreter` to the path of the Python that was asked for, or to nothing, and `version`. What does not run is
+# none: pyenv has stand-ins for versions that it is not set to
 find_python() {
   interpreter='' wanted=''
   case $python in

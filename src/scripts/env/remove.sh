@@ -1,5 +1,5 @@
-# Appended to node/marked.sh, env/common.sh and env/change.sh. Removes a virtualenv, unless a process has activated it. Prints "removed" if
-# there was anything of it.
+# Appended to node/marked.sh, env/common.sh and env/change.sh. Removes a virtualenv, unless a process has activated it.
+# Prints "removed" if there was anything of it.
 has_any() {
   for other in "$envs/$name" "$envs/.wheels/$name" "$builds/$name".??????; do
     { [ -e "$other" ] || [ -h "$other" ]; } && return
@@ -13,7 +13,7 @@ for other in "$builds/$name".??????; do
   used=$(users "$other") || exit
   [ -z "$used" ] || fail "a process runs from it (pid $(printf '%s\n' "$used" | head -n 1))" 5
 done
-rm -rf "$envs/$name" "$builds/$name".?????? "$envs/.wheels/$name" || exit
+rm -rf "$envs/${name:?}" "$builds/$name".?????? "$envs/.wheels/$name" || exit
 # what pip and uv have downloaded is for the virtualenvs that are left
 rmdir "$builds" 2>/dev/null && rm -rf "$envs/.cache"
 echo removed

@@ -1,13 +1,13 @@
-# Appended to env/arguments.sh and env/common.sh. Receives wheels as a tar stream on standard input: SHA-256/FILE.whl, into env/.wheels/NAME.
-# One that differs from its hash gets no place.
+# Appended to env/arguments.sh and env/common.sh. Receives wheels as a tar stream on standard input: SHA-256/FILE.whl,
+# into env/.wheels/NAME. One that differs from its hash gets no place.
 umask 077
 make_place
 { mkdir -p "$envs/.wheels/$name" && cd "$envs/.wheels/$name"; } || exit
-# what an interrupted upload has left, unless it goes on
+# what interrupted uploads have left; another one may go on
 find . -maxdepth 1 -name '.incoming.*' -mmin +60 -exec rm -rf {} +
 incoming=$(mktemp -d .incoming.XXXXXX) || exit
 trap 'rm -rf "$incoming"' EXIT
-tar -xf - -C "$incoming" --no-same-owner || exit
+tar -xof - -C "$incoming" || exit
 for wheel in "$incoming"/*/*.whl; do
   hash=${wheel#*/}
   hash=${hash%/*}
