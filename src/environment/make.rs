@@ -8,6 +8,7 @@ use super::wheels::WheelSet;
 use crate::cluster::cancellation::Cancellation;
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step, StepScope};
+use crate::inventory::Node;
 use crate::text::failure::{self, InstallFailure};
 use crate::text::units::span;
 use crate::transport::node::{Output, Script, Transport};
@@ -18,11 +19,13 @@ use tokio::time::{sleep, timeout};
 
 const PROBE: &str = concat!(
     include_str!("../scripts/env/common.sh"),
+    include_str!("../scripts/env/activate.sh"),
     include_str!("../scripts/env/python.sh"),
     include_str!("../scripts/env/probe.sh")
 );
 const INSTALL: &str = concat!(
     include_str!("../scripts/env/common.sh"),
+    include_str!("../scripts/env/activate.sh"),
     include_str!("../scripts/env/python.sh"),
     include_str!("../scripts/env/install.sh")
 );
@@ -120,9 +123,10 @@ impl EnvRequest<'_> {
     ///
     /// # Errors
     /// If the node does not answer.
-    pub async fn probe(&self, transport: &Transport) -> Result<EnvProbe, NodeError> {
+    pub async fn probe(&self, node: &Node, transport: &Transport) -> Result<EnvProbe, NodeError> {
         let script = Script::new(PROBE).with("state_dir", &self.place.state_dir).with("name", self.name);
-        let printed = transport.script_as_login(&script.with("python", self.python), "find Python").await?;
+        let script = script.with("python", self.python).with("activate", &self.place.activation_before(node));
+        let printed = transport.script_as_login(&script, "find Python and uv").await?;
         Ok(EnvProbe::parse(&String::from_utf8_lossy(&printed)))
     }
 
@@ -143,7 +147,7 @@ impl EnvRequest<'_> {
     pub async fn give(
         &self,
         (step, probe): (EnvStep, EnvProbe),
-        transport: &Transport,
+        (node, transport): (&Node, &Transport),
         cancellation: &Cancellation,
         events: &Events,
     ) -> Result<Option<GivenEnv>, NodeError> {
@@ -155,14 +159,15 @@ impl EnvRequest<'_> {
             sent = sending => sent?,
             _ = cancellation.cancelled() => return Ok(None),
         };
-        let made = self.make(transport, cancellation, events).await?;
+        let made = self.make((node, transport), cancellation, events).await?;
         Ok(made.map(|given| GivenEnv { sent, ..given }))
     }
 
-    fn script(&self) -> Script {
+    fn script(&self, node: &Node) -> Script {
         let wheels = self.wheels.lines();
         let install = Script::new(INSTALL)
             .with("state_dir", &self.place.state_dir)
+            .with("activate", &self.place.activation_before(node))
             .with("python", self.python)
             .with("name", self.name)
             .with("form", self.source.form.name())
@@ -181,12 +186,12 @@ impl EnvRequest<'_> {
     /// Makes the virtualenv. The program on the node goes on as long as its standard input is open.
     async fn make(
         &self,
-        transport: &Transport,
+        (node, transport): (&Node, &Transport),
         cancellation: &Cancellation,
         events: &Events,
     ) -> Result<Option<GivenEnv>, NodeError> {
         let operation = format!("make the virtualenv {}", self.name);
-        let mut process = transport.follow_as_login(&self.script(), &operation).await?;
+        let mut process = transport.follow_as_login(&self.script(node), &operation).await?;
         let stdin = process.take_stdin();
         let mut lines = EnvLines {
             node: transport.node(),
@@ -245,7 +250,8 @@ impl EnvRequest<'_> {
         }
         let all = last.iter().map(String::as_str).collect::<Vec<_>>();
         let shown = all[all.len().saturating_sub(SHOWN_LINES)..].join("\n");
-        let cause = if shown.is_empty() { "pip or uv failed and printed nothing".to_owned() } else { shown };
+        let cause = if shown.is_empty() { output.complaint() } else { shown.into() };
+        let cause = if cause.trim().is_empty() { "pip or uv failed and printed nothing".into() } else { cause };
         let error = NodeError::failed(transport.node(), operation, cause);
         Err(self.explained(error.kind(ErrorKind::CommandFailed { status: INSTALL_FAILED }), &all.join("\n")))
     }

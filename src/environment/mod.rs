@@ -14,7 +14,7 @@ pub mod source;
 pub mod wheels;
 
 use crate::error::Error;
-use crate::inventory::{Cluster, NAME};
+use crate::inventory::{Cluster, NAME, Node};
 use crate::text::nodeset::printable;
 
 /// Where the virtualenvs of a cluster lie on each node.
@@ -22,8 +22,6 @@ use crate::text::nodeset::printable;
 pub struct EnvPlace {
     /// hvdctl's directory.
     pub state_dir: String,
-    /// The lines that the login's shell runs before anything is installed.
-    pub activate: String,
 }
 
 impl EnvPlace {
@@ -32,8 +30,8 @@ impl EnvPlace {
     /// # Errors
     /// If its ranks are in containers, which have an image.
     pub fn of(cluster: &Cluster) -> Result<EnvPlace, Error> {
-        // a stand-in until the inventory has `runtime`, `state_dir` and `activate`
-        Ok(EnvPlace { state_dir: format!("/var/tmp/hvdctl-{}", cluster.name), activate: String::new() })
+        // a stand-in until the inventory has `runtime` and `state_dir`
+        Ok(EnvPlace { state_dir: format!("/var/tmp/hvdctl-{}", cluster.name) })
     }
 
     /// Returns the directory of a virtualenv.
@@ -46,10 +44,25 @@ impl EnvPlace {
         format!("source {}/bin/activate", self.directory(name))
     }
 
-    /// Returns whether the inventory activates a virtualenv.
-    pub fn is_activated(&self, name: &str) -> bool {
-        self.activate.contains(&format!("{}/", self.directory(name)))
+    /// Returns the lines of `activate` that a node runs before a virtualenv is made there: those that activate one of
+    /// hvdctl's are for ranks.
+    pub fn activation_before(&self, node: &Node) -> String {
+        let own = self.directory("");
+        let lines = activate(node).iter().filter(|line| !line.contains(&own));
+        lines.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
+
+    /// Returns whether the inventory activates a virtualenv on a node.
+    pub fn is_activated(&self, name: &str, node: &Node) -> bool {
+        let program = format!("{}/bin/activate", self.directory(name));
+        activate(node).iter().any(|line| line.contains(&program))
+    }
+}
+
+/// Returns the lines of `activate` of a node.
+fn activate(_node: &Node) -> &[String] {
+    // a stand-in until the inventory has them
+    &[]
 }
 
 /// Checks that a virtualenv can have this name, which is that of a directory on the nodes.

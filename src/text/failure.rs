@@ -816,6 +816,76 @@ mod tests {
     }
 
     #[test]
+    fn what_pip_and_uv_print_is_classified() {
+        let said = [
+            (
+                "error: Failed to fetch: https://pypi.org/simple/idna/\n  cause: error sending request for url \
+                 (https://pypi.org/simple/idna/)\n  cause: client error (Connect)\n  cause: invalid peer certificate: \
+                 UnknownIssuer",
+                Some(InstallFailure::Untrusted),
+            ),
+            (
+                "cause: Failed to download `https://github.com/astral-sh/python-build-standalone/releases/download/\
+                 20261110/cpython-3.12.16.tar.gz`\n  cause: client error (Connect)\n  cause: dns error",
+                Some(InstallFailure::NoPython),
+            ),
+            (
+                "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3\
+                 .connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno -2] Name or \
+                 service not known')': /simple/six/\nERROR: Could not find a version that satisfies the requirement six \
+                 (from versions: none)\nERROR: No matching distribution found for six",
+                Some(InstallFailure::NoNetwork),
+            ),
+            (
+                "error: No solution found when resolving dependencies\n  cause: Because nosuchpkg-xyz-1 was not found in \
+                 the package registry and you require nosuchpkg-xyz-1, we can conclude that your requirements are \
+                 unsatisfiable.",
+                Some(InstallFailure::NoMatch),
+            ),
+            (
+                "ERROR: Could not find a version that satisfies the requirement nosuchpkg-xyz-1 (from versions: none)\n\
+                 ERROR: No matching distribution found for nosuchpkg-xyz-1",
+                Some(InstallFailure::NoMatch),
+            ),
+            (
+                "ERROR: Cannot select requirements from pylock file 'pylock.toml': python_full_version '3.11.7' in \
+                 provided environment does not satisfy the Python version requirement '>=3.13'",
+                Some(InstallFailure::WrongPython),
+            ),
+            (
+                "error: The requested interpreter resolved to Python 3.11.7, which is incompatible with the `pylock.toml`'s \
+                 Python requirement: `>=3.13`",
+                Some(InstallFailure::WrongPython),
+            ),
+            ("pip 23.2.1 cannot read pylock.toml; pip 26.1 and uv can", Some(InstallFailure::OldPip)),
+            (
+                "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+                Some(InstallFailure::NoSpace),
+            ),
+            (
+                "error: Failed to write to the cache\n  Caused by: Disk quota exceeded (os error 122)",
+                Some(InstallFailure::NoSpace),
+            ),
+            (
+                "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
+                Some(InstallFailure::WrongHash),
+            ),
+            (
+                "ERROR: a-1-cp312-cp312-linux_x86_64.whl is not a supported wheel on this platform.",
+                Some(InstallFailure::NoWheel),
+            ),
+            (
+                "error: command 'gcc' failed: No such file or directory\nERROR: Failed building wheel for a",
+                Some(InstallFailure::NotBuilt),
+            ),
+            ("Successfully installed six-1.17.0", None),
+        ];
+        for (text, kind) in said {
+            assert_eq!(installer(text), kind, "{text}");
+        }
+    }
+
+    #[test]
     fn errors_of_files_are_classified() {
         let said = [
             ("cp: cannot overwrite directory './data' with non-directory", Some(FileFailure::Occupied)),

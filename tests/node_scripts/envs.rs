@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const PROBE: &[&str] = &["env/common.sh", "env/python.sh", "env/probe.sh"];
-const INSTALL: &[&str] = &["env/common.sh", "env/python.sh", "env/install.sh"];
+const PROBE: &[&str] = &["env/common.sh", "env/activate.sh", "env/python.sh", "env/probe.sh"];
+const INSTALL: &[&str] = &["env/common.sh", "env/activate.sh", "env/python.sh", "env/install.sh"];
 const CREATE: &[&str] = &["node/marked.sh", "env/common.sh", "env/change.sh", "env/create.sh"];
 const LIST: &[&str] = &["env/common.sh", "env/list.sh"];
 const REMOVE: &[&str] = &["node/marked.sh", "env/common.sh", "env/change.sh", "env/remove.sh"];
@@ -91,7 +91,10 @@ impl Machine {
 
     /// The variables of all these scripts.
     fn env_variables(&self) -> String {
-        format!("state_dir={} name=default python='' HOME={0}\n", quoted(&self.path("state").display().to_string()))
+        format!(
+            "state_dir={} name=default python='' activate='' HOME={0}\n",
+            quoted(&self.path("state").display().to_string())
+        )
     }
 
     /// Starts env/create.sh. Its standard input stays open.
@@ -169,7 +172,9 @@ fn a_virtualenv_is_made_by_pip_or_uv_and_known_again() {
             has("hvdctl: package six 1.17.0");
             has(&format!("hvdctl: step installing packages with {tool}"));
             has(&format!("hvdctl: made tool {tool}"));
-            ["hash h1", "python 3.11.2", "source ana@desk:/r.txt"].map(|line| has(&format!("hvdctl: made {line}")));
+            for line in ["hash h1", "python 3.11.2", "source ana@desk:/r.txt"] {
+                has(&format!("hvdctl: made {line}"));
+            }
             assert!(!said.contains("package pip"), "{said}");
             assert!(machine.called().starts_with(call), "{}", machine.called());
             let mode = |path: &str| fs::metadata(machine.path(path)).unwrap().permissions().mode() & 0o777;
@@ -334,6 +339,8 @@ fn what_hvdctl_has_not_made_stays() {
 #[test]
 fn what_a_node_has_for_a_virtualenv() {
     let machine = Machine::with_python(true);
+    // this machine may have them
+    ["3.1", "3.11", "3.12", "3.13"].iter().for_each(|version| machine.stub(&format!("python{version}"), "exit 127"));
     let probe = |python: &str| {
         let text = machine.prints(PROBE, &format!("{}python={python}", machine.env_variables()));
         text.lines().filter(|line| line.starts_with("python ")).map(str::to_owned).collect::<Vec<_>>()
@@ -357,6 +364,22 @@ fn what_a_node_has_for_a_virtualenv() {
     let text = machine.prints(PROBE, &machine.env_variables());
     assert!(text.contains("\nno-venv No module\n"), "{text}");
     assert!(!machine.path("state").exists(), "it changes nothing");
+}
+
+#[test]
+fn the_lines_of_activate_come_first_and_their_failure_is_named() {
+    let machine = Machine::with_python(false);
+    machine.stub("modules/python3", &PYTHON.replace("3.11.2", "3.12.1"));
+    let modules = machine.path("tools/modules").display().to_string();
+    let lines = format!("echo loading\nmodule() {{ PATH=$1:$PATH; }}\nmodule '{modules}'\nexport PS='a\tb'\n");
+    let variables = |lines: &str| format!("{}activate={}", machine.env_variables(), quoted(lines.trim_end()));
+    let text = machine.prints(PROBE, &variables(&lines));
+    assert!(text.contains(&format!("python 3.12.1 {modules}/python3\n")) && !text.contains("loading"), "{text}");
+    let said = machine.fails(PROBE, &variables("true\nls /no-such-module\nexit 0"));
+    assert!(said.contains("activate: ls /no-such-module: exit code 2\n"), "{said}");
+    let more = format!("activate={}", quoted(lines.trim_end()));
+    let said = succeeds(&machine.create_env(&Asked { more: &more, ..Asked::default() }));
+    assert!(said.contains("hvdctl: step making the virtualenv with Python 3.12.1\n"), "{said}");
 }
 
 #[test]

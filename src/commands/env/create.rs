@@ -23,7 +23,7 @@ use serde::Serialize;
 pub struct EnvCreateDocument {
     /// The directory of the virtualenv on each node.
     pub directory: String,
-    /// The line for `activate` in the inventory.
+    /// The line for `activate` in the inventory, with which ranks use it.
     pub activate: String,
     /// In which packages nodes differ, a text each.
     pub differences: Vec<String>,
@@ -75,7 +75,7 @@ pub async fn run(options: &EnvCreate, context: &Context) -> Result<Outcome, Erro
         if step == EnvStep::Make {
             session.progress.record(&node.name, format!("began to make the virtualenv {name}"));
         }
-        let given = request.give((step, probe), transport, &session.cancellation, events).await?;
+        let given = request.give((step, probe), (node, transport), &session.cancellation, events).await?;
         if let Some(given) = &given {
             if given.is_new {
                 session.progress.record(&node.name, format!("made the virtualenv {name}"));
@@ -89,7 +89,9 @@ pub async fn run(options: &EnvCreate, context: &Context) -> Result<Outcome, Erro
     session.progress.failed(&failed);
     session.cancellation.check()?;
     let given = ok.into_iter().filter_map(|(node, given)| Some((node, given?))).collect();
-    Ok(outcome(place, name, &NodeResults { ok: given, failed }, &offline))
+    let is_activated = target.nodes().iter().all(|node| place.is_activated(name, node));
+    let given = NodeResults { ok: given, failed };
+    Ok(outcome((place, name), &given, &offline, is_activated))
 }
 
 /// Finds out what is done on each node.
@@ -100,10 +102,10 @@ async fn decide(
 ) -> Result<NodeResults<(Member, EnvStep, EnvProbe)>, Error> {
     let Context { events, session, .. } = context;
     let probe = async |member: Member| {
-        let node = &member.node.name;
-        let probe =
-            events.step(node, Step::read("looking for Python and uv"), request.probe(&member.transport)).await?;
-        let step = request.decide(node, &probe)?;
+        let Member { node, transport, .. } = &member;
+        let looking = request.probe(node, transport);
+        let probe = events.step(&node.name, Step::read("looking for Python and uv"), looking).await?;
+        let step = request.decide(&node.name, &probe)?;
         Ok((member, step, probe))
     };
     let nodes = session.cancellation.run(async { Ok(nodes.then(events, probe).await) }).await?;
@@ -122,10 +124,10 @@ async fn decide(
 }
 
 pub(crate) fn outcome(
-    place: &EnvPlace,
-    name: &str,
+    (place, name): (&EnvPlace, &str),
     given: &NodeResults<(String, GivenEnv)>,
     offline: &[NodeError],
+    is_activated: bool,
 ) -> Outcome {
     let NodeResults { ok, failed } = given;
     let packages: Vec<(&str, &Packages)> = ok.iter().map(|(node, given)| (node.as_str(), &given.packages)).collect();
@@ -142,8 +144,8 @@ pub(crate) fn outcome(
             "hint: fix the versions, e.g. with uv pip compile FILE -o pylock.toml, and run env create pylock.toml\n";
     }
     let activate = place.activation(name);
-    if !ok.is_empty() && !place.is_activated(name) {
-        text += &format!("add to the inventory, in [cluster]: activate = [\"{activate}\"]\n");
+    if !ok.is_empty() && !is_activated {
+        text += &format!("add to [defaults] in the inventory: activate = [\"{activate}\"]\n");
     }
     let verdict = Verdict::of_check(differences.is_empty(), ok.len(), failed);
     let nodes = entries(nodes, failed).into_iter().chain(offline.iter().map(NodeEntry::skipped)).collect();

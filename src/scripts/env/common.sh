@@ -2,9 +2,9 @@
 #
 # The virtualenv NAME is the link env/NAME to a directory in env/.builds, which keeps its path: a virtualenv has its own
 # path in its files. The link gets its place when all is installed, so one that was cut off has none, and a job that
-# runs from an earlier one keeps its files. In the directory, `hvdctl.env` says what was installed, in lines "KEY VALUE",
-# and `hvdctl.packages` has a line "NAME VERSION" for each package. env/.wheels/NAME has wheels of the operator's
-# machine, each in a directory with the name of its SHA-256; env/.cache is that of pip and uv.
+# runs from an earlier one keeps its files. In the directory, `hvdctl.env` says what was installed, in lines
+# "KEY VALUE", and `hvdctl.packages` has a line "NAME VERSION" for each package. env/.wheels/NAME has wheels of the
+# operator's machine, each in a directory with the name of its SHA-256; env/.cache is that of pip and uv.
 envs=$state_dir/env
 builds=$envs/.builds
 

@@ -1,13 +1,14 @@
-# Appended to env/common.sh and env/python.sh. Makes a virtualenv and installs packages. env/create.sh runs it in a
-# session of its own; its argument is the directory. Lines that begin with "hvdctl: " are for environment/make.rs, all
-# others are pip's or uv's. Variables: name, form (pylock or requirements), requirements (the file), constraints, wheels
-# (a line "SHA-256 FILE" for each; if there are some, nothing is downloaded), exact (not empty: the file has all
-# packages, also those that others need).
+# Appended to env/common.sh, env/activate.sh and env/python.sh. Makes a virtualenv and installs packages. env/create.sh
+# runs it in a session of its own; its argument is the directory. Lines that begin with "hvdctl: " are for
+# environment/make.rs, all others are pip's or uv's. Variables: name, form (pylock or requirements), requirements (the
+# file), constraints, wheels (a line "SHA-256 FILE" for each; if there are some, nothing is downloaded), exact (not
+# empty: the file has all packages, also those that others need).
 exec 2>&1
 umask 077
 build=$1
 say() { printf 'hvdctl: %s\n' "$*"; }
 
+activate || exit
 # what the login, its modules or pip's settings say of another place must not take effect here
 unset VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_ROOT UV_SYSTEM_PYTHON
 PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off

@@ -1,5 +1,5 @@
-# Appended to env/common.sh. Prints the virtualenvs of a node for environment/listing.rs: "env NAME STATE", and behind it
-# the lines of its `hvdctl.env` and "now SECONDS". Changes nothing.
+# Appended to env/common.sh. Prints the virtualenvs of a node for environment/listing.rs: "env NAME STATE", and behind
+# it the lines of its `hvdctl.env` and "now SECONDS". Changes nothing.
 cd "$envs" 2>/dev/null || exit 0
 names() {
   for link in *; do

@@ -1,5 +1,5 @@
-# Appended to env/common.sh and env/python.sh. Prints what a node has for a virtualenv, in lines "KEY VALUE" that
-# environment/probe.rs reads. Changes nothing. Variables: name.
+# Appended to env/common.sh, env/activate.sh and env/python.sh. Prints what a node has for a virtualenv, in lines
+# "KEY VALUE" that environment/probe.rs reads. Changes nothing. Variables: name.
 say() { printf '%s\n' "$*"; }
 
 # the distribution, for hints (os-release(5))
@@ -12,6 +12,7 @@ say() { printf '%s\n' "$*"; }
     fi
   done
 )
+activate || exit
 find_uv
 [ -z "$uv" ] || say uv "$uv_version"
 find_python

@@ -1,4 +1,4 @@
-# Appended to env/common.sh. Variables: python (a version, a program, or nothing).
+# Appended to env/common.sh and env/activate.sh. Variables: python (a version, a program, or nothing).
 # shellcheck disable=SC2034 # the scripts that follow read what it sets
 
 # sets `uv` to the program, or to nothing, and `uv_version`
