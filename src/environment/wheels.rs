@@ -7,7 +7,7 @@ use crate::event::{Events, Step};
 use crate::text::digest::hex;
 use crate::text::failure::{self, FileFailure};
 use crate::text::units::{count, human};
-use crate::transport::node::{RunAs, Transport};
+use crate::transport::node::{RunAs, Script, Transport};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,11 +18,7 @@ use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_blocking;
 
-const RECEIVE: &str = concat!(
-    include_str!("../scripts/env/arguments.sh"),
-    include_str!("../scripts/env/common.sh"),
-    include_str!("../scripts/env/wheels.sh")
-);
+const RECEIVE: &str = concat!(include_str!("../scripts/env/common.sh"), include_str!("../scripts/env/wheels.sh"));
 
 const SEND: &str = "send the wheels";
 
@@ -87,8 +83,9 @@ impl WheelSet {
         let total = missing.iter().map(|wheel| wheel.size).sum();
         let text = format!("sending {}, {}", count(missing.len(), "wheel"), human(total));
         let _step = events.begin(transport.node(), Step::transfer(text));
-        let argv = ["sh", "-c", RECEIVE, "sh", &place.state_dir, name];
-        let process = transport.spawn(RunAs::Login, &argv, SEND).await?;
+        // standard input has the wheels
+        let script = Script::new(RECEIVE).with("state_dir", &place.state_dir).with("name", name).whole();
+        let process = transport.spawn(RunAs::Login, &["sh", "-c", &script], SEND).await?;
         let mut progress = TransferProgress::new(transport.node(), events);
         let limits = (transport.limit(), transport.limit());
         let sent = process.feed(stream(missing), limits, |done| progress.report("sending", done, total)).await;

@@ -388,11 +388,11 @@ fn wheels_arrive_as_they_were_sent() {
     let hash = "559aead08264d5795d3909718cdd05abd49572e84fe55590eef31a88a08fdffd";
     let send = |directory: &str| {
         fs::rename(machine.path("from/a"), machine.path(&format!("from/{directory}"))).unwrap();
-        let script = source(&["env/arguments.sh", "env/common.sh", "env/wheels.sh"]);
-        let text = "tar -cf - -C \"$1\" \"$2\" | sh -c \"$3\" sh \"$4\" default";
+        let script = format!("{}{}", machine.env_variables(), source(&["env/common.sh", "env/wheels.sh"]));
+        let text = "tar -cf - -C \"$1\" \"$2\" | sh -c \"$3\"";
         let mut command = Command::new("sh");
         command.args(["-c", text, "sh"]).arg(machine.path("from")).arg(directory).arg(script);
-        let output = command.arg(machine.path("state")).output().unwrap();
+        let output = command.output().unwrap();
         fs::rename(machine.path(&format!("from/{directory}")), machine.path("from/a")).unwrap();
         output
     };

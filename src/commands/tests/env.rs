@@ -39,8 +39,8 @@ async fn every_node_gets_the_same_virtualenv_once() {
     create(&nodes, "--on node2", &format!("{path} --name gpu")).await.code(0);
     let done = hvdctl(&nodes, "env list").await;
     done.code(1).says(&[
-        "gpu      node1           missing",
-        "gpu      node2           complete",
+        "gpu      node1          missing",
+        "gpu      node2          complete",
         "hint: hvdctl env create FILE",
     ]);
     hvdctl(&nodes, "--json env list").await.code(1);
@@ -116,7 +116,7 @@ async fn a_signal_ends_it_on_the_nodes() {
         }
     });
     let done = hvdctl_with(&nodes, &format!("env create {path}"), signals).await;
-    done.code(130).complains(&["node2: incomplete; done so far: began to make the virtualenv default"]);
+    done.code(130).complains(&["node[1-2]: incomplete; done so far: began to make the virtualenv default"]);
     nodes.unwatch();
     nodes.repair();
     assert_given_back(&nodes, "after the signal");

@@ -1,5 +1,5 @@
-# Appended to env/arguments.sh and env/common.sh. Receives wheels as a tar stream on standard input: SHA-256/FILE.whl,
-# into env/.wheels/NAME. One that differs from its hash gets no place.
+# Appended to env/common.sh. Receives wheels as a tar stream on standard input: SHA-256/FILE.whl, into env/.wheels/NAME.
+# One that differs from its hash gets no place. Variables: name.
 umask 077
 make_place
 { mkdir -p "$envs/.wheels/$name" && cd "$envs/.wheels/$name"; } || exit

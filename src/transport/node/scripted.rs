@@ -386,9 +386,7 @@ impl Node {
                     let (call, name, tree) = data_call(words).expect("one of them");
                     node.handle_data(call, name, tree, own).await
                 }
-                [.., "sh", "-c", script, "sh", _state_dir, name] if script.ends_with(WHEELS) => {
-                    node.take_wheels(name, own).await
-                }
+                [.., "sh", "-c", script] if script.ends_with(WHEELS) => node.take_wheels(script, own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,

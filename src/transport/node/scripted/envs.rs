@@ -43,7 +43,7 @@ fn each_line(prefix: &str, text: &str) -> String {
 
 impl Node {
     /// Receives wheels as `env/wheels.sh`.
-    pub(super) async fn take_wheels(&self, name: &str, mut own: Own) -> i32 {
+    pub(super) async fn take_wheels(&self, script: &str, mut own: Own) -> i32 {
         if let Some(words) = self.arrives("env/wheels.sh").await {
             return own.fail(&words).await;
         }
@@ -53,7 +53,7 @@ impl Node {
         let entries = archive.entries().expect("a tar stream");
         let names: Vec<String> =
             entries.map(|entry| entry.expect("an entry").path().expect("a path").display().to_string()).collect();
-        self.edit(|state| state.envs.wheels.entry(name.to_owned()).or_default().extend(names));
+        self.edit(|state| state.envs.wheels.entry(variable(script, "name")).or_default().extend(names));
         self.ends("env/wheels.sh").await;
         0
     }
