@@ -4,12 +4,14 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Mount point of the project in the containers.
+/// Mount point of the project in the containers; [`crate::inventory::Layout`] has that of processes, too.
 pub const WORKSPACE: &str = "/workspace";
 /// Mount point of the pushed data in the containers.
 pub const DATA: &str = "/data";
 /// Mount point of the cluster's keys in the containers.
 pub const CONTAINER_SSH: &str = "/root/.ssh";
+/// How the names of what a job's supervisor keeps in its container begin.
+pub const CONTAINER_RUN: &str = "/run/hvdctl";
 /// File name of the workers' private host key; the public key has `.pub` appended.
 pub const HOST_KEY: &str = "ssh_host_ed25519_key";
 /// The shell of the sessions of a worker's sshd (`worker/start.sh`), which have the environment of the image.

@@ -42,7 +42,7 @@ pub struct NodeView<'a> {
     pub open: OpenJobs,
     /// Its place in the cluster, or why that is not known.
     pub place: Result<Endpoint, String>,
-    /// The version of its engine, if that answered.
+    /// The version of its engine, if that answered; empty for processes of the login.
     pub engine: Option<&'a str>,
     /// Which engine it has.
     pub engine_name: EngineName,
@@ -80,7 +80,7 @@ impl<'a> NodeView<'a> {
             facts,
             open: OpenJobs::recorded(&facts.jobs),
             place: network::place(inventory, node, facts),
-            engine: runtime.map(|runtime| runtime.engine.version.as_str()),
+            engine: runtime.map(|runtime| runtime.engine.version().map_or("", |(_, version)| version)),
             engine_name: member.transport.engine_name(),
             containers: runtime.map_or(&[], |runtime| &runtime.containers),
             image: runtime.and_then(|runtime| runtime.image.as_ref()),

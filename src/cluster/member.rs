@@ -2,7 +2,7 @@
 
 use crate::error::NodeError;
 use crate::inventory::Node;
-use crate::runtime::Runtime;
+use crate::runtime::{ContainerEngine, Runtime};
 use crate::transport::node::Transport;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -29,6 +29,14 @@ impl Member {
     /// When ssh fails.
     pub async fn reconnected(&self) -> Result<Member, NodeError> {
         Ok(Member::new(self.node.clone(), Arc::new(self.transport.reconnected().await?)))
+    }
+
+    /// Returns the node's container engine, for what only that can do.
+    ///
+    /// # Errors
+    /// As [`Member::runtime`], and if the cluster has none.
+    pub async fn engine(&self) -> Result<ContainerEngine, NodeError> {
+        self.runtime().await?.engine("use its container engine").cloned()
     }
 
     /// Returns the node's runtime. The first call connects to its engine.

@@ -47,7 +47,7 @@ impl NodeLock {
 }
 
 /// Returns the script that takes a lease of this cluster. `holder`: who takes it, as `user@host`; `purpose`: the
-/// command. The variable `id` is still missing.
+/// command. The variable `id` is still missing, and what differs from node to node.
 pub fn request(cluster: &str, holder: &str, purpose: &str) -> Script {
     let pid = std::process::id().to_string();
     script(HOLD, cluster).with("holder", holder).with("pid", &pid).with("purpose", purpose)
@@ -62,7 +62,7 @@ pub async fn take(
     request: &Script,
     lost: &watch::Sender<Vec<NodeError>>,
 ) -> Result<LockAnswer, NodeError> {
-    let mut process = transport.follow(request, TAKE).await?;
+    let mut process = transport.follow(&on(transport, request.clone()), TAKE).await?;
     let mut stdout = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
     let mut line = String::new();
     transport.within((&mut stdout).take(200).read_line(&mut line), TAKE, transport.limit()).await?;
@@ -82,7 +82,7 @@ pub async fn take(
 /// # Errors
 /// When the node does not answer.
 pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
-    let lease = transport.script(&script(READ, cluster), "read the lock").await?;
+    let lease = transport.script(&on(transport, script(READ, cluster)), "read the lock").await?;
     // that of a command that was suspended or has lost its connection stays, and no other one has to wait for it
     Ok(Lease::parse(&String::from_utf8_lossy(&lease)).filter(|lease| !lease.is_expired()))
 }
@@ -92,12 +92,20 @@ pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Leas
 /// # Errors
 /// When the node does not answer.
 pub async fn release(transport: &Transport, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
-    let answer = transport.script(&script(RELEASE, cluster).with("id", &lease.id), "release the lock").await?;
+    let answer =
+        transport.script(&on(transport, script(RELEASE, cluster).with("id", &lease.id)), "release the lock").await?;
     Ok(answer.starts_with(b"released"))
 }
 
 fn script(source: &'static str, cluster: &str) -> Script {
-    Script::new(source).with("run", RUN).with("cluster", cluster).with("expires", &LIFETIME.as_secs().to_string())
+    Script::new(source).with("cluster", cluster).with("expires", &LIFETIME.as_secs().to_string())
+}
+
+/// Returns one of the scripts for a node: leases are where a reboot removes them, or in the directory of a login.
+fn on(transport: &Transport, script: Script) -> Script {
+    let run = transport.run_dir().unwrap_or(RUN);
+    let private = transport.run_dir().and_then(|run| Some(run.rsplit_once('/')?.0));
+    script.with("run", run).with("private", private.unwrap_or_default())
 }
 
 /// Renews the lease until it is released, or the node reports that it is lost.
@@ -178,6 +186,7 @@ mod tests {
         fn start_for(run: &Path, id: &str, expires: &str) -> Holder {
             let script = Script::new(HOLD)
                 .with("run", run.to_str().unwrap())
+                .with("private", "")
                 .with("cluster", "lab")
                 .with("expires", expires)
                 .with("id", id)
@@ -215,8 +224,11 @@ mod tests {
     }
 
     fn shell(run: &Path, source: &'static str, id: &str) -> String {
-        let script =
-            Script::new(source).with("run", run.to_str().unwrap()).with("cluster", "lab").with("expires", "30");
+        let script = Script::new(source)
+            .with("run", run.to_str().unwrap())
+            .with("cluster", "lab")
+            .with("expires", "30")
+            .with("private", "");
         let script = if source == RELEASE { script.with("id", id) } else { script };
         let mut child = Command::new("sh").arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(script.whole().as_bytes()).unwrap();

@@ -109,7 +109,8 @@ pub fn place(inventory: &Inventory, node: &ObservedNode) -> Result<Endpoint, Nod
 
 /// Returns the names by which these nodes know each other in their containers.
 pub fn host_names<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a ObservedNode>) -> HostNames {
-    HostNames::new(inventory, nodes.map(|observed| (&observed.member.node, &observed.facts)))
+    let is_written = |_: &&ObservedNode| inventory.cluster.layout(&inventory.cluster.worker).own_hosts;
+    HostNames::new(inventory, nodes.filter(is_written).map(|observed| (&observed.member.node, &observed.facts)))
 }
 
 /// Returns the error of a node without an endpoint.
@@ -162,11 +163,17 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("jobs_dir", &cluster.jobs_dir)
         .with("projects_dir", &cluster.projects_dir)
         .with("data_dir", &cluster.data_dir)
+        .with("run_dir", member.transport.run_dir().unwrap_or_default())
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();
     let output = member.transport.script(&script, "read the node state").await?;
-    Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
+    let mut facts = Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now());
+    if cluster.is_private() {
+        // whoever creates the directory of a login, the script that takes the lease checks whose it is
+        facts.permissions.exposed.retain(|exposed| !exposed.is_creation());
+    }
+    Ok(facts)
 }
 
 /// Observes a node's engine.

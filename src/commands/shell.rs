@@ -23,6 +23,7 @@ use crate::text::nodeset;
 use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
+use crate::worker::spec::shell_name;
 use crate::worker::{names, plan};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -42,8 +43,6 @@ const GUARD: &str = include_str!("../scripts/shell/guard.sh");
 const MASTER: &str = include_str!("../scripts/shell/master.sh");
 const SHELL: &str = include_str!("../scripts/shell/shell.sh");
 const SSH: &str = include_str!("../scripts/programs/ssh.sh");
-/// The hostfile in a container of the shell's own, as `MASTER` writes it.
-const HOSTFILE: &str = "/root/hostfile";
 /// The operation, for messages.
 const OPEN: &str = "open a shell";
 
@@ -165,9 +164,11 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let hosts: Vec<ExportedHost<'_>> = hosts.iter().map(|(node, slots)| ExportedHost { node, slots: *slots }).collect();
     let interface = place(&target.inventory, master).ok().map(|place| place.label);
     let launcher = launcher(cluster.launcher, cluster.controller);
+    let (node, suffix) = (&master.member.node, &privileges::process()[..4]);
+    let layout = cluster.layout(&shell_name(cluster, suffix));
     let request = ShellRequest {
         slots: hosts.iter().map(|host| host.slots).sum(),
-        hostfile: HOSTFILE,
+        hostfile: &layout.hostfile,
         port: cluster.port,
         interface: interface.as_deref(),
     };
@@ -175,10 +176,12 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
     env.push("PYTHONUNBUFFERED=1".into());
     env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
-    let node = &master.member.node;
-    let command = ["sh", "-c", MASTER, "sh", &export::hostfile(&hosts), SSH].map(str::to_owned).to_vec();
+    env.extend(layout.variables());
+    let hostfile = export::hostfile(&hosts);
+    let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH, &layout.hostfile, &layout.programs];
+    let command = command.map(str::to_owned).to_vec();
     let gpus = network::gpu_request(node, &master.facts);
-    let shell = ContainerSpec::shell(cluster, node, gpus, command, &privileges::process()[..4]);
+    let shell = ContainerSpec::shell(cluster, node, gpus, command, suffix);
     let spec = ContainerSpec { env, ..shell.with_data(cluster, node, &master.facts.storage.pushed) };
     let runtime = master.runtime.engine.clone();
     let left = plan::orphaned_shells(&cluster.name, &master.runtime.containers, master.facts.clock);
@@ -199,7 +202,7 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let by_hand =
         (launcher.by_hand)(&request).map_or_else(String::new, |command| format!("; to use all nodes: {command}"));
     events.note(format!("entering {} on {}{by_hand}", spec.name, node.name));
-    let path = Some("/run/hvdctl".to_owned());
+    let path = Some(layout.programs);
     Ok(Place { runtime, container, path, guard, is_own: true })
 }
 

@@ -30,7 +30,8 @@ use serde::Serialize;
 pub struct NodeStatus {
     /// Whether it is the master.
     pub master: bool,
-    /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too.
+    /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too, or with
+    /// `runtime = "process"`, where there are neither engines nor images.
     pub engine: Option<String>,
     /// Which engine it is; null as `engine`.
     pub engine_name: Option<EngineName>,
@@ -97,10 +98,10 @@ fn entry(
         Ok(runtime) => runtime,
         Err(error) => return NodeEntry { error: Some(error), ..NodeEntry::reached(&name, false, status) },
     };
-    status.engine = Some(runtime.engine.version.clone());
-    status.engine_name = Some(runtime.engine.name);
+    let version = runtime.engine.version().map(|(name, version)| (name, version.to_owned()));
+    (status.engine_name, status.engine) = version.unzip();
     status.jobs = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
-    status.image = runtime.image.as_ref().map(|image| image.id.clone());
+    status.image = runtime.image.as_ref().map(|image| image.id.clone()).filter(|id| !id.is_empty());
     let observed = ObservedNode::new(member, facts, runtime);
     let planned = match status.nvidia_smi {
         // what the worker should have is not known, and `up` does not change it
@@ -130,6 +131,14 @@ fn jobs(status: &NodeStatus) -> String {
     cell((!status.jobs.is_empty()).then(|| status.jobs.join(", "))) + &idle
 }
 
+/// Formats the engine with its version.
+fn engine(status: &NodeStatus) -> String {
+    match status.engine_name.zip(status.engine.as_ref()) {
+        None if status.worker.is_some() => "processes".to_owned(),
+        engine => cell(engine.map(|(name, version)| name.with(version))),
+    }
+}
+
 /// Formats the start of the image's id, as `docker images` does.
 fn image(status: &NodeStatus) -> String {
     let short = |id: &String| id.trim_start_matches("sha256:").chars().take(12).collect();
@@ -145,7 +154,7 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             if status.differs.is_empty() { String::new() } else { format!(" ({})", status.differs.join(", ")) };
         vec![
             with_role(node, status.master),
-            cell(status.engine_name.zip(status.engine.as_ref()).map(|(name, version)| name.with(version))),
+            engine(status),
             cell(status.worker) + &differs,
             image(status),
             status.gpus.as_ref().map_or("unknown".to_owned(), |gpus| GpuDevice::of(gpus).len().to_string()),

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::image::file::{ImageFile, STDIN};
 use crate::inventory::Inventory;
-use crate::runtime::{Image, Runtime};
+use crate::runtime::{ContainerEngine, Image};
 use crate::text::nodeset;
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub enum SourceChoice {
 /// An engine that has the image.
 pub struct Origin {
     /// The engine.
-    pub engine: Runtime,
+    pub engine: ContainerEngine,
     /// The image there.
     pub image: Image,
     /// The name of its machine.
@@ -129,7 +129,7 @@ impl Origin {
     /// Returns the engine of the first of these nodes, if it has the image.
     async fn on(members: &[Member], image: &str) -> Result<Option<Origin>, Error> {
         let Some(member) = members.first() else { return Ok(None) };
-        let engine = member.runtime().await?;
+        let engine = member.engine().await?;
         let own = engine.image(image).await?;
         let name = member.node.name.clone();
         Ok(own.map(|image| Origin { engine, image, name, member: Some(member.clone()) }))

@@ -31,9 +31,9 @@ pub async fn pull(name: &str, nodes: NodeResults<Member>, site: Site<'_>) -> Res
         let node = member.node.name.clone();
         let login = login.for_node(member.node.owner.as_deref());
         let _step = events.begin(&node, image::step(name));
-        let engine = member.runtime().await?;
+        let engine = member.engine().await?;
         let before = engine.image(name).await?;
-        image::pull(name, &login, &member, &engine, events).await?;
+        image::pull(name, &login, &member, events).await?;
         let missing =
             || NodeError::failed(&node, &format!("pull the image {name}"), "the engine does not have it afterwards");
         let image = engine.image(name).await?.ok_or_else(missing)?;

@@ -10,7 +10,7 @@ use crate::event::{Events, Step};
 use crate::image::archive::{Compression, SavedImage};
 use crate::image::names::{is_relay, is_temporary, repository_and_tag};
 use crate::model::engine::EngineName;
-use crate::runtime::{Image, Runtime};
+use crate::runtime::{ContainerEngine, Image, Runtime};
 use crate::text::units::human;
 use crate::transport::node::{Exposed, Script};
 use futures_util::FutureExt;
@@ -40,7 +40,7 @@ pub struct Receiver {
     /// The node.
     pub member: Member,
     /// Its engine.
-    pub engine: Runtime,
+    pub engine: ContainerEngine,
     /// The image of this name that it has.
     pub image: Option<Image>,
     /// Whether it had the image under another name only.
@@ -61,7 +61,7 @@ impl Receiver {
     /// With the engine's message.
     pub async fn observe(member: Member, image: &str, cluster: &str, events: &Events) -> Result<Receiver, NodeError> {
         let _step = events.begin(&member.node.name, Step::OBSERVING);
-        let engine = member.runtime().await?;
+        let engine = member.engine().await?;
         let own = engine.image(image).await?;
         let repository = repository_and_tag(image).map(|(repository, _)| repository);
         let is_version = |name: &String| repository_and_tag(name).map(|(repository, _)| repository) == repository;
@@ -125,7 +125,7 @@ impl Receiver {
     /// # Errors
     /// With the engine's message.
     pub async fn remove_relay(&self, cluster: &str) -> Result<(), NodeError> {
-        if self.has_relay { deployment::remove(&self.engine, cluster).await } else { Ok(()) }
+        if self.has_relay { deployment::remove(&Runtime::Engine(self.engine.clone()), cluster).await } else { Ok(()) }
     }
 }
 
@@ -133,7 +133,7 @@ impl Receiver {
 /// rest.
 pub async fn clean(member: &Member, cluster: &str) {
     let clean = async {
-        let engine = member.runtime().await?;
+        let engine = member.engine().await?;
         for listed in engine.images().await? {
             for name in listed.names.iter().filter(|name| is_temporary(name, cluster)) {
                 engine.remove_name(name).await?;
@@ -149,7 +149,7 @@ pub async fn clean(member: &Member, cluster: &str) {
 /// # Errors
 /// If they are unknown.
 pub async fn free_space(member: &Member) -> Result<(u64, String), NodeError> {
-    let info = member.runtime().await?.info().await?;
+    let info = member.engine().await?.info().await?;
     let directories: Vec<String> = [Some(info.root_dir), info.image_dir].into_iter().flatten().collect();
     let script = Script::new(SPACE).with("directories", &directories.join("\n"));
     let operation = "read the free space for images";

@@ -95,7 +95,7 @@ impl Recipe {
                 let node = &observed.member.node;
                 let login = login(base, std::iter::once(node), site).await?;
                 let login = login.for_node(node.owner.as_deref());
-                let pulling = image::pull(base, &login, &observed.member, engine, site.events);
+                let pulling = image::pull(base, &login, &observed.member, site.events);
                 let pulled = site.events.step(observed.name(), image::step(base), pulling).await;
                 site.events.report(pulled)?;
             }

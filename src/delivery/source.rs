@@ -8,7 +8,7 @@ use crate::event::Events;
 use crate::image::archive::{Archive, ArchiveExtent, ArchiveFault, SavedImage, SavedLayer};
 use crate::image::file::{ImageFile, free_space, spool_directory};
 use crate::image::names::sha256;
-use crate::runtime::{Image, Runtime};
+use crate::runtime::{ContainerEngine, Image};
 use crate::text::units::human;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -60,9 +60,9 @@ impl Source {
     /// ends.
     ///
     /// # Errors
-    /// [`Error::Local`] if this machine has too little space, and as [`Runtime::export`].
+    /// [`Error::Local`] if this machine has too little space, and as [`ContainerEngine::export`].
     pub async fn from_engine(
-        engine: &Runtime,
+        engine: &ContainerEngine,
         name: &str,
         image: &Image,
         from: &str,

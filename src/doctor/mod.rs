@@ -18,6 +18,7 @@ use crate::job::cleanup::end_ranks;
 use crate::keys::push::KeyDistribution;
 use crate::keys::reachability::Matrix;
 use crate::launch;
+use crate::model::engine::EngineName;
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::paths::SESSION_SHELL;
@@ -160,7 +161,10 @@ fn failure(error: &NodeError) -> Finding {
 /// Returns what a node's engine reports about itself; nothing where its state is not known.
 async fn engine_info(node: &NodeState) -> Result<EngineInfo, NodeError> {
     match &node.runtime {
-        Some(runtime) => runtime.engine.info().await,
+        Some(RuntimeState { engine: runtime, .. }) => match runtime.version() {
+            Some(_) => runtime.engine("query it")?.info().await,
+            None => Ok(EngineInfo::default()),
+        },
         None => Ok(EngineInfo::default()),
     }
 }
@@ -206,8 +210,12 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let run = format!("[ ! -x {SESSION_SHELL} ] || exec {SESSION_SHELL} -c 'exec python3 -'; exec python3 -");
     let argv = ["sh", "-c", run.as_str()];
     let output = runtime.run_in(id, &argv, program.as_bytes(), operation, limit + step).await?;
-    let hint = format!("see `{} logs {}` on the node", runtime.name.command(), inventory.cluster.worker);
-    let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
+    let logs = |(name, _): (EngineName, &str)| {
+        format!("see `{} logs {}` on the node", name.command(), inventory.cluster.worker)
+    };
+    let hint = runtime.version().map(logs);
+    let output = node.member.transport.succeeded(output, operation);
+    let output = output.map_err(|error| hint.into_iter().fold(error, NodeError::hint))?;
     Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))
 }
 

@@ -7,7 +7,7 @@ use crate::event::{Events, Message, Step};
 use crate::inventory::Cluster;
 use crate::node::network;
 use crate::runtime::spec::{ContainerSpec, Role};
-use crate::runtime::{DockerfileBuild, Runtime};
+use crate::runtime::{ContainerEngine, DockerfileBuild};
 use crate::secret::Secret;
 use crate::text::failure::needs_buildkit;
 use crate::text::nodeset::printable;
@@ -61,7 +61,7 @@ impl Build<'_> {
     /// # Errors
     /// The step that failed, with its exit code and last lines, or the engine's message.
     pub async fn run(&self, observed: &ObservedNode, events: &Events) -> Result<(), NodeError> {
-        let engine = &observed.runtime.engine;
+        let engine = observed.runtime.engine.engine("build an image")?;
         remove_containers(engine, self.cluster).await?;
         let base = match &self.dockerfile {
             Some(dockerfile) => self.run_dockerfile(dockerfile, observed, events).await?,
@@ -127,7 +127,7 @@ impl Build<'_> {
             step = begin(&what);
             true
         };
-        let built = observed.runtime.engine.build(build, take).await;
+        let built = observed.runtime.engine.engine("build an image")?.build(build, take).await;
         drop(step);
         built.map_err(|error| {
             let cause = match error.kind {
@@ -157,7 +157,7 @@ impl Build<'_> {
         observed: &ObservedNode,
         events: &Events,
     ) -> Result<(), NodeError> {
-        let engine = &observed.runtime.engine;
+        let engine = observed.runtime.engine.engine("build an image")?;
         let archive = self.setup.archive().map_err(|error| self.failed(observed, error))?;
         engine.extract(&container.name, archive).await?;
         let steps = self.setup.steps();
@@ -233,7 +233,7 @@ fn instruction(line: &str) -> Option<String> {
 ///
 /// # Errors
 /// [`NodeError`] with the engine's message.
-pub async fn remove_containers(engine: &Runtime, cluster: &Cluster) -> Result<(), NodeError> {
+pub async fn remove_containers(engine: &ContainerEngine, cluster: &Cluster) -> Result<(), NodeError> {
     for container in engine.containers().await? {
         if container.is(Role::Setup) && container.belongs_to(&cluster.name) {
             engine.remove(&container.id).await?;

@@ -2,7 +2,7 @@
 
 use crate::error::NodeError;
 use crate::inventory::Cluster;
-use crate::runtime::Runtime;
+use crate::runtime::ContainerEngine;
 use crate::runtime::spec::is_setup_image;
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl UnusedImages {
     ///
     /// # Errors
     /// With the engine's message.
-    pub async fn find(engine: &Runtime, cluster: &Cluster) -> Result<UnusedImages, NodeError> {
+    pub async fn find(engine: &ContainerEngine, cluster: &Cluster) -> Result<UnusedImages, NodeError> {
         let used: Vec<String> = engine.containers().await?.into_iter().map(|container| container.image_id).collect();
         let (mut found, mut unknown) = (BTreeMap::<String, Vec<_>>::new(), Vec::new());
         for listed in engine.images().await?.into_iter().filter(|listed| !used.contains(&listed.id)) {
@@ -46,7 +46,7 @@ impl UnusedImages {
     ///
     /// # Errors
     /// With the engine's message.
-    pub async fn remove(self, engine: &Runtime, all: bool) -> Result<Vec<String>, NodeError> {
+    pub async fn remove(self, engine: &ContainerEngine, all: bool) -> Result<Vec<String>, NodeError> {
         let mut removed = Vec::new();
         for mut images in self.found.into_values() {
             images.sort();

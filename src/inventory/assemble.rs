@@ -2,6 +2,7 @@
 
 use super::check;
 use super::fault::{FaultReport, Faults, quoted, without_mark};
+use super::layout;
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
 use super::{Bench, Cluster, Inventory, Pool};
@@ -35,6 +36,7 @@ fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option
     });
     let defaults = root.table("defaults").map(|section| {
         separate_mounts(&section, &cluster);
+        layout::check_node(&section, &cluster);
         section.values
     });
     let mut nodes = nodes(&root, &defaults.unwrap_or_default(), &cluster)?;
@@ -80,7 +82,10 @@ fn cluster(root: &Section<'_>) -> Cluster {
     root.require("cluster", "a table [cluster] with at least a `name`");
     let Some(mut section) = root.table("cluster") else { return Cluster::default() };
     section.require("name", check::NAME.expected);
-    let cluster: Cluster = typed(std::mem::take(&mut section.values));
+    let given = std::mem::take(&mut section.values);
+    layout::check_cluster(&section, &given);
+    let mut cluster: Cluster = typed(given);
+    cluster.place_state(|field| section.value(field).is_some());
     // both containers are on the master; keys must not lie in what is uploaded or purged with projects and jobs
     let containers = [("worker", &cluster.worker), ("master", &cluster.master)];
     let (ssh, projects) = (("ssh_dir", &cluster.ssh_dir), ("projects_dir", &cluster.projects_dir));

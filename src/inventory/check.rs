@@ -88,6 +88,14 @@ rules! {
     pub(super) DIRECTORY: "an absolute path of a directory on the nodes, without `:`", 1000,
         r"^(?:/[^/:\x00-\x1f\x7f-\x9f]+)+$", directory;
 
+    /// A directory whose path is also part of command lines and of the paths of sockets.
+    pub(super) STATE_DIR: "an absolute path of a directory on the nodes, of letters, digits, `_`, `.`, `@`, `+`, `-` and \
+        `/`", 60,
+        "^(?:/[A-Za-z0-9_.@+-]+)+$", directory;
+
+    /// A line that a shell runs.
+    pub(super) LINE: "a line of bash", 4096, r"^[^\x00-\x08\x0a-\x1f\x7f]*\S[^\x00-\x08\x0a-\x1f\x7f]*$", |_| Ok(());
+
     /// A machine as the ssh client takes it.
     pub HOST: "a host as for ssh: an alias, a name or an address", 253, "^[A-Za-z0-9_:][A-Za-z0-9._:%-]*$", host;
 

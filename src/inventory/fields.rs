@@ -8,7 +8,7 @@
 
 use super::kind::ValueKind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Bind, Controller, EngineChoice, KeyType, LauncherName, Pull, check, container};
+use super::{Bind, Controller, EngineChoice, KeyType, LauncherName, Pull, RuntimeChoice, check, container};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -76,6 +76,11 @@ tables! {
         /// Container engine of the nodes: Docker, Podman, or Docker where it is installed and else Podman; that of a
         /// node takes precedence.
         engine: EngineChoice = EngineChoice::Auto, Choice(&["auto", "docker", "podman"]);
+        /// What runs the ranks: containers, or processes of the login, which need neither an engine nor root.
+        runtime: RuntimeChoice = RuntimeChoice::Container, Choice(&["container", "process"]);
+        /// With `runtime = "process"`: directory on each node, on a disk of its own, for everything that hvdctl keeps
+        /// there; otherwise /var/tmp/hvdctl-NAME. The other directories are in it.
+        state_dir: Option<String> = None, Text(&check::STATE_DIR);
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
         /// Name of the worker's container on every node.
@@ -208,6 +213,9 @@ tables! {
         /// Limits of the processes in the containers, by name. RDMA needs memlock = -1. Ranks get the hard limit of
         /// nofile as their soft one, unless it is set here.
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
+        /// With `runtime = "process"`: lines of bash that set up the environment of ranks, like "module load CUDA" or
+        /// "source ~/venv/bin/activate". A login shell runs them when `up` or a job starts.
+        activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));
         /// Variables of every rank, in addition to the image's; not for secrets.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
         /// File on this machine with further NAME=VALUE lines, as a .env file of Compose; its values may be secret.

@@ -17,6 +17,7 @@ pub mod export;
 mod fault;
 mod fields;
 mod kind;
+mod layout;
 mod nodes;
 #[cfg(test)]
 mod properties;
@@ -27,7 +28,7 @@ mod schema;
 #[cfg(test)]
 mod sets;
 
-pub use crate::model::engine::EngineChoice;
+pub use crate::model::engine::{EngineChoice, RuntimeChoice};
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
 pub use container::{Device, Mount, Ulimit};
@@ -35,6 +36,7 @@ pub use env_file::env_lines;
 pub use fault::{Faults, FieldFault};
 pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};
 pub use kind::LONGEST_LIST;
+pub use layout::Layout;
 pub use nodes::canonical_host;
 pub use schema::schema;
 

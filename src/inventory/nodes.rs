@@ -2,6 +2,7 @@
 
 use super::check;
 use super::fault::quoted;
+use super::layout;
 use super::reader::{Section, found, typed};
 use super::{Cluster, Node};
 use crate::text::nodeset::MOST_NAMES;
@@ -65,6 +66,7 @@ fn sections<'a>(root: &Section<'a>) -> Vec<Section<'a>> {
 fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &Cluster) -> Option<Entry<'a>> {
     section.require("host", check::HOST.expected);
     separate_mounts(&section, cluster);
+    layout::check_node(&section, cluster);
     let is_refused = |field: &str| section.value(field).is_some() && !section.values.contains_key(field);
     if section.value("host").is_none() || IDENTITY.into_iter().any(is_refused) {
         return None;

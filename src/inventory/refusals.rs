@@ -79,6 +79,13 @@ cluster.data_dir: an absolute path of a directory on the nodes, without `:`
 cluster.key_type: "rsa" or "ed25519"
   "dsa" -> "dsa"
   4096 -> 4096
+cluster.runtime: "container" or "process"
+  "docker" -> "docker"
+  true -> true
+cluster.state_dir: an absolute path of a directory on the nodes, of letters, digits, `_`, `.`, `@`, `+`, `-` and `/`
+  "~/x" -> "~/x"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
+  "/a b" -> "/a b"
+  "/tmp" -> "/tmp"; hvdctl needs a directory of its own
 cluster.engine: "auto" or "docker" or "podman"
   "Docker" -> "Docker"
   "containerd" -> "containerd"
@@ -262,6 +269,11 @@ node.ulimits: a number, -1 for no limit, or { soft = 1024, hard = 4096 }
   { nofile = { soft = 2, hard = 3, x = 1 } } -> +11 a table; it needs the numbers `soft` and `hard`
 node.ulimits: the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack)
   { mem = 1 } -> +2 "mem"
+node.activate: a list of at most 64, each a line of bash
+  "x" -> "x"
+node.activate: a line of bash
+  ["a\nb"] -> +1 "a\nb"
+  [""] -> +1 ""
 node.env: a table, each value a string or a whole number
   "A=1" -> "A=1"
 node.env: a string or a whole number

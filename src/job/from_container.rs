@@ -8,6 +8,7 @@ use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Cluster;
+use crate::model::engine::EngineName;
 use crate::record::list::Job;
 use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, running_worker};
@@ -123,8 +124,13 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
     };
     if text.trim() == UNKNOWN {
         let cause = "what the job wrote there was not examined, or could not be listed";
-        let hint = format!("`{} cp {}:PATH .` there gets it", engine.name.command(), container.name);
-        return Err(NodeError::failed(&node, operation, cause).hint(hint));
+        let copies =
+            |(name, _): (EngineName, &str)| format!("`{} cp {}:PATH .` there gets it", name.command(), container.name);
+        return Err(engine
+            .version()
+            .map(copies)
+            .into_iter()
+            .fold(NodeError::failed(&node, operation, cause), NodeError::hint));
     }
     let (items, odd) = parse(&node, &text);
     Ok(Some(Found { node, engine, container: container.id.clone(), items, odd }))

@@ -58,3 +58,14 @@ pub enum EngineChoice {
     /// Podman.
     Podman,
 }
+
+/// What runs the ranks on the nodes of a cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeChoice {
+    /// Containers of the nodes' engine.
+    #[default]
+    Container,
+    /// Processes of the login, without an engine or root.
+    Process,
+}

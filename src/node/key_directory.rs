@@ -19,15 +19,23 @@ pub struct KeyFile {
 pub struct KeyDirectory {
     /// The directory itself (mode and owner), if it is there.
     pub directory: Option<KeyFile>,
+    /// As whom hvdctl works there, `UID:GID`, if that is not root.
+    pub login: Option<String>,
     /// Its files by name.
     pub files: BTreeMap<String, KeyFile>,
 }
 
 impl KeyDirectory {
+    /// Returns whether a file belongs to root, or to the login that needs no root.
+    pub fn is_own(&self, file: &KeyFile) -> bool {
+        file.owner == self.login.as_deref().unwrap_or("0:0")
+    }
+
     /// Takes a line of the script, if it is about this.
     pub(super) fn read(&mut self, key: &str, value: &str) {
         match key {
             "dir" => self.directory = file(value).map(|(_, directory)| directory),
+            "login" => self.login = Some(value.to_owned()),
             "file" => self.files.extend(file(value)),
             "text" => {
                 let (name, line) = value.split_once(' ').unwrap_or_default();

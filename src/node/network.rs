@@ -225,18 +225,31 @@ pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
 
 /// Returns the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered,
 /// unless the user has chosen an `order`, and which of the container's GPUs it has. `allocated`: their UUIDs; empty for
-/// all.
+/// all. `sees_all`: the programs are no container's, and see all GPUs of the node, also those that hvdctl is not to use.
 pub fn gpu_variables(
     node: &Node,
     facts: &Facts,
     allocated: &[String],
     order: Option<&str>,
+    sees_all: bool,
 ) -> Vec<(&'static str, String)> {
     const BY_BUS: &str = "PCI_BUS_ID";
     if gpu_request(node, facts).is_none() {
-        return Vec::new();
+        // a container has none then
+        return if sees_all && !facts.gpus.is_empty() {
+            vec![(CUDA_VISIBLE_DEVICES, String::new())]
+        } else {
+            Vec::new()
+        };
     }
-    let visible = visible_devices(&chosen_gpus(node, facts), allocated, order.is_none_or(|order| order == BY_BUS));
+    let (chosen, all) = (chosen_gpus(node, facts), GpuDevice::of(&facts.gpus));
+    let is_chosen = allocated.is_empty() && chosen.len() < all.len() && sees_all;
+    let allocated = match is_chosen {
+        true => &chosen.iter().map(|device| device.uuid().to_owned()).collect::<Vec<_>>(),
+        false => allocated,
+    };
+    let seen = if sees_all { &all } else { &chosen };
+    let visible = visible_devices(seen, allocated, order.is_none_or(|order| order == BY_BUS));
     let order = order.is_none().then(|| (CUDA_DEVICE_ORDER, BY_BUS.to_owned()));
     order.into_iter().chain(visible.map(|visible| (CUDA_VISIBLE_DEVICES, visible))).collect()
 }
@@ -429,7 +442,7 @@ mod tests {
         let node = Node { gpus: Gpus::List(vec!["2".into(), "1".into()]), ..Node::default() };
         let variables = |allocated: &[&str], order: Option<&str>| {
             let allocated: Vec<String> = allocated.iter().map(|uuid| (*uuid).to_owned()).collect();
-            let variables = gpu_variables(&node, &facts, &allocated, order);
+            let variables = gpu_variables(&node, &facts, &allocated, order, false);
             variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
         };
         let by_bus = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
@@ -438,15 +451,24 @@ mod tests {
         assert_eq!(variables(&["GPU-bb", "GPU-cc"], None), format!("{by_bus} CUDA_VISIBLE_DEVICES=0,1"));
         assert_eq!(variables(&[], None), by_bus);
         assert_eq!(variables(&["GPU-cc"], Some("PCI_BUS_ID")), "CUDA_VISIBLE_DEVICES=1");
+        // a process of the login sees the other one, too
+        let of_process = |node: &Node, allocated: &[String]| {
+            let variables = gpu_variables(node, &facts, allocated, Some("PCI_BUS_ID"), true);
+            variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of_process(&node, &["GPU-cc".to_owned()]), "CUDA_VISIBLE_DEVICES=2");
+        assert_eq!(of_process(&node, &[]), "CUDA_VISIBLE_DEVICES=1,2");
+        assert_eq!(of_process(&Node { gpus: Gpus::Auto, ..node.clone() }, &[]), "");
+        assert_eq!(of_process(&Node { gpus: Gpus::Count(0), ..node.clone() }, &[]), "CUDA_VISIBLE_DEVICES=");
         // CUDA numbers them in an order that is not known
         assert_eq!(variables(&["GPU-cc"], Some("FASTEST_FIRST")), "CUDA_VISIBLE_DEVICES=GPU-cc");
-        assert_eq!(gpu_variables(&node, &Facts { gpus: Vec::new(), ..facts.clone() }, &[], Some("x")), []);
-        assert_eq!(gpu_variables(&Node { gpus: Gpus::Count(0), ..node.clone() }, &facts, &[], None), []);
+        assert_eq!(gpu_variables(&node, &Facts { gpus: Vec::new(), ..facts.clone() }, &[], Some("x"), false), []);
+        assert_eq!(gpu_variables(&Node { gpus: Gpus::Count(0), ..node.clone() }, &facts, &[], None, false), []);
         let mig = Facts::parse(
             "nvidia-smi yes\nmig exit 0\ngpu GPU 0: A (UUID: GPU-aa)\ngpu   MIG 3g.20gb     Device  0: (UUID: MIG-1)\n\
              gpu   MIG 3g.20gb     Device  1: (UUID: MIG-2)\ngpu exit 0\n",
         );
-        let of_mig = |allocated: &[String]| gpu_variables(&Node::default(), &mig, allocated, None)[1].1.clone();
+        let of_mig = |allocated: &[String]| gpu_variables(&Node::default(), &mig, allocated, None, false)[1].1.clone();
         assert_eq!((of_mig(&["MIG-2".to_owned()]), of_mig(&[])), ("MIG-2".into(), "MIG-1,MIG-2".into()));
     }
 

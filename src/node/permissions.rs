@@ -62,8 +62,16 @@ impl ExposedPath {
         self.leads_to.iter().any(|what| directories.contains(&what.as_str()))
     }
 
+    /// Returns whether it is there only because something is missing that others can create.
+    pub fn is_creation(&self) -> bool {
+        self.fault == Fault::Create
+    }
+
     /// Returns what to do about it.
     pub fn hint(&self, cluster: &Cluster) -> String {
+        if cluster.is_private() {
+            return "set cluster.state_dir to a directory that only you can change".into();
+        }
         let path = quote::readable(&self.path);
         let command = match self.fault {
             Fault::Owner => format!("sudo chown root:root {path} && sudo chmod go-w {path}"),

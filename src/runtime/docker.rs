@@ -33,9 +33,9 @@ pub struct EngineInfo {
     pub runtimes: Vec<String>,
 }
 
-/// The container runtime of one node. Clones share its connections.
+/// The container engine of one node. Clones share its connections.
 #[derive(Clone)]
-pub struct Runtime {
+pub struct ContainerEngine {
     docker: Docker,
     connections: ConnectionPool,
     transport: Arc<Transport>,
@@ -52,12 +52,12 @@ fn make_space(engine: EngineName) -> String {
     format!("free space on that node: df -h, {} system df; df -i where only files are too many", engine.command())
 }
 
-impl Runtime {
+impl ContainerEngine {
     /// Connects to a node's engine.
     ///
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
-    pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
+    pub async fn connect(transport: &Arc<Transport>) -> Result<ContainerEngine, NodeError> {
         let name = transport.engine_name();
         let operation = &format!("reach {}", name.noun());
         transport.check_engine(operation)?;
@@ -72,7 +72,7 @@ impl Runtime {
             Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)
                 .map_err(|e| NodeError::failed(transport.node(), operation, e))?;
         let (transport, version, platform) = (Arc::clone(transport), String::new(), String::new());
-        let mut runtime = Runtime { docker, connections, transport, name, version, platform };
+        let mut runtime = ContainerEngine { docker, connections, transport, name, version, platform };
         let answered = runtime.call(operation, runtime.docker.version()).await;
         let answered = answered.map_err(|error| match error.kind {
             // the engine answers this at once unless its service hangs, so a longer time limit does not help

@@ -1,6 +1,6 @@
 //! The desired containers of a node, as values.
 
-use crate::inventory::{Cluster, Node, Ulimit};
+use crate::inventory::{Cluster, Node, RuntimeChoice, Ulimit};
 pub use crate::inventory::{Device, Mount};
 use crate::model::format;
 use crate::node::gpus::GpuRequest;
@@ -111,6 +111,9 @@ pub struct Spec {
     /// The address that the container's sshd listens on; `None` without sshd, and in workers of hvdctl 0.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// Lines of bash that set up the environment of processes of the login.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub activate: Vec<String>,
     /// hvdctl's own mounts other than the workspace.
     pub mounts: Vec<Mount>,
     /// The mounts of the inventory. A source that is missing on the node is an error; Docker creates missing sources
@@ -181,6 +184,7 @@ impl Spec {
             ("port", differ(&["port"])),
             ("address", differ(&["address"])),
             ("keep_alive", keep_alive != old_keep_alive),
+            ("activate", differ(&["activate"])),
             ("mounts", differ(&["mounts", "extra_mounts"])),
             ("data", differ(&["data"])),
             ("devices", differ(&["devices"])),
@@ -191,16 +195,25 @@ impl Spec {
     }
 }
 
+/// Returns the image that containers are made of; processes have none.
+pub fn image_of(cluster: &Cluster) -> String {
+    match cluster.runtime {
+        RuntimeChoice::Container => cluster.image.clone(),
+        RuntimeChoice::Process => String::new(),
+    }
+}
+
 impl ContainerSpec {
     /// Returns a container with the inventory's settings for the node's containers, without GPUs, a command, and the
     /// mounts of keys and jobs.
     pub fn new(cluster: &Cluster, node: &Node, role: Role, name: String) -> ContainerSpec {
         let spec = Spec {
-            image: cluster.image.clone(),
+            image: image_of(cluster),
             command: Vec::new(),
             gpus: GpuRequest::None,
             port: cluster.port,
             address: None,
+            activate: node.container.activate.clone(),
             mounts: Vec::new(),
             extra_mounts: node.container.mounts.clone(),
             data: Vec::new(),

@@ -6,9 +6,8 @@ use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
 use crate::grade::speed;
-use crate::inventory::{Cluster, Inventory};
+use crate::inventory::{Cluster, Inventory, RuntimeChoice};
 use crate::launch::programs;
-use crate::paths::WORKSPACE;
 use crate::record::{Record, stored};
 use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
@@ -28,6 +27,9 @@ pub(super) const ENVIRONMENT: &str = "env.json";
 
 /// The variable in which ranks have the speed of their node.
 pub(super) const SPEED: &str = "HVDCTL_SPEED";
+
+/// The variable in which ranks have the directory of data that were pushed.
+const DATA: &str = "HVDCTL_DATA";
 
 /// The variables in which ranks have the commit of their project, and whether it differs from that.
 const COMMIT: &str = "HVDCTL_GIT_COMMIT";
@@ -60,6 +62,8 @@ impl JobPlan {
         let mut files: Vec<File<'_>> = vec![(0o600, "launch.json", self.launch.as_str())];
         files.extend(programs::ON_FIRST_NODE);
         files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
+        let users = self.users();
+        files.extend(users.as_deref().map(|text| (0o644, "ssh_config", text)));
         self.create(host, files).await
     }
 
@@ -67,14 +71,31 @@ impl JobPlan {
         let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
         let address = self.hosts.launcher.endpoint.address;
-        create(&self.inventory.cluster, host, self.record(), address, &files).await
+        create(&self.inventory.cluster, host, self.record(host), address, &files).await
     }
 
-    /// Returns what the records of all nodes have in common.
-    fn record(&self) -> Record {
+    /// Returns ssh's configuration with the users of the other nodes, where ranks are processes of logins.
+    fn users(&self) -> Option<String> {
+        let is_process = self.inventory.cluster.runtime == RuntimeChoice::Process;
+        let user = |host: &HostAssignment| {
+            let user = host.observed.member.transport.user();
+            format!("Host {}\n  User \"{user}\"\n", host.endpoint.address)
+        };
+        is_process.then(|| self.hosts.others.iter().map(user).collect())
+    }
+
+    /// Returns the project's directory, as the ranks of a node see it.
+    fn workspace(&self, host: &HostAssignment) -> String {
+        let workers = self.workers.of_job(&self.inventory).cluster;
+        let is_launcher = host.observed.name() == self.hosts.launcher.observed.name();
+        workers.layout(if is_launcher { &self.container.name } else { &workers.worker }).workspace
+    }
+
+    /// Returns the record for a node, without what [`create`] adds to it.
+    fn record(&self, host: &HostAssignment) -> Record {
         let JobPlan { program, options, inventory: Inventory { cluster, .. }, .. } = self;
         let cwd = match program.project {
-            Some(_) => WORKSPACE.into(),
+            Some(_) => self.workspace(host),
             None if program.files.is_empty() => "/".into(),
             None => format!("{}/{}", cluster.jobs_dir, self.id),
         };
@@ -137,6 +158,8 @@ pub(super) async fn create(
         host.environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
     let speed = speed::variable(host.speed);
     environment.insert(SPEED, &speed);
+    let data = cluster.layout(&cluster.worker).data;
+    environment.insert(DATA, &data);
     environment.extend(record.commit.as_deref().filter(|id| is_commit(id)).map(|id| (COMMIT, id)));
     environment.extend(record.dirty.map(|dirty| (DIRTY, if dirty { "1" } else { "0" })));
     let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);

@@ -10,6 +10,7 @@ use crate::launch::hints::OPEN_MPI;
 use crate::launch::programs::BINDING;
 use crate::node::network::CUDA_VISIBLE_DEVICES;
 use crate::runtime::container::{ContainerSummary, running_worker};
+use crate::runtime::spec::image_of;
 use crate::text::nodeset::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Er
 
 /// Returns the worker that is up, if it has the image of the job: another one says nothing of that.
 fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&'a ContainerSummary> {
-    let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == cluster.image);
+    let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == image_of(cluster));
     running_worker(cluster, &runtime.containers).filter(has_image)
 }
 

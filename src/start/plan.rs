@@ -25,6 +25,7 @@ use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
 use crate::paths::DATA;
 use crate::record::stored;
+use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
@@ -177,9 +178,11 @@ impl JobPlan {
             &hosts.launcher;
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
+        let name = master_name(cluster, &id, &hosts.launcher);
+        let environment = launcher.container_environment(&id, &request);
         let container = ContainerSpec {
-            env: launcher.container_environment(&id, &request),
-            name: master_name(cluster, &id, &hosts.launcher),
+            env: environment.into_iter().chain(cluster.layout(&name).variables()).collect(),
+            name,
             ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(
                 cluster,
                 node,
@@ -419,7 +422,8 @@ pub(super) fn add_gpus(
     given: &BTreeMap<String, Secret>,
 ) {
     let order = given.get(CUDA_DEVICE_ORDER).or(environment.get(CUDA_DEVICE_ORDER)).map(Secret::expose);
-    for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order) {
+    let sees_all = matches!(observed.runtime.engine, Runtime::Process(_));
+    for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order, sees_all) {
         // what is not allocated to others may be chosen in the inventory
         if !allocated.is_empty() || !environment.contains_key(name) {
             environment.insert(name.to_owned(), Secret::plain(value));

@@ -35,6 +35,11 @@ pub fn readable(s: &str) -> String {
     if !s.is_empty() && s.chars().all(plain) { s.to_owned() } else { single(s) }
 }
 
+/// Returns an argument for a script that hvdctl makes, always in quotes.
+pub fn always(s: &str) -> String {
+    single(s)
+}
+
 /// Returns these texts as one, which is wiped after use.
 pub fn joined(parts: &[&str]) -> Zeroizing<String> {
     let mut whole = Zeroizing::new(String::with_capacity(parts.iter().map(|part| part.len()).sum()));

@@ -15,7 +15,7 @@ mod tunnel;
 
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
-use crate::inventory::{Cluster, EngineChoice, Node};
+use crate::inventory::{Cluster, EngineChoice, Node, RuntimeChoice};
 use crate::model::engine::EngineName;
 use crate::text::failure::is_from_runtime;
 use crate::trace;
@@ -89,6 +89,8 @@ pub struct Transport {
     channel: Channel,
     access: Access,
     /// The engine that the inventory asks for.
+    /// The directory of what runs as processes of the login, where it does: nothing needs root or an engine then.
+    run_dir: Option<String>,
     engine_choice: EngineChoice,
     /// Why the node's engine cannot be used.
     engine_fault: Option<EngineFault>,
@@ -115,6 +117,7 @@ impl Transport {
             node: node.name.clone(),
             channel,
             access: Access::default(),
+            run_dir: (cluster.runtime == RuntimeChoice::Process).then(|| cluster.run_dir()),
             engine_choice: node.engine.unwrap_or(cluster.engine),
             engine_fault: None,
             limit: cluster.command_timeout,
@@ -138,6 +141,7 @@ impl Transport {
             node: self.node.clone(),
             channel: self.channel.clone(),
             access: Access::default(),
+            run_dir: self.run_dir.clone(),
             engine_choice: self.engine_choice,
             engine_fault: None,
             limit: self.limit,
@@ -165,6 +169,7 @@ impl Transport {
             node: self.node.clone(),
             channel,
             access: self.access.clone(),
+            run_dir: self.run_dir.clone(),
             engine_choice: self.engine_choice,
             engine_fault: self.engine_fault.clone(),
             limit: self.limit,
@@ -216,6 +221,16 @@ impl Transport {
     /// Returns how the node's engine is started, for hints.
     pub fn engine_start(&self) -> &'static str {
         self.access.engine_start()
+    }
+
+    /// Returns the name of the login.
+    pub fn user(&self) -> &str {
+        &self.access.user
+    }
+
+    /// Returns the directory of what runs as processes of the login; `None` where containers run.
+    pub fn run_dir(&self) -> Option<&str> {
+        self.run_dir.as_deref()
     }
 
     /// Returns the path of the engine's socket; `None` if it listens elsewhere.

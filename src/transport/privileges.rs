@@ -61,6 +61,8 @@ pub enum RunAs {
 /// How root and the engine of a node are used. The default is for what only the login itself does.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
+    /// The name of the login.
+    pub user: String,
     /// Root.
     pub root: RootMethod,
     /// The password for [`RootMethod::SudoWithPassword`].

@@ -131,7 +131,7 @@ impl WorkerPlan {
         let Some(Operation::Pull { image }) = self.next() else { return Ok(()) };
         {
             let _step = events.begin(self.node(), image::step(image));
-            image::pull(image, login, &self.observed.member, &self.observed.runtime.engine, events).await?;
+            image::pull(image, login, &self.observed.member, events).await?;
         }
         let operation = self.left[0].to_string();
         self.received_image(inventory).await?;
@@ -357,9 +357,7 @@ pub async fn execute(
     };
     let _step = events.begin(observed.name(), step);
     match operation {
-        Operation::Pull { image } => {
-            image::pull(image, &RegistryLogin::default(), &observed.member, engine, events).await
-        }
+        Operation::Pull { image } => image::pull(image, &RegistryLogin::default(), &observed.member, events).await,
         Operation::Remove { id, .. } => engine.remove(id).await,
         Operation::Create(desired) => {
             let created = async {

@@ -4,8 +4,8 @@ use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};
+use crate::runtime::Image;
 use crate::runtime::credentials::RegistryLogin;
-use crate::runtime::{Image, Runtime};
 
 /// Returns what stands for an image that is not pulled yet. No container was created from it.
 pub fn to_be_pulled() -> Image {
@@ -38,13 +38,8 @@ pub fn step(image: &str) -> Step {
 ///
 /// # Errors
 /// If the registry cannot be reached, refuses the image or does not have it, with the engine's message.
-pub async fn pull(
-    image: &str,
-    login: &RegistryLogin,
-    member: &Member,
-    engine: &Runtime,
-    events: &Events,
-) -> Result<(), NodeError> {
+pub async fn pull(image: &str, login: &RegistryLogin, member: &Member, events: &Events) -> Result<(), NodeError> {
+    let engine = member.engine().await?;
     engine.pull_with(&reference(image), login, events).await.map_err(|error| {
         error.hint(format!(
             "without the registry: hvdctl image push {image} gives it from a node that has it, or docker save {image} \

@@ -8,11 +8,11 @@ use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::reachability::{AbsentNode, Matrix, TriedLogin, reason, results, targets};
 use crate::node::network;
-use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC_FULL};
 use crate::secret::Secret;
 use crate::transport::node::{RunAs, Script};
+use crate::worker::spec::user;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -90,10 +90,14 @@ async fn log_in(
     let limit = cluster.connect_timeout.as_secs().max(1);
     // worker/logins.sh gives each login two seconds more than ssh needs to report a time-out itself
     let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
-    let targets: String = to.iter().enumerate().map(|(index, (_, address))| format!("{index} {address}\n")).collect();
+    let targets: String = to
+        .iter()
+        .enumerate()
+        .map(|(index, (node, address))| format!("{index} {address} {}\n", user(cluster, &node.member.transport)))
+        .collect();
     let script = Script::new(LOGINS)
         .with("key", key.expose().trim_end())
-        .with("known_hosts", &format!("{CONTAINER_SSH}/{KNOWN_HOSTS}"))
+        .with("known_hosts", &format!("{}/{KNOWN_HOSTS}", cluster.layout(&cluster.worker).keys))
         .with("targets", &targets)
         .with("port", &cluster.port.to_string())
         .with("limit", &limit.to_string())

@@ -1,10 +1,12 @@
 //! The containers of ranks: a node's worker with its sshd, the launcher's container, and that of a shell.
 
 use crate::inventory::{Cluster, Mount, Node};
+use crate::inventory::{Layout, RuntimeChoice};
 use crate::node::gpus::GpuRequest;
 use crate::node::storage::PushedData;
-use crate::paths::{AUTHORIZED_KEYS, CONTAINER_SSH, DATA, HOST_KEY};
+use crate::paths::{AUTHORIZED_KEYS, HOST_KEY};
 use crate::runtime::spec::{ContainerSpec, DataMount, KEEP_ALIVE, Role};
+use crate::transport::node::Transport;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,21 +23,33 @@ const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
 
+/// The same for a worker that is a process of the login, in place of sshd's path.
+const START_AS_LOGIN: &str = include_str!("../scripts/worker/login.sh").trim_ascii_end();
+const START_AS_LOGIN_FOR_JOB: &str =
+    concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/login.sh"));
+
 impl ContainerSpec {
     /// Returns a container for ranks: with GPUs and the cluster's keys.
     fn for_ranks(cluster: &Cluster, node: &Node, gpus: GpuRequest, role: Role) -> ContainerSpec {
         let name = if role == Role::Worker { &cluster.worker } else { &cluster.master };
         let mut container = ContainerSpec::new(cluster, node, role, name.clone());
         container.spec.gpus = gpus;
-        container.spec.mounts = vec![mount(&cluster.ssh_dir, CONTAINER_SSH, true)];
+        container.mount(cluster, &cluster.ssh_dir, &cluster.layout(name).keys, true);
         container
+    }
+
+    /// Mounts a directory of the node, which processes of the login use at its place.
+    fn mount(&mut self, cluster: &Cluster, source: &str, target: &str, read_only: bool) {
+        if cluster.runtime == RuntimeChoice::Container {
+            self.spec.mounts.push(Mount { source: source.into(), target: target.into(), read_only });
+        }
     }
 
     /// Mounts the directory of a job, and of no other one. The path is that of the node.
     fn serve(&mut self, cluster: &Cluster, job: &str) {
         let directory = format!("{}/{job}", cluster.jobs_dir);
         self.spec.mounts.retain(|mount| !Path::new(&mount.target).starts_with(&cluster.jobs_dir));
-        self.spec.mounts.push(mount(&directory, &directory, false));
+        self.mount(cluster, &directory, &directory, false);
         self.job = Some(job.to_owned());
     }
 
@@ -43,11 +57,8 @@ impl ContainerSpec {
     /// each. Its sshd listens only on `address`, the node's address on the cluster's network.
     pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
         let mut worker = ContainerSpec::for_ranks(cluster, node, gpus, Role::Worker);
-        worker.spec.mounts.push(mount(
-            &format!("{}/.worker@{}", cluster.jobs_dir, cluster.name),
-            &cluster.jobs_dir,
-            false,
-        ));
+        let jobs = format!("{}/.worker@{}", cluster.jobs_dir, cluster.name);
+        worker.mount(cluster, &jobs, &cluster.jobs_dir, false);
         worker.spec.command = sshd(cluster, address);
         worker.spec.address = Some(address);
         worker
@@ -60,7 +71,11 @@ impl ContainerSpec {
         let idle = if may_restart { DAY } else { cluster.worker_idle };
         let limits = [idle, DAY].map(|limit| limit.as_secs().to_string());
         let command = &mut self.spec.command;
-        command[2] = START_FOR_JOB.to_owned();
+        let start = match cluster.runtime {
+            RuntimeChoice::Container => START_FOR_JOB,
+            RuntimeChoice::Process => START_AS_LOGIN_FOR_JOB,
+        };
+        command[2] = start.to_owned();
         command.splice(4..4, [format!("{}/{job}/states", cluster.jobs_dir)].into_iter().chain(limits));
         self.serve(cluster, job);
         self
@@ -84,7 +99,7 @@ impl ContainerSpec {
         suffix: &str,
     ) -> ContainerSpec {
         let mut shell = ContainerSpec::for_ranks(cluster, node, gpus, Role::Shell);
-        shell.name = format!("{}-shell-{suffix}", cluster.master);
+        shell.name = shell_name(cluster, suffix);
         shell.spec.command = command;
         shell
     }
@@ -95,29 +110,42 @@ impl ContainerSpec {
         let mount = |(name, data): (&String, &PushedData)| {
             Some(DataMount { name: name.clone(), source: format!("{}/{name}", cluster.data_dir), inode: data.inode? })
         };
-        let pushed = pushed.iter().filter(|_| data_obstacle(cluster, node).is_none());
+        let is_mounted = cluster.runtime == RuntimeChoice::Container && data_obstacle(cluster, node).is_none();
+        let pushed = pushed.iter().filter(|_| is_mounted);
         self.spec.data = pushed.filter_map(mount).collect();
         self
     }
 }
 
-fn mount(source: &str, target: &str, read_only: bool) -> Mount {
-    Mount { source: source.into(), target: target.into(), read_only }
+/// Returns the name of a container for a shell.
+pub fn shell_name(cluster: &Cluster, suffix: &str) -> String {
+    format!("{}-shell-{suffix}", cluster.master)
 }
 
-/// Returns what is mounted at [`DATA`] or below it in a node's containers by the inventory, where pushed data cannot be
+/// Returns the name of the login of a node as whom others log in to its worker.
+pub fn user<'a>(cluster: &Cluster, transport: &'a Transport) -> &'a str {
+    match cluster.runtime {
+        RuntimeChoice::Container => "root",
+        RuntimeChoice::Process => transport.user(),
+    }
+}
+
+/// Returns what is mounted at [`DATA`](crate::paths::DATA) or below it in a node's containers by the inventory, where pushed data cannot be
 /// mounted then.
 pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {
     let targets = node.container.mounts.iter().map(|mount| mount.target.as_str());
-    targets.chain([cluster.jobs_dir.as_str()]).find(|target| Path::new(target).starts_with(DATA))
+    let data = cluster.layout(&cluster.worker).data;
+    let is_process = cluster.runtime == RuntimeChoice::Process;
+    targets.chain([cluster.jobs_dir.as_str()]).find(|target| !is_process && Path::new(target).starts_with(&data))
 }
 
 /// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps
 /// its identity when it is recreated. sshd reads no configuration of the image, which is made for other users and
 /// purposes (`AllowUsers`, `ListenAddress`).
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
-    let (port, host_key) = (cluster.port.to_string(), format!("{CONTAINER_SSH}/{HOST_KEY}"));
-    let authorized_keys = format!("AuthorizedKeysFile={CONTAINER_SSH}/{AUTHORIZED_KEYS}");
+    let Layout { keys, .. } = cluster.layout(&cluster.worker);
+    let (port, host_key) = (cluster.port.to_string(), format!("{keys}/{HOST_KEY}"));
+    let authorized_keys = format!("AuthorizedKeysFile={keys}/{AUTHORIZED_KEYS}");
     let options = [
         "PermitRootLogin=prohibit-password",
         "PubkeyAuthentication=yes",
@@ -140,8 +168,18 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         // not reachable from the host's other networks
         &format!("ListenAddress={address}"),
     ];
-    let program = ["sh", "-c", START, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", &port, "-h", &host_key];
-    program.into_iter().chain(options.into_iter().flat_map(|option| ["-o", option])).map(str::to_owned).collect()
+    let (start, sshd) = match cluster.runtime {
+        RuntimeChoice::Container => (START, "/usr/sbin/sshd"),
+        RuntimeChoice::Process => (START_AS_LOGIN, "sshd"),
+    };
+    let program = ["sh", "-c", start, sshd, "-D", "-e", "-f", "/dev/null", "-p", &port, "-h", &host_key];
+    // its output is kept in a file, and an sshd of the login cannot write where that of a system does
+    let more: &[&str] = match cluster.runtime {
+        RuntimeChoice::Container => &[],
+        RuntimeChoice::Process => &["LogLevel=ERROR", "PidFile=none"],
+    };
+    let options = options.into_iter().chain(more.iter().copied());
+    program.into_iter().chain(options.flat_map(|option| ["-o", option])).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Machine {
     fn run(&self, scripts: &[&str], variables: &str) -> Output {
         let place = |name: &str| self.path(name).display().to_string();
         let mut text = format!(
-            "ssh_dir='{}' jobs_dir='{}' projects_dir='{}' data_dir='{}' cluster=lab port=12345\n{variables}\n",
+            "ssh_dir='{}' jobs_dir='{}' projects_dir='{}' data_dir='{}' run_dir= cluster=lab port=12345\n{variables}\n",
             place("ssh"),
             place("jobs"),
             place("projects"),
@@ -436,7 +436,7 @@ fn what_doctor_cannot_check_is_reported() {
 #[test]
 fn a_lease_that_cannot_be_read_is_not_given_back() {
     let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
-    let variables = format!("run={} expires=30", machine.path("run").display());
+    let variables = format!("run={} private= expires=30", machine.path("run").display());
     let read = &["lease/common.sh", "lease/read.sh"];
     assert!(machine.prints(read, &variables).starts_with("id 1\nrenewed "));
     for tool in ["cat", "stat"] {

@@ -56,7 +56,9 @@ fn supervise(here: &Path, description: &LaunchDescription<'_>, ssh: &str) -> Job
     write_programs(here);
     fs::write(here.join("ssh"), ssh).unwrap();
     fs::write(here.join("launch.json"), stored::write("launch.json", description).unwrap()).unwrap();
-    let done = Command::new("timeout").args(["30", "python3"]).arg(here.join(JOB_SUPERVISOR)).output().unwrap();
+    let mut supervisor = Command::new("timeout");
+    supervisor.args(["30", "python3"]).arg(here.join(JOB_SUPERVISOR)).env("HVDCTL_RUN", here.join("sockets"));
+    let done = supervisor.output().unwrap();
     let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {done:?}"));
     let ending = JobResult::read(&text).unwrap();
     assert!(text.starts_with("{\"format\": 1, "), "{text}");
@@ -215,6 +217,7 @@ fn every_ssh_of_a_job_probes_as_often_as_was_set() {
     for (set, interval) in [(None, "15"), (Some("3"), "3")] {
         let mut asked = Command::new("sh");
         asked.arg(&ssh).args(["-F", "/dev/null", "-G", "a"]).env_remove("HVDCTL_KEEP_ALIVE");
+        asked.env("HVDCTL_KEYS", here.path()).env("HVDCTL_RUN", here.path());
         asked.envs(set.map(|seconds| ("HVDCTL_KEEP_ALIVE", seconds)));
         let said = String::from_utf8(asked.output().unwrap().stdout).unwrap();
         assert!(said.lines().any(|line| line == format!("serveraliveinterval {interval}")), "{said}");

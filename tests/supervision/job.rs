@@ -210,7 +210,12 @@ impl Cluster {
         }
         let command = command(&seen_as, JOB_SUPERVISOR);
         let command = [command[0].as_str(), &command[1]];
-        let mut env = vec![("HVDCTL_JOB", ID), ("PYTHONUNBUFFERED", "1"), ("STAND_IN_LEAVES_OUT", spec.left_out)];
+        let mut env = vec![
+            ("HVDCTL_JOB", ID),
+            ("HVDCTL_RUN", "/run/hvdctl"),
+            ("PYTHONUNBUFFERED", "1"),
+            ("STAND_IN_LEAVES_OUT", spec.left_out),
+        ];
         env.extend((!spec.registers).then_some(("STAND_IN_UNREGISTERED", "1")));
         let launching = Node::start(self.dir(), 0, &command, &env);
         Job { launching, cluster: self, spec: spec.clone() }

@@ -28,9 +28,9 @@ pub async fn run(options: &cli::ImagePrune, context: &Context) -> Result<Outcome
     let nodes = context.lock_each(nodes).await?;
     let cluster = context.target.cluster();
     let remove = async |member: Member| {
-        let engine = member.runtime().await?;
+        let engine = member.engine().await?;
         remove_containers(&engine, cluster).await?;
-        deployment::remove(&engine, &cluster.name).await?;
+        deployment::remove(&member.runtime().await?, &cluster.name).await?;
         let unused = UnusedImages::find(&engine, cluster).await?;
         if !unused.unknown.is_empty() {
             let (images, names) = (count(unused.unknown.len(), "image"), unused.unknown.join(" "));

@@ -19,7 +19,7 @@ use crate::node::network;
 use crate::random::token;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Mount, Role};
-use crate::runtime::{EXPORT_SILENCE, Image, RootArchive, Runtime};
+use crate::runtime::{ContainerEngine, EXPORT_SILENCE, Image, RootArchive, Runtime};
 use crate::transport::node::{Dialogue, Exposed};
 use futures_util::future::join_all;
 use hyper::body::Bytes;
@@ -101,7 +101,7 @@ impl RelayContents {
 /// A relay that runs.
 pub struct Relay {
     node: String,
-    engine: Runtime,
+    engine: ContainerEngine,
     repository: String,
     engine_port: u16,
     peers: SocketAddr,
@@ -155,7 +155,7 @@ impl<'a> Deployment<'a> {
     pub async fn start(&self, member: &Member, access: NodeAccess) -> Result<Relay, NodeError> {
         let (node, cluster) = (&member.node, &self.inventory.cluster);
         let failed = |cause: String| NodeError::failed(&node.name, "start a relay", cause);
-        let engine = member.runtime().await?;
+        let engine = member.engine().await?;
         // its import names images otherwise, and what an engine made of a relay could not be verified
         if engine.name == EngineName::Podman {
             return Err(failed("relays need Docker there, and the node has Podman".to_owned()));
@@ -174,14 +174,14 @@ impl<'a> Deployment<'a> {
         let spec = self.spec(member, mount);
         let started = self.start_container(&engine, &spec, address).await;
         if started.is_err() {
-            let _ = remove(&engine, &cluster.name).await;
+            let _ = remove(&Runtime::Engine(engine), &cluster.name).await;
         }
         started
     }
 
     async fn start_container(
         &self,
-        engine: &Runtime,
+        engine: &ContainerEngine,
         spec: &ContainerSpec,
         address: IpAddr,
     ) -> Result<Relay, NodeError> {
@@ -228,7 +228,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Creates the container of a relay. One that a stopped push has left is used again: it has what that has received.
-    async fn prepare(&self, engine: &Runtime, spec: &ContainerSpec) -> Result<(), NodeError> {
+    async fn prepare(&self, engine: &ContainerEngine, spec: &ContainerSpec) -> Result<(), NodeError> {
         let mut is_there = false;
         for container in engine.containers().await? {
             if !container.is(Role::Relay) || !container.belongs_to(&self.inventory.cluster.name) {
@@ -250,7 +250,7 @@ impl<'a> Deployment<'a> {
 
     /// Gives an engine the relays' own image: from a relay that runs, which saves this machine's link, else from here.
     /// It runs as root, and not everyone on the nodes' network is to choose what does: its digest is verified.
-    async fn import(&self, engine: &Runtime) -> Result<(), NodeError> {
+    async fn import(&self, engine: &ContainerEngine) -> Result<(), NodeError> {
         if self.is_intact(engine).await? {
             return Ok(());
         }
@@ -270,7 +270,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    async fn is_intact(&self, engine: &Runtime) -> Result<bool, NodeError> {
+    async fn is_intact(&self, engine: &ContainerEngine) -> Result<bool, NodeError> {
         match engine.image(&self.image).await? {
             Some(image) if image.layers == [self.layer.as_str()] => Ok(true),
             Some(_) => engine.remove_name(&self.image).await.map(|()| false),
@@ -344,7 +344,7 @@ impl<'a> Deployment<'a> {
     pub async fn end(&self, relay: Relay) -> Result<(), NodeError> {
         let engine = relay.engine.clone();
         drop(relay);
-        remove(&engine, &self.inventory.cluster.name).await
+        remove(&Runtime::Engine(engine), &self.inventory.cluster.name).await
     }
 }
 

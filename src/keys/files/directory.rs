@@ -132,7 +132,7 @@ impl<'a> Desired<'a> {
         let kept = facts.keys.files.iter().filter(|(name, _)| self.governs(node, name) && !changed.contains(name));
         let kept = kept.map(|(name, file)| (Some(name.clone()), file, mode(name)));
         let wrong = facts.keys.directory.iter().map(|dir| (None, dir, "700")).chain(kept);
-        let wrong = wrong.filter(|(_, file, mode)| file.mode != *mode || file.owner != "0:0");
+        let wrong = wrong.filter(|(_, file, mode)| file.mode != *mode || !facts.keys.is_own(file));
         let repairs = wrong.map(|(name, found, _)| WrongMode {
             file: name,
             mode: found.mode.clone(),

@@ -65,7 +65,7 @@ fn look(dir: &TempDir) -> Facts {
     let place = |name: &str| dir.path().join(name).display().to_string();
     let script = Script::new(FACTS).with("ssh_dir", name_of(dir)).with("cluster", "lab").with("port", "12345");
     let script = script.with("jobs_dir", &place("jobs")).with("projects_dir", &place("projects"));
-    let script = script.with("data_dir", &place("data"));
+    let script = script.with("data_dir", &place("data")).with("run_dir", "");
     Facts::parse(&run("", &script.whole()).unwrap())
 }
 
@@ -264,7 +264,7 @@ fn nothing_is_written_without_a_lock() {
     let facts = look(&dir);
     let push = script(name_of(&dir), &facts, &put(AUTHORIZED_KEYS, "ours\n"));
     let tools = tempfile::tempdir().unwrap();
-    for tool in ["mkdir", "sha256sum", "chmod", "base64", "sync", "mv", "rm"] {
+    for tool in ["id", "mkdir", "sha256sum", "chmod", "base64", "sync", "mv", "rm"] {
         let path = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|path| path.exists());
         symlink(path.unwrap(), tools.path().join(tool)).unwrap();
     }

@@ -1,6 +1,6 @@
 //! Images that are made from containers.
 
-use super::{Cause, Runtime};
+use super::{Cause, ContainerEngine};
 use crate::error::{ErrorKind, NodeError};
 use crate::runtime::spec::{ContainerSpec, LABEL_BUILT_FOR};
 use crate::text::failure;
@@ -65,7 +65,7 @@ pub struct DockerfileBuild<'a> {
     pub limit: Duration,
 }
 
-impl Runtime {
+impl ContainerEngine {
     /// Builds an image without a name. `take` gets each line that the engine reports and returns whether it begins an
     /// instruction. When the future is dropped, the engine stops. Returns the image's id.
     ///

@@ -2,7 +2,7 @@
 
 use super::podman::{CREATE, CreatedContainer, podman_request};
 use super::request::create_request;
-use super::{Runtime, message, none_for};
+use super::{ContainerEngine, message, none_for};
 use crate::error::NodeError;
 use crate::model::engine::EngineName;
 use crate::runtime::container::{ContainerState, ContainerSummary};
@@ -23,7 +23,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 /// About the most bytes that are read of a container's last lines.
 const LONGEST_LOG: usize = 64 << 10;
 
-impl Runtime {
+impl ContainerEngine {
     /// Returns all containers of the node, running or not, except those in which hvdctl works as root.
     ///
     /// # Errors

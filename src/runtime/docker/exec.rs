@@ -1,18 +1,18 @@
 //! Programs in containers, with pipes or on the operator's terminal.
 
-use super::Runtime;
+use super::ContainerEngine;
 use crate::error::{Error, NodeError};
+use crate::runtime::terminal::{send_keys, show, terminal_error};
 use crate::terminal::Raw;
 use crate::transport::node::{Output, Process, RunAs};
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A detach sequence that no one types by accident; Docker's default would intercept Ctrl-P.
 const DETACH_KEYS: &str = "ctrl-@,ctrl-@,ctrl-_,ctrl-_,ctrl-@";
 
-impl Runtime {
+impl ContainerEngine {
     /// Starts a program in a running container, connected by pipes.
     ///
     /// # Errors
@@ -69,25 +69,13 @@ impl Runtime {
         let (output, input) = tokio::io::split(self.call(operation, start).await?);
         let terminal = Raw::new().map_err(terminal_error)?;
         let ended = tokio::select! {
-            ended = self.show(output, &terminal) => ended,
+            ended = show(self.node(), output, &terminal) => ended,
             ended = send_keys(&terminal, input) => ended,
             ended = self.follow_size(&id, &terminal) => ended,
         };
         drop(terminal);
         ended?;
         Ok(self.exit_code(&id).await?)
-    }
-
-    /// Shows what the program writes until its terminal is closed.
-    async fn show(&self, mut output: impl AsyncRead + Unpin, terminal: &Raw) -> Result<(), Error> {
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let lost = |e| NodeError::failed(self.transport.node(), "read the shell's output", e);
-            match output.read(&mut buffer).await.map_err(lost)? {
-                0 => return Ok(()),
-                n => terminal.write(&buffer[..n]).await.map_err(terminal_error)?,
-            }
-        }
     }
 
     /// Gives the program's terminal the size of the operator's, now and at each change.
@@ -123,22 +111,4 @@ impl Runtime {
 /// Returns the arguments with which `docker` runs a program in a container, its standard input being a pipe.
 fn exec<'a>(container: &'a str, argv: &[&'a str]) -> Vec<&'a str> {
     [&["exec", "-i", container], argv].concat()
-}
-
-/// Sends what is typed. Returns only an error: whether the program has ended is seen from its output.
-async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result<(), Error> {
-    let mut buffer = vec![0; 4096];
-    loop {
-        let typed = match terminal.read(&mut buffer).await.map_err(terminal_error)? {
-            0 => return Err(terminal_error(std::io::Error::other("the terminal was closed"))),
-            n => &buffer[..n],
-        };
-        if input.write_all(typed).await.is_err() || input.flush().await.is_err() {
-            return std::future::pending().await;
-        }
-    }
-}
-
-fn terminal_error(error: std::io::Error) -> Error {
-    Error::Local(format!("cannot use the terminal: {error}"))
 }

@@ -1,6 +1,6 @@
 //! Images: inspect, list, pull, export, name and remove.
 
-use super::{Cause, Runtime, make_space, message, none_for};
+use super::{Cause, ContainerEngine, make_space, message, none_for};
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
 use crate::event::transfer::TransferProgress;
@@ -180,7 +180,7 @@ fn registry_hint(kind: Refusal, login: &RegistryLogin, platform: &str) -> String
     }
 }
 
-impl Runtime {
+impl ContainerEngine {
     /// Returns an image if the node has it.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ main() {
   umask 077
   mkdir -p "$ssh_dir"
   cd "$ssh_dir"
-  chown 0:0 .
+  chown "$(id -u):$(id -g)" .
   alone
 
   # checked first: changes since the observation must not be overwritten
@@ -33,7 +33,7 @@ main() {
   done
 }
 
-# Makes a file root's, with this mode. A link is replaced by a copy of its file: the containers mount only this directory, and
+# Makes a file root's (or that of a login without root), with this mode. A link is replaced by a copy of its file: the containers mount only this directory, and
 # hvdctl must not change a file elsewhere.
 own() { # MODE NAME
   [ -f "$2" ] || return 0
@@ -41,7 +41,7 @@ own() { # MODE NAME
     cp -- "$2" ".$2.hvdctl.$$"
     mv -fT ".$2.hvdctl.$$" "$2"
   fi
-  chown 0:0 "$2"
+  chown "$(id -u):$(id -g)" "$2"
   chmod "$1" "$2"
 }
 

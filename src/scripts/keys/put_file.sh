@@ -5,7 +5,7 @@ put() { # MODE NAME BASE64
   trap 'rm -f "$temporary"' EXIT
   printf '%s' "$3" | base64 -d >"$temporary"
   chmod "$1" "$temporary"
-  chown 0:0 "$temporary"
+  chown "$(id -u):$(id -g)" "$temporary"
   sync "$temporary"
   mv -fT "$temporary" "$2"
 }

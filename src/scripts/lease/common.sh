@@ -1,4 +1,5 @@
-# Prepended to the scripts in lease. Variables: run (the directory that a reboot clears, /run), cluster, expires (seconds).
+# Prepended to the scripts in lease. Variables: run (the directory that a reboot clears, /run), private (where hvdctl works as a login without
+# root: the directory of all that it keeps), cluster, expires (seconds).
 # The lease is a file of "KEY VALUE" lines for model/lease.rs; its modification time is the last renewal.
 command -v flock >/dev/null || {
   echo "flock: not found (util-linux)" >&2
@@ -15,6 +16,16 @@ directory() { # COMMAND: changes to the first of the two directories for which i
     fi
   done
   return 1
+}
+# creates the directory of a login without root: every command that writes has the lease. In a directory of all users, such as /var/tmp,
+# another one may have created it
+own_private() {
+  mkdir -p -- "${private%/*}" && { mkdir -m 700 -- "$private" 2>/dev/null || [ -d "$private" ]; } || return
+  if [ -h "$private" ] || [ "$(stat -c %u -- "$private")" != "$(id -u)" ]; then
+    echo "$private is not a directory of $(id -un); set cluster.state_dir to another one" >&2
+    return 1
+  fi
+  chmod 700 -- "$private"
 }
 writable() { (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ]; }
 has_lease() { [ -f "$place/$file" ]; }

@@ -5,6 +5,7 @@
 # shellcheck disable=SC2317
 
 main() {
+  [ -z "$private" ] || own_private || exit
   directory writable || {
     echo "neither $run/hvdctl nor $run/user/${user:-0}/hvdctl can be written" >&2
     exit 1
@@ -54,7 +55,13 @@ renew() {
   fi
 }
 
-give_back() { ! is_of "$id" || rm -f "$file"; }
+give_back() {
+  ! is_of "$id" || rm -f "$file"
+  # nothing else may be left of a login's directory
+  if [ -n "$private" ] && ! find "$private" -mindepth 1 ! -path "$run" ! -path "$run/hvdctl" ! -path "$run/hvdctl/.lock" | grep -q .; then
+    rm -rf -- "$private"
+  fi
+}
 
 # the shell reads the whole block first, so that lines for renewals are not read as commands
 main; exit

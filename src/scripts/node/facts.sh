@@ -1,6 +1,6 @@
 # Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, nvidia_smi.sh, gpus.sh, marked.sh,
 # killed.sh and job/directory.sh.
-# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
+# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, run_dir (nothing where containers run), cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
 # mistaken for "nothing found".
 
 # prints a file, of which a job may have made a link, a pipe or one without an end: at most 1 MiB of a regular one. One that is removed
@@ -64,8 +64,17 @@ report_class tpu 0x1ae0 0x /sys/class/accel/accel[0-9]*
 report_devices neuron /dev/neuron[0-9]*
 report_devices ascend /dev/davinci[0-9]*
 
-# prints the id of the container of a process, which may have ended
+# prints the id of the container of a process, which may have ended, or of what runs as a process of the login (process/common.sh)
 container_of() { # PID
+  if [ -n "$run_dir" ]; then
+    set +f
+    for file in "$run_dir"/*/pid; do
+      { read -r main _ <"$file"; } 2>/dev/null || continue
+      if [ "$main" = "$1" ]; then cat "${file%/pid}/id" && return; fi
+    done
+    { tr '\0' '\n' <"/proc/$1/environ"; } 2>/dev/null | sed -n 's/^HVDCTL_PROCESS=//p' | head -n 1
+    return
+  fi
   ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
   printf '%s' "${ids##*"$newline"}"
 }
@@ -233,6 +242,7 @@ say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
 cd "$ssh_dir" || exit
 state=$(stat -c '. %a %u:%g' .) || exit
+[ "$(id -u)" = 0 ] || say login "$(id -u):$(id -g)"
 say dir "$state"
 set --
 texts=

@@ -104,6 +104,10 @@ def record():
     that file is there the container is kept: job/start.sh has made it with a line `?`, which stays if not everything could be examined.
     Returns what is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must
     not depend on this."""
+    if "HVDCTL_PROCESS" in os.environ:
+        # a process of the login has no container, and what it writes stays where it is (process/main.sh)
+        files.remove("outside")
+        return None
     reports = [UNSEEN]
     # nothing ends a thread that waits for a file system, and nothing waits for this one
     work = threading.Thread(target=lambda: reports.append(try_to_record()), daemon=True)

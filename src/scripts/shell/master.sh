@@ -1,9 +1,9 @@
 # The main process of a container like hmaster for a shell: the container lives as long as standard input is open. Arguments: the
-# hostfile, and a wrapper of ssh that reaches the workers.
+# hostfile, a wrapper of ssh that reaches the workers, and the places of both: a file, and a directory.
 
 # bash ends `read` after TMOUT seconds, which an image may set
 unset TMOUT
-mkdir -p /run/hvdctl && printf '%s' "$1" >/root/hostfile && printf '%s' "$2" >/run/hvdctl/ssh &&
-  chmod 755 /run/hvdctl/ssh || exit 1
+mkdir -p "$4" && printf '%s' "$1" >"$3" && printf '%s' "$2" >"$4/ssh" &&
+  chmod 755 "$4/ssh" || exit 1
 echo ready
 while read -r _; do :; done

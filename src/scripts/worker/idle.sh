@@ -13,10 +13,20 @@ shift 3
         sleep 5
         idle=$((idle + 5)) limit=$start_limit
         [ ! -e "$states" ] || limit=$idle_limit
-        for process in /proc/[0-9]*; do
-            case "${process#/proc/}" in
+        # of a worker that is a process of the login, only what it has started: connections of its sshd, and what these have left
+        if [ -n "${HVDCTL_PROCESS:-}" ]; then
+            # shellcheck disable=SC2046 # they have no spaces
+            set -- $(grep -lsz "^HVDCTL_PROCESS=$HVDCTL_PROCESS\$" /proc/[0-9]*/environ
+                grep -lsx "PPid:[[:space:]]*$$" /proc/[0-9]*/status)
+        else
+            set -- /proc/[0-9]*
+        fi
+        for process; do
+            process=${process#/proc/}
+            case "${process%%/*}" in
             1 | "$$" | "$own") ;;
-            *) idle=0 && break ;;
+            # this search is over
+            *) [ ! -e "/proc/${process%%/*}" ] || { idle=0 && break; } ;;
             esac
         done
     done

@@ -1,5 +1,5 @@
 # Logs in from this worker to others with the cluster's key. Runs in the container. Variables: key (the private key), known_hosts,
-# targets ("INDEX ADDRESS" a line), port, limit (seconds for one login), at_once, whole (seconds for all). Prints for
+# targets ("INDEX ADDRESS USER" a line), port, limit (seconds for one login), at_once, whole (seconds for all). Prints for
 # each target INDEX, exit code and the end of ssh's messages, with a tab for each newline.
 # Only the master has the key as a file. Here it is passed from this shell's memory (printf is a builtin) to an agent that ends with
 # this script, and in any case after `whole`.
@@ -30,8 +30,8 @@ done
 printf '%s\n' "$key" | ssh-add -q -t "$whole" - 2>"$dir/messages" || { cat "$dir/messages" >&2; exit 1; }
 unset key
 
-try() { # INDEX ADDRESS
-  timeout -k 1 "$((limit + 2))" ssh -n -T -F /dev/null -l root -p "$port" -o BatchMode=yes -o ConnectTimeout="$limit" \
+try() { # INDEX ADDRESS USER
+  timeout -k 1 "$((limit + 2))" ssh -n -T -F /dev/null -l "$3" -p "$port" -o BatchMode=yes -o ConnectTimeout="$limit" \
     -o PreferredAuthentications=publickey -o IdentityFile=none -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
     -o UserKnownHostsFile="$known_hosts" -o GlobalKnownHostsFile=/dev/null -o CheckHostIP=no -- "$2" true \
     >/dev/null 2>"$dir/$1"
@@ -40,8 +40,8 @@ try() { # INDEX ADDRESS
 # a subshell of its own: its `wait` is for the logins and not for the agent
 printf '%s' "$targets" | {
   n=0
-  while read -r index address; do
-    try "$index" "$address" &
+  while read -r index address user; do
+    try "$index" "$address" "$user" &
     n=$((n + 1))
     [ "$((n % at_once))" != 0 ] || wait
   done

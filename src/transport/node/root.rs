@@ -42,6 +42,12 @@ impl Transport {
         events: &Events,
     ) -> Result<Login, NodeError> {
         let login = self.login().await?;
+        self.access.user = login.user.clone();
+        if self.run_dir.is_some() {
+            // what would be root's elsewhere is the login's
+            self.access.root = RootMethod::Login;
+            return Ok(login);
+        }
         self.access.engine_name = login.engine_name();
         let root = login.root_method(sudo.is_given(owner)).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
@@ -78,10 +84,15 @@ impl Transport {
         if let Some((message, hint)) = login.unusable_tools() {
             return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint));
         }
-        if let Some(connections) = connections.filter(|_| login.is_steady() && self.noise.get().is_none()) {
+        if let Some(connections) = connections.filter(|_| self.noise.get().is_none() && self.is_steady(&login)) {
             connections.set_access(&report);
         }
         Ok(login)
+    }
+
+    /// Returns whether what was found out can be expected to stay true for a while.
+    fn is_steady(&self, login: &Login) -> bool {
+        login.is_steady() || self.run_dir.is_some() && login.unusable_tools.is_empty()
     }
 
     /// Checks the password with sudo.

@@ -14,7 +14,7 @@ import outside
 import reap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # programs/ssh.sh looks there as well; only root may write to /run
+SOCKETS = os.environ["HVDCTL_RUN"] + "-" + os.path.basename(HERE)  # programs/ssh.sh looks there as well; closed to others
 SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 OUTSIDE_LIMIT = 8  # seconds for a node to find the files outside the mounts
@@ -223,11 +223,11 @@ class Workers:
         return None
 
     def end_all(self):
-        """Ends the workers of this job's own: their main process, and with it the container."""
+        """Ends the workers of this job's own: their main process, and with it the container. Its number is 1 in a container."""
 
         def end(worker):
             try:
-                self.ssh(worker, SHARED, ["kill 1"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
+                self.ssh(worker, SHARED, ["kill ${HVDCTL_MAIN:-1}"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
             except (OSError, subprocess.SubprocessError):
                 pass
 

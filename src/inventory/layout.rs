@@ -1,0 +1,188 @@
+//! Where things lie on the nodes, for what runs there: in containers, or as processes of the login.
+
+use super::reader::Section;
+use super::{Cluster, RuntimeChoice};
+use crate::paths::{CONTAINER_RUN, CONTAINER_SSH, DATA, WORKSPACE};
+use serde_json::{Map, Value};
+use toml::de::DeValue;
+
+/// Fields of `[cluster]` that containers have and processes do not.
+const OF_CONTAINERS: [&str; 4] = ["image", "pull", "engine", "shm_size"];
+
+/// Such fields of a node.
+const OF_A_NODES_CONTAINERS: [&str; 4] = ["engine", "mounts", "devices", "ulimits"];
+
+/// Where the programs of a worker or a launcher find what hvdctl gives them. For containers these are mounts and
+/// directories of the container; a process has the node's own directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The cluster's keys.
+    pub keys: String,
+    /// The project, which is the working directory.
+    pub workspace: String,
+    /// Data that were pushed, each in a directory with its name.
+    pub data: String,
+    /// How the names of directories of sockets begin.
+    pub run: String,
+    /// The hostfile of `hvdctl shell`.
+    pub hostfile: String,
+    /// The directory of programs that `hvdctl shell` puts first.
+    pub programs: String,
+    /// Whether there is an `/etc/hosts` into which hvdctl may write the nodes' names.
+    pub own_hosts: bool,
+}
+
+impl Layout {
+    /// Returns the variables from which the programs of a launcher know them, as `NAME=VALUE`.
+    pub fn variables(&self) -> Vec<String> {
+        vec![format!("HVDCTL_KEYS={}", self.keys), format!("HVDCTL_RUN={}", self.run)]
+    }
+}
+
+impl Cluster {
+    /// Returns where the programs of the worker or launcher with this name find things.
+    pub fn layout(&self, name: &str) -> Layout {
+        match self.runtime {
+            RuntimeChoice::Container => Layout {
+                keys: CONTAINER_SSH.into(),
+                workspace: WORKSPACE.into(),
+                data: DATA.into(),
+                run: CONTAINER_RUN.into(),
+                hostfile: "/root/hostfile".into(),
+                programs: CONTAINER_RUN.into(),
+                own_hosts: true,
+            },
+            RuntimeChoice::Process => Layout {
+                keys: self.ssh_dir.clone(),
+                workspace: format!("{}/{name}/workspace", self.run_dir()),
+                data: self.data_dir.clone(),
+                // short, because the path of a socket has at most 107 bytes (unix(7))
+                run: format!("{}/s", self.run_dir()),
+                hostfile: format!("{}/{name}/hostfile", self.run_dir()),
+                programs: format!("{}/{name}/bin", self.run_dir()),
+                own_hosts: false,
+            },
+        }
+    }
+
+    /// Returns whether hvdctl's directories on the nodes are the login's, in one that it creates for itself.
+    pub fn is_private(&self) -> bool {
+        self.runtime == RuntimeChoice::Process
+    }
+
+    /// Returns the directory of what runs as processes of the login: a directory for each, with its name.
+    pub fn run_dir(&self) -> String {
+        format!("{}/run", self.state_dir())
+    }
+
+    /// Returns the directory of all that hvdctl keeps on a node for processes of the login.
+    pub fn state_dir(&self) -> String {
+        self.state_dir.clone().unwrap_or_else(|| format!("/var/tmp/hvdctl-{}", self.name))
+    }
+
+    /// With processes of the login, sets the directories that the inventory does not give.
+    pub(super) fn place_state(&mut self, is_given: impl Fn(&str) -> bool) {
+        if self.runtime == RuntimeChoice::Container {
+            return;
+        }
+        let state = self.state_dir();
+        for (field, directory, part) in [
+            ("ssh_dir", &mut self.ssh_dir, "ssh"),
+            ("projects_dir", &mut self.projects_dir, "projects"),
+            ("jobs_dir", &mut self.jobs_dir, "jobs"),
+            ("data_dir", &mut self.data_dir, "data"),
+        ] {
+            if !is_given(field) {
+                *directory = format!("{state}/{part}");
+            }
+        }
+    }
+}
+
+/// Returns whether the table `[cluster]` asks for processes.
+fn asks_for_processes(section: &Section<'_>) -> bool {
+    section.value("runtime").and_then(|value| value.get_ref().as_str()) == Some("process")
+}
+
+/// Reports fields of `[cluster]` that do not fit its runtime.
+pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) {
+    match asks_for_processes(section) {
+        true => refuse(section, &OF_CONTAINERS),
+        false if values.contains_key("state_dir") => {
+            section.fault(
+                "state_dir",
+                "only with `runtime = \"process\"`; the directories of containers are ssh_dir, \
+                projects_dir, jobs_dir and data_dir",
+            );
+        }
+        false => {}
+    }
+}
+
+/// Reports fields of a node or of `[defaults]` that do not fit the cluster's runtime.
+pub(super) fn check_node(section: &Section<'_>, cluster: &Cluster) {
+    match cluster.runtime {
+        RuntimeChoice::Process => refuse(section, &OF_A_NODES_CONTAINERS),
+        RuntimeChoice::Container if is_given(section, "activate") && section.values.contains_key("activate") => {
+            section.fault("activate", "only with `runtime = \"process\"`; what containers need is in their image");
+        }
+        RuntimeChoice::Container => {}
+    }
+}
+
+/// Returns whether a table has a field that is not empty.
+fn is_given(section: &Section<'_>, field: &str) -> bool {
+    let is_empty = |value: &DeValue<'_>| match value {
+        DeValue::Array(values) => values.is_empty(),
+        DeValue::Table(values) => values.is_empty(),
+        _ => false,
+    };
+    section.value(field).is_some_and(|value| !is_empty(value.get_ref()))
+}
+
+fn refuse(section: &Section<'_>, fields: &[&str]) {
+    for field in fields.iter().filter(|field| is_given(section, field)) {
+        section.fault(field, "not with `runtime = \"process\"`, where there are no containers");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::inventory::Inventory;
+    use std::path::Path;
+
+    fn read(cluster: &str, node: &str) -> Result<Inventory, String> {
+        let text = format!("[cluster]\nname = \"lab\"\n{cluster}\n[[node]]\nhost = \"a\"\n{node}\n");
+        Inventory::parse(&text, Path::new("inventory.toml")).map_err(|faults| faults.to_string())
+    }
+
+    #[test]
+    fn the_directories_of_processes_are_in_one() {
+        let inventory =
+            read("runtime = \"process\"\njobs_dir = \"/scratch/ana/jobs\"", "activate = [\"module load CUDA\"]");
+        let cluster = inventory.unwrap().cluster;
+        let directories = [&cluster.ssh_dir, &cluster.projects_dir, &cluster.jobs_dir, &cluster.data_dir];
+        let below = |name: &str| format!("/var/tmp/hvdctl-lab/{name}");
+        let expected = [below("ssh"), below("projects"), "/scratch/ana/jobs".into(), below("data")];
+        assert_eq!(directories.map(String::as_str), expected.each_ref().map(String::as_str));
+        let layout = cluster.layout("hworker");
+        assert_eq!((layout.keys, layout.workspace), (below("ssh"), below("run/hworker/workspace")));
+        let cluster = read("runtime = \"process\"\nstate_dir = \"/scratch/ana\"", "").unwrap().cluster;
+        assert_eq!((cluster.ssh_dir.as_str(), cluster.run_dir().as_str()), ("/scratch/ana/ssh", "/scratch/ana/run"));
+    }
+
+    #[test]
+    fn what_needs_the_other_runtime_is_refused_by_name() {
+        for field in ["image = \"a:1\"", "pull = \"never\"", "engine = \"docker\"", "shm_size = \"1g\""] {
+            let fault = read(&format!("runtime = \"process\"\n{field}"), "").unwrap_err();
+            assert!(fault.contains("there are no containers"), "{fault}");
+        }
+        for field in ["mounts = [\"/a:/b\"]", "devices = [\"/dev/fuse\"]", "ulimits = { memlock = -1 }"] {
+            let fault = read("runtime = \"process\"", field).unwrap_err();
+            assert!(fault.contains(field.split(' ').next().unwrap()) && fault.contains("no containers"), "{fault}");
+        }
+        assert!(read("", "activate = [\"true\"]").unwrap_err().contains("what containers need is in their image"));
+        assert!(read("state_dir = \"/scratch/ana\"", "").unwrap_err().contains("only with `runtime"));
+        assert!(read("runtime = \"process\"\nstate_dir = \"/a b\"", "").unwrap_err().contains("expected an absolute"));
+    }
+}

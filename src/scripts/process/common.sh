@@ -1,0 +1,70 @@
+# Prepended to the scripts of processes: what runs as the login instead of a container. Each has a directory with its name below run_dir:
+# `id` (NAME@SALT), `labels` (JSON in a line), what process/main.sh reads, and from its start on `pid` (its number, its start time, and the
+# boot) and `output`. Variables: run_dir.
+umask 077
+boot=$(cat /proc/sys/kernel/random/boot_id)
+# reads the state of a process and its start time in ticks since the boot (proc_pid_stat(5)); its name may contain any character
+read_stat() { # PID
+  state='' start=''
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return
+  # shellcheck disable=SC2086 # these are words
+  set -- ${stat##*) }
+  state=$1 start=${20}
+}
+# tests whether the main process in a directory has not ended; sets pid
+is_running() { # DIRECTORY
+  { read -r pid since on <"$1/pid"; } 2>/dev/null || return
+  [ "$on" = "$boot" ] && read_stat "$pid" && [ "$start" = "$since" ] && case $state in [ZX]) return 1 ;; esac
+}
+# sets the directory of a process that is given by its name or its id; fails if there is none
+find_process() { # NAME-OR-ID
+  directory=$run_dir/${1%@*}
+  { read -r id <"$directory/id"; } 2>/dev/null || return
+  case $1 in *@*) [ "$id" = "$1" ] ;; esac
+}
+must_find() { # NAME-OR-ID
+  find_process "$1" || {
+    echo "there is no $1" >&2
+    exit 1
+  }
+}
+# prints these processes and all that descend from them
+descendants() { # PID…
+  cat /proc/[0-9]*/stat 2>/dev/null | LC_ALL=C sed -n 's/^\([0-9]*\) .*) [^ ] \([0-9]*\) .*/\1 \2/p' | awk -v roots="$*" '
+    { parent[$1] = $2 }
+    END {
+      count = split(roots, list, " ")
+      for (i = 1; i <= count; i++) known[list[i]]
+      do {
+        grown = 0
+        for (pid in parent) if (!(pid in known) && parent[pid] in known) { known[pid]; grown = 1 }
+      } while (grown)
+      for (pid in known) print pid
+    }'
+}
+# kills everything that the process in `directory` has started, and waits for its end. The variable that main.sh sets shows what belongs to
+# it; sshd writes over its own, so its descendants are killed as well
+kill_all() { # ID
+  tries=0
+  while :; do
+    found=$(marked "^HVDCTL_PROCESS=$1\$" /proc/[0-9]*/environ) || exit
+    roots=
+    ! is_running "$directory" || roots=$pid
+    for file in $found; do roots="$roots $(pid_of "$file")"; done
+    left=
+    # shellcheck disable=SC2086 # these are numbers
+    for number in $([ -z "$roots" ] || descendants $roots); do
+      if read_stat "$number"; then case $state in [ZX]) ;; *) left="$left $number" ;; esac; fi
+    done
+    [ -n "$left" ] || return 0
+    # shellcheck disable=SC2086 # these are numbers
+    kill -KILL $left 2>/dev/null
+    tries=$((tries + 1))
+    # what waits in the kernel ends when that answers
+    [ "$tries" -lt 50 ] || {
+      echo "these processes cannot be ended:$left" >&2
+      exit 1
+    }
+    sleep 0.1
+  done
+}
