@@ -14,7 +14,7 @@ pub mod source;
 pub mod wheels;
 
 use crate::error::Error;
-use crate::inventory::{Cluster, NAME, Node};
+use crate::inventory::{Cluster, NAME, Node, RuntimeChoice};
 use crate::text::nodeset::printable;
 
 /// Where the virtualenvs of a cluster lie on each node.
@@ -30,8 +30,14 @@ impl EnvPlace {
     /// # Errors
     /// If its ranks are in containers, which have an image.
     pub fn of(cluster: &Cluster) -> Result<EnvPlace, Error> {
-        // a stand-in until the inventory has `runtime` and `state_dir`
-        Ok(EnvPlace { state_dir: format!("/var/tmp/hvdctl-{}", cluster.name) })
+        match cluster.runtime {
+            RuntimeChoice::Process => Ok(EnvPlace { state_dir: cluster.state_dir() }),
+            RuntimeChoice::Container => Err(Error::usage(
+                "virtualenvs are for nodes without containers, and the inventory has runtime = \"container\"",
+                "what containers need is in their image: `setup` in a project's hvdctl.toml (hvdctl image build); or set \
+                 runtime = \"process\" in [cluster]",
+            )),
+        }
     }
 
     /// Returns the directory of a virtualenv.
@@ -48,21 +54,15 @@ impl EnvPlace {
     /// hvdctl's are for ranks.
     pub fn activation_before(&self, node: &Node) -> String {
         let own = self.directory("");
-        let lines = activate(node).iter().filter(|line| !line.contains(&own));
+        let lines = node.container.activate.iter().filter(|line| !line.contains(&own));
         lines.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
     /// Returns whether the inventory activates a virtualenv on a node.
     pub fn is_activated(&self, name: &str, node: &Node) -> bool {
         let program = format!("{}/bin/activate", self.directory(name));
-        activate(node).iter().any(|line| line.contains(&program))
+        node.container.activate.iter().any(|line| line.contains(&program))
     }
-}
-
-/// Returns the lines of `activate` of a node.
-fn activate(_node: &Node) -> &[String] {
-    // a stand-in until the inventory has them
-    &[]
 }
 
 /// Checks that a virtualenv can have this name, which is that of a directory on the nodes.

@@ -30,7 +30,9 @@ pub async fn remove(place: &EnvPlace, name: &str, transport: &Transport) -> Resu
     let code = output.code;
     match transport.succeeded(output, &operation) {
         Ok(output) => Ok(output.stdout.starts_with(b"removed")),
-        Err(error) if code == IN_USE => Err(error.hint("hvdctl stop ends a job; or wait until the process has ended")),
+        Err(error) if code == IN_USE => {
+            Err(error.hint("hvdctl stop ends a job, and hvdctl down the workers; or wait until the process has ended"))
+        }
         Err(error) => Err(error),
     }
 }

@@ -300,6 +300,13 @@ fn one_from_which_a_process_runs_stays_until_that_has_ended() {
     assert!(build.join("hvdctl.env").exists() && machine.builds() == 2);
     user.kill().unwrap();
     user.wait().unwrap();
+    // a worker, whose environment is in a file
+    let worker = machine.path("state/run/hworker");
+    fs::create_dir_all(&worker).unwrap();
+    fs::write(worker.join("environment"), format!("export PATH='{}/bin:/bin'\n", build.display())).unwrap();
+    fs::write(worker.join("pid"), format!("{} 1 boot\n", std::process::id())).unwrap();
+    assert_eq!(machine.run(REMOVE, &machine.env_variables()).status.code(), Some(5));
+    fs::remove_file(worker.join("pid")).unwrap();
     succeeds(&machine.create_env(&Asked::default()));
     assert_eq!(machine.builds(), 1);
     assert_eq!(machine.prints(REMOVE, &machine.env_variables()), "removed\n");
@@ -391,8 +398,8 @@ fn wheels_arrive_as_they_were_sent() {
         let script = format!("{}{}", machine.env_variables(), source(&["env/common.sh", "env/wheels.sh"]));
         let text = "tar -cf - -C \"$1\" \"$2\" | sh -c \"$3\"";
         let mut command = Command::new("sh");
-        command.args(["-c", text, "sh"]).arg(machine.path("from")).arg(directory).arg(script);
-        let output = command.output().unwrap();
+        let output =
+            command.args(["-c", text, "sh"]).arg(machine.path("from")).arg(directory).arg(script).output().unwrap();
         fs::rename(machine.path(&format!("from/{directory}")), machine.path("from/a")).unwrap();
         output
     };

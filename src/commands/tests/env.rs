@@ -4,6 +4,19 @@ use super::*;
 use crate::transport::node::scripted::Fault;
 use std::fs;
 
+/// The inventory of these nodes, whose ranks are processes of the login.
+fn of_processes(nodes: &Nodes) -> Inventory {
+    let mut text = "[cluster]\nname = \"lab\"\nruntime = \"process\"\ncommand_timeout_s = 30\n".to_owned();
+    nodes.names().iter().for_each(|name| text.push_str(&format!("\n[[node]]\nhost = \"{name}\"\n")));
+    Inventory::parse(&text, Path::new("inventory.toml")).unwrap()
+}
+
+/// Runs hvdctl with this inventory.
+async fn env(nodes: &Nodes, line: &str) -> Done {
+    let (_nobody, signals) = mpsc::unbounded_channel();
+    hvdctl_on(nodes, of_processes(nodes), line, signals).await
+}
+
 /// A file that says what is installed.
 fn file(name: &str, text: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -18,13 +31,13 @@ fn requirements() -> (tempfile::TempDir, String) {
 }
 
 async fn create(nodes: &Nodes, options: &str, path: &str) -> Done {
-    hvdctl(nodes, format!("{options} env create {path}").trim_start()).await
+    env(nodes, format!("{options} env create {path}").trim_start()).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_node_gets_the_same_virtualenv_once() {
     let (nodes, (_dir, path)) = (Nodes::new(&NODES), requirements());
-    hvdctl(&nodes, "env list").await.code(0).says(&["there are no virtualenvs\n"]);
+    env(&nodes, "env list").await.code(0).says(&["there are no virtualenvs\n"]);
     create(&nodes, "", &path).await.code(0).says(&[
         "node[1-2] (2): made: Python 3.11.2, 1 package, 2.0 KiB (uv 0.9.1)\n",
         "add to [defaults] in the inventory: activate = [\"source /var/tmp/hvdctl-lab/env/default/bin/activate\"]\n",
@@ -35,18 +48,18 @@ async fn every_node_gets_the_same_virtualenv_once() {
     assert_eq!(nodes.count("env/create.sh"), [1, 1], "they have it already");
     // another Python is another virtualenv
     create(&nodes, "", &format!("{path} --python 3.11")).await.code(0).says(&["node[1-2] (2): made: "]);
-    hvdctl(&nodes, "env list").await.code(0).says(&["default  node[1-2] (2)  complete  3.11.2"]);
+    env(&nodes, "env list").await.code(0).says(&["default  node[1-2] (2)  complete  3.11.2"]);
     create(&nodes, "--on node2", &format!("{path} --name gpu")).await.code(0);
-    let done = hvdctl(&nodes, "env list").await;
+    let done = env(&nodes, "env list").await;
     done.code(1).says(&[
         "gpu      node1          missing",
         "gpu      node2          complete",
         "hint: hvdctl env create FILE",
     ]);
-    hvdctl(&nodes, "--json env list").await.code(1);
-    hvdctl(&nodes, "env rm gpu").await.code(0).says(&["node1: nothing to remove\n", "node2: removed\n"]);
-    hvdctl(&nodes, "env rm gpu").await.code(1).complains(&["no selected node has a virtualenv gpu", "hvdctl env list"]);
-    hvdctl(&nodes, "env rm ../x").await.code(2).complains(&["../x is no name of a virtualenv"]);
+    env(&nodes, "--json env list").await.code(1);
+    env(&nodes, "env rm gpu").await.code(0).says(&["node1: nothing to remove\n", "node2: removed\n"]);
+    env(&nodes, "env rm gpu").await.code(1).complains(&["no selected node has a virtualenv gpu", "hvdctl env list"]);
+    env(&nodes, "env rm ../x").await.code(2).complains(&["../x is no name of a virtualenv"]);
     assert_given_back(&nodes, "after all");
 }
 
@@ -99,7 +112,7 @@ async fn a_node_that_cannot_have_it_stops_no_other() {
     nodes.repair();
     create(&nodes, "", &path).await.code(0).says(&["node1: unchanged", "node2: made"]);
     nodes.edit("node1", |state| state.envs.used = Some("a process runs from it (pid 7)".into()));
-    let done = hvdctl(&nodes, "env rm default").await;
+    let done = env(&nodes, "env rm default").await;
     done.code(3)
         .complains(&["node1: cannot remove the virtualenv default: a process runs from it (pid 7)\n", "hvdctl stop"]);
 }
@@ -115,7 +128,7 @@ async fn a_signal_ends_it_on_the_nodes() {
             let _ = sender.lock().unwrap().as_ref().map(|send| send.send(2));
         }
     });
-    let done = hvdctl_with(&nodes, &format!("env create {path}"), signals).await;
+    let done = hvdctl_on(&nodes, of_processes(&nodes), &format!("env create {path}"), signals).await;
     done.code(130).complains(&["node[1-2]: incomplete; done so far: began to make the virtualenv default"]);
     nodes.unwatch();
     nodes.repair();
@@ -161,5 +174,23 @@ async fn what_cannot_be_installed_is_refused_before_a_node_is_asked() {
     create(&nodes, "", "/no/requirements.txt").await.code(2).complains(&["cannot read /no/requirements.txt"]);
     let (_dir, path) = requirements();
     create(&nodes, "", &format!("{path} --name a/b")).await.code(2).complains(&["a/b is no name of a virtualenv"]);
+    for line in ["env create", "env list", "env rm default"] {
+        let done = hvdctl(&nodes, line).await;
+        done.code(2).complains(&["the inventory has runtime = \"container\"", "hvdctl image build"]);
+    }
     assert_eq!(nodes.count("connect"), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_for_the_inventory_is_shown_until_it_is_there() {
+    let (nodes, (_dir, path)) = (Nodes::new(&NODES), requirements());
+    let mut inventory = of_processes(&nodes);
+    for node in &mut inventory.nodes {
+        let line = "source /var/tmp/hvdctl-lab/env/default/bin/activate".to_owned();
+        node.container.activate = vec!["module load CUDA".into(), line];
+    }
+    let (_nobody, signals) = mpsc::unbounded_channel();
+    let done = hvdctl_on(&nodes, inventory, &format!("env create {path}"), signals).await;
+    assert!(!done.code(0).out.contains("activate"), "{done}");
+    assert_eq!(nodes.state("node1").envs.activated, "module load CUDA");
 }

@@ -8,13 +8,20 @@ lock() {
   flock -w 30 9 || fail "another command changes the virtualenv $name on this node"
 }
 
-# prints the processes of this login that have activated the virtualenv in a directory, without this script
+# prints the processes of this login that have activated the virtualenv in a directory, without this script. The
+# environment of a worker is in a file: its sshd writes over its own
 users() { # DIRECTORY
   pattern=$(printf '%s\n' "$1" | sed 's/[][\.*^$]/\\&/g')
   users=$(marked "^VIRTUAL_ENV=$pattern\$" /proc/[0-9]*/environ) || return
   for file in $users; do
     pid=$(pid_of "$file")
     case $pid in "$$" | "$PPID") ;; *) echo "$pid" ;; esac
+  done
+  for file in "$state_dir"/run/*/environment; do
+    grep -qsF -- "$1/" "$file" || continue
+    pid=''
+    { read -r pid _ <"${file%/*}/pid"; } 2>/dev/null
+    if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then echo "$pid"; fi
   done
 }
 

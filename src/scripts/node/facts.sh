@@ -187,6 +187,13 @@ if [ -d "$data_dir" ]; then
   done
 fi
 
+# virtualenvs that are complete (env/common.sh): NAME DIRECTORY
+if [ -n "$run_dir" ]; then
+  for link in "${run_dir%/run}/env"/*; do
+    [ ! -h "$link" ] || say virtualenv "${link##*/}" "$(readlink "$link")"
+  done
+fi
+
 # runs a command in the directory of a job, if that is there
 of_job() ( # ID COMMAND…
   job=$1

@@ -21,6 +21,8 @@ pub struct Envs {
     pub wheels: BTreeMap<String, BTreeSet<String>>,
     /// Why none is removed.
     pub used: Option<String>,
+    /// The lines of `activate` that came last.
+    pub activated: String,
 }
 
 impl Default for Envs {
@@ -32,6 +34,7 @@ impl Default for Envs {
             made: BTreeMap::new(),
             wheels: BTreeMap::new(),
             used: None,
+            activated: String::new(),
         }
     }
 }
@@ -61,7 +64,8 @@ impl Node {
 
 impl NodeState {
     /// What `env/probe.sh` says.
-    pub(super) fn probe_env(&self, text: &str) -> String {
+    pub(super) fn probe_env(&mut self, text: &str) -> String {
+        self.envs.activated = variable(text, "activate");
         let (envs, name) = (&self.envs, variable(text, "name"));
         let wheels = envs.wheels.get(&name).into_iter().flatten().map(|wheel| format!("wheel {wheel}\n"));
         let made = envs.made.get(&name).map(|made| {
