@@ -275,8 +275,8 @@ impl EnvRequest<'_> {
                  login there, or UV_SYSTEM_CERTS=1 for uv"
             }
             InstallFailure::NoPython => {
-                "the node cannot download Python: name one that it has with --python, or set UV_PYTHON_INSTALL_MIRROR for \
-                 the login there"
+                "the node cannot download Python: name one that it has with --python, or set \
+                 UV_PYTHON_INSTALL_MIRROR for the login there"
             }
             InstallFailure::WrongPython => "name another version with --python, e.g. --python 3.12",
             InstallFailure::WrongHash => "make the file again: it has other hashes than what was downloaded",

@@ -34,8 +34,8 @@ impl EnvPlace {
             RuntimeChoice::Process => Ok(EnvPlace { state_dir: cluster.state_dir() }),
             RuntimeChoice::Container => Err(Error::usage(
                 "virtualenvs are for nodes without containers, and the inventory has runtime = \"container\"",
-                "what containers need is in their image: `setup` in a project's hvdctl.toml (hvdctl image build); or set \
-                 runtime = \"process\" in [cluster]",
+                "what containers need is in their image: `setup` in a project's hvdctl.toml (hvdctl image build); or \
+                 set runtime = \"process\" in [cluster]",
             )),
         }
     }

@@ -107,8 +107,9 @@ mod tests {
     fn the_lines_of_the_script_are_read() {
         let probe = EnvProbe::parse(
             "os ubuntu debian\nuv 0.13.9\npython 3.11.7 /opt/a python/bin/python3\nno-venv No module named 'ensurepip'\n\
-             foreign\nmade hash 1f0c\nmade python 3.11.6\nmade tool pip 23.2.1\nmade size 1024\nmade time 7\nmade source \
-             ana@desk:/r.txt\nmade content 77\npackage six 1.17.0\nruns 3.11.7\nwheel 00ff/six-1-py3-none-any.whl\nodd\n",
+             foreign\nmade hash 1f0c\nmade python 3.11.6\nmade tool pip 23.2.1\nmade size 1024\nmade time 7\n\
+             made source ana@desk:/r.txt\nmade content 77\npackage six 1.17.0\nruns 3.11.7\n\
+             wheel 00ff/six-1-py3-none-any.whl\nodd\n",
         );
         assert_eq!(probe.uv.as_deref(), Some("0.13.9"));
         assert_eq!(probe.python, Some(("3.11.7".into(), "/opt/a python/bin/python3".into())));

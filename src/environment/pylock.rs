@@ -100,14 +100,17 @@ requires-python = ">=3.9"
 name = "idna"
 version = "3.20"
 index = "https://pypi.org/simple"
-sdist = { url = "https://files.example/idna-3.20.tar.gz", upload-time = 2026-09-17T14:11:04Z, size = 2, hashes = { sha256 = "aa" } }
+sdist = { url = "https://files.example/i.tar.gz", upload-time = 2026-09-17T14:11:04Z, hashes = { sha256 = "aa" } }
 wheels = [{ url = "https://files.example/idna-3.20-py3-none-any.whl", hashes = { sha256 = "bb" } }]
 
 [[packages]]
 name = "torch"
 version = "2.4.0"
 marker = "sys_platform == 'linux'"
-wheels = [{ url = "https://files.example/a.whl", hashes = { sha256 = "cc" } }, { path = "/shared/b.whl", hashes = { sha256 = "dd" } }]
+wheels = [
+  { url = "https://files.example/a.whl", hashes = { sha256 = "cc" } },
+  { path = "/shared/b.whl", hashes = { sha256 = "dd" } },
+]
 "#;
 
     #[test]

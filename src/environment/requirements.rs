@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn files_that_are_included_become_one() {
-        let main = "# ours\n-r base.txt # all need it\n--requirement=sub/more.txt\n-c pins.txt\nnumpy>=1.2 \\\n  --hash=sha256:00\n";
+        let main = "# ours\n-r base.txt # all need it\n--requirement=sub/more.txt\n-c pins.txt\n\
+                    numpy>=1.2 \\\n  --hash=sha256:00\n";
         let files = [
             ("p/requirements.txt", main),
             ("p/base.txt", "torch==2.4\n"),

@@ -837,8 +837,8 @@ mod tests {
                 Some(InstallFailure::NoNetwork),
             ),
             (
-                "error: No solution found when resolving dependencies\n  cause: Because nosuchpkg-xyz-1 was not found in \
-                 the package registry and you require nosuchpkg-xyz-1, we can conclude that your requirements are \
+                "error: No solution found when resolving dependencies\n  cause: Because nosuchpkg-xyz-1 was not found \
+                 in the package registry and you require nosuchpkg-xyz-1, we can conclude that your requirements are \
                  unsatisfiable.",
                 Some(InstallFailure::NoMatch),
             ),
@@ -853,8 +853,8 @@ mod tests {
                 Some(InstallFailure::WrongPython),
             ),
             (
-                "error: The requested interpreter resolved to Python 3.11.7, which is incompatible with the `pylock.toml`'s \
-                 Python requirement: `>=3.13`",
+                "error: The requested interpreter resolved to Python 3.11.7, which is incompatible with the \
+                 `pylock.toml`'s Python requirement: `>=3.13`",
                 Some(InstallFailure::WrongPython),
             ),
             ("pip 23.2.1 cannot read pylock.toml; pip 26.1 and uv can", Some(InstallFailure::OldPip)),

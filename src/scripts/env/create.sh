@@ -12,7 +12,7 @@ main() {
   remove_others "$build"
   build=$(umask 077 && mktemp -d "$builds/$name.XXXXXX") || exit
   trap 'rm -rf "$build"; exit 1' HUP INT TERM
-  install "$build" || {
+  run_installer "$build" || {
     rm -rf "$build"
     exit 4
   }
@@ -24,7 +24,7 @@ main() {
 }
 
 # runs env/install.sh in a session of its own
-install() {
+run_installer() {
   exec 3<&0
   printf '%s\n' "$install" | setsid sh -s "$1" 3<&- &
   session=$!

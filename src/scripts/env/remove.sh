@@ -15,5 +15,7 @@ for other in "$builds/$name".??????; do
 done
 rm -rf "$envs/${name:?}" "$builds/$name".?????? "$envs/.wheels/$name" || exit
 # what pip and uv have downloaded is for the virtualenvs that are left
-rmdir "$builds" 2>/dev/null && rm -rf "$envs/.cache"
+if rmdir "$builds" 2>/dev/null; then
+  rm -rf "$envs/.cache" "$envs/.wheels" "$envs"/.lock.* && rmdir "$envs" 2>/dev/null
+fi
 echo removed
