@@ -476,7 +476,7 @@ inventory.toml: 4 faults
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
 (known: host, name, user, ssh_port, identity, jump, engine, gpus, slots, address, interface, owner, host_key, master, mounts, \
-devices, ulimits, env, env_file)
+devices, ulimits, activate, env, env_file)
     9 | gpu = 1
       | ^^^
   inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found \"1\"

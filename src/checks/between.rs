@@ -2,6 +2,7 @@
 
 use super::Severity::{Error, Note, Warning};
 use super::{Check, Details, Finding, NodeView};
+use crate::inventory::Cluster;
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 use crate::launch::VERSIONS;
 use crate::model::engine::EngineName;
@@ -10,16 +11,16 @@ use crate::node::network::is_virtual;
 use crate::text::nodeset;
 
 /// Applies these rules, but for those on connections: [`logins`] and [`ports`].
-pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
+pub(super) fn examine(cluster: &Cluster, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     for view in views {
-        found.extend(views.iter().filter_map(|other| name(view, other)));
+        found.extend(views.iter().filter_map(|other| name(cluster, view, other)));
         let Some(details) = &view.details else { continue };
         let others = views.iter().filter(|other| other.name() != view.name());
         found.extend(others.filter_map(|other| route(view, details, other)));
     }
     found.extend(mtu(views));
-    found.extend(versions(views));
+    found.extend(versions(cluster, views));
     found
 }
 
@@ -28,7 +29,7 @@ const FRAMEWORKS: [(&str, &str); 4] =
     [("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("MXNet", "mxnet"), ("JAX", "jax")];
 
 /// Versions that differ, and what the images have.
-fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
+fn versions(cluster: &Cluster, views: &[NodeView<'_>]) -> Vec<Finding> {
     let compare = |severity, what: &str, version: &dyn Fn(&NodeView<'_>) -> Option<String>| {
         let versions = views.iter().filter_map(|view| Some((view.node, version(view)?))).collect();
         differing(severity, Check::Versions, &format!("the {what} differs"), versions)
@@ -46,7 +47,10 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
                 "ranks with different versions may hang, or compute different results",
-                "give every node the same image (`hvdctl image push --from NODE`), then `hvdctl up`",
+                match cluster.has_engine() {
+                    true => "give every node the same image (`hvdctl image push --from NODE`), then `hvdctl up`",
+                    false => "`hvdctl env create` makes the same virtualenv on every node",
+                },
             )
         }));
     }
@@ -64,7 +68,8 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
         false => compare(Note, "engine", &|view| Some(view.engine_name.with(view.engine?))),
     });
     found.extend(compare(Note, "kernel", &|view| view.details.as_ref()?.kernel.clone()));
-    found.extend(views.iter().filter_map(image));
+    let what = if cluster.has_engine() { "the image" } else { "the environment of ranks" };
+    found.extend(views.iter().filter_map(|view| image(view, what)));
     found
 }
 
@@ -77,12 +82,12 @@ fn unread(view: &NodeView<'_>, what: &str, why: &str) -> Finding {
 }
 
 /// The launchers and frameworks of a node's image.
-fn image(view: &NodeView<'_>) -> Option<Finding> {
+fn image(view: &NodeView<'_>, what: &str) -> Option<Finding> {
     let launchers = view.inside.get("launchers")?;
     let version = |(name, key): (&str, &str)| view.inside.get(key).map(|version| format!("{name} {version}"));
     let frameworks: Vec<String> = FRAMEWORKS.into_iter().chain([("mpi4py", "mpi4py")]).filter_map(version).collect();
     let frameworks = if frameworks.is_empty() { "none".to_owned() } else { frameworks.join(", ") };
-    Some(view.note(Check::Launchers, format!("the image has {launchers}; frameworks: {frameworks}")))
+    Some(view.note(Check::Launchers, format!("{what} has {launchers}; frameworks: {frameworks}")))
 }
 
 fn mtu(views: &[NodeView<'_>]) -> Option<Finding> {
@@ -127,13 +132,21 @@ fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option
 }
 
 /// A host name that does not lead to its node in the worker of a node, where `up` and every job write the names.
-fn name(view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
+fn name(cluster: &Cluster, view: &NodeView<'_>, other: &NodeView<'_>) -> Option<Finding> {
     let (hostname, address) = (&other.facts.hostname, other.place()?.address.to_string());
     let found = view.inside.get(&format!("name:{hostname}"))?.trim();
     if found == address {
         return None;
     }
     let leads = if found.is_empty() { "is unknown".to_owned() } else { format!("resolves to {found}") };
+    if !cluster.layout(&cluster.worker).own_hosts {
+        let message = format!("the host name {hostname} {leads} there instead of {address}");
+        return Some(Finding::new(Note, Check::Names, view.name(), message).explain(
+            "hvdctl uses addresses, and gives the interface to Gloo, NCCL and MPI; a program that connects by host name \
+             reaches the wrong machine, or none",
+            "without containers, only root can change it: /etc/hosts of the node",
+        ));
+    }
     let message = format!("the host name {hostname} {leads} in its worker instead of {address}");
     let (severity, why) = if view.name() == other.name() {
         (

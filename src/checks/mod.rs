@@ -136,7 +136,7 @@ pub fn examine<'a>(inventory: &Inventory, views: &[NodeView<'a>]) -> Vec<Finding
         found.extend(views.iter().flat_map(nodes::fabrics));
     }
     found.extend(nodes::keys(inventory, views));
-    found.extend(between::examine(views));
+    found.extend(between::examine(&inventory.cluster, views));
     found.extend(jobs::examine(inventory, views));
     let examined = |view: &NodeView<'a>| Some(GpuNode { node: view.node, facts: view.facts, health: view.health? });
     found.extend(gpu_rules::examine(&views.iter().filter_map(examined).collect::<Vec<_>>()));

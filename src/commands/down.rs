@@ -126,6 +126,7 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
         .with("ssh_dir", &cluster.ssh_dir)
         .with("projects_dir", &cluster.projects_dir)
         .with("jobs_dir", &cluster.jobs_dir)
+        .with("data_dir", &cluster.data_dir)
         .with("cluster", &cluster.name);
     let files = member.transport.script(&script, "remove keys, projects and records").await;
     keys.and(files)?;
@@ -160,6 +161,7 @@ mod tests {
         let script = Script::new(PURGE)
             .with("ssh_dir", &place("ssh"))
             .with("projects_dir", &place("projects"))
+            .with("data_dir", &place("data"))
             .with("jobs_dir", &place("jobs"))
             .with("cluster", "lab");
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());

@@ -35,7 +35,8 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     events.note(format!("job {}, started by {}", job.id, job.operator));
     let launcher = job.launch();
     let project = if job.project.is_some() { KnownProject::Elsewhere } else { KnownProject::None };
-    let program = FailedProgram { command: &job.command, project };
+    let directory = job.project.as_deref().and_then(|project| target.cluster().project_directory(project));
+    let program = FailedProgram { command: &job.command, project, directory };
     if !job.is_over() {
         // by the clock of this machine, as its end is
         let began = now() - (jobs.now - job.started);

@@ -42,8 +42,8 @@ mod up;
 mod verify;
 
 use crate::cli::{
-    Command, Data, Description, Env, ExitCode, Global, Image, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool,
-    PoolCommand, SignalPolicy,
+    Command, Data, Description, ExitCode, Global, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool, PoolCommand,
+    SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::NodeResults;
@@ -175,17 +175,11 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Pool(Pool { what: None }) => pool::list(context).await,
         Command::Verify(options) => verify::run(&options, context).await,
         Command::Bench(options) => bench::run(&options, context).await,
-        Command::Image(Image::Status(options)) => image::status::run(&options, context).await,
-        Command::Image(Image::Push(options)) => image::push::run(&options, context).await,
-        Command::Image(Image::Pull(options)) => image::pull::run(&options, context).await,
-        Command::Image(Image::Build(options)) => image::build::run(&options, context).await,
-        Command::Image(Image::Prune(options)) => image::prune::run(&options, context).await,
+        Command::Image(command) => image::run(&command, context).await,
         Command::Data(Data::Push(options)) => data::push::run(&options, context).await,
         Command::Data(Data::Status) => data::status::run(context).await,
         Command::Data(Data::Rm(options)) => data::rm::run(&options, context).await,
-        Command::Env(Env::Create(options)) => env::create::run(&options, context).await,
-        Command::Env(Env::List) => env::list::run(context).await,
-        Command::Env(Env::Rm(options)) => env::rm::run(&options, context).await,
+        Command::Env(command) => env::run(&command, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

@@ -39,6 +39,10 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
     let name = Some(host_name()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost".into());
     let sudo = sudo(&Inventory::local(&name, DEFAULT_IMAGE)).await?;
     let fleet = || Fleet::over(TransportKind::Local, Arc::clone(&sudo), events);
+    if std::env::var_os("HVDCTL_RUNTIME").is_some_and(|runtime| runtime == "process") {
+        events.note(format!("no inventory: using this machine alone ({name}), without containers"));
+        return Ok((Target::new(Inventory::local_processes(&name), global.on.as_deref())?, fleet()));
+    }
     let (image, fleet) = match named_image(global) {
         Some(image) => (image, fleet()),
         None => {

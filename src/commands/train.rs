@@ -162,7 +162,8 @@ async fn carry_out(plan: &JobPlan, fetch: Option<&Path>, context: &Context) -> R
     let manifest = plan.program.project.as_ref().map(|project| &project.files.manifest);
     let modules = manifest.map(|manifest| |name: &str| manifest.directory_of_module(name));
     let project = modules.as_ref().map_or(KnownProject::None, |modules| KnownProject::Modules(modules));
-    let program = FailedProgram { command: &plan.program.command, project };
+    let directory = context.target.cluster().project_directory(&plan.program.name);
+    let program = FailedProgram { command: &plan.program.command, project, directory };
     job_end::outcome(ended, fetched, launcher, &program, events)
 }
 

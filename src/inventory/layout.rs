@@ -70,6 +70,16 @@ impl Cluster {
         self.runtime == RuntimeChoice::Process
     }
 
+    /// Returns whether the nodes have a container engine, and with it images and the directories that containers mount.
+    pub fn has_engine(&self) -> bool {
+        self.runtime == RuntimeChoice::Container
+    }
+
+    /// Returns where the ranks of all nodes find this project, if that is not where containers mount it.
+    pub fn project_directory(&self, project: &str) -> Option<String> {
+        (!self.has_engine()).then(|| format!("{}/{project}", self.projects_dir))
+    }
+
     /// Returns the directory of what runs as processes of the login: a directory for each, with its name.
     pub fn run_dir(&self) -> String {
         format!("{}/run", self.state_dir())

@@ -145,6 +145,16 @@ impl Inventory {
         Ok(Inventory::parse(text, file)?)
     }
 
+    /// This machine alone with processes of the user: the cluster `local` as in [`Inventory::local`].
+    pub fn local_processes(name: &str) -> Inventory {
+        let mut inventory = Inventory::local(name, "");
+        let user = rustix::process::getuid().as_raw();
+        inventory.cluster.runtime = RuntimeChoice::Process;
+        inventory.cluster.state_dir = Some(format!("/var/tmp/hvdctl-local-{user}"));
+        inventory.cluster.place_state(|_| false);
+        inventory
+    }
+
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.
     pub fn local(name: &str, image: &str) -> Inventory {
         let cluster = Cluster { name: "local".to_owned(), image: image.to_owned(), ..Cluster::default() };

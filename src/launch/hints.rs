@@ -137,11 +137,27 @@ pub struct FailedProgram<'a> {
     pub command: &'a [ProgramArgument],
     /// Its project.
     pub project: KnownProject<'a>,
+    /// Where the project is instead of at [`WORKSPACE`], without containers.
+    pub directory: Option<String>,
 }
 
 impl FailedProgram<'_> {
+    /// Returns a text of the nodes with the project where containers have it.
+    fn in_container(&self, text: &str) -> String {
+        self.directory.as_ref().map_or_else(|| text.to_owned(), |directory| text.replace(directory, WORKSPACE))
+    }
+
+    /// Returns a hint with the project where it is.
+    fn in_place(&self, hint: String) -> String {
+        self.directory.as_ref().map_or_else(|| hint.clone(), |directory| hint.replace(WORKSPACE, directory))
+    }
+
     /// Returns a hint on the reason why the program did not start.
     pub fn hint_on_start(&self, reason: &str) -> Option<String> {
+        self.hint_on_reason(&self.in_container(reason)).map(|hint| self.in_place(hint))
+    }
+
+    fn hint_on_reason(&self, reason: &str) -> Option<String> {
         let program = self.command.first().map(ToString::to_string).unwrap_or_default();
         let fault = NOT_STARTED.iter().find(|(text, _)| reason.contains(text));
         let in_image = || NOT_IN_IMAGE.iter().find(|(text, _)| reason.contains(text));
@@ -223,10 +239,17 @@ impl FailedProgram<'_> {
             Some((_, package)) => format!("setup = [\"pip install {package}\"]"),
             None => format!("setup = [\"pip install PACKAGE\"] with the package that has {first}"),
         };
-        let setup = format!(
-            "what the image lacks is installed on all nodes by `setup` in hvdctl.toml: {example} (hvdctl image build \
-             --help)"
-        );
+        let setup = match self.directory {
+            None => format!(
+                "what the image lacks is installed on all nodes by `setup` in hvdctl.toml: {example} (hvdctl image \
+                 build --help)"
+            ),
+            Some(_) => {
+                "what is not installed on the nodes: hvdctl env create makes one virtualenv on all of them; what \
+                        else ranks need is set up by `activate` in the inventory"
+                    .to_owned()
+            }
+        };
         let is_own_name = OWN.contains(&first);
         Some(match self.project {
             KnownProject::None if is_own_name => self.left_out(first),
@@ -444,9 +467,10 @@ impl Launcher {
         for line in lines.iter().rev() {
             let line = without_rank(line);
             is_over &= !CHAINED.iter().any(|text| line.contains(text));
+            let line = &program.in_container(line);
             let hint = if is_over { None } else { program.hint_on_line(line) };
-            if hint.is_some() {
-                return hint;
+            if let Some(hint) = hint {
+                return Some(program.in_place(hint));
             }
             is_over |= is_exception(line);
         }
@@ -478,7 +502,8 @@ mod tests {
     use crate::model::launcher::{Controller, LauncherName};
     use crate::text::argument::ProgramArgument;
 
-    const UNKNOWN: FailedProgram<'_> = FailedProgram { command: &[], project: KnownProject::Elsewhere };
+    const UNKNOWN: FailedProgram<'_> =
+        FailedProgram { command: &[], project: KnownProject::Elsewhere, directory: None };
 
     #[test]
     fn programs_of_another_launcher_are_recognized() {
@@ -533,7 +558,7 @@ mod tests {
             "pkg" => Some("lib".to_owned()),
             _ => None,
         };
-        of(line, &FailedProgram { command: &command, project: KnownProject::Modules(&directory_of) })
+        of(line, &FailedProgram { command: &command, project: KnownProject::Modules(&directory_of), directory: None })
     }
 
     fn of(line: &str, program: &FailedProgram<'_>) -> String {
@@ -601,7 +626,7 @@ mod tests {
             of("ModuleNotFoundError: No module named 'src'", &UNKNOWN),
             "if src is in the project: -e PYTHONPATH=/workspace"
         );
-        let none = FailedProgram { command: &[], project: KnownProject::None };
+        let none = FailedProgram { command: &[], project: KnownProject::None, directory: None };
         let run = |line: &str| of(line, &none);
         assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("what the image lacks is installed"));
         for line in
@@ -653,7 +678,7 @@ mod tests {
     #[test]
     fn windows_line_ends_are_recognized() {
         let command = ["bash", "run.sh"].map(ProgramArgument::from);
-        let program = FailedProgram { command: &command, project: KnownProject::None };
+        let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
         for (line, script) in [
             ("run.sh: line 2: $'\\r': command not found", "run.sh"),
             ("lib/my env.sh: line 12: $'\\r': command not found", "'lib/my env.sh'"),
@@ -697,7 +722,7 @@ mod tests {
         ] {
             assert!(hint(line).contains("HVDCTL_GIT_COMMIT"), "{line}");
         }
-        let run = FailedProgram { command: &[], project: KnownProject::None };
+        let run = FailedProgram { command: &[], project: KnownProject::None, directory: None };
         assert_eq!(of("fatal: not a git repository", &run), "");
     }
 
@@ -741,7 +766,7 @@ mod tests {
     #[test]
     fn reasons_why_a_program_does_not_start_have_hints() {
         let command = ["run.sh"].map(ProgramArgument::from);
-        let program = FailedProgram { command: &command, project: KnownProject::None };
+        let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
         for (reason, expected) in [
             ("No such file or directory: its first line names /bin/bash\\r (Windows line ends)", "sed -i"),
             ("No such file or directory: the image has no /bin/zsh, which its first line names", "#!/bin/sh"),

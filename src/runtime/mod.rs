@@ -128,6 +128,18 @@ impl Runtime {
         }
     }
 
+    /// Checks what would keep ranks from running, before anything is changed, as far as the runtime does not check it
+    /// itself.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the node's message.
+    pub async fn check(&self, spec: &ContainerSpec) -> Result<(), NodeError> {
+        match self {
+            Runtime::Engine(_) => Ok(()),
+            Runtime::Process(processes) => processes.check(spec).await,
+        }
+    }
+
     /// Creates a container and returns its id.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LIST: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/list.sh"));
+const CHECK: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/check.sh"));
 const CREATE: &str =
     concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/create.sh"));
 const START: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/start.sh"));
@@ -60,6 +61,15 @@ impl LoginProcesses {
     pub(super) async fn list(&self) -> Result<Vec<ContainerSummary>, NodeError> {
         let listed = self.run(&self.script(LIST), "list the processes of hvdctl").await?;
         Ok(listed.lines().filter_map(summary).collect())
+    }
+
+    /// Checks whether ranks can run in the environment of a process.
+    pub(super) async fn check(&self, spec: &ContainerSpec) -> Result<(), NodeError> {
+        let script = self.script(CHECK).with("activate", &activate(&spec.spec.activate));
+        let checked = self.run(&script, "set up the environment of ranks").await;
+        checked
+            .map(drop)
+            .map_err(|error| error.hint("a login shell, `bash -l`, runs the lines of `activate` on the node"))
     }
 
     pub(super) async fn create(&self, spec: &ContainerSpec) -> Result<String, NodeError> {

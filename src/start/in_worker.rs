@@ -124,16 +124,25 @@ pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
     match String::from_utf8_lossy(&output.stdout).trim() {
         "" => Ok(()),
         "missing" => Err(Error::check(
-            format!("the image {} has no {program}", cluster.image),
-            "hvdctl doctor lists the launchers of the image; choose one with --launcher, or set another cluster.image",
+            format!("{} has no {program}", place(cluster)),
+            "hvdctl doctor lists the launchers that are there; choose one with --launcher, or install it in another \
+             image or, without containers, on the nodes",
         )),
         other => Err(Error::check(
             format!(
-                "the first {program} in PATH of the image {} is that of {}, which knows none of Open MPI's options",
-                cluster.image,
+                "the first {program} in PATH of {} is that of {}, which knows none of Open MPI's options",
+                place(cluster),
                 printable(other)
             ),
             OPEN_MPI,
         )),
+    }
+}
+
+/// Returns what ranks find their programs in, for messages.
+fn place(cluster: &Cluster) -> String {
+    match cluster.has_engine() {
+        true => format!("the image {}", cluster.image),
+        false => "what is installed".to_owned(),
     }
 }

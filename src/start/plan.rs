@@ -23,7 +23,6 @@ use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
-use crate::paths::DATA;
 use crate::record::stored;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
@@ -239,15 +238,16 @@ impl JobPlan {
     /// Returns the error of a node whose ranks would read the files of two pushes: of data that are incomplete there
     /// and that the program's arguments or environment name. Others are only warned about: the job may not need them.
     fn mixed_data(&self, host: &HostAssignment) -> Option<NodeError> {
+        let data = self.inventory.cluster.layout(&self.container.name).data;
         let is_named = |name: &str| {
-            self.program.command.iter().any(|argument| names_data(&argument.to_string(), name))
-                || host.environment.values().any(|value| names_data(value.expose(), name))
+            self.program.command.iter().any(|argument| names_data(&argument.to_string(), &data, name))
+                || host.environment.values().any(|value| names_data(value.expose(), &data, name))
         };
         let pushed = host.observed.facts.storage.pushed.iter().filter(|_| host.ranks > 0);
         let mut mixed = pushed.filter(|(_, data)| data.hash == "-" && data.inode.is_some());
         let (name, _) = mixed.find(|(name, _)| is_named(name))?;
         let cause =
-            format!("a push was interrupted, and some of the files in {DATA}/{name} are those of the push before");
+            format!("a push was interrupted, and some of the files in {data}/{name} are those of the push before");
         let hint = format!("`hvdctl data push DIR --as {name}` completes them, `hvdctl data rm {name}` removes them");
         Some(NodeError::failed(host.observed.name(), &format!("use the data {name}"), cause).hint(hint))
     }
@@ -283,11 +283,13 @@ impl JobPlan {
 }
 
 /// Returns whether a text has the path of these data in the containers.
-fn names_data(text: &str, name: &str) -> bool {
-    let path = format!("{DATA}/{name}");
+fn names_data(text: &str, data: &str, name: &str) -> bool {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    text.match_indices(&path)
-        .any(|(at, _)| !text[..at].ends_with(is_of_name) && !text[at + path.len()..].starts_with(is_of_name))
+    let names = |path: String| {
+        text.match_indices(&path)
+            .any(|(at, _)| !text[..at].ends_with(is_of_name) && !text[at + path.len()..].starts_with(is_of_name))
+    };
+    [data, "$HVDCTL_DATA", "${HVDCTL_DATA}"].into_iter().any(|directory| names(format!("{directory}/{name}")))
 }
 
 /// Returns a node as its speed is compared.
@@ -522,11 +524,18 @@ mod tests {
 
     #[test]
     fn data_are_named_by_their_path_and_no_longer_one() {
-        for text in ["/data/set", "--dir=/data/set/train", "a:/data/set:b", "'/data/set'", "/data/set2 /data/set"] {
-            assert!(names_data(text, "set"), "{text}");
+        for text in [
+            "/data/set",
+            "$HVDCTL_DATA/set",
+            "--dir=/data/set/train",
+            "a:/data/set:b",
+            "'/data/set'",
+            "/data/set2 /data/set",
+        ] {
+            assert!(names_data(text, "/data", "set"), "{text}");
         }
         for text in ["", "/data", "/data/set2", "/data/set.old", "/mnt/data/set", "data/set", "/data/"] {
-            assert!(!names_data(text, "set"), "{text}");
+            assert!(!names_data(text, "/data", "set"), "{text}");
         }
     }
 

@@ -9,7 +9,6 @@ use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::node::facts::Facts;
 use crate::node::names::HostNames;
-use crate::paths::DATA;
 use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
@@ -69,7 +68,7 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
 }
 
 /// Returns the paths of pushed data in the containers that all nodes have.
-fn common_data<'a>(nodes: impl Iterator<Item = &'a Facts>) -> Vec<String> {
+fn common_data<'a>(place: &str, nodes: impl Iterator<Item = &'a Facts>) -> Vec<String> {
     let of_node = |facts: &'a Facts| {
         facts
             .storage
@@ -80,7 +79,7 @@ fn common_data<'a>(nodes: impl Iterator<Item = &'a Facts>) -> Vec<String> {
             .collect::<BTreeSet<_>>()
     };
     let names = nodes.map(of_node).reduce(|all, of_node| &all & &of_node);
-    names.unwrap_or_default().into_iter().map(|name| format!("{DATA}/{name}")).collect()
+    names.unwrap_or_default().into_iter().map(|name| format!("{place}/{name}")).collect()
 }
 
 /// The uploads of a project to the nodes of a job.
@@ -97,7 +96,8 @@ impl Uploads<'_> {
     async fn to_all(&self, nodes: &[Host<'_>]) -> Result<Vec<Placed>, Error> {
         let mut project = self.plan.program.project.clone();
         if let Some(project) = &mut project {
-            project.mounts.extend(common_data(nodes.iter().map(|(observed, _)| &observed.facts)));
+            let layout = self.plan.inventory.cluster.layout(&self.plan.container.name);
+            project.mounts.extend(common_data(&layout.data, nodes.iter().map(|(observed, _)| &observed.facts)));
         }
         let mut number = 1;
         loop {

@@ -174,6 +174,7 @@ impl WorkerPlan {
         if session.cancellation.check().is_ok() {
             directories::prepare(&inventory.cluster, &self.observed, events).await?;
         }
+        check_environment(&self.observed, &self.left).await?;
         while self.next().is_some() {
             if session.cancellation.check().is_err() {
                 return Ok(self);
@@ -297,6 +298,7 @@ pub async fn ensure(
     let cluster = &inventory.cluster;
     let operations = plan(cluster, observed, desired)?;
     check_worker_unused(cluster, observed, &operations)?;
+    check_environment(observed, &operations).await?;
     apply(inventory, observed, &operations, events).await?;
     let Some(lost) = prepare(cluster, observed, &desired.name, names).await? else { return Ok(()) };
     let is_new = operations.iter().any(|o| matches!(o, Operation::Create(created) if created.name == desired.name));
@@ -394,6 +396,21 @@ pub async fn execute(
 ///
 /// # Errors
 /// If it does not, with the last lines of its log.
+/// Checks whether ranks can run in a worker that is to be created, before the one that it replaces is removed. One that
+/// differs only in its project has been checked.
+async fn check_environment(observed: &ObservedNode, operations: &[Operation]) -> Result<(), NodeError> {
+    let is_known = operations.iter().any(|operation| match operation {
+        Operation::Remove { reasons, .. } => *reasons == ["workspace"],
+        _ => false,
+    });
+    for operation in operations.iter().filter(|_| !is_known) {
+        if let Operation::Create(desired) = operation {
+            observed.runtime.engine.check(desired).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, name: &str) -> Result<(), NodeError> {
     let (cluster, engine, transport) = (&inventory.cluster, &observed.runtime.engine, &observed.member.transport);
     let listener = SocketAddr::new(place(inventory, observed)?.address, cluster.port).to_string();

@@ -11,7 +11,6 @@ use crate::delivery::data::{DataDelivery, DataGiven, Recipient};
 use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::Phase;
-use crate::paths::DATA;
 use crate::sync::project;
 use crate::text::nodeset::{self, printable};
 use crate::text::units::{count, human};
@@ -59,12 +58,13 @@ pub async fn run(options: &DataPush, context: &Context) -> Result<Outcome, Error
     let replaced: Vec<_> = replaced.map(|recipient| recipient.observed.clone()).collect();
     check_unused(&replaced, name, "push them under another name with --as NAME, or wait")?;
     check_origins(&compared.ok, name, context).await?;
-    if compared.ok.iter().any(|recipient| !recipient.has_directory(name)) {
-        events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {DATA}"));
+    let place = target.cluster().layout(&target.cluster().worker).data;
+    if target.cluster().has_engine() && compared.ok.iter().any(|recipient| !recipient.has_directory(name)) {
+        events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {place}"));
     }
     let NodeResults { ok, failed } = delivery.run(compared).await?;
     let nodes = NodeResults { ok: ok.into_iter().map(|(node, given)| entry(&node, given)).collect(), failed };
-    Ok(outcome(name, nodes, &offline))
+    Ok(outcome(&format!("{place}/{name}"), nodes, &offline))
 }
 
 /// Returns the name that was chosen, or that of the directory.
@@ -106,7 +106,7 @@ fn entry(node: &str, DataGiven { pushed, from_operator }: DataGiven) -> NodeEntr
     NodeEntry::new(node, true, DataPushNode { changed, files, sent, from_operator, resumed, removed })
 }
 
-pub(crate) fn outcome(name: &str, nodes: NodeResults<NodeEntry<DataPushNode>>, offline: &[NodeError]) -> Outcome {
+pub(crate) fn outcome(place: &str, nodes: NodeResults<NodeEntry<DataPushNode>>, offline: &[NodeError]) -> Outcome {
     let mut text = node_rows(&nodes.ok, |node| match node {
         DataPushNode { changed: false, .. } => "unchanged".to_owned(),
         DataPushNode { files, sent, resumed, removed, .. } => {
@@ -126,7 +126,7 @@ pub(crate) fn outcome(name: &str, nodes: NodeResults<NodeEntry<DataPushNode>>, o
         text.push_str(&format!("this machine sent {}\n", human(from_operator)));
     }
     if !nodes.ok.is_empty() {
-        text.push_str(&format!("ranks read the data as {DATA}/{name}\n"));
+        text.push_str(&format!("ranks read the data as {place}\n"));
     }
     Outcome::of_nodes(text, nodes, offline)
 }

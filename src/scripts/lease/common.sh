@@ -20,7 +20,11 @@ directory() { # COMMAND: changes to the first of the two directories for which i
 # creates the directory of a login without root: every command that writes has the lease. In a directory of all users, such as /var/tmp,
 # another one may have created it
 own_private() {
-  mkdir -p -- "${private%/*}" && { mkdir -m 700 -- "$private" 2>/dev/null || [ -d "$private" ]; } || return
+  mkdir -p -- "${private%/*}" || return
+  error=$(mkdir -m 700 -- "$private" 2>&1) || [ -d "$private" ] || {
+    printf '%s\n' "$error" >&2
+    return 1
+  }
   if [ -h "$private" ] || [ "$(stat -c %u -- "$private")" != "$(id -u)" ]; then
     echo "$private is not a directory of $(id -un); set cluster.state_dir to another one" >&2
     return 1

@@ -3,9 +3,9 @@
 # unfinished takes no other one with it. If the file would become larger than `most`, its older half goes.
 set -eu
 umask 077
-refuse_exposed jobs "$jobs_dir"
 # nothing is created on a node that is not set up
 [ -d "${jobs_dir%/*}/" ] || exit 0
+refuse_exposed jobs "$jobs_dir"
 mkdir -p "$jobs_dir"
 file=$jobs_dir/.ledger@$cluster
 if [ -h "$file" ] || { [ -e "$file" ] && [ ! -f "$file" ]; }; then

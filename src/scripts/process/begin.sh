@@ -8,5 +8,5 @@ export HVDCTL_PLACE="$directory"
 (umask 077 && export -p >"$directory/environment.new") && mv "$directory/environment.new" "$directory/environment" || exit
 # shellcheck source=/dev/null
 . "$directory/command"
-cd "$directory/workspace" || exit
+cd -P "$directory/workspace" || exit
 exec "$@"

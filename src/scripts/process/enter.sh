@@ -21,5 +21,5 @@ until [ -e "$directory/environment" ]; do
 done
 # shellcheck source=/dev/null
 . "$directory/environment"
-cd "$directory/workspace" || exit
+cd -P "$directory/workspace" || exit
 exec "$@"

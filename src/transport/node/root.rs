@@ -129,7 +129,8 @@ impl Transport {
             None => format!(
                 "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} \
                  run sudo \
-                 without one (NOPASSWD in /etc/sudoers.d); {group}or set `user = \"root\"`"
+                 without one (NOPASSWD in /etc/sudoers.d); {group}or set `user = \"root\"`. Ranks without containers need none of \
+                 these: `runtime = \"process\"` in [cluster]"
             ),
             Some(owner) => format!(
                 "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask \

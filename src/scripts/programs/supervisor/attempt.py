@@ -21,6 +21,8 @@ import workers
 HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
+# those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes
+OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
 NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
 
 
@@ -146,6 +148,8 @@ class Launcher:
     def start(self, places, number):
         # the remote shell in the job's directory comes before any other
         env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
+        for name in OF_PROCESS:
+            env.pop(name, None)
         if env.get(NO_GPU[0]) == NO_GPU[1]:
             del env[NO_GPU[0]]  # launchers pass their environment on to the ranks of other nodes
         try:
