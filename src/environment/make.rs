@@ -250,7 +250,7 @@ impl EnvRequest<'_> {
         }
         let all = last.iter().map(String::as_str).collect::<Vec<_>>();
         let shown = all[all.len().saturating_sub(SHOWN_LINES)..].join("\n");
-        let cause = if shown.is_empty() { output.complaint() } else { shown.into() };
+        let cause = if shown.is_empty() { output.complaint() } else { shown };
         let cause = if cause.trim().is_empty() { "pip or uv failed and printed nothing".into() } else { cause };
         let error = NodeError::failed(transport.node(), operation, cause);
         Err(self.explained(error.kind(ErrorKind::CommandFailed { status: INSTALL_FAILED }), &all.join("\n")))

@@ -31,11 +31,6 @@ impl Pylock {
         }
     }
 
-    /// Returns how many packages it has.
-    pub fn len(&self) -> usize {
-        self.packages.len()
-    }
-
     /// Returns its packages as a requirements file, with their hashes: for wheels of a directory in place of those at
     /// the file's addresses.
     ///
@@ -116,7 +111,7 @@ wheels = [
     #[test]
     fn the_packages_are_requirements_with_hashes() {
         let lock = Pylock::parse(LOCK).unwrap();
-        assert_eq!(lock.len(), 2);
+        assert_eq!(lock.packages.len(), 2);
         assert_eq!(
             lock.requirements().unwrap(),
             "idna==3.20 --hash=sha256:aa --hash=sha256:bb\n\
