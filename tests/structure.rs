@@ -364,6 +364,38 @@ fn only_its_directory_knows_the_container_engines_client() {
     }
 }
 
+/// What is above asks the inventory's `Layout`, or a `Runtime` that does what it can.
+#[test]
+fn only_what_starts_ranks_asks_whether_they_are_in_containers() {
+    let asks = Regex::new(r"RuntimeChoice|Runtime::(Engine|Process)").unwrap();
+    for (file, text) in sources() {
+        let may = ["runtime", "worker", "start", "inventory", "model"].contains(&room(&file));
+        assert!(may || file == "transport/node.rs" || !asks.is_match(&text), "{file} asks for the runtime");
+    }
+}
+
+/// Scripts and programs are told where things lie: in a container, or in the directories of a login.
+#[test]
+fn programs_on_the_nodes_have_no_places_of_their_own() {
+    let places = Regex::new(r#"(^|[\s'"=])(/workspace|/data|/root|/run/hvdctl)\b|kill 1\b"#).unwrap();
+    // the main process of a container
+    let of_container = ["src/scripts/worker/start.sh"];
+    let mut found = Vec::new();
+    let mut left = vec![Path::new("src/scripts").to_owned()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && places.is_match(line));
+        if !of_container.contains(&path.to_str().unwrap()) {
+            found.extend(lines.map(|line| format!("{}: {line}", path.display())));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn only_runtime_and_transport_run_docker() {
     for (file, text) in sources() {

@@ -14,6 +14,7 @@ mod jobs;
 mod ledgers;
 mod permissions;
 mod pools;
+mod processes;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
 const FACTS: &[&str] = &[

@@ -78,6 +78,8 @@ container_of() { # PID
   ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
   printf '%s' "${ids##*"$newline"}"
 }
+# the address of the own name, where no container has another one
+[ -z "$run_dir" ] || say own-address "$(timeout 5 getent ahostsv4 "$hostname" | { read -r address _ && echo "$address"; })"
 # ports in use, PORT…, and the programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 sockets=$(ss -Hltnp) || exit
 ports=' '
