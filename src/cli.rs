@@ -5,6 +5,7 @@
 mod bench;
 mod data;
 mod description;
+mod env;
 mod image;
 mod jobs;
 mod keys;
@@ -18,6 +19,7 @@ use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use data::{Data, DataPush, DataRm};
 pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalPolicy};
+pub use env::{Env, EnvCreate, EnvRm};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
@@ -143,6 +145,9 @@ pub enum Command {
     /// Put data on every node for all jobs to read, show or remove them
     #[command(subcommand)]
     Data(Data),
+    /// Make the same virtualenv on every node that has no containers, show or remove it
+    #[command(subcommand)]
+    Env(Env),
     /// Upload a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image

@@ -15,6 +15,7 @@ pub mod data;
 pub mod delivery;
 pub mod doctor;
 pub mod document;
+pub mod environment;
 pub mod error;
 pub mod event;
 pub mod files;

@@ -21,7 +21,7 @@ const ROWS: [&[&str]; 23] = [
     &["checks"],
     &["record"],
     &["delivery"],
-    &["data"],
+    &["data", "environment"],
     &["sync", "launch", "worker", "image", "pool"],
     &["keys", "gpus"],
     &["cluster"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 61] = [
+const PURE: [&str; 65] = [
     "text/",
     "model/",
     "inventory/",
@@ -54,6 +54,10 @@ const PURE: [&str; 61] = [
     "grade/evidence/",
     "grade/ledger.rs",
     "grade/speed.rs",
+    "environment/plan.rs",
+    "environment/probe.rs",
+    "environment/pylock.rs",
+    "environment/requirements.rs",
     "gpus/health.rs",
     "gpus/health/",
     "gpus/rules.rs",
@@ -358,6 +362,38 @@ fn only_its_directory_knows_the_container_engines_client() {
     for (file, text) in sources() {
         assert!(file.starts_with("runtime/docker") || !text.contains("bollard"), "{file} names bollard");
     }
+}
+
+/// What is above asks the inventory's `Layout`, or a `Runtime` that does what it can.
+#[test]
+fn only_what_starts_ranks_asks_whether_they_are_in_containers() {
+    let asks = Regex::new(r"RuntimeChoice|Runtime::(Engine|Process)").unwrap();
+    for (file, text) in sources() {
+        let may = ["runtime", "worker", "start", "inventory", "model"].contains(&room(&file));
+        assert!(may || file == "transport/node.rs" || !asks.is_match(&text), "{file} asks for the runtime");
+    }
+}
+
+/// Scripts and programs are told where things lie: in a container, or in the directories of a login.
+#[test]
+fn programs_on_the_nodes_have_no_places_of_their_own() {
+    let places = Regex::new(r#"(^|[\s'"=])(/workspace|/data|/root|/run/hvdctl)\b|kill 1\b"#).unwrap();
+    // the main process of a container
+    let of_container = ["src/scripts/worker/start.sh"];
+    let mut found = Vec::new();
+    let mut left = vec![Path::new("src/scripts").to_owned()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && places.is_match(line));
+        if !of_container.contains(&path.to_str().unwrap()) {
+            found.extend(lines.map(|line| format!("{}: {line}", path.display())));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

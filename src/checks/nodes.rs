@@ -167,7 +167,8 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         return found;
     }
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address)
-        .with_data(cluster, view.node, &view.facts.storage.pushed);
+        .with_data(cluster, view.node, &view.facts.storage.pushed)
+        .with_virtualenvs(cluster, &view.facts.storage.virtualenvs);
     let Ok(operations) = plan::worker(&desired, &image.id, view.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),

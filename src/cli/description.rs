@@ -1,6 +1,6 @@
 //! What is particular to each command, in one place: exit codes, output, signals, locks, and the nodes that it needs.
 
-use super::{Command, Data, Image, Jobs, JobsCommand, Keys, Lock, Waiting};
+use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Waiting};
 use std::time::Duration;
 
 /// What a command does with its process and its nodes.
@@ -110,6 +110,7 @@ impl Command {
             Command::Doctor(options) if options.fix => changes("hvdctl doctor --fix", options.waiting),
             Command::Image(image) => image.description(),
             Command::Data(data) => data.description(),
+            Command::Env(env) => Description { nodes: NodeUse::OfInventory, ..env.description() },
             Command::Verify(options) => measures("hvdctl verify", options.waiting),
             Command::Bench(options) => {
                 Description { nodes: NodeUse::OfInventory, ..measures("hvdctl bench", options.waiting) }
@@ -174,6 +175,19 @@ impl Data {
     }
 }
 
+impl Env {
+    fn description(&self) -> Description {
+        match self {
+            Env::List => READS,
+            Env::Create(options) => {
+                let file = options.file.as_deref().map(|file| format!(" {}", file.display()));
+                changes(format!("hvdctl env create{}", file.unwrap_or_default()), options.waiting)
+            }
+            Env::Rm(options) => changes(format!("hvdctl env rm {}", options.name), options.waiting),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Cli, rewrite};
@@ -192,6 +206,7 @@ mod tests {
                 "hvdctl data rm" => " n",
                 "hvdctl doctor" => " --fix",
                 "hvdctl drain" => " n",
+                "hvdctl env rm" => " n",
                 "hvdctl exec" => " -- true",
                 "hvdctl pool pick" => " -np 1",
                 "hvdctl run" => " -np 1 -- true",

@@ -4,11 +4,11 @@
 pub(super) mod documented;
 
 use super::json::{
-    DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, ImagePruneNode, ImagePullNode,
+    DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, EnvRmNode, ImagePruneNode, ImagePullNode,
     ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
 };
 use super::{
-    Outcome, about, bench, data, disconnect, doctor, down, drain, exec, fetch, grade, hosts, image, init, job_end,
+    Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, fetch, grade, hosts, image, init, job_end,
     jobs, keys, lock, logs, pool, shell, status, train, up, verify,
 };
 use crate::bench::measurements::Measurements;
@@ -28,6 +28,10 @@ use crate::cluster::exec::CommandOutput;
 use crate::data::transfer::DataOnNode;
 use crate::doctor::Fixed;
 use crate::document;
+use crate::environment::EnvPlace;
+use crate::environment::listing::ListedEnv;
+use crate::environment::make::GivenEnv;
+use crate::environment::probe::MadeEnv;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Completion, Event, Stream};
 use crate::gpus::health::report::NodeHealth;
@@ -253,6 +257,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("image-prune", image::prune::outcome(nodes).document));
 
     data_made(all);
+    env_made(all);
     let nodes = [("node1", true), ("node2", false)];
     let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));
     all.push(("disconnect", disconnect::outcome(nodes.into()).document));
@@ -352,6 +357,36 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
     let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
     let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
     all.push(("data-rm", data::rm::outcome(nodes, &[refused("node4")]).document));
+}
+
+fn env_made(all: &mut Vec<(&'static str, Value)>) {
+    let made = MadeEnv {
+        hash: "1f0c2a7d33e9".into(),
+        python: "3.11.7".into(),
+        tool: "uv 0.9.1".into(),
+        content: "63e9afab682c".into(),
+        size: 1 << 30,
+        time: 1_795_262_584,
+        source: "ana@desk:/home/ana/train/pylock.toml".into(),
+    };
+    let packages = |version: &str| [("torch".to_owned(), version.to_owned())].into();
+    let given = |node: &str, is_new, version| {
+        let given = GivenEnv { is_new, made: made.clone(), packages: packages(version), sent: 1 << 20 };
+        (node.to_owned(), given)
+    };
+    let nodes = results(vec![given("node1", true, "2.9.0"), given("node2", false, "2.8.0")], &[full("node3")]);
+    let place = EnvPlace { state_dir: "/var/tmp/hvdctl-lab".into() };
+    all.push(("env-create", env::create::outcome((&place, "default"), &nodes, &[refused("node4")], false).document));
+    let listed = |state: &str, made: Option<&MadeEnv>| {
+        let (name, state, age) = ("default".into(), state.into(), made.map(|_| 7200));
+        vec![ListedEnv { name, state, made: made.cloned(), age }]
+    };
+    let nodes =
+        [("node1".to_owned(), listed("complete", Some(&made))), ("node2".to_owned(), listed("incomplete", None))];
+    all.push(("env-list", env::list::outcome(&nodes, &[refused("node4")]).document));
+    let remove = |node: &str, changed| NodeEntry::new(node, true, EnvRmNode { changed });
+    let nodes = results(vec![remove("node1", true), remove("node2", false)], &[full("node3")]);
+    all.push(("env-rm", env::rm::outcome(nodes, &[refused("node4")]).document));
 }
 
 fn idle_rank() -> IdleRank {

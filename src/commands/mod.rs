@@ -12,6 +12,7 @@ mod doctor;
 mod documents;
 mod down;
 mod drain;
+mod env;
 mod exec;
 mod execute;
 mod fetch;
@@ -178,6 +179,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Data(Data::Push(options)) => data::push::run(&options, context).await,
         Command::Data(Data::Status) => data::status::run(context).await,
         Command::Data(Data::Rm(options)) => data::rm::run(&options, context).await,
+        Command::Env(command) => env::run(&command, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,

@@ -4,6 +4,7 @@ mod bench;
 mod best;
 mod connections;
 mod data;
+mod env;
 mod faults;
 mod gpus;
 mod grade;

@@ -10,7 +10,7 @@ use crate::event::{Events, Step};
 use crate::image::archive::{Compression, SavedImage};
 use crate::image::names::{is_relay, is_temporary, repository_and_tag};
 use crate::model::engine::EngineName;
-use crate::runtime::{ContainerEngine, Image, Runtime};
+use crate::runtime::{ContainerEngine, Image};
 use crate::text::units::human;
 use crate::transport::node::{Exposed, Script};
 use futures_util::FutureExt;
@@ -125,7 +125,7 @@ impl Receiver {
     /// # Errors
     /// With the engine's message.
     pub async fn remove_relay(&self, cluster: &str) -> Result<(), NodeError> {
-        if self.has_relay { deployment::remove(&Runtime::Engine(self.engine.clone()), cluster).await } else { Ok(()) }
+        if self.has_relay { deployment::remove(&self.engine.clone().into(), cluster).await } else { Ok(()) }
     }
 }
 

@@ -71,6 +71,8 @@ pub struct Launcher {
     pub reads: &'static [&'static str],
     /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
+    /// Whether ranks connect to the address of the host name that their node has for itself.
+    pub by_host_name: bool,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
     /// The variables by which it learns its number on its node.
@@ -114,6 +116,7 @@ const BASE: Launcher = Launcher {
     shell_environment: |_| open_mpi::container_environment(),
     reads: &[],
     one_interface: None,
+    by_host_name: false,
     rank: &[],
     local_rank: &[],
     size: &[],

@@ -48,6 +48,8 @@ impl fmt::Display for Drained {
 pub struct Facts {
     /// `uname -n`.
     pub hostname: String,
+    /// The address that its host name has there, where ranks are no containers; empty if it has none.
+    pub own_address: Option<String>,
     /// Cores that processes may use.
     pub cores: u32,
     /// Its addresses and listeners.
@@ -89,6 +91,7 @@ impl Facts {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             match key {
                 "hostname" => facts.hostname = value.to_owned(),
+                "own-address" => facts.own_address = Some(value.to_owned()),
                 "cores" => facts.cores = value.parse().unwrap_or(1).min(MOST_CORES),
                 "clock" => {
                     let low = facts.clock.map(|span| span.low);

@@ -63,6 +63,8 @@ pub struct NodeStorage {
     pub shared_unknown: Option<String>,
     /// This cluster's data by name.
     pub pushed: BTreeMap<String, PushedData>,
+    /// The login's virtualenvs by name, each with the directory in which it was made.
+    pub virtualenvs: BTreeMap<String, String>,
 }
 
 /// Data that were pushed to a node.
@@ -82,6 +84,10 @@ impl NodeStorage {
             "inodes" => self.inodes.extend(inodes(value)),
             "directory" => self.directories.extend(directory(value)),
             "pushed" => self.pushed.extend(pushed(value)),
+            "virtualenv" => {
+                let parts = value.split_once(' ');
+                self.virtualenvs.extend(parts.map(|(name, place)| (name.to_owned(), place.to_owned())));
+            }
             _ => {}
         }
     }

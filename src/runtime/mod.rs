@@ -36,6 +36,12 @@ pub enum Runtime {
     Process(LoginProcesses),
 }
 
+impl From<ContainerEngine> for Runtime {
+    fn from(engine: ContainerEngine) -> Runtime {
+        Runtime::Engine(engine)
+    }
+}
+
 impl Runtime {
     /// Connects to a node's runtime.
     ///

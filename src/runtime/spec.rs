@@ -114,6 +114,9 @@ pub struct Spec {
     /// Lines of bash that set up the environment of processes of the login.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub activate: Vec<String>,
+    /// The directories of the virtualenvs that these lines activate: another one takes its place when it is made again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub virtualenvs: Vec<String>,
     /// hvdctl's own mounts other than the workspace.
     pub mounts: Vec<Mount>,
     /// The mounts of the inventory. A source that is missing on the node is an error; Docker creates missing sources
@@ -185,6 +188,7 @@ impl Spec {
             ("address", differ(&["address"])),
             ("keep_alive", keep_alive != old_keep_alive),
             ("activate", differ(&["activate"])),
+            ("virtualenv", differ(&["virtualenvs"]) && !differ(&["activate"])),
             ("mounts", differ(&["mounts", "extra_mounts"])),
             ("data", differ(&["data"])),
             ("devices", differ(&["devices"])),
@@ -214,6 +218,7 @@ impl ContainerSpec {
             port: cluster.port,
             address: None,
             activate: node.container.activate.clone(),
+            virtualenvs: Vec::new(),
             mounts: Vec::new(),
             extra_mounts: node.container.mounts.clone(),
             data: Vec::new(),

@@ -472,8 +472,20 @@ impl Transport {
     /// # Errors
     /// As [`Transport::spawn`].
     pub async fn follow(&self, script: &Script, operation: &str) -> Result<Process, NodeError> {
+        self.follow_as(RunAs::Root, script, operation).await
+    }
+
+    /// [`Transport::follow`] as the login itself.
+    ///
+    /// # Errors
+    /// As [`Transport::spawn`].
+    pub async fn follow_as_login(&self, script: &Script, operation: &str) -> Result<Process, NodeError> {
+        self.follow_as(RunAs::Login, script, operation).await
+    }
+
+    async fn follow_as(&self, run_as: RunAs, script: &Script, operation: &str) -> Result<Process, NodeError> {
         let start = async {
-            let mut process = self.start(RunAs::Root, &["sh", "-s"]).await?;
+            let mut process = self.start(run_as, &["sh", "-s"]).await?;
             // where there is no root nothing is read, and standard error says more than a broken pipe
             let _ = process.stdin.write_all(script.whole().as_bytes()).await;
             let _ = process.stdin.flush().await;

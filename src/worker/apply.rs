@@ -35,7 +35,9 @@ pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<Contain
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
     let worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
-    Ok(worker.with_data(&inventory.cluster, node, &observed.facts.storage.pushed))
+    let storage = &observed.facts.storage;
+    let worker = worker.with_data(&inventory.cluster, node, &storage.pushed);
+    Ok(worker.with_virtualenvs(&inventory.cluster, &storage.virtualenvs))
 }
 
 /// Returns what has to be done on a node to have the desired worker. Changes nothing.

@@ -209,12 +209,13 @@ pub fn worker(
 }
 
 /// Returns the operations without those that would only give a worker, while a job may use it, the data that were
-/// pushed since, or the cluster's image again where the job has an image of its own. One that has exited is started.
+/// pushed since, a virtualenv that was made since, or the cluster's image again where the job has an image of its own. One that has exited is started.
 pub fn kept_for_job(cluster: &Cluster, observed: &ObservedNode, operations: Vec<Operation>) -> Vec<Operation> {
     let worker = observed.runtime.containers.iter().find(|container| container.name == cluster.worker);
     let kept = worker.filter(|_| !observed.open.under_way.is_empty());
     let has_own_image = kept.and_then(ContainerSummary::spec_image).is_some_and(|image| is_setup_image(&image));
-    let may_wait = |reason: &String| reason == "data" || reason == "image" && has_own_image;
+    let may_wait =
+        |reason: &String| ["data", "virtualenv"].contains(&reason.as_str()) || reason == "image" && has_own_image;
     match (operations.as_slice(), kept) {
         ([Operation::Remove { id, reasons, .. }, Operation::Create(_)], Some(worker))
             if *id == worker.id && reasons.iter().all(may_wait) =>

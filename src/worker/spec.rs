@@ -117,6 +117,19 @@ impl ContainerSpec {
     }
 }
 
+impl ContainerSpec {
+    /// Notes which of the node's virtualenvs its environment has: it is that of its start.
+    #[must_use]
+    pub fn with_virtualenvs(mut self, cluster: &Cluster, on_node: &BTreeMap<String, String>) -> ContainerSpec {
+        let activates = |name: &str| {
+            let directory = format!("{}/env/{name}/", cluster.state_dir());
+            self.spec.activate.iter().any(|line| line.contains(&directory))
+        };
+        self.spec.virtualenvs = on_node.iter().filter(|(name, _)| activates(name)).map(|(_, at)| at.clone()).collect();
+        self
+    }
+}
+
 /// Returns the name of a container for a shell.
 pub fn shell_name(cluster: &Cluster, suffix: &str) -> String {
     format!("{}-shell-{suffix}", cluster.master)
@@ -187,6 +200,22 @@ mod tests {
     use super::*;
     use crate::inventory::{Device, Inventory, Ulimit};
     use serde_json::json;
+
+    #[test]
+    fn a_worker_that_activates_a_virtualenv_is_another_one_when_that_is_made_again() {
+        let Inventory { mut cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
+        cluster.runtime = RuntimeChoice::Process;
+        nodes[0].container.activate = vec![format!("source {}/env/default/bin/activate", cluster.state_dir())];
+        let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
+        let with = |all: &[(&str, &str)]| {
+            let all = all.iter().map(|(name, at)| ((*name).to_owned(), (*at).to_owned())).collect();
+            worker.clone().with_virtualenvs(&cluster, &all).spec
+        };
+        let first = with(&[("default", ".builds/default.a"), ("other", ".builds/other.a")]);
+        assert_eq!(first.virtualenvs, [".builds/default.a"]);
+        assert_eq!(first.differences(&with(&[("default", ".builds/default.b")]).json()), ["virtualenv"]);
+        assert_eq!(with(&[("other", ".builds/other.b")]), worker.spec);
+    }
 
     #[test]
     fn the_hash_moves_with_every_part_but_the_workspace() {

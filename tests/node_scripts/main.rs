@@ -8,11 +8,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+mod envs;
 mod gpus;
 mod jobs;
 mod ledgers;
 mod permissions;
 mod pools;
+mod processes;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
 const FACTS: &[&str] = &[

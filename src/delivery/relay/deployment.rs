@@ -174,7 +174,7 @@ impl<'a> Deployment<'a> {
         let spec = self.spec(member, mount);
         let started = self.start_container(&engine, &spec, address).await;
         if started.is_err() {
-            let _ = remove(&Runtime::Engine(engine), &cluster.name).await;
+            let _ = remove(&engine.into(), &cluster.name).await;
         }
         started
     }
@@ -344,7 +344,7 @@ impl<'a> Deployment<'a> {
     pub async fn end(&self, relay: Relay) -> Result<(), NodeError> {
         let engine = relay.engine.clone();
         drop(relay);
-        remove(&Runtime::Engine(engine), &self.inventory.cluster.name).await
+        remove(&engine.into(), &self.inventory.cluster.name).await
     }
 }
 

@@ -20,6 +20,7 @@ pub static MPI: Launcher = Launcher {
     environment: open_mpi::environment,
     reads: open_mpi::READS,
     one_interface: Some("MPI"),
+    by_host_name: false,
     daemons: open_mpi::DAEMONS,
     spins: true,
     ..COMMON
@@ -27,6 +28,8 @@ pub static MPI: Launcher = Launcher {
 
 const COMMON: Launcher = Launcher {
     program: "horovodrun",
+    // its process sets ignore the interface (docs/decisions.md)
+    by_host_name: true,
     arguments: |request| arguments("--gloo", request),
     by_hand: |request| Some(by_hand(request)),
     rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],

@@ -6,8 +6,8 @@ export LC_ALL
 # the tools of hvdctl's scripts, by Debian package (text/packages.rs has those of other distributions): without them, some scripts would
 # report nothing instead of an error
 packages='
-coreutils b2sum base64 cat chgrp chmod chown comm cp cut date dd df head id ln ls mkdir mkfifo mv paste readlink rm rmdir sha256sum sleep
-coreutils sort stat sync tail timeout touch tr uname uniq
+coreutils b2sum base64 cat chgrp chmod chown comm cp cut date dd df du head id ln ls mkdir mkfifo mktemp mv paste readlink rm rmdir
+coreutils sha256sum sleep sort stat sync tail timeout touch tr uname uniq
 diffutils cmp
 findutils find xargs
 grep grep

@@ -78,6 +78,8 @@ container_of() { # PID
   ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
   printf '%s' "${ids##*"$newline"}"
 }
+# the address of the own name, where no container has another one
+[ -z "$run_dir" ] || say own-address "$(timeout 5 getent ahostsv4 "$hostname" | { read -r address _ && echo "$address"; })"
 # ports in use, PORT…, and the programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 sockets=$(ss -Hltnp) || exit
 ports=' '
@@ -184,6 +186,13 @@ if [ -d "$data_dir" ]; then
       inode=$(stat -c %i -- "$data_dir/$name") || [ ! -e "$data_dir/$name" ] || exit
     fi
     say pushed "$name" "${tree:--}" "${inode:--}"
+  done
+fi
+
+# virtualenvs that are complete (env/common.sh): NAME DIRECTORY
+if [ -n "$run_dir" ]; then
+  for link in "${run_dir%/run}/env"/*; do
+    [ ! -h "$link" ] || say virtualenv "${link##*/}" "$(readlink "$link")"
   done
 fi
 

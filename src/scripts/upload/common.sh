@@ -68,7 +68,13 @@ survey() {
 busy() { # DIRECTORY
   here=$(stat -Lc '%d:%i' "$1") || exit
   files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
-  used=$(printf '%s\n' "$files" | sed -n 's|/environ$|/root/workspace|p' | xargs -r stat -Lc '%d:%i' 2>&1)
+  # in a container its mount, for a process of the login the link in the place of its worker or launcher (process/main.sh)
+  used=$({
+    printf '%s\n' "$files" | sed -n 's|/environ$|/root/workspace|p'
+    for file in $files; do
+      { tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's|^HVDCTL_PLACE=\(.*\)|\1/workspace|p'
+    done
+  } | xargs -r stat -Lc '%d:%i' 2>&1)
   # a process may have ended, not every container has this directory, and a process that has changed its root may have put a link there
   errors=$(printf '%s\n' "$used" | grep -v -e '^[0-9]*:[0-9]*$' -e ': No such file or directory$' -e ': No such process$' \
     -e ': Too many levels of symbolic links$' -e ': File name too long$' -e ': Not a directory$' -e '^$')

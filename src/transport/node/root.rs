@@ -191,7 +191,7 @@ mod tests {
 
     /// Scripts that run in containers, on the machine of a pool, or before hvdctl has root, whose programs
     /// `access/access.sh` does not check.
-    const ELSEWHERE: [&str; 16] = [
+    const ELSEWHERE: [&str; 18] = [
         "pool/owner.sh",
         "pool/publish.sh",
         "pool/read.sh",
@@ -208,6 +208,9 @@ mod tests {
         "shell/master.sh",
         "programs/ssh.sh",
         "worker/idle.sh",
+        // they find Python themselves, and `pip install` is no program of that name
+        "env/python.sh",
+        "env/install.sh",
     ];
 
     /// Programs that a script might use, except those whose names are common words.

@@ -4,6 +4,7 @@
 //! Time is that of the test's runtime, which is paused: a time-out takes no time.
 
 mod engine;
+mod envs;
 mod jobs;
 mod scripts;
 mod state;
@@ -80,6 +81,8 @@ const WITH_PASSWORD: &str = include_str!(concat!("../../scripts/", "access/root_
 /// The scripts of an upload, which are arguments.
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload/compare.sh"));
 const APPLY: &str = include_str!(concat!("../../scripts/", "upload/apply.sh"));
+/// The script that receives wheels.
+const WHEELS: &str = include_str!(concat!("../../scripts/", "env/wheels.sh"));
 /// The scripts of `data`.
 const DATA: [(&str, &str); 8] = [
     ("data/compare.sh", include_str!(concat!("../../scripts/", "data/compare.sh"))),
@@ -383,6 +386,7 @@ impl Node {
                     let (call, name, tree) = data_call(words).expect("one of them");
                     node.handle_data(call, name, tree, own).await
                 }
+                [.., "sh", "-c", script] if script.ends_with(WHEELS) => node.take_wheels(script, own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,

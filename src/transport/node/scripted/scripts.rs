@@ -16,8 +16,12 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 37] = scripts![
+const SCRIPTS: [(&str, &str); 41] = scripts![
     "access/access.sh",
+    "env/create.sh",
+    "env/list.sh",
+    "env/probe.sh",
+    "env/remove.sh",
     "node/directories.sh",
     "node/drain.sh",
     "node/facts.sh",
@@ -61,7 +65,7 @@ const HOLD: &str = "lease/hold.sh";
 /// The script that follows a log.
 const FOLLOW: &str = "job/follow.sh";
 /// Scripts whose standard input stays open behind them.
-const OPEN: [&str; 3] = [HOLD, FOLLOW, "job/read.sh"];
+const OPEN: [&str; 4] = [HOLD, FOLLOW, "job/read.sh", "env/create.sh"];
 
 impl Node {
     /// Reads a script to its end and answers it; returns its exit code.
@@ -108,6 +112,10 @@ impl Node {
         match name {
             "access/access.sh" => Ok(self.edit(|state| state.access.to_owned())),
             name if name.starts_with("job/") => self.effect_on_jobs(name, text),
+            "env/create.sh" => self.edit(|state| state.create_env(text, now)),
+            "env/list.sh" => Ok(self.edit(|state| state.list_envs(now))),
+            "env/probe.sh" => Ok(self.edit(|state| state.probe_env(text))),
+            "env/remove.sh" => self.edit(|state| state.remove_env(text)),
             "node/directories.sh" => {
                 let asked = variable(text, "unclosed");
                 self.edit(|state| {

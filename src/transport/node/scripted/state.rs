@@ -1,5 +1,6 @@
 //! What a scripted node holds, and how it tells that to hvdctl's scripts.
 
+use super::envs::Envs;
 use super::jobs::{Directory, clock};
 use crate::text::digest;
 use base64::Engine as _;
@@ -108,6 +109,8 @@ pub struct NodeState {
     pub pool_owner: String,
     /// The host key of its sshd; `None`: whatever is expected.
     pub host_key: Option<String>,
+    /// What it has for virtualenvs, and those that were made there.
+    pub envs: Envs,
     /// The round trips that it measures to hosts, in microseconds; to others it cannot connect.
     pub round_trips: BTreeMap<String, u64>,
 }
@@ -218,6 +221,7 @@ impl NodeState {
             pool: None,
             pool_owner: String::new(),
             host_key: None,
+            envs: Envs::default(),
             round_trips: BTreeMap::new(),
         }
     }

@@ -1,0 +1,113 @@
+//! `hvdctl env list`.
+
+use crate::cluster::each_node::NodeResults;
+use crate::cluster::member::Member;
+use crate::commands::Outcome;
+use crate::commands::context::Context;
+use crate::document::{NodeEntry, Nodes};
+use crate::environment::EnvPlace;
+use crate::environment::listing::{ListedEnv, NodeEnvs, list, named, names, odd_nodes};
+use crate::error::{Error, NodeError, Verdict};
+use crate::event::Step;
+use crate::text::nodeset::{self, with_count};
+use crate::text::table::table;
+use crate::text::units::{age, human};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The virtualenvs of a node. `ok` is false if one is not complete, or not the one that most nodes have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EnvListNode {
+    /// Each of them.
+    pub environments: Vec<EnvEntry>,
+}
+
+/// A virtualenv. What is not known of one that is not complete is null.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EnvEntry {
+    /// The name.
+    pub name: String,
+    /// `complete`; `incomplete` if it was interrupted; `creating` while a command makes it; `broken` if its Python does
+    /// not run.
+    pub state: String,
+    /// The version of its Python.
+    pub python: Option<String>,
+    /// What has installed the packages.
+    pub tool: Option<String>,
+    /// The hash of the file, the options and the wheels that it was made from.
+    pub hash: Option<String>,
+    /// The hash of the names and versions of its packages, which is the same on all nodes that have the same ones.
+    pub content: Option<String>,
+    /// Its bytes.
+    pub size: Option<u64>,
+    /// The seconds since it was made.
+    pub age_s: Option<u64>,
+    /// The file that it was made from, `USER@HOST:FILE`.
+    pub source: Option<String>,
+}
+
+/// `env list`.
+pub async fn run(context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let place = EnvPlace::of(target.cluster())?;
+    let listing = async |member: Member| {
+        let step = Step::read("listing the virtualenvs");
+        let listed = events.step(&member.node.name, step, list(&place, &member.transport)).await?;
+        Ok((member.node.name, listed))
+    };
+    let NodeResults { ok, failed } = context.connect().await?.then(events, listing).await;
+    Ok(outcome(&ok, &failed))
+}
+
+pub(crate) fn outcome(nodes: &[NodeEnvs], failed: &[NodeError]) -> Outcome {
+    let odd = odd_nodes(nodes);
+    let mut rows = Vec::new();
+    for name in names(nodes) {
+        let alike = nodes.iter().map(|(node, listed)| (row(named(listed, name)), node.as_str()));
+        for (cells, nodes) in nodeset::alike(alike) {
+            rows.push([vec![name.to_owned(), with_count(&nodes)], cells].concat());
+        }
+    }
+    rows.extend(failed.iter().map(|error| {
+        vec!["–".into(), error.node.clone(), if error.is_unreachable() { "unreachable" } else { "failed" }.to_owned()]
+    }));
+    let mut text = match rows.is_empty() {
+        true => "there are no virtualenvs\n".to_owned(),
+        false => table(&["NAME", "NODES", "STATE", "PYTHON", "PACKAGES", "SIZE", "AGE", "FROM"], rows),
+    };
+    if !odd.is_empty() {
+        text.push_str("hint: hvdctl env create FILE --name NAME gives all nodes the same one\n");
+    }
+    let entry = |(node, listed): &NodeEnvs| {
+        let environments = listed.iter().map(details).collect();
+        NodeEntry::new(node, !odd.contains(node.as_str()), EnvListNode { environments })
+    };
+    let entries = nodes.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
+    Outcome::new(Verdict::of_check(odd.is_empty(), nodes.len(), failed), text, Nodes { nodes: entries })
+}
+
+/// Returns the cells of a virtualenv of a node.
+fn row(env: Option<&ListedEnv>) -> Vec<String> {
+    let Some(ListedEnv { state, made: Some(made), age: seconds, .. }) = env else {
+        return vec![env.map_or("missing", |env| &env.state).to_owned()];
+    };
+    let content = made.content.chars().take(12).collect();
+    let age = seconds.map_or_else(|| "–".into(), age);
+    vec![state.clone(), made.python.clone(), content, human(made.size), age, nodeset::printable(&made.source)]
+}
+
+fn details(env: &ListedEnv) -> EnvEntry {
+    let ListedEnv { name, state, made, age } = env.clone();
+    let text = |of: fn(&crate::environment::probe::MadeEnv) -> &String| made.as_ref().map(|made| of(made).clone());
+    EnvEntry {
+        name,
+        state,
+        python: text(|made| &made.python),
+        tool: text(|made| &made.tool),
+        hash: text(|made| &made.hash),
+        content: text(|made| &made.content),
+        size: made.as_ref().map(|made| made.size),
+        age_s: age,
+        source: text(|made| &made.source),
+    }
+}

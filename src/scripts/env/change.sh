@@ -1,0 +1,38 @@
+# Appended to node/marked.sh and env/common.sh in the scripts that change a virtualenv. Variables: name.
+
+# keeps others from changing this virtualenv until the end of the script and of all that it starts
+lock() {
+  command -v flock >/dev/null || fail "flock: not found (util-linux)" 127
+  (umask 077 && : >>"$envs/.lock.$name") || exit
+  exec 9<"$envs/.lock.$name" || exit
+  flock -w 30 9 || fail "another command changes the virtualenv $name on this node"
+}
+
+# prints the processes of this login that have activated the virtualenv in a directory, without this script. The
+# environment of a worker is in a file: its sshd writes over its own
+users() { # DIRECTORY
+  pattern=$(printf '%s\n' "$1" | sed 's/[][\.*^$]/\\&/g')
+  users=$(marked "^VIRTUAL_ENV=$pattern\$" /proc/[0-9]*/environ) || return
+  for file in $users; do
+    pid=$(pid_of "$file")
+    case $pid in "$$" | "$PPID") ;; *) echo "$pid" ;; esac
+  done
+  for file in "$state_dir"/run/*/environment; do
+    grep -qsF -- "$1/" "$file" || continue
+    pid=''
+    { read -r pid _ <"${file%/*}/pid"; } 2>/dev/null
+    if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then echo "$pid"; fi
+  done
+}
+
+# removes the directories of this virtualenv that are not complete, and those of earlier ones from which nothing runs
+remove_others() { # DIRECTORY-THAT-STAYS
+  for other in "$builds/$name".??????; do
+    { [ -d "$other" ] && [ "$other" != "$1" ]; } || continue
+    if [ -f "$other/hvdctl.env" ]; then
+      used=$(users "$other") || continue
+      [ -z "$used" ] || continue
+    fi
+    rm -rf "$other"
+  done
+}

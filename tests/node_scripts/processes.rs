@@ -1,0 +1,149 @@
+//! What runs as a process of the login: its life, what its end takes with it, and what keeps it from starting.
+
+use super::*;
+use hvdctl::text::quote::always;
+use std::time::{Duration, Instant};
+
+const LIST: &[&str] = &["process/common.sh", "process/list.sh"];
+const CREATE: &[&str] = &["process/common.sh", "process/create.sh"];
+const START: &[&str] = &["process/common.sh", "process/start.sh"];
+const END: &[&str] = &["node/marked.sh", "process/common.sh", "process/end.sh"];
+const CHECK: &[&str] = &["process/common.sh", "process/check.sh"];
+
+/// The variables of a process with this id and command, after the lines that set up its environment.
+fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String {
+    let script = |name: &str| always(&fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap());
+    let begin = format!("hvdctl_directory=$1\n{activate}\nexec sh \"$hvdctl_directory/begin\" \"$hvdctl_directory\"");
+    format!(
+        "run_dir='{}' id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
+        activate={} command={} main={} begin={}",
+        machine.path("run").display(),
+        machine.dir.path().display(),
+        always(&begin),
+        always(command),
+        script("process/main.sh"),
+        script("process/begin.sh")
+    )
+}
+
+fn run_dir(machine: &Machine) -> String {
+    format!("run_dir='{}'", machine.path("run").display())
+}
+
+fn which(machine: &Machine, which: &str) -> String {
+    format!("{} which={which} remove=1", run_dir(machine))
+}
+
+/// Waits for a file of the process to have a line.
+fn line_of(machine: &Machine, file: &str) -> String {
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = fs::read_to_string(machine.path(file)).unwrap_or_default();
+        if text.ends_with('\n') {
+            return text.trim().to_owned();
+        }
+        assert!(Instant::now() < limit, "{file} has no line");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.is_empty() && !status.contains("State:\tZ")
+}
+
+#[test]
+fn a_process_lives_from_its_start_to_its_end_and_takes_all_with_it() {
+    let machine = Machine::new(&[]);
+    // the second one has no mark any more, as sshd has written over it, and the third one no parent
+    let command = "set -- sh -c 'env -i sleep 300 & echo $! >child; (setsid sleep 300 & echo $! >orphan)
+        echo \"$GIVEN $ACTIVATED $PWD\" >seen; exec sleep 300'";
+    machine.prints(CREATE, &process(&machine, "w@1", "export ACTIVATED=2", command));
+    let state = || {
+        let listed = machine.prints(LIST, &run_dir(&machine));
+        let words: Vec<&str> = listed.trim().splitn(4, ' ').collect();
+        format!("{} {} {}", words[0], words[2], words[3])
+    };
+    assert_eq!(state(), "w@1 created {\"a\":\"b c\"}");
+    assert_eq!(machine.fails(CREATE, &process(&machine, "w@2", "", "set -- true")), "there is a w already\n");
+
+    machine.prints(START, &which(&machine, "w"));
+    assert_eq!(line_of(&machine, "seen"), format!("1 2 {}", machine.dir.path().canonicalize().unwrap().display()));
+    assert_eq!(state(), "w@1 running {\"a\":\"b c\"}");
+    let pids = ["child", "orphan"].map(|file| line_of(&machine, file));
+    let main = line_of(&machine, "run/w/pid").split(' ').next().unwrap().to_owned();
+    assert!(is_alive(&main) && pids.iter().all(|pid| is_alive(pid)));
+
+    // an id that was that of an earlier process ends nothing
+    machine.prints(END, &which(&machine, "w@0"));
+    assert!(is_alive(&main));
+    machine.prints(END, &which(&machine, "w@1"));
+    assert!(!is_alive(&main) && pids.iter().all(|pid| !is_alive(pid)));
+    assert_eq!(machine.prints(LIST, &run_dir(&machine)), "");
+    assert_eq!(fs::read_dir(machine.path("run")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_process_that_has_ended_or_is_of_an_earlier_boot_does_not_run() {
+    let machine = Machine::new(&[]);
+    machine.prints(CREATE, &process(&machine, "w@1", "", "set -- sh -c 'echo >>done'"));
+    machine.prints(START, &which(&machine, "w"));
+    line_of(&machine, "done");
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !machine.prints(LIST, &run_dir(&machine)).contains(" exited ") {
+        assert!(Instant::now() < limit);
+    }
+    // a process of today that has the number and the start time of one before the boot
+    let own = fs::read_to_string("/proc/self/stat").unwrap();
+    let start = own.rsplit(") ").next().unwrap().split(' ').nth(19).unwrap();
+    let pid = std::process::id();
+    for (boot, state) in [("another", "exited"), ("", "running")] {
+        let this = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let boot = if boot.is_empty() { this.trim() } else { boot };
+        fs::write(machine.path("run/w/pid"), format!("{pid} {start} {boot}\n")).unwrap();
+        let listed = machine.prints(LIST, &run_dir(&machine));
+        assert!(listed.contains(&format!(" {state} ")), "{listed}");
+    }
+}
+
+#[test]
+fn what_logind_would_end_with_the_login_is_not_started_without_lingering() {
+    let machine = Machine::new(&[]);
+    // for root, logind makes an exception
+    machine.stub("id", "case $1 in -un) echo ana ;; *) echo 1000 ;; esac");
+    machine.stub("busctl", "echo b true");
+    machine.stub("systemd-run", "shift 4; echo by-the-manager >'scope'; exec \"$@\"");
+    machine.prints(CREATE, &process(&machine, "w@1", "", "set -- sh -c 'echo >>done'"));
+    machine.stub("loginctl", "echo Linger=no");
+    let refused = machine.fails(START, &which(&machine, "w"));
+    assert!(refused.contains("KillUserProcesses=yes") && refused.contains("loginctl enable-linger"), "{refused}");
+    assert!(!machine.path("done").exists());
+    machine.stub("loginctl", "echo Linger=yes");
+    machine.stub("systemd-run", &format!("shift 4; echo >'{}'; exec \"$@\"", machine.path("scope").display()));
+    machine.prints(START, &which(&machine, "w"));
+    line_of(&machine, "scope");
+    line_of(&machine, "done");
+}
+
+#[test]
+fn what_keeps_ranks_from_running_is_said_before_anything_is_started() {
+    let machine = Machine::new(&[]);
+    let check = |activate: &str| {
+        let lines =
+            format!("hvdctl_directory=$1\n{activate}\nexec sh \"$hvdctl_directory/begin\" \"$hvdctl_directory\"");
+        format!("{} activate={}", run_dir(&machine), always(&lines))
+    };
+    machine.stub("sshd", "exit 0");
+    machine.prints(CHECK, &check("true"));
+    assert!(machine.fails(CHECK, &check("echo 'no such module' >&2; exit 78")).contains("no such module"));
+    fs::create_dir(machine.path("few")).unwrap();
+    symlink("/bin/sh", machine.path("few/sh")).unwrap();
+    let without = machine.fails(CHECK, &check(&format!("PATH={}", machine.path("few").display())));
+    assert!(without.starts_with("python3: not found, with this PATH: "), "{without}");
+    // an interpreter that says it is older
+    let older = "import sys; code = sys.argv[1]; sys.version_info, sys.version = (3, 6, 8), \"3.6.8 (x)\"; exec(code)";
+    machine.stub("python3", &format!("shift; exec /usr/bin/python3 -c '{older}' \"$@\""));
+    let old = machine.fails(CHECK, &check(&format!("PATH={}:$PATH", machine.path("tools").display())));
+    assert_eq!(old, "Python 3.7 or later is needed, and python3 is 3.6.8\n");
+    assert_eq!(fs::read_dir(machine.path("run")).unwrap().count(), 0, "nothing is left");
+}
