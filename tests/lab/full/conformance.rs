@@ -376,16 +376,16 @@ fn the_engine_is_absent(cluster: &Cluster) {
     Cluster::of(&other).hvdctl(&["status"]).complains(&[words]);
 }
 
-/// With processes, in a cluster of its own on the same nodes.
+/// With processes, in a cluster of its own on the same nodes. Containers have no such lines.
 fn activate_fails(cluster: &Cluster) {
+    let lines = "activate = [\"true\", \"module load nothing\"]\n";
     if cluster.platform.has_engine() {
+        let refused = Cluster::of(&Platform { defaults: lines, ..*cluster.platform }).hvdctl(&["status"]).code(2);
+        refused.complains(&["defaults.activate: only with `runtime = \"process\"`"]);
         return;
     }
-    let other = Platform {
-        cluster: "runtime = \"process\"\nport = 12346\n",
-        defaults: "activate = [\"true\", \"module load nothing\"]\n",
-        ..*cluster.platform
-    };
+    let other = "runtime = \"process\"\nport = 12346\n";
+    let other = Platform { cluster: other, defaults: lines, ..*cluster.platform };
     let other = Cluster::named(&other, "other");
     other.hvdctl(&["keys", "push"]).code(0);
     let up = other.hvdctl(&["up"]);
