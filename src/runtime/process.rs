@@ -77,7 +77,7 @@ impl LoginProcesses {
         let labels = serde_json::to_string(&spec.labels()).expect("labels are strings");
         let script = self
             .script(CREATE)
-            .with("id", &id)
+            .with("new_id", &id)
             .with("labels", &labels)
             .with("workspace", spec.workspace.as_deref().unwrap_or_default())
             .with("environment", &environment(&spec.env))

@@ -15,7 +15,7 @@ fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String
     let script = |name: &str| always(&fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap());
     let begin = format!("hvdctl_directory=$1\n{activate}\nexec sh \"$hvdctl_directory/begin\" \"$hvdctl_directory\"");
     format!(
-        "run_dir='{}' id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
+        "run_dir='{}' new_id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
         activate={} command={} main={} begin={}",
         machine.path("run").display(),
         machine.dir.path().display(),
