@@ -7,14 +7,18 @@ trap 'rm -rf "$new"' EXIT
 write() { printf '%s\n' "$2" >"$new/$1"; } # NAME TEXT
 write labels "$labels"
 write id "$new_id"
+write umask "$login_mask"
 write environment.given "$environment"
 write activate "$activate"
 write command "$command"
 write main "$main"
 write begin "$begin"
 ln -s -- "${workspace:-/}" "$new/workspace"
+# what a crash has left of one says neither what it is nor that it runs
+there=$run_dir/${new_id%@*}
+if [ -d "$there" ] && ! { [ -s "$there/id" ] && [ -s "$there/labels" ]; } && ! is_running "$there"; then rm -rf "$there"; fi
 # fails if there is one with this name
-if [ -e "$run_dir/${new_id%@*}" ] || ! mv -T -n "$new" "$run_dir/${new_id%@*}" || [ -e "$new" ]; then
+if [ -e "$there" ] || ! mv -T -n "$new" "$there" || [ -e "$new" ]; then
   echo "there is a ${new_id%@*} already" >&2
   exit 1
 fi
