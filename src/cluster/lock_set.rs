@@ -102,10 +102,17 @@ impl LockSet {
         attempt: u32,
         lost: &watch::Sender<Vec<NodeError>>,
     ) -> (Vec<NodeError>, Vec<(String, Lease)>) {
-        let request = self.request.clone().with("id", &format!("{}-{attempt:06}", process()));
+        let id = format!("{}-{attempt:06}", process());
+        let request = self.request.clone().with("id", &id);
         let answers = for_each_node(members.to_vec(), async |member: Member| {
             match take(&member.transport, &request, lost).await? {
                 LockAnswer::Held(lock) => self.held().push(lock),
+                // the directory of a login may be on a file system that nodes share
+                LockAnswer::Busy(lease) if lease.id == id => {
+                    let cause = "another node of this command has the same directory for its lock";
+                    return Err(NodeError::failed(&member.node.name, "lock the node", cause)
+                        .hint("set cluster.state_dir to a directory on a disk of each node's own"));
+                }
                 LockAnswer::Busy(lease) => return Ok(Some((member.node.name, lease))),
             }
             Ok(None)

@@ -127,6 +127,7 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
         .with("projects_dir", &cluster.projects_dir)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("data_dir", &cluster.data_dir)
+        .with("run_dir", member.transport.run_dir().unwrap_or_default())
         .with("cluster", &cluster.name);
     let files = member.transport.script(&script, "remove keys, projects and records").await;
     keys.and(files)?;
@@ -162,6 +163,7 @@ mod tests {
             .with("ssh_dir", &place("ssh"))
             .with("projects_dir", &place("projects"))
             .with("data_dir", &place("data"))
+            .with("run_dir", "")
             .with("jobs_dir", &place("jobs"))
             .with("cluster", "lab");
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());

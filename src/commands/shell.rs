@@ -23,7 +23,7 @@ use crate::text::nodeset;
 use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
-use crate::worker::spec::shell_name;
+use crate::worker::spec::{shell_name, users};
 use crate::worker::{names, plan};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -178,7 +178,11 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
     env.extend(layout.variables());
     let hostfile = export::hostfile(&hosts);
-    let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH, &layout.hostfile, &layout.programs];
+    let logins = nodes
+        .iter()
+        .filter_map(|node| Some((place(&target.inventory, node).ok()?.address, node.member.transport.as_ref())));
+    let users = users(cluster, logins).unwrap_or_default();
+    let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH, &layout.hostfile, &layout.programs, &users];
     let command = command.map(str::to_owned).to_vec();
     let gpus = network::gpu_request(node, &master.facts);
     let shell = ContainerSpec::shell(cluster, node, gpus, command, suffix);

@@ -26,8 +26,8 @@ use crate::record::{starting, unreadable};
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
-use crate::worker::logins;
 use crate::worker::ready::{self, GpuAnswer};
+use crate::worker::{apply, logins};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -125,12 +125,14 @@ pub async fn examine(target: &Target, nodes: NodeResults<Member>, events: &Event
             (engine, details)
         };
         let gpus = health::examine(&node.member, &node.facts, false);
-        tokio::join!(details, inside(inventory, node, &nodes), answer(inventory, node), gpus)
+        let environment = environment(inventory, node);
+        tokio::join!(details, inside(inventory, node, &nodes), answer(inventory, node), gpus, environment)
     })
     .await;
     let (mut views, mut health) = (Vec::new(), Vec::new());
-    for (node, ((engine, details), inside, answer, gpus)) in nodes.iter().zip(closer) {
+    for (node, ((engine, details), inside, answer, gpus, environment)) in nodes.iter().zip(closer) {
         known(engine, &mut findings);
+        known(environment, &mut findings);
         health.extend(known(gpus, &mut findings).flatten().map(|gpus| (node.name().to_owned(), gpus)));
         views.push(NodeView {
             details: known(details, &mut findings),
@@ -217,6 +219,17 @@ async fn inside(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> R
     let output = node.member.transport.succeeded(output, operation);
     let output = output.map_err(|error| hint.into_iter().fold(error, NodeError::hint))?;
     Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Checks the environment of ranks where no worker shows that it can be set up.
+async fn environment(inventory: &Inventory, node: &NodeState) -> Result<(), NodeError> {
+    match node.observed() {
+        Some(observed) if node.worker(inventory).is_none() => {
+            let Ok(desired) = apply::desired(inventory, &observed) else { return Ok(()) };
+            observed.runtime.engine.check(&desired).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Asks the worker for its GPUs, if it is up and should have some.

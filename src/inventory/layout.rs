@@ -1,5 +1,6 @@
 //! Where things lie on the nodes, for what runs there: in containers, or as processes of the login.
 
+use super::check::STATE_DIR;
 use super::reader::Section;
 use super::{Cluster, RuntimeChoice};
 use crate::paths::{CONTAINER_RUN, CONTAINER_SSH, DATA, WORKSPACE};
@@ -117,7 +118,15 @@ fn asks_for_processes(section: &Section<'_>) -> bool {
 /// Reports fields of `[cluster]` that do not fit its runtime.
 pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) {
     match asks_for_processes(section) {
-        true => refuse(section, &OF_CONTAINERS),
+        true => {
+            refuse(section, &OF_CONTAINERS);
+            for field in ["ssh_dir", "projects_dir", "jobs_dir", "data_dir"] {
+                let wrong = values.get(field).and_then(|value| STATE_DIR.check(value.as_str()?).err());
+                if wrong.is_some() {
+                    section.fault(field, &format!("with `runtime = \"process\"`, expected {}", STATE_DIR.expected));
+                }
+            }
+        }
         false if values.contains_key("state_dir") => {
             section.fault(
                 "state_dir",
@@ -193,6 +202,9 @@ mod tests {
         }
         assert!(read("", "activate = [\"true\"]").unwrap_err().contains("what containers need is in their image"));
         assert!(read("state_dir = \"/scratch/ana\"", "").unwrap_err().contains("only with `runtime"));
+        assert!(
+            read("runtime = \"process\"\nssh_dir = \"/srv/a b\"", "").unwrap_err().contains("cluster.ssh_dir: with")
+        );
         assert!(read("runtime = \"process\"\nstate_dir = \"/a b\"", "").unwrap_err().contains("expected an absolute"));
     }
 }

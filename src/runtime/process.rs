@@ -77,7 +77,7 @@ impl LoginProcesses {
         let labels = serde_json::to_string(&spec.labels()).expect("labels are strings");
         let script = self
             .script(CREATE)
-            .with("id", &id)
+            .with("new_id", &id)
             .with("labels", &labels)
             .with("workspace", spec.workspace.as_deref().unwrap_or_default())
             .with("environment", &environment(&spec.env))
@@ -224,7 +224,7 @@ fn activate(lines: &[String]) -> String {
         )
     };
     let lines: String = lines.iter().map(line).collect();
-    format!("hvdctl_directory=$1\n{lines}exec sh \"$hvdctl_directory/begin\" \"$hvdctl_directory\"\n")
+    format!("{lines}exec sh \"$HVDCTL_PLACE/begin\"\n")
 }
 
 /// Returns a line of sh that makes an argument vector its own.
@@ -257,8 +257,11 @@ mod tests {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
             std::fs::write(directory.path().join("activate"), activate(&lines)).unwrap();
             std::fs::write(directory.path().join("begin"), "echo \"$X\"").unwrap();
-            let output =
-                Command::new("bash").arg(directory.path().join("activate")).arg(directory.path()).output().unwrap();
+            let output = Command::new("bash")
+                .arg(directory.path().join("activate"))
+                .env("HVDCTL_PLACE", directory.path())
+                .output();
+            let output = output.unwrap();
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
             (output.status.code(), text(output.stdout), text(output.stderr))
         };

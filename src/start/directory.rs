@@ -6,11 +6,12 @@ use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
 use crate::grade::speed;
-use crate::inventory::{Cluster, Inventory, RuntimeChoice};
+use crate::inventory::{Cluster, Inventory};
 use crate::launch::programs;
 use crate::record::{Record, stored};
 use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
+use crate::worker::spec::users;
 use base64::Engine as _;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -62,7 +63,9 @@ impl JobPlan {
         let mut files: Vec<File<'_>> = vec![(0o600, "launch.json", self.launch.as_str())];
         files.extend(programs::ON_FIRST_NODE);
         files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
-        let users = self.users();
+        let others = self.hosts.others.iter();
+        let logins = others.map(|host| (host.endpoint.address, host.observed.member.transport.as_ref()));
+        let users = users(&self.inventory.cluster, logins);
         files.extend(users.as_deref().map(|text| (0o644, "ssh_config", text)));
         self.create(host, files).await
     }
@@ -72,16 +75,6 @@ impl JobPlan {
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
         let address = self.hosts.launcher.endpoint.address;
         create(&self.inventory.cluster, host, self.record(host), address, &files).await
-    }
-
-    /// Returns ssh's configuration with the users of the other nodes, where ranks are processes of logins.
-    fn users(&self) -> Option<String> {
-        let is_process = self.inventory.cluster.runtime == RuntimeChoice::Process;
-        let user = |host: &HostAssignment| {
-            let user = host.observed.member.transport.user();
-            format!("Host {}\n  User \"{user}\"\n", host.endpoint.address)
-        };
-        is_process.then(|| self.hosts.others.iter().map(user).collect())
     }
 
     /// Returns the project's directory, as the ranks of a node see it.

@@ -4,7 +4,7 @@
 //! the job's directory. Only then does it pass the node to the job supervisor, which lets it take part.
 
 use super::directory::{self, File, SPEED};
-use super::plan::{HostAssignment, add_gpus, endpoint, job_node};
+use super::plan::{HostAssignment, add_gpus, endpoint, job_node, wrong_name};
 use super::prepare::ensure_worker;
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::for_each_node;
@@ -258,6 +258,9 @@ impl Extension<'_> {
                 format!("{name} requires the interface {interface} on every node; this node has {}", endpoint.label);
             return Err(NodeError::failed(node.name(), ADD, cause));
         }
+        if let Some(error) = wrong_name(&observed, &endpoint).filter(|_| record.launcher().by_host_name) {
+            return Err(error);
+        }
         let mut workspace = None;
         if let (Some((project, _)), Some(name)) = (&origin.project, &record.project) {
             let node_project = NodeProject { cluster, transport: &observed.member.transport, name, job: &record.id };
@@ -304,9 +307,15 @@ impl Extension<'_> {
         let programs = programs::ON_EVERY_NODE.iter();
         let programs: Vec<File<'_>> =
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
+        let cluster = &self.inventory.cluster;
+        let mut record = record.clone();
+        if record.project.is_some() {
+            // a process of the login has the project in the place of its worker, and the launcher in another one
+            record.cwd = cluster.layout(&cluster.worker).workspace;
+        }
         for_each_node(ready.iter().collect(), async |host| {
             let first = observation::place(self.inventory, self.launcher)?.address;
-            directory::create(&self.inventory.cluster, host, record.clone(), first, &programs).await
+            directory::create(cluster, host, record.clone(), first, &programs).await
         })
         .await
     }

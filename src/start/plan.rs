@@ -228,7 +228,10 @@ impl JobPlan {
         let others = self.hosts.others.iter().map(|host| self.check_worker(&host.observed));
         let checked = std::iter::once(self.check_launcher().map(|()| Vec::new())).chain(others);
         let mixed = self.hosts.all().filter_map(|host| self.mixed_data(host));
-        let named = self.hosts.all().filter_map(|host| self.wrong_name(host));
+        let by_name =
+            launcher(self.options.launcher, self.options.controller).by_host_name && !self.hosts.others.is_empty();
+        let with_ranks = self.hosts.all().filter(|host| by_name && host.ranks > 0);
+        let named = with_ranks.filter_map(|host| wrong_name(&host.observed, &host.endpoint));
         let found = self.preflight().failed.into_iter().chain(mixed).chain(named).map(Err);
         let planned = all(events, checked.chain(found).collect())?;
         let planned = self.hosts.observed().zip(planned.iter().map(Vec::as_slice));
@@ -251,22 +254,6 @@ impl JobPlan {
             format!("a push was interrupted, and some of the files in {data}/{name} are those of the push before");
         let hint = format!("`hvdctl data push DIR --as {name}` completes them, `hvdctl data rm {name}` removes them");
         Some(NodeError::failed(host.observed.name(), &format!("use the data {name}"), cause).hint(hint))
-    }
-
-    /// Returns the error of a node to whose host name ranks would connect although it does not lead there.
-    fn wrong_name(&self, host: &HostAssignment) -> Option<NodeError> {
-        let facts = &host.observed.facts;
-        let (found, address) = (facts.own_address.as_ref()?, host.endpoint.address.to_string());
-        let is_used =
-            launcher(self.options.launcher, self.options.controller).by_host_name && !self.hosts.others.is_empty();
-        if !is_used || *found == address {
-            return None;
-        }
-        let leads = if found.is_empty() { "no address" } else { found };
-        let cause = format!("its host name {} leads to {leads} there, and not to {address}", facts.hostname);
-        let hint = "Gloo connects Horovod's ranks by that name: use --controller mpi, --launcher torchrun or env, or let \
-                    root correct /etc/hosts of the node";
-        Some(NodeError::failed(host.observed.name(), "run ranks with Horovod's Gloo", cause).hint(hint))
     }
 
     /// Checks that a node can have its part of the job. Returns what has to be done there for its worker, unless the
@@ -461,6 +448,19 @@ pub(super) fn endpoint(inventory: &Inventory, observed: &ObservedNode) -> Result
 fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
     let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
     (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
+}
+
+/// Returns the error of a node to whose host name ranks would connect although it does not lead there.
+pub(super) fn wrong_name(observed: &ObservedNode, endpoint: &Endpoint) -> Option<NodeError> {
+    let (found, address) = (observed.facts.own_address.as_ref()?, endpoint.address.to_string());
+    if *found == address {
+        return None;
+    }
+    let leads = if found.is_empty() { "no address" } else { found };
+    let cause = format!("its host name {} leads to {leads} there, and not to {address}", observed.facts.hostname);
+    let hint = "Gloo connects Horovod's ranks by that name: use --controller mpi, --launcher torchrun or env, or let root \
+                correct /etc/hosts of the node";
+    Some(NodeError::failed(observed.name(), "run ranks with Horovod's Gloo", cause).hint(hint))
 }
 
 /// Checks that no foreign container has the name of `hmaster`.

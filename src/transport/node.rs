@@ -88,9 +88,9 @@ pub struct Transport {
     node: String,
     channel: Channel,
     access: Access,
-    /// The engine that the inventory asks for.
     /// The directory of what runs as processes of the login, where it does: nothing needs root or an engine then.
     run_dir: Option<String>,
+    /// The engine that the inventory asks for.
     engine_choice: EngineChoice,
     /// Why the node's engine cannot be used.
     engine_fault: Option<EngineFault>,

@@ -392,10 +392,6 @@ pub async fn execute(
     }
 }
 
-/// Waits until the worker's sshd listens.
-///
-/// # Errors
-/// If it does not, with the last lines of its log.
 /// Checks whether ranks can run in a worker that is to be created, before the one that it replaces is removed. One that
 /// differs only in its project has been checked.
 async fn check_environment(observed: &ObservedNode, operations: &[Operation]) -> Result<(), NodeError> {
@@ -411,10 +407,16 @@ async fn check_environment(observed: &ObservedNode, operations: &[Operation]) ->
     Ok(())
 }
 
+/// Waits until the worker's sshd listens.
+///
+/// # Errors
+/// If it does not, with the last lines of its log.
 async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, name: &str) -> Result<(), NodeError> {
     let (cluster, engine, transport) = (&inventory.cluster, &observed.runtime.engine, &observed.member.transport);
     let listener = SocketAddr::new(place(inventory, observed)?.address, cluster.port).to_string();
-    let limit = transport.limit().min(Duration::from_secs(20));
+    // what sets up the environment of a process of the login goes before its sshd
+    let longest = if cluster.has_engine() { Duration::from_secs(20) } else { transport.limit() };
+    let limit = transport.limit().min(longest);
     let operation = format!("reach sshd in {name} on port {}", cluster.port);
     let script = Script::new(WAIT_PORT).with("listener", &listener).with("seconds", &limit.as_secs().to_string());
     let port = transport.script_within(&script, &operation, limit + Duration::from_secs(5));
@@ -453,6 +455,9 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
                 `interface`"
                 .into(),
         ),
+        Sshd::Missing if !cluster.has_engine() => {
+            (ErrorKind::Failed, "install OpenSSH's server (the package openssh-server) on the node".into())
+        }
         Sshd::Missing => (
             ErrorKind::Failed,
             "the image lacks OpenSSH: `hvdctl image build` makes one with it, whose name is then cluster.image; or in \

@@ -143,6 +143,14 @@ pub fn user<'a>(cluster: &Cluster, transport: &'a Transport) -> &'a str {
     }
 }
 
+/// Returns ssh's configuration with the users of nodes, by their addresses, where ranks are processes of logins.
+pub fn users<'a>(cluster: &Cluster, nodes: impl Iterator<Item = (IpAddr, &'a Transport)>) -> Option<String> {
+    let user = |(address, transport): (IpAddr, &Transport)| {
+        format!("Host {address}\n  User \"{}\"\n", user(cluster, transport))
+    };
+    (cluster.runtime == RuntimeChoice::Process).then(|| nodes.map(user).collect())
+}
+
 /// Returns what is mounted at [`DATA`](crate::paths::DATA) or below it in a node's containers by the inventory, where pushed data cannot be
 /// mounted then.
 pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {

@@ -13,9 +13,9 @@ const CHECK: &[&str] = &["process/common.sh", "process/check.sh"];
 /// The variables of a process with this id and command, after the lines that set up its environment.
 fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String {
     let script = |name: &str| always(&fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap());
-    let begin = format!("hvdctl_directory=$1\n{activate}\nexec sh \"$hvdctl_directory/begin\" \"$hvdctl_directory\"");
+    let begin = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
     format!(
-        "run_dir='{}' id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
+        "run_dir='{}' new_id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
         activate={} command={} main={} begin={}",
         machine.path("run").display(),
         machine.dir.path().display(),
@@ -129,11 +129,11 @@ fn what_logind_would_end_with_the_login_is_not_started_without_lingering() {
 fn what_keeps_ranks_from_running_is_said_before_anything_is_started() {
     let machine = Machine::new(&[]);
     let check = |activate: &str| {
-        let lines =
-            format!("hvdctl_directory=$1\n{activate}\nexec sh \"$hvdctl_directory/begin\" \"$hvdctl_directory\"");
+        let lines = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
         format!("{} activate={}", run_dir(&machine), always(&lines))
     };
     machine.stub("sshd", "exit 0");
+    fs::create_dir(machine.path("run")).unwrap();
     machine.prints(CHECK, &check("true"));
     assert!(machine.fails(CHECK, &check("echo 'no such module' >&2; exit 78")).contains("no such module"));
     fs::create_dir(machine.path("few")).unwrap();

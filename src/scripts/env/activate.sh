@@ -7,16 +7,16 @@ activate() {
   command -v bash >/dev/null || shell="sh"
   # shellcheck disable=SC2016 # it is the other shell's
   exported=$(
-    "$shell" -l -c '
+    HVDCTL_LINES=$activate "$shell" -l -c '
       IFS="
 "
       set -f
-      for line in $1; do
+      for line in $HVDCTL_LINES; do
         unset IFS
         set +f
         eval "$line" || { echo "activate: $line: exit code $?" >&2; exit 1; }
       done
-      exec sh -c "export -p" >&3' "$shell" "$activate" 3>&1 >&2 </dev/null
+      exec env -u HVDCTL_LINES -u UID -u EUID -u PPID -u SHELLOPTS -u BASHOPTS sh -c "export -p" >&3' 3>&1 >&2 </dev/null
   ) || return
   eval "$exported"
 }

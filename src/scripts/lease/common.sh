@@ -20,18 +20,25 @@ directory() { # COMMAND: changes to the first of the two directories for which i
 # creates the directory of a login without root: every command that writes has the lease. In a directory of all users, such as /var/tmp,
 # another one may have created it
 own_private() {
-  mkdir -p -- "${private%/*}" || return
+  [ -d "${private%/*}/" ] || mkdir -p -- "${private%/*}" || return
   error=$(mkdir -m 700 -- "$private" 2>&1) || [ -d "$private" ] || {
     printf '%s\n' "$error" >&2
     return 1
   }
-  if [ -h "$private" ] || [ "$(stat -c %u -- "$private")" != "$(id -u)" ]; then
-    echo "$private is not a directory of $(id -un); set cluster.state_dir to another one" >&2
+  [ -n "$error" ] || : >"$private/.created"
+  case $(stat -c '%u %A' -- "$private") in
+  "$(id -u) d"????-??-*) ;;
+  *)
+    echo "$private is not a directory of $(id -un), or others can change it; set cluster.state_dir to another one" >&2
     return 1
-  fi
-  chmod 700 -- "$private"
+    ;;
+  esac
 }
-writable() { (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ]; }
+writable() {
+  (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ] || return
+  # an ACL of the directory above may give it to a group
+  [ -z "$private" ] || chmod go-w -- "$place"
+}
 has_lease() { [ -f "$place/$file" ]; }
 
 # ends the script if others can write to the directory: they could replace the lock

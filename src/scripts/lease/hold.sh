@@ -57,9 +57,11 @@ renew() {
 
 give_back() {
   ! is_of "$id" || rm -f "$file"
-  # nothing else may be left of a login's directory
-  if [ -n "$private" ] && ! find "$private" -mindepth 1 ! -path "$run" ! -path "$run/hvdctl" ! -path "$run/hvdctl/.lock" | grep -q .; then
-    rm -rf -- "$private"
+  # after `down --purge` nothing is left of a directory that hvdctl has created for itself (node/purge.sh)
+  if [ -n "$private" ] && [ -e "$private/.created" ] && [ -e "$place/purged" ]; then
+    rm -f "$place/purged"
+    left=$(find "$private" -mindepth 1 ! -path "$run" ! -path "$place" ! -path "$place/.lock" ! -path "$private/.created") || return
+    [ -n "$left" ] || rm -rf -- "$private"
   fi
 }
 

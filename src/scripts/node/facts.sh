@@ -67,10 +67,14 @@ report_devices ascend /dev/davinci[0-9]*
 # prints the id of the container of a process, which may have ended, or of what runs as a process of the login (process/common.sh)
 container_of() { # PID
   if [ -n "$run_dir" ]; then
+    # anybody may have created it before the login
+    [ "$(stat -c %u -- "${run_dir%/run}" 2>/dev/null)" = "$(id -u)" ] || return
     set +f
     for file in "$run_dir"/*/pid; do
-      { read -r main _ <"$file"; } 2>/dev/null || continue
-      if [ "$main" = "$1" ]; then cat "${file%/pid}/id" && return; fi
+      { read -r main since _ <"$file"; } 2>/dev/null || continue
+      # a later process may have the number
+      [ "$main" = "$1" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" | cut -d' ' -f20)" = "$since" ] || continue
+      cat "${file%/pid}/id" && return
     done
     { tr '\0' '\n' <"/proc/$1/environ"; } 2>/dev/null | sed -n 's/^HVDCTL_PROCESS=//p' | head -n 1
     return

@@ -1,6 +1,6 @@
 # Appended to keys/lock.sh. Removes what hvdctl has left on this node for a cluster, except for its keys, which keys/push.sh has removed:
 # uploaded projects, records of jobs, bandwidths of earlier benchmarks, ledgers, and directories that are then empty. Variables: ssh_dir,
-# projects_dir, jobs_dir, data_dir, cluster. Another cluster may use the same directories. After an error it still removes the rest.
+# projects_dir, jobs_dir, data_dir, run_dir (nothing where containers run), cluster. Another cluster may use the same directories. After an error it still removes the rest.
 failed=0
 if [ -d "$ssh_dir" ]; then
   # files of an interrupted push may have a private key
@@ -40,4 +40,9 @@ rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.ben
 # a directory that is not empty has files of others
 rm -f "$ssh_dir.lock" || failed=1
 for dir in "$ssh_dir" "$projects_dir" "$jobs_dir" "$data_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
+# of processes of a login: what was cut off, and a mark with which the lease removes the rest (lease/hold.sh)
+if [ -n "$run_dir" ]; then
+  rm -rf "$run_dir"/s-* "$run_dir"/.new.* "$run_dir"/.old.* || failed=1
+  if [ -d "$run_dir/hvdctl" ]; then : >"$run_dir/hvdctl/purged"; fi
+fi
 exit "$failed"

@@ -1,7 +1,17 @@
 # Prepended to the scripts of processes: what runs as the login instead of a container. Each has a directory with its name below run_dir:
 # `id` (NAME@SALT), `labels` (JSON in a line), what process/main.sh reads, and from its start on `pid` (its number, its start time, and the
 # boot) and `output`. Variables: run_dir.
+login_mask=$(umask)
 umask 077
+# in a directory of all users, such as /var/tmp, another one may have created it, with files that say what they like
+state_dir=${run_dir%/run}
+case $(stat -c '%u %A' -- "$state_dir" 2>/dev/null) in
+'' | "$(id -u) d"????-??-*) ;;
+*)
+  echo "$state_dir is not a directory of $(id -un), or others can change it; set cluster.state_dir to another one" >&2
+  exit 1
+  ;;
+esac
 boot=$(cat /proc/sys/kernel/random/boot_id)
 # reads the state of a process and its start time in ticks since the boot (proc_pid_stat(5)); its name may contain any character
 read_stat() { # PID
@@ -28,9 +38,9 @@ must_find() { # NAME-OR-ID
     exit 1
   }
 }
-# prints these processes and all that descend from them
+# prints these processes and all that descend from them, but for those that run this script
 descendants() { # PID…
-  cat /proc/[0-9]*/stat 2>/dev/null | LC_ALL=C sed -n 's/^\([0-9]*\) .*) [^ ] \([0-9]*\) .*/\1 \2/p' | awk -v roots="$*" '
+  cat /proc/[0-9]*/stat 2>/dev/null | LC_ALL=C sed -n 's/^\([0-9]*\) .*) [^ ] \([0-9]*\) .*/\1 \2/p' | awk -v roots="$*" -v self="$$" '
     { parent[$1] = $2 }
     END {
       count = split(roots, list, " ")
@@ -39,6 +49,8 @@ descendants() { # PID…
         grown = 0
         for (pid in parent) if (!(pid in known) && parent[pid] in known) { known[pid]; grown = 1 }
       } while (grown)
+      # who calls this from a shell in there goes on
+      for (pid = self; pid in parent; pid = parent[pid]) delete known[pid]
       for (pid in known) print pid
     }'
 }
@@ -67,4 +79,25 @@ kill_all() { # ID
     }
     sleep 0.1
   done
+}
+# logind may be set to end what a login has started (logind.conf(5)); what the user's own manager runs stays if that lingers. Sets `by`, the
+# command that lets the manager run something, or nothing
+find_manager() {
+  by=
+  manager='org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager'
+  # shellcheck disable=SC2086 # these are words
+  case $(id -u):$(busctl get-property $manager KillUserProcesses 2>/dev/null) in
+  0:*) ;;
+  *true)
+    # shellcheck disable=SC2034 # process/start.sh reads it
+    by='systemd-run --user --scope --quiet --'
+    case $(loginctl show-user "$(id -un)" --property=Linger 2>/dev/null) in
+    *yes) ;;
+    *)
+      echo "logind ends what a login has started (KillUserProcesses=yes), unless $(id -un) lingers: loginctl enable-linger" >&2
+      exit 1
+      ;;
+    esac
+    ;;
+  esac
 }

@@ -2,6 +2,8 @@
 for file in "$run_dir"/*/labels; do
   [ -f "$file" ] || continue
   directory=${file%/labels}
+  # what is not used for 30 days is removed from /var/tmp (systemd-tmpfiles(8))
+  touch -ca -- "$directory" "$directory"/* 2>/dev/null
   { read -r id <"$directory/id" && IFS= read -r labels <"$file"; } 2>/dev/null || continue
   now=created
   [ ! -e "$directory/pid" ] || now=exited

@@ -1,19 +1,21 @@
 # The main process of what runs as the login: sets up the environment and becomes the command. Argument: its directory. It keeps its
 # process id, which hvdctl finds in the file `pid`.
 set -u
-directory=$1
+HVDCTL_PLACE=$1
 IFS= read -r stat </proc/$$/stat
 # shellcheck disable=SC2086 # these are words
 set -- ${stat##*) }
-printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"$directory/pid.new" &&
-  mv "$directory/pid.new" "$directory/pid" || exit
+printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"$HVDCTL_PLACE/pid.new" &&
+  mv "$HVDCTL_PLACE/pid.new" "$HVDCTL_PLACE/pid" || exit
 # of the login that started it, which ends
 unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK SSH_ORIGINAL_COMMAND
 # shellcheck source=/dev/null
-. "$directory/environment.given"
-read -r HVDCTL_PROCESS <"$directory/id"
-export HVDCTL_PROCESS HVDCTL_MAIN="$$"
-# `source` and modules need bash; its login shell has what the site sets up in /etc/profile.d
+. "$HVDCTL_PLACE/environment.given"
+read -r HVDCTL_PROCESS <"$HVDCTL_PLACE/id"
+read -r mask <"$HVDCTL_PLACE/umask" && umask "$mask"
+export HVDCTL_PLACE HVDCTL_PROCESS HVDCTL_MAIN="$$"
+# `source` and modules need bash; its login shell has what the site sets up in /etc/profile.d. Without arguments, because what is sourced
+# there would take them for its own
 shell=bash
-command -v bash >/dev/null || shell=sh
-exec "$shell" -l "$directory/activate" "$directory"
+command -v bash >/dev/null || shell='sh'
+exec "$shell" -l "$HVDCTL_PLACE/activate"

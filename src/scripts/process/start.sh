@@ -2,21 +2,7 @@
 # which (its name or id).
 must_find "$which"
 if is_running "$directory"; then exit 0; fi
-# logind may be set to end what a login has started (logind.conf(5)); what the user's own manager runs stays if that lingers
-by=
-case $(id -u):$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager KillUserProcesses 2>/dev/null) in
-0:*) ;;
-*true)
-  by='systemd-run --user --scope --quiet --'
-  case $(loginctl show-user "$(id -un)" --property=Linger 2>/dev/null) in
-  *yes) ;;
-  *)
-    echo "logind ends what a login has started (KillUserProcesses=yes), unless $(id -un) lingers: loginctl enable-linger" >&2
-    exit 1
-    ;;
-  esac
-  ;;
-esac
+find_manager
 rm -f "$directory/pid" "$directory/environment"
 # shellcheck disable=SC2086 # the words of a command
 setsid $by sh "$directory/main" "$directory" </dev/null >"$directory/output" 2>&1 &

@@ -1,6 +1,7 @@
 """Runs a program on a terminal of its own, whose other end is standard input and output. Arguments: the program's. Standard input has
 frames: a byte `d` or `s`, two bytes, and for `d` as many bytes of what was typed as these say; for `s` they are the rows, and the next
 two the columns. When standard input ends, the program gets SIGHUP, as if the terminal were closed."""
+import contextlib
 import fcntl
 import os
 import pty
@@ -13,51 +14,65 @@ import termios
 HEADER = struct.Struct(">cH")
 
 
-def read_whole(count):
-    """Exactly so many bytes of standard input; nothing at its end."""
-    data = b""
-    while len(data) < count:
-        part = os.read(0, count - len(data))
-        if not part:
-            return b""
-        data += part
-    return data
+class Terminal:
+    """The program's terminal: what was typed and is not taken yet, and frames that are not complete yet."""
 
+    def __init__(self, file):
+        self.file, self.typed, self.frames = file, b"", b""
+        os.set_blocking(file, False)
 
-def write_all(file, data):
-    while data:
-        data = data[os.write(file, data):]
-
-
-def take_frame(terminal):
-    """Takes one frame. Returns whether there was one."""
-    head = read_whole(HEADER.size)
-    if not head:
-        return False
-    kind, number = HEADER.unpack(head)
-    if kind == b"s":
-        columns = read_whole(2)
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", number, struct.unpack(">H", columns)[0], 0, 0))
-    else:
-        write_all(terminal, read_whole(number))
-    return True
-
-
-def pass_on(terminal):
-    """Passes on what is typed and written until the program's terminal is closed or standard input ends."""
-    files = [0, terminal]
-    while True:
-        ready = select.select(files, [], [])[0]
-        if terminal in ready:
-            try:
-                data = os.read(terminal, 1 << 16)
-            except OSError:  # no process has the terminal open any more
+    def take(self, data):
+        """Takes a part of standard input."""
+        self.frames += data
+        while len(self.frames) >= HEADER.size:
+            kind, number = HEADER.unpack_from(self.frames)
+            end = HEADER.size + (2 if kind == b"s" else number)
+            if len(self.frames) < end:
                 return
+            rest, self.frames = self.frames[HEADER.size:end], self.frames[end:]
+            if kind == b"s":
+                size = struct.pack("HHHH", number, struct.unpack(">H", rest)[0], 0, 0)
+                fcntl.ioctl(self.file, termios.TIOCSWINSZ, size)
+            else:
+                self.typed += rest
+
+    def show(self):
+        """Passes on what was written. Returns whether there may be more: no process may have the terminal open any more."""
+        try:
+            data = os.read(self.file, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        while data:
+            data = data[os.write(1, data):]
+        return True
+
+
+def has_ended(child):
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def pass_on(terminal, child):
+    """Passes on what is typed and written until the program has ended, its terminal is closed, or standard input ends."""
+    while True:
+        # a program in the background may keep the terminal open: what the one itself has written is there already
+        is_over = has_ended(child)
+        reads = [terminal.file] + [0] * (len(terminal.typed) < 1 << 16)
+        ready, writable, _ = select.select(reads, [terminal.file] * bool(terminal.typed), [], 0 if is_over else 0.2)
+        if terminal.file in ready:
+            if not terminal.show():
+                return
+        elif is_over:
+            return
+        if writable:
+            with contextlib.suppress(BlockingIOError):
+                terminal.typed = terminal.typed[os.write(terminal.file, terminal.typed):]
+        if 0 in ready:
+            data = os.read(0, 1 << 16)
             if not data:
                 return
-            write_all(1, data)
-        if 0 in ready and not take_frame(terminal):
-            return
+            terminal.take(data)
 
 
 def main():
@@ -69,7 +84,7 @@ def main():
             print("%s: %s" % (sys.argv[1], error.strerror), flush=True)
             os._exit(127)
     try:
-        pass_on(terminal)
+        pass_on(Terminal(terminal), child)
     finally:
         os.close(terminal)  # the program gets SIGHUP if it is still there
     signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))

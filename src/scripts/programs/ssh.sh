@@ -27,7 +27,7 @@ kex=-oKexAlgorithms=^curve25519-sha256
 # would keep open
 path=none
 case "$*" in
-*' true') path=$HVDCTL_RUN-${here##*/}/%r@%h:%p ;;
+*' true') path=$HVDCTL_RUN-${here##*-}/%h ;;
 esac
 key=$HVDCTL_KEYS/id_ed25519
 [ -f "$key" ] || key=$HVDCTL_KEYS/id_rsa

@@ -31,7 +31,7 @@ import processes  # noqa: E402
 import reap  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
-from attempt import Attempt, Launcher, StartCheck, outcome  # noqa: E402
+from attempt import OF_PROCESS, Attempt, Launcher, StartCheck, outcome  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
@@ -376,7 +376,10 @@ def main():
     os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
     processes.raise_open_files()  # a launcher has several for each rank
     supervisor = JobSupervisor(launch)
+    of_process = {name: os.environ[name] for name in OF_PROCESS if name in os.environ}
     try:
+        if of_process:
+            files.write_json("process.json", of_process)
         with files.create("result.json") as result:
             frames.reserve(result.fileno())
     except OSError:

@@ -581,6 +581,9 @@ def main():
     shim, gone, answer = detach()
     code, delay, is_replaced, orphan = 1, 0, False, None
     try:
+        # on the launcher's node, where ranks are processes of the login (attempt.py)
+        with contextlib.suppress(OSError, ValueError):
+            os.environ.update(files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}))
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         watch = LauncherWatch(shim, gone, launcher["daemons"])

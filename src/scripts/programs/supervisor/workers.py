@@ -14,8 +14,11 @@ import outside
 import reap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOCKETS = os.environ["HVDCTL_RUN"] + "-" + os.path.basename(HERE)  # programs/ssh.sh looks there as well; closed to others
-SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
+# closed to others; programs/ssh.sh looks there as well. Short, because the path of a socket has at most 107 bytes, and ssh adds 17
+SOCKETS = os.environ["HVDCTL_RUN"] + "-" + os.path.basename(HERE).rpartition("-")[2]
+SHARED = ["-S", os.path.join(SOCKETS, "%h")]
+# ends the main process of the worker in which it runs: sshd, whose number may be another program's by now, or that of a container
+END_WORKER = 'if [ -z "${HVDCTL_MAIN:-}" ]; then kill 1; elif [ "$(cat "/proc/$HVDCTL_MAIN/comm")" = sshd ]; then kill "$HVDCTL_MAIN"; fi'
 READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 OUTSIDE_LIMIT = 8  # seconds for a node to find the files outside the mounts
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
@@ -227,7 +230,7 @@ class Workers:
 
         def end(worker):
             try:
-                self.ssh(worker, SHARED, ["kill ${HVDCTL_MAIN:-1}"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
+                self.ssh(worker, SHARED, [END_WORKER], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
             except (OSError, subprocess.SubprocessError):
                 pass
 
