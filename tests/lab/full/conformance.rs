@@ -351,7 +351,9 @@ fn verifies_and_trains(cluster: &Cluster, launcher: &Launcher) {
 }
 
 /// A behaviour that has nothing to do with launchers.
-const OF_WORKERS: [(&str, fn(&Cluster)); 6] = [
+type WorkerBehaviour = (&'static str, fn(&Cluster));
+
+const OF_WORKERS: [WorkerBehaviour; 6] = [
     ("status and doctor", nodes_are_shown),
     ("an engine that is asked for and absent", the_engine_is_absent),
     ("a line of activate that fails", activate_fails),
