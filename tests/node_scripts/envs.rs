@@ -108,8 +108,9 @@ impl Machine {
             source(INSTALL)
         );
         let text = format!(
-            "{}hash=h1 source=ana@desk:/r.txt install={}\n{}",
+            "{}hash={} source=ana@desk:/r.txt install={}\n{}",
             self.env_variables(),
+            hash(requirements),
             quoted(&install),
             source(CREATE)
         );
@@ -137,6 +138,12 @@ impl Machine {
     fn called(&self) -> String {
         fs::read_to_string(self.path("state/env/default/called")).unwrap_or_default()
     }
+}
+
+/// What stands for the hash of requirements.
+fn hash(requirements: &str) -> String {
+    let number = requirements.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    format!("{number:016x}").chars().rev().collect()
 }
 
 #[track_caller]
@@ -173,7 +180,8 @@ fn a_virtualenv_is_made_by_pip_or_uv_and_known_again() {
             has("hvdctl: package six 1.17.0");
             has(&format!("hvdctl: step installing packages with {tool}"));
             has(&format!("hvdctl: made tool {tool}"));
-            for line in ["hash h1", "python 3.11.2", "source ana@desk:/r.txt"] {
+            for line in [format!("hash {}", hash("six==1.17.0\n")).as_str(), "python 3.11.2", "source ana@desk:/r.txt"]
+            {
                 has(&format!("hvdctl: made {line}"));
             }
             assert!(!said.contains("package pip"), "{said}");
@@ -181,7 +189,7 @@ fn a_virtualenv_is_made_by_pip_or_uv_and_known_again() {
             let mode = |path: &str| fs::metadata(machine.path(path)).unwrap().permissions().mode() & 0o777;
             assert_eq!([mode("state"), mode("state/env"), mode("state/env/default/")], [0o700; 3]);
             let probed = machine.prints(PROBE, &machine.env_variables());
-            for line in ["made hash h1", "package six 1.17.0", "runs 3.11.2"] {
+            for line in [format!("made hash {}", hash("six==1.17.0\n")).as_str(), "package six 1.17.0", "runs 3.11.2"] {
                 assert!(probed.lines().any(|other| other == line), "{line:?} is not in {probed}");
             }
             assert_eq!(probed.contains("uv 0.9.1"), has_uv);
@@ -340,8 +348,9 @@ fn what_hvdctl_has_not_made_stays() {
     machine.stub("flock", "exit 1");
     assert_eq!(complaint(create()), "another command changes the virtualenv default on this node\n");
     machine.stub("flock", "exit 0");
-    machine.stub("mktemp", "echo 'mktemp: No space left on device' >&2; exit 1");
-    assert_eq!(complaint(create()), "mktemp: No space left on device\n");
+    let full = "case $1 in -p) exec /bin/mkdir \"$@\" ;; esac; echo 'mkdir: No space left on device' >&2; exit 1";
+    machine.stub("mkdir", full);
+    assert_eq!(complaint(create()), "mkdir: No space left on device\n");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use hvdctl::text::quote::always;
+use std::os::unix::fs::chown;
 use std::time::{Duration, Instant};
 
 const LIST: &[&str] = &["process/common.sh", "process/list.sh"];
@@ -15,9 +16,9 @@ fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String
     let script = |name: &str| always(&fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap());
     let begin = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
     format!(
-        "run_dir='{}' new_id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
+        "{} new_id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
         activate={} command={} main={} begin={}",
-        machine.path("run").display(),
+        run_dir(machine),
         machine.dir.path().display(),
         always(&begin),
         always(command),
@@ -26,8 +27,9 @@ fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String
     )
 }
 
+/// The directory of what runs, and a home without start-up files of this machine's user.
 fn run_dir(machine: &Machine) -> String {
-    format!("run_dir='{}'", machine.path("run").display())
+    format!("export HOME='{}'\nrun_dir='{}'", machine.dir.path().display(), machine.path("run").display())
 }
 
 fn which(machine: &Machine, which: &str) -> String {
@@ -110,7 +112,10 @@ fn a_process_that_has_ended_or_is_of_an_earlier_boot_does_not_run() {
 fn what_logind_would_end_with_the_login_is_not_started_without_lingering() {
     let machine = Machine::new(&[]);
     // for root, logind makes an exception
-    machine.stub("id", "case $1 in -un) echo ana ;; *) echo 1000 ;; esac");
+    let user = fs::metadata(machine.dir.path()).unwrap().uid().max(1000);
+    // only root can, and only for root it is needed
+    let _ = chown(machine.dir.path(), Some(user), None);
+    machine.stub("id", &format!("case $1 in -un) echo ana ;; *) echo {user} ;; esac"));
     machine.stub("busctl", "echo b true");
     machine.stub("systemd-run", "shift 4; echo by-the-manager >'scope'; exec \"$@\"");
     machine.prints(CREATE, &process(&machine, "w@1", "", "set -- sh -c 'echo >>done'"));

@@ -10,7 +10,14 @@ main() {
   if is_foreign "$name"; then fail "$envs/$name is there and was not made by hvdctl"; fi
   find_build "$name"
   remove_others "$build"
-  build=$(umask 077 && mktemp -d "$builds/$name.XXXXXX") || exit
+  # the same path on all nodes: a launcher passes PATH and VIRTUAL_ENV on to the ranks of other nodes
+  build=$builds/$name.$(printf %.6s "$hash")
+  if [ -e "$build" ]; then
+    used=$(users "$build") || exit
+    [ -z "$used" ] || fail "a process runs from it (pid $(printf '%s\n' "$used" | head -n 1))"
+    rm -rf "$build" || exit
+  fi
+  (umask 077 && mkdir "$build") || exit
   trap 'rm -rf "$build"; exit 1' HUP INT TERM
   run_installer "$build" || {
     rm -rf "$build"

@@ -73,8 +73,10 @@ container_of() { # PID
     for file in "$run_dir"/*/pid; do
       { read -r main since _ <"$file"; } 2>/dev/null || continue
       # a later process may have the number
-      [ "$main" = "$1" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" | cut -d' ' -f20)" = "$since" ] || continue
-      cat "${file%/pid}/id" && return
+      [ "$main" = "$1" ] || continue
+      [ "$(sed 's/.*) //' "/proc/$1/stat" | cut -d' ' -f20)" = "$since" ] || continue
+      cat "${file%/pid}/id"
+      return
     done
     { tr '\0' '\n' <"/proc/$1/environ"; } 2>/dev/null | sed -n 's/^HVDCTL_PROCESS=//p' | head -n 1
     return
