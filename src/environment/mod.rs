@@ -14,7 +14,7 @@ pub mod source;
 pub mod wheels;
 
 use crate::error::Error;
-use crate::inventory::{Cluster, NAME, Node, RuntimeChoice};
+use crate::inventory::{Cluster, NAME, Node};
 use crate::text::nodeset::printable;
 
 /// Where the virtualenvs of a cluster lie on each node.
@@ -30,14 +30,14 @@ impl EnvPlace {
     /// # Errors
     /// If its ranks are in containers, which have an image.
     pub fn of(cluster: &Cluster) -> Result<EnvPlace, Error> {
-        match cluster.runtime {
-            RuntimeChoice::Process => Ok(EnvPlace { state_dir: cluster.state_dir() }),
-            RuntimeChoice::Container => Err(Error::usage(
+        if cluster.has_engine() {
+            return Err(Error::usage(
                 "virtualenvs are for nodes without containers, and the inventory has runtime = \"container\"",
                 "what containers need is in their image: `setup` in a project's hvdctl.toml (hvdctl image build); or \
                  set runtime = \"process\" in [cluster]",
-            )),
+            ));
         }
+        Ok(EnvPlace { state_dir: cluster.state_dir() })
     }
 
     /// Returns the directory of a virtualenv.
