@@ -33,6 +33,6 @@ remove_others() { # DIRECTORY-THAT-STAYS
       used=$(users "$other") || continue
       [ -z "$used" ] || continue
     fi
-    rm -rf "$other"
+    remove_build "$other"
   done
 }

@@ -8,6 +8,15 @@
 envs=$state_dir/env
 builds=$envs/.builds
 
+# before the lease has created it, another user may have done so, with a virtualenv in it
+case $(stat -c '%u %A' -- "$state_dir" 2>/dev/null) in
+'' | "$(id -u) d"????-??-*) ;;
+*)
+  echo "$state_dir is a link or belongs to another user: remove it, or set cluster.state_dir to another directory" >&2
+  exit 1
+  ;;
+esac
+
 fail() { # MESSAGE [EXIT-CODE]
   printf '%s\n' "$1" >&2
   exit "${2:-1}"
@@ -33,6 +42,9 @@ find_build() { # NAME
   esac
   [ -z "$build" ] || [ -f "$build/hvdctl.env" ] || build=
 }
+
+# removes a virtualenv; one that is only half removed is not complete
+remove_build() { rm -f "$1/hvdctl.env" && rm -rf "$1"; } # DIRECTORY
 
 # tests whether the place of a virtualenv has something that hvdctl has not put there
 is_foreign() { # NAME

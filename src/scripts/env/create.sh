@@ -11,23 +11,39 @@ main() {
   find_build "$name"
   remove_others "$build"
   # the same path on all nodes: a launcher passes PATH and VIRTUAL_ENV on to the ranks of other nodes
-  build=$builds/$name.$(printf %.6s "$hash")
+  build=$builds/$name.$(printf %.6s "$hash") old=
   if [ -e "$build" ]; then
+    # an earlier one that is wanted again
+    if [ -f "$build/hvdctl.env" ] && [ "$(value hash)" = "$hash" ] && [ "$(build_version)" = "$(value python)" ]; then
+      put_in_place && remove_others "$build"
+      exit
+    fi
     used=$(users "$build") || exit
-    [ -z "$used" ] || fail "a process runs from it (pid $(printf '%s\n' "$used" | head -n 1))"
-    rm -rf "$build" || exit
+    [ -z "$used" ] || fail "a process runs from it (pid $(printf '%s\n' "$used" | head -n 1)); hvdctl stop ends a job, hvdctl down the workers"
+    old=$builds/.old.$name
+    rm -rf "$old" && mv -T "$build" "$old" || exit
   fi
-  (umask 077 && mkdir "$build") || exit
-  trap 'rm -rf "$build"; exit 1' HUP INT TERM
+  trap 'undo; exit 1' HUP INT TERM
+  (umask 077 && mkdir "$build") || {
+    undo
+    exit 1
+  }
   run_installer "$build" || {
-    rm -rf "$build"
+    undo
     exit 4
   }
   finish || {
-    rm -rf "$build"
+    undo
     exit 1
   }
+  [ -z "$old" ] || rm -rf "$old"
   remove_others "$build"
+}
+
+# takes back what was made, and puts back what was there
+undo() {
+  rm -rf "$build"
+  [ -z "$old" ] || mv -T "$old" "$build"
 }
 
 # runs env/install.sh in a session of its own
@@ -57,10 +73,8 @@ run_installer() {
 }
 
 finish() {
-  version=$(build_version) || {
-    echo "the Python of the new virtualenv does not run: $("$build/bin/python" -V 2>&1 </dev/null)" >&2
-    return 1
-  }
+  # it may need what the lines of `activate` set, so env/install.sh has asked it
+  read -r version <"$build/hvdctl.version" || return
   content=$(sha256sum <"$build/hvdctl.packages") || return
   size=$(du -sk "$build") || return
   size=${size%%[!0-9]*}
@@ -69,8 +83,17 @@ finish() {
     printf 'hash %s\npython %s\ncontent %s\nsize %s\n' "$hash" "$version" "${content%% *}" "$((size * 1024))"
     printf 'time %s\nsource %s\n' "$(date +%s)" "$source"
   } >"$build/.hvdctl.env" || return
-  rm -f "$build/hvdctl.tool"
+  rm -f "$build/hvdctl.tool" "$build/hvdctl.version"
+  # Python does not read again what it has compiled, and systemd-tmpfiles would remove that from /var/tmp after 30 days, but for files
+  # with this bit (XDG Base Directory Specification)
+  find "$build" -type f -exec chmod +t {} + || return
   mv -f "$build/.hvdctl.env" "$build/hvdctl.env" || return
+  put_in_place
+}
+
+# lets the name lead to it, and says what it is
+put_in_place() {
+  trap - HUP INT TERM
   { ln -sfn ".builds/${build##*/}" "$builds/.$name.link" && mv -fT "$builds/.$name.link" "$envs/$name"; } || return
   sed 's/^/hvdctl: made /' "$build/hvdctl.env"
   sed 's/^/hvdctl: package /' "$build/hvdctl.packages"

@@ -115,6 +115,10 @@ find_uv
 find_python
 { make_virtualenv && unpack && install_packages; } || exit
 say step "finishing"
-{ cd "$build" && rm -rf "$TMPDIR" && list_packages >hvdctl.packages; } || exit
+{ cd "$build" && rm -rf "$TMPDIR" && list_packages | LC_ALL=C sort >hvdctl.packages; } || exit
+build_version >hvdctl.version || {
+  echo "the Python of the new virtualenv does not run: $("$build/bin/python" -V 2>&1 </dev/null)" >&2
+  exit 1
+}
 remove_wheels
 printf 'tool %s\n' "$tool" >hvdctl.tool

@@ -13,7 +13,8 @@ for other in "$builds/$name".??????; do
   used=$(users "$other") || exit
   [ -z "$used" ] || fail "a process runs from it (pid $(printf '%s\n' "$used" | head -n 1))" 5
 done
-rm -rf "$envs/${name:?}" "$builds/$name".?????? "$envs/.wheels/$name" || exit
+for other in "$builds/$name".??????; do remove_build "$other" || exit; done
+rm -rf "$envs/${name:?}" "$envs/.wheels/$name" "$builds/.old.$name" || exit
 # what pip and uv have downloaded is for the virtualenvs that are left
 if rmdir "$builds" 2>/dev/null; then
   rm -rf "$envs/.cache" "$envs/.wheels" "$envs"/.lock.* && rmdir "$envs" 2>/dev/null
