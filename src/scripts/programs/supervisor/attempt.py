@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
 # those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes. Ranks of this node
-# have them from the file `process.json`
+# read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
 NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
 
