@@ -374,7 +374,7 @@ fn only_what_starts_ranks_asks_whether_they_are_in_containers() {
     }
 }
 
-/// Scripts and programs are told where things lie: in a container, or in the directories of a login.
+/// Scripts and programs are given the places: in a container, or in the directories of a login.
 #[test]
 fn programs_on_the_nodes_have_no_places_of_their_own() {
     let places = Regex::new(r#"(^|[\s'"=])(/workspace|/data|/root|/run/hvdctl)\b"#).unwrap();

@@ -170,7 +170,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
     let output = member.transport.script(&script, "read the node state").await?;
     let mut facts = Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now());
     if cluster.is_private() {
-        // whoever creates the directory of a login, the script that takes the lease checks whose it is
+        // the script that takes the lease creates the directory of a login, or checks whose it is
         facts.permissions.exposed.retain(|exposed| !exposed.is_creation());
     }
     Ok(facts)

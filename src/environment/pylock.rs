@@ -94,7 +94,7 @@ requires-python = ">=3.9"
 [[packages]]
 name = "idna"
 version = "3.20"
-index = "https://pypi.org/simple"
+index = "https://index.example/simple"
 sdist = { url = "https://files.example/i.tar.gz", upload-time = 2026-09-17T14:11:04Z, hashes = { sha256 = "aa" } }
 wheels = [{ url = "https://files.example/idna-3.20-py3-none-any.whl", hashes = { sha256 = "bb" } }]
 

@@ -73,11 +73,11 @@ impl FlatRequirements {
             return Err(RequirementsFault::TooDeep(file.display().to_string()));
         }
         let text = read(file).map_err(RequirementsFault::Unreadable)?;
-        let beside = |name: &str| file.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name));
+        let next_to = |name: &str| file.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name));
         for (line, number) in text.lines().zip(1..) {
             match kind(line) {
-                RequirementLine::Includes(name) => self.add(&beside(name), is_constraint, depth + 1, read)?,
-                RequirementLine::Constrains(name) => self.add(&beside(name), true, depth + 1, read)?,
+                RequirementLine::Includes(name) => self.add(&next_to(name), is_constraint, depth + 1, read)?,
+                RequirementLine::Constrains(name) => self.add(&next_to(name), true, depth + 1, read)?,
                 RequirementLine::IsLocal => {
                     let (file, text) = (file.display().to_string(), line.trim().to_owned());
                     return Err(RequirementsFault::LocalFile { file, line: number, text });

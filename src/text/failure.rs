@@ -819,8 +819,8 @@ mod tests {
     fn what_pip_and_uv_print_is_classified() {
         let said = [
             (
-                "error: Failed to fetch: https://pypi.org/simple/idna/\n  cause: error sending request for url \
-                 (https://pypi.org/simple/idna/)\n  cause: client error (Connect)\n  cause: invalid peer certificate: \
+                "error: Failed to fetch: https://index.example/simple/idna/\n  cause: error sending request for url \
+                 (https://index.example/simple/idna/)\n  cause: client error (Connect)\n  cause: invalid peer certificate: \
                  UnknownIssuer",
                 Some(InstallFailure::Untrusted),
             ),

@@ -114,7 +114,7 @@ if [ -n "$podman" ]; then
   elif [ -S "$podman_socket" ] || { [ -d "${podman_socket%/*}" ] && [ ! -x "${podman_socket%/*}" ]; }; then
     say podman closed
   fi
-  # in a directory of somebody else, it may be anybody's
+  # in a directory of another user, it may be any user's
   own=$(find "$runtime" "$runtime/podman" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | grep -c .)
   [ "$(id -u)" = 0 ] || [ "$own" != 3 ] || [ "$(access "$rootless_podman")" != open ] ||
     say podman-rootless "unix://$rootless_podman"

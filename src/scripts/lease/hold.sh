@@ -35,11 +35,11 @@ take() {
     show
     exit 3
   fi
-  umask 022
   # a name of its own: earlier versions lock the directory instead, and may write at the same moment. Then the later one has the lease, and
-  # the other one finds that at its next renewal
+  # the other one finds that at its next renewal. Others can read only the file that is complete
+  umask 077
   printf 'id %s\nholder %s\npid %s\npurpose %s\nsince %s\n' "$id" "$holder" "$pid" "$purpose" "$(date +%s)" >"$file.$$" &&
-    mv -f "$file.$$" "$file" && echo held
+    mv -f "$file.$$" "$file" && chmod 644 "$file" && echo held
 }
 
 renew() {

@@ -24,7 +24,7 @@ command -v python3 >/dev/null || {
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 7) and "Python 3.7 or later is needed, and python3 is " + sys.version.split()[0])' || exit
 # as sshd does with UsePAM=no (sshd_config(5))
 if [ "$(id -u)" = 0 ] && grep -q "^$(id -un):!" /etc/shadow 2>/dev/null; then
-  echo "the account $(id -un) is locked, and sshd lets nobody log in to it: usermod -p '*' $(id -un)" >&2
+  echo "the account $(id -un) is locked, and sshd refuses logins to it: usermod -p '*' $(id -un)" >&2
   exit 1
 fi
 for sshd in "$(command -v sshd)" /usr/sbin/sshd /usr/local/sbin/sshd /sbin/sshd /run/current-system/sw/bin/sshd; do
