@@ -93,8 +93,8 @@ image_derive() { # IMAGE NODE…
   grep -qi '^FROM ' <<<"$dockerfile" || dockerfile="FROM $LAB_IMAGE:latest"$'\n'$dockerfile
   DOCKER_BUILDKIT=0 docker build --network host --force-rm --label "$LAB_LABEL" -t "$image" - <<<"$dockerfile" >&2 || die "$image could not be built"
   for node; do
-    [ "$(node_engine "$node")" != none ] || continue
-    docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" "$(node_engine "$node")" load -q >/dev/null &
+    [ "$(docker exec "$(node_container "$node")" printenv ENGINE)" != none ] || continue
+    docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" node-engine run load -q >/dev/null &
     jobs+=($!)
   done
   for node in "${jobs[@]}"; do wait "$node" || failed=1; done

@@ -18,7 +18,7 @@ cluster_select ''
 
 # What machines are like. The options of `scripts/lab up` set it.
 NODE_SUITES=(bookworm) # of Debian: the first node's, the second's …; the last is that of all others
-NODE_ENGINES=(docker)  # or podman or none: the first node's, the second's …; the last is that of all others
+NODE_ENGINES=(docker)  # or podman, rootless or none: the first node's, the second's …; the last is that of all others
 NODE_UUTILS=           # -uutils: with coreutils and sudo written in Rust
 NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), the address (own), nothing (none), the second address (other)
 NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
@@ -28,7 +28,7 @@ NODE_SHARE=            # DIRECTORY:PATH, a directory of this machine that all no
 node_image() { # NODE
   local -r index=$((${1#node} - 1)) last=$((${#NODE_SUITES[@]} - 1))
   local engine
-  engine=-$(node_engine "$1")
+  engine=-$(node_engine "$1" | sed 's/rootless/podman/')
   printf 'hvdctl-lab/node:%s%s%s\n' "${NODE_SUITES[index < last ? index : last]}" "${engine#-docker}" "$NODE_UUTILS"
 }
 
@@ -38,7 +38,7 @@ node_images() { # COUNT
   for ((index = 1; index <= ($1 > 2 ? $1 : 2); index++)); do node_image "node$index"; done | sed 's/.*://' | sort -u
 }
 
-# The engine of a node: docker, podman or none.
+# The engine of a node: docker, podman, rootless (Podman of the login `own`) or none.
 node_engine() { # NODE
   local -r index=$((${1#node} - 1)) last=$((${#NODE_ENGINES[@]} - 1))
   printf '%s\n' "${NODE_ENGINES[index < last ? index : last]}"
@@ -107,6 +107,7 @@ node_spec() { # NODE GPUS
   {
     image_id "$(node_image "$1")"
     seed_content
+    node_engine "$1"
     printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}" "$NODE_SECOND" "$NODE_DAEMON_JSON" "$NODE_SHARE"
     node_gpus "$1" "$2"
     cat "$LAB_KEY.pub" "$LAB_DIR/hostkeys/$1.pub" "$LAB_PASSWORDS"
@@ -120,13 +121,13 @@ node_create() { # NODE GPUS SPEC HOSTS
   local stage user data=/var/lib/docker
   docker rm -f "$name" >/dev/null 2>&1 || true
   case $(node_engine "$node") in
-  podman)
+  podman | rootless)
     data=/var/lib/containers
     docker volume rm -f "$name" >/dev/null && docker volume create --label "$LAB_LABEL" "$name" >/dev/null || return 1 ;;
   docker) seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; } ;;
   none) docker volume rm -f "$name" >/dev/null || return 1; data= ;;
   esac
-  docker create --name "$name" -e "HOSTNAME=$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
+  docker create --name "$name" -e "HOSTNAME=$node" -e "ENGINE=$(node_engine "$node")" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
     --label "hvdctl.lab.cluster=$CLUSTER" \
     --label "hvdctl.lab.spec=$spec" --network "$NET" --ip "$(node_address "$node")" --stop-timeout 8 "${NODE_FLAGS[@]}" \
     ${data:+-v "$name:$data"} ${NODE_SHARE:+-v "$NODE_SHARE"} "$(node_image "$node")" >/dev/null || return 1
@@ -180,10 +181,10 @@ node_ensure() { # NODE GPUS COUNT
   }
   # By their inputs, because an engine with containerd's store has other ids.
   if [ "$(node_engine "$node")" != none ] &&
-    [ "$(timeout 20 docker exec "$name" "$(node_engine "$node")" image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
+    [ "$(timeout 20 docker exec "$name" node-engine run image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
     "$(docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}")" ]; then
     say "$node: loading the images that it lacks"
-    docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" "$(node_engine "$node")" load -q >/dev/null || return 1
+    docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" node-engine run load -q >/dev/null || return 1
   fi
   wait_for 15 node_login "$node" || {
     node_login "$node" 2>&1 || true
