@@ -99,13 +99,13 @@ fn report_failure(
         }
         Some(fault) if job.state == JobState::Failed && job.all_started => {
             // the launcher did not cause it, and its last lines would mislead
-            let hint = "hvdctl status shows the nodes; `docker events` there shows what stopped a container";
+            let hint = "hvdctl status shows the nodes; `docker events` (`podman events`) there shows what stopped a container";
             return Err(Error::check(format!("job {} failed: {fault}", job.id), hint));
         }
         Some(fault) if job.state == JobState::Failed => (format!("job {} failed: {fault}", job.id), verify),
         Some(fault) => (
             format!("job {} is lost: {fault}", job.id),
-            "see `dmesg` and `docker events` on the nodes; nothing of the job remains on the nodes that answered",
+            "see `dmesg` and `docker events` (`podman events`) on the nodes; nothing of the job remains on the nodes that answered",
         ),
         None => {
             let what = if job.all_started { "the launcher exited before its ranks" } else { "not all ranks started" };

@@ -199,7 +199,7 @@ impl RootCause {
                 format!("every rank must reach {init}, and the same collective operations as all others")
             }
             Exited { oom: true, .. } => format!(
-                "use a smaller batch, fewer data loaders or fewer ranks on {node}; `docker stats` there shows the limit"
+                "use a smaller batch, fewer data loaders or fewer ranks on {node}; `docker stats` or `podman stats` there shows the limit"
             ),
             Exited { .. } => return None,
             Hung { idle: Some(Idle::Blocked), .. } => format!(
@@ -219,7 +219,7 @@ impl RootCause {
                 format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")
             }
             Gone { .. } => {
-                format!("see hvdctl status for the worker, and `docker events` and `dmesg` on {node} for the reason")
+                format!("see hvdctl status for the worker, and `docker events` (`podman events`) and `dmesg` on {node} for the reason")
             }
         })
     }

@@ -140,9 +140,11 @@ fn sent(credentials: &Credentials) -> DockerCredentials {
     }
 }
 
-/// Returns what to do about a pull that a registry has not answered with an image. `platform`: that of the node.
-fn registry_hint(kind: Refusal, login: &RegistryLogin, platform: &str) -> String {
+/// Returns what to do about a pull by a node's engine that a registry has not answered with an image. `platform`: that
+/// of the node.
+fn registry_hint(kind: Refusal, login: &RegistryLogin, engine: EngineName, platform: &str) -> String {
     let host = login.host();
+    let is_podman = engine == EngineName::Podman;
     let platform = if platform.is_empty() { "PLATFORM" } else { platform };
     match kind {
         Refusal::Refused => login.hint(),
@@ -162,16 +164,29 @@ fn registry_hint(kind: Refusal, login: &RegistryLogin, platform: &str) -> String
              older, or build it again"
                 .to_owned()
         }
+        Refusal::PlainHttp if is_podman => format!(
+            "{host} speaks only HTTP: write `[[registry]]`, `location = \"{host}\"` and `insecure = true`, a line each, \
+             to a file in /etc/containers/registries.conf.d of the node, such as hvdctl.conf (without root \
+             ~/.config/containers/registries.conf)"
+        ),
         Refusal::PlainHttp => format!(
             "{host} speaks only HTTP: \"insecure-registries\": [\"{host}\"] in /etc/docker/daemon.json of the node, \
              then systemctl restart \
              docker"
         ),
-        Refusal::Untrusted => format!(
-            "the node's engine does not know who signed the certificate of {host}: put the CA's certificate into \
-             /etc/docker/certs.d/{host}/ca.crt on the node"
-        ),
+        Refusal::Untrusted => {
+            let directory = if is_podman { "containers" } else { "docker" };
+            format!(
+                "the node's engine does not know who signed the certificate of {host}: put the CA's certificate into \
+                 /etc/{directory}/certs.d/{host}/ca.crt on the node"
+            )
+        }
         Refusal::NoImage => format!("{host} has no such image, tag or digest; a name without a tag means :latest"),
+        Refusal::Unreachable if is_podman => format!(
+            "the node's engine does not reach {host}: check DNS and firewall there, and the proxy of Podman's service \
+             (systemctl show podman.service --property Environment; `systemctl edit podman.service` sets HTTPS_PROXY; \
+             with --user for a service without root)"
+        ),
         Refusal::Unreachable => format!(
             "the node's engine does not reach {host}: check DNS, firewall and the engine's proxy there (systemctl show \
              docker --property \
@@ -319,9 +334,9 @@ impl ContainerEngine {
         let pulled = self.pull_as(reference, reference, login.credentials.as_ref().map(sent), events).await;
         pulled.map_err(|error| match failure::registry(&error.message).filter(|_| error.kind == ErrorKind::Failed) {
             Some(kind @ (Refusal::Refused | Refusal::RateLimited)) => {
-                error.kind(ErrorKind::RegistryRefused).hint(registry_hint(kind, login, &self.platform))
+                error.kind(ErrorKind::RegistryRefused).hint(registry_hint(kind, login, self.name, &self.platform))
             }
-            Some(kind) => error.hint(registry_hint(kind, login, &self.platform)),
+            Some(kind) => error.hint(registry_hint(kind, login, self.name, &self.platform)),
             None => error,
         })
     }
@@ -366,6 +381,21 @@ mod tests {
     fn names_of_podman_are_those_that_images_were_given() {
         let names = ["docker.io/hvdctl/digits:1", "localhost/app:1", "docker.io/library/debian:12", "ghcr.io/a/b:1"];
         assert_eq!(names.map(without_registry), ["hvdctl/digits:1", "app:1", "debian:12", "ghcr.io/a/b:1"]);
+    }
+
+    #[test]
+    fn hints_about_a_registry_name_the_files_of_the_engine() {
+        let login = RegistryLogin { registry: "r:5000".into(), ..RegistryLogin::default() };
+        for (kind, docker, podman) in [
+            (Refusal::PlainHttp, "/etc/docker/daemon.json", "/etc/containers/registries.conf.d"),
+            (Refusal::Untrusted, "/etc/docker/certs.d/r:5000/ca.crt", "/etc/containers/certs.d/r:5000/ca.crt"),
+            (Refusal::Unreachable, "systemctl show docker", "systemctl edit podman.service"),
+        ] {
+            let hint = |engine| registry_hint(kind, &login, engine, "linux/amd64");
+            let hints = [EngineName::Docker, EngineName::Podman].map(hint);
+            assert!(hints[0].contains(docker) && hints[1].contains(podman), "{hints:?}");
+            assert!(!hints[1].contains("docker"), "{hints:?}");
+        }
     }
 
     #[test]
