@@ -42,8 +42,6 @@ pub struct Details {
     pub driver: Option<String>,
     /// Whether a program of the NVIDIA Container Toolkit is there, or Docker has a runtime of it.
     pub toolkit: bool,
-    /// Whether a CDI file has GPUs of NVIDIA, by which Podman gives them to containers.
-    pub has_cdi: bool,
     /// How many programs its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
     pub max_sessions: Option<u32>,
     /// Whether there are InfiniBand devices.
@@ -92,7 +90,6 @@ impl Details {
                 "kernel" => details.kernel = Some(value.to_owned()),
                 "driver" => details.driver = Some(value.trim().to_owned()).filter(|v| !v.is_empty()),
                 "toolkit" => details.toolkit = true,
-                "cdi" => details.has_cdi = true,
                 "max-sessions" => details.max_sessions = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
                 "fabric" => drop(details.fabrics.insert(value.to_owned())),

@@ -107,20 +107,8 @@ pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
 fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
     let failed = network::gpu_failure(view.node, view.facts).is_some();
     let details = view.details.as_ref()?;
-    if failed || network::gpu_request(view.node, view.facts).is_none() {
-        return None;
-    }
-    if view.engine_name == EngineName::Podman {
-        let message = "the node should have GPUs, but no CDI file describes them to Podman";
-        return (!details.has_cdi).then(|| {
-            view.error(Check::Toolkit, message).explain(
-                "no container with GPUs can be started",
-                "install nvidia-container-toolkit on the node, then `sudo nvidia-ctk cdi generate \
-                 --output=/etc/cdi/nvidia.yaml`, or set `gpus = 0`",
-            )
-        });
-    }
-    if details.toolkit {
+    let is_docker = view.engine_name == EngineName::Docker;
+    if failed || !is_docker || details.toolkit || network::gpu_request(view.node, view.facts).is_none() {
         return None;
     }
     Some(view.error(Check::Toolkit, "the node should have GPUs, but Docker has no NVIDIA runtime").explain(

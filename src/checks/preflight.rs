@@ -79,6 +79,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
     found.extend(views.iter().flat_map(disks));
     found.extend(views.iter().filter_map(|view| accelerators(view.node, view.facts)));
+    found.extend(views.iter().filter_map(cdi));
     found.extend(views.iter().flat_map(inodes));
     found.extend(data(views));
     if views.len() > 1 {
@@ -125,7 +126,7 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
     }
 }
 
-/// What other users of a node can change of the directories in which root works.
+/// What other users of a node can change of the directories in which root works, and what hvdctl cannot.
 fn permissions(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let finding = |exposed: &ExposedPath| {
         // without data, root does nothing in their directory
@@ -137,7 +138,14 @@ fn permissions(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
         };
         finding.explain(WHY, exposed.hint(&inventory.cluster))
     };
-    view.facts.permissions.exposed.iter().map(finding).collect()
+    let permissions = &view.facts.permissions;
+    let home = permissions.home.as_deref();
+    let closed = permissions.closed.iter().filter(|closed| closed.leads_to(&["ssh", "jobs", "projects"]));
+    let closed = closed.map(|closed| {
+        let hint = closed.hint(&inventory.cluster, home);
+        view.error(Check::Permissions, closed.to_string()).explain("keys, jobs and projects are written there", hint)
+    });
+    permissions.exposed.iter().map(finding).chain(closed).collect()
 }
 
 /// Finds killed processes that wait in the kernel and may keep memory or GPUs that the next job needs.
@@ -199,6 +207,16 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
         })
     });
     different.collect()
+}
+
+/// GPUs that the CDI files of a node with Podman do not describe.
+fn cdi(view: &NodeView<'_>) -> Option<Finding> {
+    let (node, facts) = (view.node, view.facts);
+    if network::gpu_failure(node, facts).or(network::missing_gpus(node, facts).as_deref()).is_some() {
+        return None;
+    }
+    let (message, hint) = facts.cdi.as_ref()?.fault(&network::gpu_request(node, facts), &facts.gpus)?;
+    Some(view.error(Check::Toolkit, message).explain("no container with these GPUs can be started", hint))
 }
 
 /// What computes on the node and is not NVIDIA's, or is not listed: without the inventory's help its slots are its

@@ -424,17 +424,23 @@ fn gpus() {
 
 #[test]
 fn podman_needs_a_description_of_the_gpus_and_no_runtime() {
-    let found = |has_cdi| {
+    let found = |lines: &str| {
         let podman = |n: &mut Sick| {
             (n.engine_name, n.engine) = (EngineName::Podman, "4.3.1");
-            n.details = Details { has_cdi, toolkit: false, ..n.details.clone() };
+            n.facts.cdi = Facts::parse(lines).cdi;
+            n.details = Details { toolkit: false, ..n.details.clone() };
         };
         Clinic::with(2, |c| podman(&mut c.nodes[1])).found()
     };
     let differs = "note versions gpu02: the engine differs: gpu01 Docker 20.10.24 · gpu02 Podman 4.3.1";
-    let lacking = "error toolkit gpu02: the node should have GPUs, but no CDI file describes them to Podman";
-    assert_eq!(found(false), [lacking, differs]);
-    assert_eq!(found(true), [differs]);
+    let lacking = "error toolkit gpu02: no CDI file in /etc/cdi or /var/run/cdi describes its GPUs to Podman";
+    assert_eq!(found("cdi read\n"), [lacking, differs]);
+    let stale = "error toolkit gpu02: /etc/cdi/nvidia.yaml does not describe the GPU 0 GPU-2 to Podman";
+    let file = "cdi read\ncdi file /etc/cdi/nvidia.yaml\ncdi name all\n";
+    assert_eq!(found(&format!("{file}cdi name GPU-1\n")), [stale, differs]);
+    assert_eq!(found(&format!("{file}cdi name 0\n")), [differs]);
+    // Podman reads other directories
+    assert_eq!(found(""), [differs]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::operator::now;
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
+use crate::model::engine::EngineName;
 use crate::node::facts::Facts;
 use crate::node::gpus;
 use crate::node::jobs::OpenJobs;
@@ -141,8 +142,13 @@ pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
 /// `projects`, `data`), in which root is about to work.
 ///
 /// # Errors
-/// With all that others can change.
+/// With all that others can change, or hvdctl cannot.
 pub fn check_permissions(cluster: &Cluster, node: &str, facts: &Facts, directories: &[&str]) -> Result<(), NodeError> {
+    let closed = facts.permissions.closed.iter().find(|closed| closed.leads_to(directories));
+    if let Some(closed) = closed {
+        let hint = closed.hint(cluster, facts.permissions.home.as_deref());
+        return Err(NodeError::failed(node, "use the node", closed).kind(ErrorKind::PrivilegesDenied).hint(hint));
+    }
     let exposed: Vec<&ExposedPath> =
         facts.permissions.exposed.iter().filter(|exposed| exposed.leads_to(directories)).collect();
     if exposed.is_empty() {
@@ -169,6 +175,9 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
     let asked = now();
     let output = member.transport.script(&script, "read the node state").await?;
     let mut facts = Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now());
+    if !cluster.has_engine() || member.transport.engine_name() == EngineName::Docker {
+        facts.cdi = None;
+    }
     if cluster.is_private() {
         // the script that takes the lease creates the directory of a login, or checks whose it is
         facts.permissions.exposed.retain(|exposed| !exposed.is_creation());

@@ -99,7 +99,8 @@ fn report_failure(
         }
         Some(fault) if job.state == JobState::Failed && job.all_started => {
             // the launcher did not cause it, and its last lines would mislead
-            let hint = "hvdctl status shows the nodes; `docker events` (`podman events`) there shows what stopped a container";
+            let hint =
+                "hvdctl status shows the nodes; `docker events` (`podman events`) there shows what stopped a container";
             return Err(Error::check(format!("job {} failed: {fault}", job.id), hint));
         }
         Some(fault) if job.state == JobState::Failed => (format!("job {} failed: {fault}", job.id), verify),

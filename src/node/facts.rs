@@ -1,6 +1,7 @@
 //! Parses what `src/scripts/node/facts.sh` reports about a node.
 
 use super::accelerators::Accelerators;
+use super::cdi::CdiDevices;
 use super::gpus::{self, Gpu, NvidiaSmi};
 use super::interfaces::NodeNetwork;
 use super::jobs::NodeJobs;
@@ -58,6 +59,8 @@ pub struct Facts {
     pub nvidia_smi: NvidiaSmi,
     /// GPUs that the machine itself sees. They may not be all if `nvidia-smi` failed.
     pub gpus: Vec<Gpu>,
+    /// What its CDI files offer, where Podman is the engine and reads them in the usual directories.
+    pub cdi: Option<CdiDevices>,
     /// Whether it has a device of NVIDIA's drivers, also of those that have no `nvidia-smi` (Jetson, WSL 2).
     pub has_nvidia_device: bool,
     /// Its accelerators of other makers.
@@ -99,6 +102,7 @@ impl Facts {
                     facts.clock = read.map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
                 }
                 "nvidia-device" => facts.has_nvidia_device = true,
+                "cdi" => facts.cdi.get_or_insert_default().read(value),
                 "accelerator" => facts.accelerators.extend(Accelerators::parse(value)),
                 "measured" => facts.measured.push(value.to_owned()),
                 "drained" => {

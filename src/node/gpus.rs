@@ -66,6 +66,13 @@ impl<'a> GpuDevice<'a> {
         self.mig.map_or(&self.gpu.uuid, |mig| &mig.uuid)
     }
 
+    /// Returns its index as `nvidia-ctk` writes it: that of the GPU, and of a MIG device also its place in that.
+    pub fn place(&self) -> String {
+        let devices = self.gpu.mig.iter().flatten();
+        let place = self.mig.and_then(|mig| devices.into_iter().position(|device| device.uuid == mig.uuid));
+        place.map_or(self.gpu.index.to_string(), |place| format!("{}:{place}", self.gpu.index))
+    }
+
     /// Returns whether an index or UUID of the inventory names it. MIG devices have no index of their own.
     pub fn is(&self, id: &str) -> bool {
         self.uuid().eq_ignore_ascii_case(id) || self.mig.is_none() && self.gpu.index.to_string() == id

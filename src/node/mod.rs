@@ -1,6 +1,7 @@
 //! The observed state of a node: its system, addresses and GPUs.
 
 pub mod accelerators;
+pub mod cdi;
 pub mod differing;
 pub mod facts;
 pub mod gpus;

@@ -140,8 +140,17 @@ pub fn known_slots(node: &Node) -> Option<u32> {
 }
 
 /// The GPUs that the node's containers ask for. A number that is all there are asks for all of them. Means nothing
-/// where the GPUs are not known ([`gpu_failure`]).
+/// where the GPUs are not known ([`gpu_failure`]). With Podman, GPUs have the names of the node's CDI files.
 pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
+    let request = stated_request(node, facts);
+    match &facts.cdi {
+        Some(cdi) => cdi.translate(request, &facts.gpus),
+        None => request,
+    }
+}
+
+/// What [`gpu_request`] asks for in the words of the inventory.
+fn stated_request(node: &Node, facts: &Facts) -> GpuRequest {
     let devices = GpuDevice::of(&facts.gpus);
     match &node.gpus {
         Gpus::Count(0) => GpuRequest::None,

@@ -115,11 +115,52 @@ impl fmt::Display for ExposedPath {
     }
 }
 
+/// A directory in which hvdctl, as root or as what a rootless engine calls root, can write nothing, for directories of
+/// the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedDirectory {
+    /// The directory.
+    path: String,
+    /// The directories of the cluster: `ssh`, `jobs`, `projects` or `data`.
+    leads_to: Vec<String>,
+}
+
+impl ClosedDirectory {
+    /// Returns whether it is, or is to have, one of these directories of the cluster.
+    pub fn leads_to(&self, directories: &[&str]) -> bool {
+        self.leads_to.iter().any(|what| directories.contains(&what.as_str()))
+    }
+
+    fn fields(&self) -> String {
+        self.leads_to.iter().map(|what| format!("cluster.{what}_dir")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns what to do about it, where the login has this home directory.
+    pub fn hint(&self, cluster: &Cluster, home: Option<&str>) -> String {
+        let Some(home) = home.filter(|_| !cluster.is_private()) else {
+            return "set another directory in the inventory, or let root write there".to_owned();
+        };
+        let line = |what: &String| format!("{what}_dir = {:?}", format!("{home}/hvdctl/{what}"));
+        let lines: Vec<String> = self.leads_to.iter().map(line).collect();
+        format!("without root, they have to be directories of the login. Set in [cluster]: {}", lines.join(", "))
+    }
+}
+
+impl fmt::Display for ClosedDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write to {}, which is needed for {}", self.path, self.fields())
+    }
+}
+
 /// The permissions of a node's directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// What others can change.
     pub exposed: Vec<ExposedPath>,
+    /// What hvdctl cannot change.
+    pub closed: Vec<ClosedDirectory>,
+    /// The home directory of the login, where only a rootless engine calls it root.
+    pub home: Option<String>,
     /// What is missing of the directories that containers have, or that projects need.
     pub missing: Vec<String>,
     /// The cluster's directories that others may enter and should not.
@@ -131,9 +172,20 @@ impl Permissions {
     pub(super) fn read(&mut self, key: &str, value: &str) {
         match key {
             "exposed" => ExposedPath::add(&mut self.exposed, value),
+            "unwritable" => self.add_closed(value),
+            "home" => self.home = Some(value.to_owned()).filter(|home| home.starts_with('/')),
             "missing" => self.missing.push(value.to_owned()),
             "unclosed" => self.unclosed.push(value.to_owned()),
             _ => {}
+        }
+    }
+
+    /// Adds a directory that `node/facts.sh` has printed: `WHAT PATH`.
+    fn add_closed(&mut self, value: &str) {
+        let Some([what, path]) = parts(value).map(|words| words.map(str::to_owned)) else { return };
+        match self.closed.iter_mut().find(|known| known.path == path) {
+            Some(known) => known.leads_to.push(what),
+            None => self.closed.push(ClosedDirectory { path, leads_to: vec![what] }),
         }
     }
 }
@@ -142,6 +194,23 @@ impl Permissions {
 mod tests {
     use super::*;
     use crate::inventory::Inventory;
+
+    #[test]
+    fn what_cannot_be_written_comes_with_directories_of_the_login() {
+        let cluster = Inventory::local("here", "some/image:1").cluster;
+        let mut permissions = Permissions::default();
+        for line in ["ssh /opt", "jobs /opt", "data /scratch", "junk"] {
+            permissions.read("unwritable", line);
+        }
+        permissions.read("home", "/home/ana");
+        let [opt, scratch] = &permissions.closed[..] else { panic!("{permissions:?}") };
+        assert_eq!(opt.to_string(), "cannot write to /opt, which is needed for cluster.ssh_dir, cluster.jobs_dir");
+        assert!(opt.leads_to(&["jobs"]) && !opt.leads_to(&["data"]) && scratch.leads_to(&["data"]));
+        let hint = opt.hint(&cluster, permissions.home.as_deref());
+        let lines = ": ssh_dir = \"/home/ana/hvdctl/ssh\", jobs_dir = \"/home/ana/hvdctl/jobs\"";
+        assert!(hint.ends_with(lines), "{hint}");
+        assert!(opt.hint(&cluster, None).starts_with("set another directory"));
+    }
 
     #[test]
     fn what_others_can_change_comes_with_the_command_that_closes_it() {

@@ -219,7 +219,9 @@ impl RootCause {
                 format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")
             }
             Gone { .. } => {
-                format!("see hvdctl status for the worker, and `docker events` (`podman events`) and `dmesg` on {node} for the reason")
+                format!(
+                    "see hvdctl status for the worker, and `docker events` (`podman events`) and `dmesg` on {node} for the reason"
+                )
             }
         })
     }

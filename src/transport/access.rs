@@ -32,6 +32,10 @@ pub const START_PODMAN: &str = "start its service on that node: sudo systemctl e
 pub const START_ROOTLESS_PODMAN: &str = "start its service as that login on the node: systemctl --user enable --now \
     podman.socket, and loginctl enable-linger, so that it outlives the login";
 
+/// How the one or the other is started, where only its user knows whether the login may use sudo.
+const START_EITHER_PODMAN: &str = "start root's on that node: sudo systemctl enable --now podman.socket; or that of \
+    the login, without sudo: systemctl --user enable --now podman.socket, and loginctl enable-linger";
+
 /// What sudo allows the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sudo {
@@ -373,7 +377,8 @@ impl Login {
     fn podman_hint(&self) -> &'static str {
         match self.sudo {
             Sudo::Refused(_) => START_ROOTLESS_PODMAN,
-            Sudo::Root | Sudo::Allowed | Sudo::PasswordRequired(_) => START_PODMAN,
+            Sudo::PasswordRequired(_) => START_EITHER_PODMAN,
+            Sudo::Root | Sudo::Allowed => START_PODMAN,
         }
     }
 
@@ -700,6 +705,9 @@ mod tests {
             as_root.contains("\nstart its service on that node: sudo systemctl enable --now podman.socket"),
             "{as_root}"
         );
+        // sudo asks whom it then refuses, too
+        let asks = fault(EngineChoice::Auto, &format!("sudo asks message\n{stopped}"));
+        assert!(asks.contains("sudo systemctl enable") && asks.contains("systemctl --user enable"), "{asks}");
         let rootless = fault(EngineChoice::Auto, &format!("sudo no never\n{stopped}"));
         assert!(rootless.contains("systemctl --user enable --now podman.socket, and loginctl"), "{rootless}");
         assert_eq!(fault(EngineChoice::Auto, &format!("{debian}{stopped}podman closed\n")), "");

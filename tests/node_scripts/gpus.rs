@@ -11,6 +11,68 @@ use std::path::Path;
 
 const HEALTH: &[&str] = &["node/nvidia_smi.sh", "node/health.sh"];
 
+/// The beginning of a file of `nvidia-ctk cdi generate`.
+const CDI: &str = "---
+cdiVersion: 0.5.0
+containerEdits:
+  deviceNodes:
+  - path: /dev/nvidia-modeset
+  env:
+  - NVIDIA_VISIBLE_DEVICES=void
+  hooks:
+  - args: [nvidia-cdi-hook, create-symlinks, --link, ../name: /dev/x]
+    hookName: createContainer
+    path: /usr/bin/nvidia-cdi-hook
+devices:
+- containerEdits:
+    deviceNodes:
+    - hostPath: /dev/nvidia0
+      path: /dev/nvidia0
+  name: \"0\"
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia1
+  name: '1:0'
+- name: GPU-aa
+  containerEdits: { env: [A=b] }
+- { name: MIG-bb, containerEdits: {} }
+- containerEdits:
+    deviceNodes: []
+  name: all
+kind: nvidia.com/gpu
+";
+
+#[test]
+fn the_names_of_cdi_files_are_read() {
+    let cdi = |machine: &Machine| {
+        let facts = machine.prints(FACTS, "");
+        facts.lines().filter_map(|line| line.strip_prefix("cdi ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let machine = Machine::new(&[("jobs/x", ""), ("etc/cdi/nvidia.yaml", CDI)]);
+    machine.stub("podman", "exit 1");
+    let file = |name: &str| machine.path(name).display().to_string();
+    let names = ["0", "1:0", "GPU-aa", "MIG-bb", "all"].map(|name| format!("name {name}"));
+    let mut expected = vec!["read".to_owned(), format!("file {}", file("etc/cdi/nvidia.yaml"))];
+    expected.extend(names);
+    assert_eq!(cdi(&machine), expected);
+    // as JSON, on one line, and of something else
+    let json = r#"{"cdiVersion":"0.6.0","kind":"nvidia.com/gpu","devices":[{"name":"2","containerEdits":{}}]}"#;
+    fs::create_dir_all(machine.path("run/cdi")).unwrap();
+    fs::write(machine.path("run/cdi/x.json"), json).unwrap();
+    fs::write(machine.path("run/cdi/y.json"), json.replace("nvidia.com/gpu", "nvidia.com/gpu-not")).unwrap();
+    fs::write(machine.path("run/cdi/z.yaml"), "kind: vendor.com/net\ndevices:\n- name: eth\n").unwrap();
+    expected.extend([format!("file {}", file("run/cdi/x.json")), "name 2".to_owned()]);
+    assert_eq!(cdi(&machine), expected);
+    fs::remove_dir_all(machine.path("etc/cdi")).unwrap();
+    fs::remove_dir_all(machine.path("run/cdi")).unwrap();
+    assert_eq!(cdi(&machine), ["read"]);
+    // other directories than those that are read
+    fs::create_dir_all(machine.path("etc/containers/containers.conf.d")).unwrap();
+    let conf = "[engine]\n  cdi_spec_dirs = [\n  \"/srv/cdi\"]\n";
+    fs::write(machine.path("etc/containers/containers.conf.d/cdi.conf"), conf).unwrap();
+    assert_eq!(cdi(&machine), [""; 0]);
+}
+
 #[test]
 fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
     let machine = Machine::new(&[("jobs/x", "")]);

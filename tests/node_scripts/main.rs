@@ -32,7 +32,7 @@ const FACTS: &[&str] = &[
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 21] = [
+const PLACES: [(&str, &str); 24] = [
     ("/usr/lib/wsl/lib", "wsl"),
     ("/sys/bus/pci/drivers/nvidia", "pci"),
     ("/proc/driver/nvidia/gpus", "driver"),
@@ -52,6 +52,9 @@ const PLACES: [(&str, &str); 21] = [
     ("/run/podman", "run/podman"),
     ("/var/run/docker.sock", "docker.sock"),
     ("/etc/cdi", "etc/cdi"),
+    ("/var/run/cdi", "run/cdi"),
+    ("/etc/containers", "etc/containers"),
+    ("/usr/share/containers", "share/containers"),
     ("/etc/systemd/system", "etc/systemd"),
     ("/usr/lib/systemd/system", "lib/systemd"),
 ];

@@ -19,6 +19,57 @@ async fn two_with_gpus() -> Nodes {
     nodes
 }
 
+/// What the script that finds root says where Podman is the engine.
+const PODMAN: &str = "user root\nsudo root\ndocker-command missing\npodman-command yes\npodman open\n";
+
+/// A file that Podman reads, which was written when there was one GPU.
+const CDI: &str = "cdi read\ncdi file /etc/cdi/nvidia.yaml\ncdi name 0\ncdi name all\n";
+
+#[tokio::test(start_paused = true)]
+async fn gpus_that_podman_does_not_know_are_an_error_before_a_worker_is_removed() {
+    let nodes = two_with_gpus().await;
+    nodes.edit("node2", |state| state.access = PODMAN);
+    let before = worker(&nodes, "node2");
+    let command = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml";
+    for (lines, message) in [
+        ("cdi read\n", "no CDI file in /etc/cdi or /var/run/cdi describes its GPUs to Podman"),
+        (CDI, "/etc/cdi/nvidia.yaml does not describe the GPU 1 GPU-bb to Podman"),
+    ] {
+        nodes.edit("node2", |state| state.facts = format!("{TWO}{lines}"));
+        // which would have the workers replaced
+        let mut changed = inventory(&nodes);
+        changed.cluster.shm_size = 1 << 30;
+        let up = hvdctl_on(&nodes, changed, "up", mpsc::unbounded_channel().1).await;
+        assert_ne!(up.code, 0, "{}", up.err);
+        up.complains(&["error: node2: ", message, command]);
+        hvdctl(&nodes, "verify").await.code(1).complains(&["node2: ", message, command]);
+        hvdctl(&nodes, "run -np 4 -- true").await.code(125).complains(&["node2: ", message, command]);
+        assert_eq!(
+            (worker(&nodes, "node2"), nodes.state("node2").ps()),
+            (before.clone(), vec!["hworker running".into()])
+        );
+    }
+    // Docker does not read these files
+    nodes.edit("node1", |state| state.facts = format!("{TWO}cdi read\n"));
+    nodes.edit("node2", |state| state.facts = format!("{TWO}{CDI}cdi name 1\n"));
+    hvdctl(&nodes, "up").await.code(0).says(&["node2: unchanged"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn directories_that_a_rootless_engine_may_not_write_are_an_error_before_any_change() {
+    let nodes = Nodes::new(&NODES);
+    let closed = ["ssh", "jobs", "projects", "data"].map(|what| format!("unwritable {what} /opt\n")).concat();
+    nodes.edit("node2", |state| state.facts = format!("home /home/ana\n{closed}"));
+    let texts = [
+        "error: node2: cannot use the node: cannot write to /opt, which is needed for cluster.ssh_dir",
+        "ssh_dir = \"/home/ana/hvdctl/ssh\", jobs_dir = \"/home/ana/hvdctl/jobs\"",
+    ];
+    let before = nodes.state("node2").keys;
+    hvdctl(&nodes, "keys push").await.code(3).complains(&texts);
+    hvdctl(&nodes, "up").await.code(3).complains(&texts);
+    assert_eq!((nodes.state("node2").ps(), nodes.state("node2").keys), (Vec::new(), before));
+}
+
 fn worker(nodes: &Nodes, node: &str) -> String {
     nodes.state(node).container("hworker").unwrap().id.clone()
 }

@@ -88,13 +88,6 @@ for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk
     break
   fi
 done
-# the descriptions of devices that Podman reads (containers.conf(5))
-for file in /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.json; do
-  if [ -r "$file" ] && grep -q 'nvidia\.com/gpu' "$file"; then
-    say cdi yes
-    break
-  fi
-done
 # sets `answer` to what nvidia-smi prints for a query, and `code` to its exit code: 124 if there is none in time
 query() { # QUERY
   answer=$(limited 20 nvidia-smi "$1" --format=csv,noheader)

@@ -64,6 +64,32 @@ report_class tpu 0x1ae0 0x /sys/class/accel/accel[0-9]*
 report_devices neuron /dev/neuron[0-9]*
 report_devices ascend /dev/davinci[0-9]*
 
+# the GPUs that CDI files offer to Podman: `file PATH`, `unreadable PATH` and `name NAME` of each; nothing where Podman may read other
+# directories (containers.conf(5))
+report_cdi() {
+  command -v podman >/dev/null 2>&1 || return 0
+  set -- /usr/share/containers /etc/containers "${XDG_CONFIG_HOME:-${HOME:-}/.config}/containers"
+  for directory; do
+    for file in "$directory/containers.conf" "$directory"/containers.conf.d/*.conf; do
+      ! grep -qs '^[[:space:]]*cdi_spec_dirs[[:space:]]*=' "$file" || return 0
+    done
+  done
+  say cdi read
+  for file in /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.json; do
+    [ -f "$file" ] || continue
+    if [ ! -r "$file" ]; then
+      say cdi unreadable "$file"
+      continue
+    fi
+    grep -qE "kind[\"']?[[:space:]]*:[[:space:]]*[\"']?nvidia\.com/gpu([^0-9A-Za-z_.-]|$)" "$file" || continue
+    say cdi file "$file"
+    # only devices have a name (the specification of CDI)
+    grep -oE "(^|[[:space:],{-])[\"']?name[\"']?[[:space:]]*:[[:space:]]*(\"[^\"]*\"|'[^']*'|[^][:space:],{}\"']+)" "$file" |
+      head -n 1000 | sed "s/.*name[\"']\{0,1\}[[:space:]]*:[[:space:]]*[\"']\{0,1\}/cdi name /; s/[\"']\$//"
+  done
+}
+report_cdi || exit
+
 # prints the id of the container of a process, which may have ended, or of what runs as a process of the login (process/common.sh)
 container_of() { # PID
   if [ -n "$run_dir" ]; then
@@ -82,6 +108,10 @@ container_of() { # PID
     return
   fi
   ids=$(sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null)
+  if [ -z "$ids" ] && [ "$(stat -c %u "/proc/$1" 2>/dev/null)" = "$(id -u)" ]; then
+    # without root, Podman makes no cgroups of version 1. It mounts a file of the container's directory in all of them
+    ids=$(sed -n 's:.*/\([0-9a-f]\{64\}\)/userdata/\.containerenv /run/\.containerenv .*:\1:p' "/proc/$1/mountinfo" 2>/dev/null)
+  fi
   printf '%s' "${ids##*"$newline"}"
 }
 # the address of the own name, where no container has another one
@@ -153,9 +183,18 @@ nearest() {
 }
 # and directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
 set --
-for directory in "$ssh_dir" "$jobs_dir" "$projects_dir" "$data_dir"; do
+# what a rootless engine calls root may not write everywhere; its number is another one outside (node/permissions.sh)
+[ "$mapped" = 0 ] || say home "$(timeout 5 getent passwd "$login" | cut -d: -f6)"
+for what in ssh jobs projects data; do
+  case $what in
+  ssh) directory=$ssh_dir ;;
+  jobs) directory=$jobs_dir ;;
+  projects) directory=$projects_dir ;;
+  data) directory=$data_dir ;;
+  esac
   nearest "$directory"
   set -- "$@" "$directory"
+  [ -w "$directory" ] || say unwritable "$what" "$directory"
 done
 systems=$(stat -f -c '%a %S %c %d %T' -- "$@") || exit
 ssh=$1 jobs=$2 projects=$3 data=$4 what=

@@ -49,6 +49,7 @@ impl Transport {
             return Ok(login);
         }
         self.access.engine_name = login.engine_name();
+        self.engine_fault = login.engine_fault();
         let root = login.root_method(sudo.is_given(owner)).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
             let no_password = |why| self.no_root(&login.user, &format!("sudo asks for a password, and {why}"));
@@ -58,7 +59,6 @@ impl Transport {
         }
         self.access.root = root;
         self.access.engine = login.engine(root);
-        self.engine_fault = login.engine_fault();
         if let Some(warning) = login.warning() {
             events.warn(Message::of(&self.node, warning));
         }
@@ -139,7 +139,11 @@ impl Transport {
                  asks for theirs"
             ),
         };
-        NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(hint)
+        let error = NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(hint);
+        // who needs no root because of an engine of the login should know why there is none
+        self.engine_fault
+            .iter()
+            .fold(error, |error, EngineFault { message, hint }| error.hint(format!("{message}: {hint}")))
     }
 
     /// Checks that the node has an engine that may be used, as far as it is known without asking it.
