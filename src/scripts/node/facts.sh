@@ -184,7 +184,7 @@ nearest() {
 # and directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
 set --
 # what a rootless engine calls root may not write everywhere; its number is another one outside (node/permissions.sh)
-[ "$mapped" = 0 ] || say home "$(timeout 5 getent passwd "$login" | cut -d: -f6)"
+[ "$mapped" = 0 ] || say home "$(timeout 5 getent passwd "$mapped" | cut -d: -f6)"
 for what in ssh jobs projects data; do
   case $what in
   ssh) directory=$ssh_dir ;;

@@ -69,6 +69,18 @@ const PODMAN: Platform = Platform {
     ..DOCKER
 };
 
+/// Podman of a login that has no root, whose directories are the login's.
+const ROOTLESS: Platform = Platform {
+    name: "podman of a login",
+    machines: &["--engine", "rootless", "--distro", "bookworm,trixie"],
+    cluster: "ssh_dir = \"/home/own/hvdctl/ssh\"\njobs_dir = \"/home/own/hvdctl/jobs\"\n\
+              projects_dir = \"/home/own/hvdctl/projects\"\ndata_dir = \"/home/own/hvdctl/data\"\n",
+    user: "own",
+    files: "/home/own/hvdctl",
+    absent: ("engine = \"docker\"\n", "docker: command not found"),
+    ..PODMAN
+};
+
 /// Nothing but a login, and a system that has Horovod, PyTorch and Open MPI.
 const PROCESSES: Platform = Platform {
     name: "processes",
@@ -439,8 +451,8 @@ fn a_shell_opens(cluster: &Cluster) {
 /// the login. The directory of its locks in /run stays until the node starts again.
 fn found(platform: &Platform, node: &str) -> String {
     let script = format!(
-        "for engine in docker podman; do command -v $engine >/dev/null || continue
-           $engine ps -aq; $engine volume ls -q; $engine images -q | sort -u; done
+        "if command -v docker podman >/dev/null; then
+           node-engine run ps -aq; node-engine run volume ls -q; node-engine run images -q | sort -u; fi
          find / /run /tmp -xdev '(' -path /var/lib/docker -o -path /var/lib/containers ')' -prune -o \
            -name '*hvdctl*' -print | grep -vx /run/hvdctl | sort
          find {files} 2>/dev/null || :
@@ -549,6 +561,6 @@ fn conforms(platform: &Platform) -> Vec<String> {
 
 #[test]
 fn a_job_does_the_same_under_every_runtime_and_launcher() {
-    let failed: Vec<String> = [DOCKER, PODMAN, PROCESSES, MODULES].iter().flat_map(conforms).collect();
+    let failed: Vec<String> = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES].iter().flat_map(conforms).collect();
     assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
 }
