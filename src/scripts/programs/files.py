@@ -5,7 +5,8 @@ import json
 import os
 import stat
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from here import HERE
+
 MOST = 1 << 20  # bytes that are read of a file or a line
 
 

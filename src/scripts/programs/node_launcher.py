@@ -11,8 +11,8 @@ import tempfile
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import binding  # noqa: E402
+from here import HERE  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 EACH = "each"  # the argument of the second stage, which starts every rank
 
 

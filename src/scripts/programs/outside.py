@@ -11,8 +11,8 @@ import time
 
 import files
 import processes
+from here import HERE, JOB
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 SYSTEM = {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
 INSIDE = ("/usr/src", "/var/tmp")  # in these, and programs write there all the same
 TEMPORARY = ("/tmp", "/var/tmp")
@@ -123,7 +123,7 @@ def try_to_record():
     """Does that. A check (verify, bench) has its working directory in that of the job, and writes nothing."""
     try:
         cwd = files.read_json("job.json", {"cwd": files.is_text})["cwd"]
-        if cwd.endswith("/" + os.path.basename(HERE)):
+        if cwd.endswith("/" + JOB):
             files.remove("outside")
             return None
         # some storage drivers copy the image for each container, after the job's directory was made

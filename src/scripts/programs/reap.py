@@ -22,10 +22,9 @@ import time
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import files  # noqa: E402
 import outside  # noqa: E402
+from here import HERE, JOB  # noqa: E402
 from processes import environment, is_killed, name, send  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-JOB = os.path.basename(HERE)
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
 ASKED = signal.SIGUSR1  # requests the end of a rank together with all others, so that its launcher need not learn of it

@@ -296,7 +296,7 @@ class Mpi4py:
         self.framework, self.mpi = importlib.import_module("mpi4py"), importlib.import_module("mpi4py.MPI")
         self.world = self.mpi.COMM_WORLD
         self.rank, self.size = self.world.Get_rank(), self.world.Get_size()
-        self.local_rank = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0))
+        self.local_rank = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or os.environ.get("SLURM_LOCALID", 0))
         self.library = self.mpi.Get_library_version().split(",")[0]
         self.arrays = Buffers()
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import allocation
 import files
 import frames
 import node_launcher
@@ -21,10 +22,15 @@ import workers
 HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
-# those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes. Ranks of this node
+# those of a process of the login (process/main.sh) or of a step of Slurm: a launcher passes its environment on to the ranks of other nodes. Ranks of this node
 # read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
 NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
+
+
+def of_this_node(launch):
+    """The names of variables that this process has and the ranks of other nodes must not get."""
+    return OF_PROCESS | (allocation.OF_STEP if launch.get("slurm") else set())
 
 
 class Position:
@@ -149,7 +155,7 @@ class Launcher:
     def start(self, places, number):
         # the remote shell in the job's directory comes before any other
         env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
-        for name in OF_PROCESS:
+        for name in of_this_node(self.launch):
             env.pop(name, None)
         if env.get(NO_GPU[0]) == NO_GPU[1]:
             del env[NO_GPU[0]]  # launchers pass their environment on to the ranks of other nodes

@@ -6,6 +6,11 @@ import signal
 
 BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
 ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
+TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (runtime/slurm.rs)
+# in the place of the signal with which Slurm takes the allocation away
+PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
+FAULTS = {BY_ENGINE: ENGINE_FAULT, TIME_LIMIT: "Slurm's time limit was reached", PREEMPTED: "Slurm preempted it for another job",
+          NODE_LOST: "a node of its allocation failed"}
 
 # Why an attempt ends.
 EXITED = "exited"  # the launcher has exited
@@ -55,9 +60,14 @@ RECORD_CHANGE = "record change"  # record which nodes left and joined; arguments
 RECORD_LOSS = "record loss"  # record that the launcher that was to keep the ranks has exited; argument: its exit code
 
 
-def engine_fault(signals):
-    """The fault if the engine requested the end first."""
-    return ENGINE_FAULT if signals[:1] == [BY_ENGINE] else None
+def fault_of(signals):
+    """The fault if not the user has requested the end first."""
+    return FAULTS.get(signals[0]) if signals else None
+
+
+def is_hurried(signals):
+    """Whether what requested the end does not wait for long until it kills what is left."""
+    return signals[:1] in ([BY_ENGINE], [PREEMPTED], [NODE_LOST])
 
 
 def is_urgent(signals):
@@ -66,11 +76,11 @@ def is_urgent(signals):
 
 
 def grace_period(signals, changed, limits):
-    """The ranks' grace period. They get all of it if none has failed; an engine does not wait for long."""
+    """The ranks' grace period. They get all of it if none has failed and there is time for it."""
     if is_urgent(signals):
         return 0
-    by_user = signals and not engine_fault(signals)
-    return limits.grace if by_user or changed else min(limits.grace, limits.after_failure)
+    on_request = signals and not is_hurried(signals)
+    return limits.grace if on_request or changed else min(limits.grace, limits.after_failure)
 
 
 def succeeded(result, ranks):
@@ -97,7 +107,7 @@ def has_ended(outcome):
 
 def reason(observed, limits):
     """Why an attempt ends now, and the fault; None if it goes on."""
-    fault = engine_fault(observed.signals)
+    fault = fault_of(observed.signals)
     if observed.code is not None:
         return EXITED, None
     if observed.missing and not observed.changed:
@@ -127,7 +137,7 @@ def conclude(state, observed, limits):
     stopped, fault = state.why == REQUESTED, state.fault or result.get("fault")
     if observed.signals and code == 0 and not state.may_restart and not fault and not succeeded(result, observed.ranks):
         # its ranks were ended together with it: 0 is no exit code of theirs
-        fault = engine_fault(observed.signals)
+        fault = fault_of(observed.signals)
         stopped = not fault
     if stopped or state.why == CHANGED:
         result["launcher"] = None
@@ -155,7 +165,7 @@ def conclude(state, observed, limits):
 
 def stop(state, observed, _limits):
     """Ends the job between two attempts."""
-    fault = engine_fault(observed.signals)
+    fault = fault_of(observed.signals)
     result = {name: value for name, value in state.result.items() if name != "fault"}
     if fault:
         # the last attempt did not end the job; its result is in attempts.json

@@ -20,6 +20,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import allocation  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
@@ -31,10 +32,13 @@ import processes  # noqa: E402
 import reap  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
-from attempt import OF_PROCESS, Attempt, Launcher, StartCheck, outcome  # noqa: E402
+from attempt import Attempt, Launcher, StartCheck, of_this_node, outcome  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
+# what Slurm says of a job whose allocation it takes away; it also completes one that was cancelled
+TAKEN = {"PREEMPTED": job_state.PREEMPTED, "TIMEOUT": job_state.TIME_LIMIT, "NODE_FAIL": job_state.NODE_LOST,
+         "CANCELLED": signal.SIGTERM, "COMPLETING": signal.SIGTERM}
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -45,18 +49,20 @@ def pause_before(number, first):
 
 class JobSupervisor:
     """A job from its first attempt to its result."""
+    in_allocation = is_taken = False  # whether its nodes are an allocation of Slurm, and whether that is taken away
 
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
         self.signals = []  # that requested the end of this job, in order
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE):
+        for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE] + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
             signal.signal(number, lambda number, _frame: self.signals.append(number))
+        self.in_allocation = launch.get("slurm")
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.roster = roster.Roster([place for place in [here] + launch["workers"] if place["ranks"]], launch["node"])
         self.state = job_state.Running(failures=0)
         self.attempt = None  # the current one
-        self.starts = 0  # how often the launcher was started
+        self.starts = int(allocation.restarts()) if self.in_allocation else 0  # how often the launcher was started
         self.attempts = []  # the results of those that failed
         self.outside = []  # files that are outside the mounts
         self.losses = []  # when a launcher that kept the ranks has ended by itself
@@ -88,9 +94,11 @@ class JobSupervisor:
                    job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
                    job_state.RECORD_CHANGE: self.record_change, job_state.RECORD_LOSS: self.record_loss}
         while not isinstance(self.state, job_state.Ended):
+            if self.signals:
+                self.follow_allocation()
             self.state, actions = job_state.decide(self.state, observe[type(self.state)](), self.limits)
-            if isinstance(self.state, job_state.Ended) and job_state.engine_fault(self.signals):
-                # what is left to do may take longer than the engine waits before it kills this container
+            if isinstance(self.state, job_state.Ended) and job_state.is_hurried(self.signals):
+                # what is left to do may take longer than there is time before this process is killed
                 try:
                     self.record(*self.state)
                 except OSError:
@@ -98,6 +106,22 @@ class JobSupervisor:
             for action, *arguments in actions:
                 perform[action](*arguments)
         return self.finish(*self.state)
+
+    def follow_allocation(self):
+        """When the job is asked to end, or ranks have failed, finds out whether that is because Slurm takes the allocation away: that is
+        why the job ends then, and Slurm itself ends what it has on the nodes."""
+        if not self.in_allocation or self.is_taken or self.signals[:1] == [job_state.TIME_LIMIT]:
+            return
+        state = allocation.state()
+        reason = TAKEN.get(state)
+        if state == "REQUEUED":
+            # Slurm ends everything that is left, and starts the job again: it keeps its files and has no result
+            self.nodes.disconnect_all()
+            os._exit(128 + signal.SIGTERM)
+        if reason:
+            self.is_taken, self.signals[:1] = True, [reason]
+        elif self.signals:
+            self.in_allocation = False  # hvdctl itself has asked
 
     def ranks(self):
         """The number of ranks of the current attempt."""
@@ -138,9 +162,13 @@ class JobSupervisor:
             self.follow_launcher()
         self.follow_failures()
         self.follow_missing()
+        if attempt.launcher.code or attempt.failed:
+            self.follow_allocation()
         missing = ", ".join(attempt.check.missing.values())
         missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
         waited = attempt.driver.waited() if attempt.driver else 0
+        if self.is_taken:
+            return job_state.Attempt(self.signals[:], None, [], False, "", 0)
         return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing, waited)
 
     def follow_launcher(self):
@@ -226,6 +254,8 @@ class JobSupervisor:
         reap.forget(again)
         # a node that was lost since the driver assigned its ranks is known to be silent
         self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"], driver.assigned if driver else 0)
+        if self.is_taken:
+            self.attempt.outcome.update(silent=[], silence={})
         error = driver and driver.error()
         if error:
             self.attempt.outcome["fault"] = error
@@ -292,8 +322,9 @@ class JobSupervisor:
         for thread in threads:
             thread.join()
         if not again:
-            # an engine that stops this container does not wait for long
-            here = outside.UNSEEN if job_state.engine_fault(self.signals) else outside.record()
+            # what has stopped this process may not wait for long
+            is_container = "HVDCTL_PROCESS" not in os.environ
+            here = outside.UNSEEN if is_container and job_state.is_hurried(self.signals) else outside.record()
             self.outside = outside.of_nodes(dict(report.outside, **{self.launch["node"]: here}))
 
     def start_reaping(self, grace, report, again):
@@ -376,7 +407,7 @@ def main():
     os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
     processes.raise_open_files()  # a launcher has several for each rank
     supervisor = JobSupervisor(launch)
-    of_process = {name: os.environ[name] for name in OF_PROCESS if name in os.environ}
+    of_process = {name: os.environ[name] for name in of_this_node(launch) if name in os.environ}
     try:
         if of_process:
             files.write_json("process.json", of_process)
@@ -384,7 +415,10 @@ def main():
             frames.reserve(result.fileno())
     except OSError:
         pass
-    return supervisor.run()
+    code = supervisor.run()
+    if launch.get("slurm"):
+        allocation.note_end()
+    return code
 
 
 if __name__ == "__main__":

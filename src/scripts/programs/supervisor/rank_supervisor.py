@@ -34,8 +34,8 @@ import rank_state  # noqa: E402
 import reap  # noqa: E402
 import starting  # noqa: E402
 import waiting  # noqa: E402
+from here import HERE  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
 SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
 TERMINAL = {"TERM": "dumb", "PAGER": "cat"}  # variables of a program that writes to one: no colours, and nothing waits for a key
@@ -583,7 +583,8 @@ def main():
     try:
         # on the launcher's node, where ranks are processes of the login (attempt.py)
         with contextlib.suppress(OSError, ValueError):
-            os.environ.update(files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}))
+            for name, value in files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}).items():
+                os.environ.setdefault(name, value)
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         watch = LauncherWatch(shim, gone, launcher["daemons"])

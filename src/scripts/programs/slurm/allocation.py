@@ -1,0 +1,247 @@
+"""Begins a job in an allocation of Slurm: the main program of its batch job. Finds which ranks each node has, and at which addresses the
+nodes reach one another, writes that to the job's files, and becomes the job supervisor. Arguments: the number of ranks, or 0 for all
+tasks that Slurm has allocated.
+
+With `address`, the name of the first node and the addresses by which Slurm knows the first two nodes it prints the node that it runs on and
+its address in their network; Slurm starts it so on every node."""
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
+import files  # noqa: E402
+from here import PROGRAMS  # noqa: E402
+
+# what Slurm sets for each node; that of the first node is not for the others
+OF_STEP = {"HVDCTL_NODE", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_JOB_GPUS",
+           "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_CPUS_ON_NODE", "SLURM_TOPOLOGY_ADDR", "CUDA_VISIBLE_DEVICES",
+           "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
+OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables that do not ask for anything
+OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
+PLACED = {"is_placed": True}  # record/mod.rs
+SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
+SIOCGIFADDR = 0x8915  # asks for the address of an interface
+LIMIT = 60  # seconds for Slurm to start a program on every node
+
+
+def per_node(text):
+    """The numbers in a list of Slurm such as `2(x3),1`."""
+    counts = []
+    for part in text.split(","):
+        count, times = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part).groups()
+        counts += [int(count)] * int(times or 1)
+    return counts
+
+
+def shares(nodes, counts, ranks):
+    """The nodes with ranks, each with how many and the first of them. `ranks`: those of the job, or 0 for all."""
+    placed, first = [], 0
+    for node, count in zip(nodes, counts):
+        count = min(count, ranks - first) if ranks else count
+        if count > 0:
+            placed.append({"node": node, "ranks": count, "first": first})
+            first += count
+    if ranks and first < ranks:
+        raise RuntimeError("Slurm has allocated %d tasks, and the job has %d ranks" % (first, ranks))
+    return placed
+
+
+def address(first, known):
+    """The address of this node in the network of another one. Its own name may lead to a loopback address here."""
+    other = known[os.environ["SLURMD_NODENAME"] == first]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # no packet is sent
+        probe.connect((other, 9))
+        return probe.getsockname()[0]
+
+
+def interface(wanted):
+    """The name of the interface of this node that has an address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                # struct ifreq: a name and a sockaddr_in; netdevice(7)
+                answer = fcntl.ioctl(any_socket, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(answer[20:24]) == wanted:
+                    return name
+    raise RuntimeError("no interface of this node has the address %s" % wanted)
+
+
+def addresses(nodes):
+    """The address of every node of the allocation by its name."""
+    if len(nodes) == 1:
+        return {nodes[0]: "127.0.0.1"}
+    count = len(nodes)
+    shown = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes[:2])])
+    found = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", shown))
+    known = [found.get(node, node) for node in nodes[:2]]
+    # as srun.sh
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
+    argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=none",
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known
+    try:
+        asked = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError("Slurm has not started a program on every node within %d s" % LIMIT)
+    lines = asked.stdout.decode(errors="replace").splitlines()
+    found = dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address "))
+    if asked.returncode or len(found) < count:
+        raise RuntimeError("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
+            os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), " ".join(lines[-3:])))
+    return found
+
+
+def configuration():
+    """The settings of Slurm, by their names."""
+    shown = subprocess.run(["scontrol", "show", "config"], stdout=subprocess.PIPE).stdout.decode(errors="replace")
+    return dict(re.findall(r"^(\w+)\s*=\s*(\S+)", shown, re.MULTILINE))
+
+
+def mpi_type(config):
+    """How Slurm connects the ranks of MPI if the site has no default: over PMIx where it can. Returns None for the site's default."""
+    if config.get("MpiDefault", "none") not in ("none", "(null)"):
+        return None
+    listed = subprocess.run(["srun", "--mpi=list"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode(errors="replace").split()
+    return next((kind for kind in ("pmix", "pmi2") if kind in listed), None)
+
+
+def state():
+    """The state of this job, by Slurm; empty if it does not answer. While Slurm ends it, that is COMPLETING, and other fields say why."""
+    shown = ask(["scontrol", "show", "job", "--oneliner", os.environ.get("SLURM_JOB_ID", "")])
+    fields = dict(word.split("=", 1) for word in shown.split() if "=" in word)
+    nodes = ask(["sinfo", "--noheader", "--nodes=" + os.environ.get("SLURM_JOB_NODELIST", ""), "--format=%T"])
+    return state_of(fields, nodes.split(), restarts())
+
+
+def ask(argv):
+    """What a program of Slurm prints; nothing if it fails."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5).stdout.decode(errors="replace")
+    return ""
+
+
+def state_of(fields, nodes, restarted):
+    """The same by the fields of a job, the states of its nodes, and how often it was started again when this program began."""
+    now = fields.get("JobState", "")
+    if fields.get("Restarts", restarted) != restarted:
+        return "REQUEUED"
+    # it may have some time left
+    if fields.get("PreemptTime", "None") not in ("None", "N/A"):
+        return "PREEMPTED"
+    # an asterisk: it does not respond
+    is_lost = now == "COMPLETING" and any(node.startswith("down") or node.endswith("*") for node in nodes)
+    return "NODE_FAIL" if is_lost else now
+
+
+def restarts():
+    """How often Slurm has started this job again, as text."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0")
+
+
+def hostnames(text):
+    """The nodes in a list of Slurm such as `node[1-2],gpu7`."""
+    return subprocess.run(["scontrol", "show", "hostnames", text], stdout=subprocess.PIPE, check=True).stdout.decode().split()
+
+
+def resources(shown, expand=hostnames):
+    """The generic resources that each node has given to a job, by the details of it: a step asks for all of them, because what the job as a
+    whole asked for (`--gpus=8`) may not be on its node. Nothing for a node of which Slurm says nothing."""
+    listed = re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)\s*$", shown, re.MULTILINE)
+    return {node: re.sub(r"\([^)]*\)", "", gres) or "none" for nodes, gres in listed for node in expand(nodes)}
+
+
+def prepare_node(share, is_first, placed, record):
+    """Writes what a node has of its own. Its log may be there from an allocation before this one (--requeue)."""
+    own = os.path.join(PROGRAMS, "nodes", share["node"])
+    if is_first:
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(own, "log"), "rb") as log, open(os.path.join(PROGRAMS, "log"), "ab") as first:
+                shutil.copyfileobj(log, first)
+            shutil.rmtree(own)
+        own = PROGRAMS
+    else:
+        os.makedirs(own, 0o700, exist_ok=True)
+        for name in OWN[1:]:
+            shutil.copy(os.path.join(PROGRAMS, name), own)
+        files.write(os.path.join(own, "job.json"), json.dumps(dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)))
+        os.close(os.open(os.path.join(own, "log"), os.O_WRONLY | os.O_CREAT, 0o600))
+    files.remove(os.path.join(own, "states"))
+
+
+def prepare(ranks):
+    """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
+    nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
+    # in a step within an allocation, slurm/submit.sh has passed on those of that
+    tasks = os.environ.pop("HVDCTL_TASKS", "")
+    counts = per_node(tasks or os.environ["SLURM_TASKS_PER_NODE"])
+    if not ranks and not tasks and "SLURM_NTASKS" not in os.environ and os.environ.get("SLURM_GPUS_ON_NODE", "").isdigit():
+        # nobody has said how many tasks: one for each GPU
+        counts = [int(os.environ["SLURM_GPUS_ON_NODE"])] * len(nodes)
+    placed = shares(nodes, counts, ranks)
+    record = json.loads(files.read("job.json").decode())
+    # before anything runs on the other nodes
+    for share in placed:
+        prepare_node(share, share is placed[0], placed, record)
+    found = addresses(nodes)
+    given = resources(ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]]))
+    files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
+    files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
+    hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
+    launch = dict(json.loads(files.read("launch.json").decode()), **dict(hosts[0], workers=hosts[1:]))
+    for part in launch["launcher"]:
+        if isinstance(part, dict) and "interface" in part:
+            part["interface"]["shared"] = interface(hosts[0]["address"])
+    files.write_json("launch.json", launch)
+    # after the directories: what reads it finds all logs
+    files.write_json("job.json", dict(record, ranks=placed[0]["ranks"], placement={"shares": placed}, slurm=PLACED))
+    return launch
+
+
+def note_end():
+    """Lets slurm/wait.sh know at once that the job has ended: Slurm takes some seconds to say so."""
+    with contextlib.suppress(OSError):
+        open(os.path.join(os.environ["HVDCTL_PLACE"], "done"), "w").close()
+
+
+def report(ranks, error):
+    """Records that the job has failed before its ranks were started."""
+    message = str(error) or type(error).__name__
+    form = json.loads(files.read("launch.json").decode())["format"]
+    files.write_json("result.json", {"format": form, "ended": time.time(), "launcher": 1, "ranks": ranks, "fault": message})
+
+
+def main():
+    if sys.argv[1:2] == ["address"]:
+        print("hvdctl-address %s %s" % (os.environ["SLURMD_NODENAME"], address(sys.argv[2], sys.argv[3:])))
+        return
+    ranks = int(sys.argv[1])
+    if os.path.exists(os.path.join(PROGRAMS, "result.json")):
+        # it has ended, and only Slurm has started it again
+        return note_end()
+    try:
+        launch = prepare(ranks)
+    except Exception as error:
+        report(ranks, error)
+        note_end()
+        raise
+    config = configuration()
+    if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
+        # a step of one process would get one core
+        os.environ["SLURM_CPU_BIND"] = "none"
+    kind = mpi_type(config) if launch["launcher"][0] == "srun" else None
+    if kind:
+        os.environ.setdefault("SLURM_MPI_TYPE", kind)
+    os.execvp(sys.executable, [sys.executable, SUPERVISOR])
+
+
+if __name__ == "__main__":
+    main()

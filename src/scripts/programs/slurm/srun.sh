@@ -1,0 +1,32 @@
+#!/bin/sh
+# The remote shell of a job that runs in an allocation of Slurm, in the place of ssh.sh: starts a command on a node of the allocation as a
+# step of its job, as `ssh [OPTION…] ADDRESS COMMAND…` would. allocation.py has written which node has which address.
+here=${0%/*}
+address=
+while [ $# -gt 0 ]; do
+  case $1 in
+  # a connection that others use: each of them is a step of its own
+  -N) exec sleep 2147483647 ;;
+  # options with a value, which may also follow the address
+  -[bcDEeFIiJLlmOopQRSWw]) shift ;;
+  -*) ;;
+  *)
+    [ -z "$address" ] || break
+    address=$1
+    ;;
+  esac
+  shift
+done
+while read -r one name resources; do
+  [ "$one" != "$address" ] || node=$name gres=$resources
+done <"$here/addresses"
+if [ -z "${node:-}" ]; then
+  echo "hvdctl: no node of the allocation has the address $address" >&2
+  exit 255
+fi
+# what the job as a whole asked for is not for a step of one process
+for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
+  case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
+done
+exec srun --job-name="hvdctl.${here##*/}" --nodes=1 --ntasks=1 --nodelist="$node" ${gres:+"--gres=$gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
+  sh -c "HVDCTL_NODE=$node; export HVDCTL_NODE; $*"

@@ -1,0 +1,72 @@
+"""Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are (here.py)."""
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
+sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "slurm")]
+import allocation  # noqa: E402
+import here  # noqa: E402
+
+
+class Placement(unittest.TestCase):
+    def test_lists_of_slurm_are_read(self):
+        for text, expected in (("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("4,2(x2)", [4, 2, 2])):
+            self.assertEqual(allocation.per_node(text), expected)
+
+    def test_ranks_fill_the_tasks_in_the_order_of_the_nodes(self):
+        def shares(counts, ranks):
+            return [(one["node"], one["ranks"], one["first"]) for one in allocation.shares(["a", "b", "c"], counts, ranks)]
+
+        self.assertEqual(shares([2, 1, 1], 0), [("a", 2, 0), ("b", 1, 2), ("c", 1, 3)])
+        self.assertEqual(shares([2, 2, 2], 3), [("a", 2, 0), ("b", 1, 2)])
+        self.assertEqual(shares([2, 1, 1], 4), shares([2, 1, 1], 0))
+        with self.assertRaisesRegex(RuntimeError, "allocated 4 tasks, and the job has 5 ranks"):
+            shares([2, 1, 1], 5)
+
+    def test_a_node_has_files_of_its_own_where_it_has_a_directory(self):
+        with tempfile.TemporaryDirectory() as directory:
+            own = os.path.join(directory, "nodes", "b")
+            os.makedirs(own)
+            self.assertEqual(here.own(directory, "b"), own)
+            for first in ("a", "", None):
+                self.assertEqual(here.own(directory, first), directory)
+
+
+class Resources(unittest.TestCase):
+    def test_a_step_asks_for_what_its_node_has_given(self):
+        shown = """   JOB_GRES=gpu:3
+     Nodes=a CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1),shard:1
+     Nodes=b,c CPU_IDs=0 Mem=0 GRES=
+   MinCPUsNode=1
+"""
+        expected = {"a": "gpu:a100:2,shard:1", "b": "none", "c": "none"}
+        self.assertEqual(allocation.resources(shown, lambda nodes: nodes.split(",")), expected)
+        self.assertEqual(allocation.resources(""), {})
+
+
+class Endings(unittest.TestCase):
+    def test_why_slurm_ends_a_job_follows_from_the_job_and_its_nodes(self):
+        def state(nodes=(), restarted="0", **fields):
+            return allocation.state_of(dict({"Restarts": "0", "PreemptTime": "None"}, **fields), nodes, restarted)
+
+        self.assertEqual(state(JobState="RUNNING"), "RUNNING")
+        self.assertEqual(state(["allocated", "down*"], JobState="RUNNING"), "RUNNING", "it has not been ended")
+        self.assertEqual(state(["completing"], JobState="COMPLETING"), "COMPLETING")
+        self.assertEqual(state(JobState="COMPLETING", PreemptTime="2026-11-27T20:39:43"), "PREEMPTED")
+        self.assertEqual(state(["completing", "down*"], JobState="COMPLETING"), "NODE_FAIL")
+        self.assertEqual(state(["idle*"], JobState="COMPLETING"), "NODE_FAIL")
+        self.assertEqual(state(["idle*"], JobState="CANCELLED"), "CANCELLED")
+        self.assertEqual(state(JobState="RUNNING", PreemptTime="2026-11-27T20:39:43"), "PREEMPTED", "it has some time left")
+        self.assertEqual(state(JobState="COMPLETING", Restarts="1", PreemptTime="2026-11-27T20:39:43"), "REQUEUED")
+        self.assertEqual(state(restarted="1", JobState="RUNNING", Restarts="1"), "RUNNING")
+        self.assertEqual(allocation.state_of({}, [], "0"), "", "it does not answer")
+
+    def test_ranks_of_mpi_connect_as_the_site_wants(self):
+        self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}))
+
+
+if __name__ == "__main__":
+    unittest.main()
