@@ -68,4 +68,6 @@ pub enum RuntimeChoice {
     Container,
     /// Processes of the login, without an engine or root.
     Process,
+    /// The same, started by Slurm. An inventory asks for it by its table `[slurm]`.
+    Slurm,
 }

@@ -9,6 +9,8 @@ use std::fmt;
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "JobState")]
 pub enum JobState {
+    /// It waits in the queue of Slurm.
+    Queued,
     /// The launcher is up, not every rank has started its program.
     Starting,
     /// Every rank has started; at least one is running.

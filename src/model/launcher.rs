@@ -19,6 +19,8 @@ pub enum LauncherName {
     Mpirun,
     /// No launcher: hvdctl starts every rank and sets its variables
     Env,
+    /// Slurm's own, for jobs under Slurm: MPI of any kind
+    Srun,
 }
 
 impl LauncherName {

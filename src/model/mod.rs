@@ -11,6 +11,7 @@ pub mod idle_rank;
 pub mod job_state;
 pub mod launcher;
 pub mod lease;
+pub mod queue;
 pub mod restart;
 pub mod root_cause;
 pub mod start_fault;

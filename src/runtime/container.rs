@@ -3,6 +3,7 @@
 use super::spec::{LABEL_CLUSTER, LABEL_FORMAT, LABEL_JOB, LABEL_NAME, LABEL_ROLE, LABEL_SPEC_FULL, Role};
 use crate::inventory::Cluster;
 use crate::model::format::{self, NewerFormat};
+use crate::model::queue::QueueEntry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,8 @@ pub enum ContainerState {
     Dead,
     /// Its processes are being ended.
     Stopping,
+    /// A scheduler has it in its queue.
+    Queued,
     /// The engine does not know its state, or reports one that hvdctl does not know.
     #[serde(other)]
     Unknown,
@@ -44,8 +47,8 @@ impl ContainerState {
 
     /// Returns whether it has processes, or may have some, or the engine will start some by itself.
     pub fn is_up(self) -> bool {
-        use ContainerState::{Paused, Restarting, Running, Stopping, Unknown};
-        matches!(self, Running | Paused | Restarting | Stopping | Unknown)
+        use ContainerState::{Paused, Queued, Restarting, Running, Stopping, Unknown};
+        matches!(self, Running | Paused | Queued | Restarting | Stopping | Unknown)
     }
 
     /// Returns why a worker in this state has to be recreated, if it has to. hvdctl sets no restart policy; a
@@ -58,7 +61,7 @@ impl ContainerState {
             ContainerState::Dead => Some("dead"),
             ContainerState::Stopping => Some("stopping"),
             ContainerState::Unknown => Some("in an unknown state"),
-            ContainerState::Running | ContainerState::Paused | ContainerState::Exited => None,
+            ContainerState::Queued | ContainerState::Running | ContainerState::Paused | ContainerState::Exited => None,
         }
     }
 }
@@ -80,6 +83,9 @@ pub struct ContainerSummary {
     pub labels: BTreeMap<String, String>,
     /// When it was created, in seconds since the epoch by the node's clock, if known.
     pub created: Option<i64>,
+    /// What Slurm says of it.
+    #[serde(skip)]
+    pub queue: Option<QueueEntry>,
 }
 
 impl ContainerSummary {
@@ -162,6 +168,7 @@ mod tests {
             state: ContainerState::Running,
             labels,
             created: None,
+            queue: None,
         }
     }
 

@@ -10,6 +10,7 @@ pub mod credentials;
 mod docker;
 mod process;
 pub mod progress;
+mod slurm;
 pub mod spec;
 mod terminal;
 
@@ -22,6 +23,7 @@ use crate::model::engine::EngineName;
 use crate::transport::node::{Output, Process, Transport};
 use container::ContainerSummary;
 use process::LoginProcesses;
+use slurm::SlurmJobs;
 use spec::ContainerSpec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +36,8 @@ pub enum Runtime {
     Engine(ContainerEngine),
     /// Processes of the login.
     Process(LoginProcesses),
+    /// The same, started by Slurm.
+    Slurm(SlurmJobs),
 }
 
 impl From<ContainerEngine> for Runtime {
@@ -49,6 +53,9 @@ impl Runtime {
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
         match transport.run_dir() {
+            Some(run_dir) if transport.is_scheduled() => {
+                Ok(Runtime::Slurm(SlurmJobs::new(LoginProcesses::new(transport, run_dir))))
+            }
             Some(run_dir) => Ok(Runtime::Process(LoginProcesses::new(transport, run_dir))),
             None => ContainerEngine::connect(transport).await.map(Runtime::Engine),
         }
@@ -59,6 +66,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.node(),
             Runtime::Process(processes) => processes.node(),
+            Runtime::Slurm(jobs) => jobs.node(),
         }
     }
 
@@ -70,6 +78,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => Ok(engine),
             Runtime::Process(processes) => Err(processes.without_engine(operation)),
+            Runtime::Slurm(jobs) => Err(jobs.processes().without_engine(operation)),
         }
     }
 
@@ -77,7 +86,7 @@ impl Runtime {
     pub fn version(&self) -> Option<(EngineName, &str)> {
         match self {
             Runtime::Engine(engine) => Some((engine.name, &engine.version)),
-            Runtime::Process(_) => None,
+            Runtime::Process(_) | Runtime::Slurm(_) => None,
         }
     }
 
@@ -89,7 +98,7 @@ impl Runtime {
     pub async fn image(&self, image: &str) -> Result<Option<Image>, NodeError> {
         match self {
             Runtime::Engine(engine) => engine.image(image).await,
-            Runtime::Process(_) => Ok(Some(Image::default())),
+            Runtime::Process(_) | Runtime::Slurm(_) => Ok(Some(Image::default())),
         }
     }
 
@@ -100,7 +109,7 @@ impl Runtime {
     pub async fn images(&self) -> Result<Vec<ListedImage>, NodeError> {
         match self {
             Runtime::Engine(engine) => engine.images().await,
-            Runtime::Process(_) => Ok(Vec::new()),
+            Runtime::Process(_) | Runtime::Slurm(_) => Ok(Vec::new()),
         }
     }
 
@@ -120,6 +129,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.containers().await,
             Runtime::Process(processes) => processes.list().await,
+            Runtime::Slurm(jobs) => jobs.list().await,
         }
     }
 
@@ -130,7 +140,7 @@ impl Runtime {
     pub async fn remove_helpers(&self, cluster: &str) -> Result<(), NodeError> {
         match self {
             Runtime::Engine(engine) => engine.remove_helpers(cluster).await,
-            Runtime::Process(_) => Ok(()),
+            Runtime::Process(_) | Runtime::Slurm(_) => Ok(()),
         }
     }
 
@@ -143,6 +153,7 @@ impl Runtime {
         match self {
             Runtime::Engine(_) => Ok(()),
             Runtime::Process(processes) => processes.check(spec).await,
+            Runtime::Slurm(jobs) => jobs.check(spec).await,
         }
     }
 
@@ -154,6 +165,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.create(spec).await,
             Runtime::Process(processes) => processes.create(spec).await,
+            Runtime::Slurm(jobs) => jobs.processes().create(spec).await,
         }
     }
 
@@ -165,6 +177,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.create_and_start(spec).await,
             Runtime::Process(processes) => processes.create_and_start(spec).await,
+            Runtime::Slurm(jobs) => jobs.create_and_start(spec).await,
         }
     }
 
@@ -176,6 +189,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.start(name).await,
             Runtime::Process(processes) => processes.start(name).await,
+            Runtime::Slurm(jobs) => Err(jobs.without_worker(&format!("start {name}"))),
         }
     }
 
@@ -196,6 +210,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.remove(id).await,
             Runtime::Process(processes) => processes.end(id, true).await,
+            Runtime::Slurm(jobs) => jobs.end(id, true).await,
         }
     }
 
@@ -207,6 +222,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.is_running(name).await,
             Runtime::Process(processes) => processes.is_running(name).await,
+            Runtime::Slurm(jobs) => jobs.is_running(name).await,
         }
     }
 
@@ -218,6 +234,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.last_lines(name, lines).await,
             Runtime::Process(processes) => processes.last_lines(name, lines).await,
+            Runtime::Slurm(jobs) => jobs.processes().last_lines(name, lines).await,
         }
     }
 
@@ -229,6 +246,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.terminate(id).await,
             Runtime::Process(processes) => processes.terminate(id).await,
+            Runtime::Slurm(jobs) => jobs.terminate(id).await,
         }
     }
 
@@ -240,6 +258,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.kill(id).await,
             Runtime::Process(processes) => processes.end(id, false).await,
+            Runtime::Slurm(jobs) => jobs.end(id, false).await,
         }
     }
 
@@ -261,6 +280,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.wait(id).await,
             Runtime::Process(processes) => processes.wait(id).await.map(|()| None),
+            Runtime::Slurm(jobs) => jobs.wait(id).await.map(|()| None),
         }
     }
 
@@ -272,6 +292,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.exec(container, argv, operation).await,
             Runtime::Process(processes) => processes.exec(container, argv, operation).await,
+            Runtime::Slurm(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -290,6 +311,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.run_in(container, argv, input, operation, limit).await,
             Runtime::Process(processes) => processes.run_in(container, argv, input, operation, limit).await,
+            Runtime::Slurm(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -301,6 +323,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.start_attached(container, operation).await,
             Runtime::Process(processes) => processes.start_attached(container, operation).await,
+            Runtime::Slurm(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -315,6 +338,7 @@ impl Runtime {
             Runtime::Process(processes) => {
                 terminal::run(self.node(), processes.exec_on_pty(container, argv, &env).await?).await
             }
+            Runtime::Slurm(jobs) => Err(jobs.without_worker("open a shell").into()),
         }
     }
 }

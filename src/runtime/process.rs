@@ -49,11 +49,11 @@ impl LoginProcesses {
         self.transport.node()
     }
 
-    fn script(&self, source: &'static str) -> Script {
+    pub(super) fn script(&self, source: &'static str) -> Script {
         Script::new(source).with("run_dir", &self.run_dir)
     }
 
-    async fn run(&self, script: &Script, operation: &str) -> Result<String, NodeError> {
+    pub(super) async fn run(&self, script: &Script, operation: &str) -> Result<String, NodeError> {
         let output = self.transport.script_as_login(script, operation).await?;
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
@@ -125,8 +125,13 @@ impl LoginProcesses {
 
     /// Waits for the end of a main process. Its exit code is not known.
     pub(super) async fn wait(&self, which: &str) -> Result<(), NodeError> {
+        self.wait_with(&self.script(WAIT).with("which", which)).await
+    }
+
+    /// Waits until a script has printed that a job has ended.
+    pub(super) async fn wait_with(&self, script: &Script) -> Result<(), NodeError> {
         let operation = "wait for the end of the job";
-        let process = self.transport.follow(&self.script(WAIT).with("which", which), operation).await?;
+        let process = self.transport.follow(script, operation).await?;
         let output = process.finish(b"").await.map_err(|error| self.transport.broken(operation, &error))?;
         let ended = self.transport.succeeded(output, operation)?;
         match ended.stdout.ends_with(b"ended\n") {
@@ -185,7 +190,7 @@ impl LoginProcesses {
 }
 
 /// Returns the name in an id, `NAME@SALT`.
-fn name_of(which: &str) -> &str {
+pub(super) fn name_of(which: &str) -> &str {
     which.split('@').next().unwrap_or(which)
 }
 
@@ -202,6 +207,7 @@ fn summary(line: &str) -> Option<ContainerSummary> {
         state: ContainerState::parse(state),
         labels,
         created: created.parse().ok(),
+        queue: None,
     })
 }
 

@@ -156,6 +156,17 @@ pub struct ContainerSpec {
     pub job: Option<String>,
     /// Environment in addition to the image's, as `NAME=VALUE`; nothing secret.
     pub env: Vec<String>,
+    /// How it is submitted, under Slurm.
+    pub sbatch: Sbatch,
+}
+
+/// How a job is submitted to Slurm.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sbatch {
+    /// How its name there begins.
+    pub name: String,
+    /// The options of sbatch.
+    pub options: Vec<String>,
 }
 
 impl Spec {
@@ -203,7 +214,7 @@ impl Spec {
 pub fn image_of(cluster: &Cluster) -> String {
     match cluster.runtime {
         RuntimeChoice::Container => cluster.image.clone(),
-        RuntimeChoice::Process => String::new(),
+        RuntimeChoice::Process | RuntimeChoice::Slurm => String::new(),
     }
 }
 
@@ -227,7 +238,8 @@ impl ContainerSpec {
             shm_size: cluster.shm_size,
         };
         let (cluster, env) = (cluster.name.clone(), Vec::new());
-        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env }
+        let sbatch = Sbatch::default();
+        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env, sbatch }
     }
 
     /// Returns the labels that identify the container.

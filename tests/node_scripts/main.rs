@@ -15,6 +15,7 @@ mod ledgers;
 mod permissions;
 mod pools;
 mod processes;
+mod slurm;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
 const FACTS: &[&str] = &[

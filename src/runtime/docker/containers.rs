@@ -248,6 +248,7 @@ fn summary(listed: ListedContainer) -> ContainerSummary {
         state: ContainerState::parse(&listed.state),
         labels: listed.labels.unwrap_or_default(),
         created: listed.created,
+        queue: None,
     }
 }
 

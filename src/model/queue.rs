@@ -1,0 +1,101 @@
+//! What a queue of Slurm says of a job.
+
+use super::job_state::JobState;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What Slurm says of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "SlurmJob")]
+pub struct QueueEntry {
+    /// The number of the job in Slurm.
+    pub job: String,
+    /// Its state there: `PENDING`, `RUNNING`, `TIMEOUT`, …
+    pub state: String,
+    /// Why it waits, in Slurm's words.
+    pub reason: Option<String>,
+    /// When it was submitted, in seconds since the epoch.
+    pub submitted: Option<i64>,
+    /// When it was started, or is expected to be, if that is known.
+    pub start: Option<i64>,
+}
+
+/// How Slurm has ended a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueEnd {
+    /// The state of the job.
+    pub state: JobState,
+    /// Why, as text.
+    pub reason: String,
+}
+
+impl QueueEntry {
+    /// Returns how Slurm has ended a job that has no result of its own; `None` while it has not, and if it only knows
+    /// that the job has ended (<https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES>). `started`: how many of
+    /// its ranks had started.
+    pub fn end(&self, started: u32) -> Option<QueueEnd> {
+        let failed = |reason: &str| Some(QueueEnd { state: JobState::Failed, reason: reason.into() });
+        match self.state.as_str() {
+            "TIMEOUT" | "DEADLINE" => failed("Slurm's time limit was reached"),
+            "PREEMPTED" => failed("Slurm preempted it for another job"),
+            "NODE_FAIL" => failed("a node of its allocation failed"),
+            "OUT_OF_MEMORY" => failed("it used more memory than Slurm had allocated to it"),
+            "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => failed("Slurm could not start its nodes"),
+            "FAILED" if started == 0 => {
+                failed("it ended before its ranks were started; its nodes may not share the directory of hvdctl")
+            }
+            "CANCELLED" => {
+                Some(QueueEnd { state: JobState::Stopped, reason: "it was cancelled in Slurm (scancel)".to_owned() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether the job waits for nodes.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state.as_str(), "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_HOLD" | "SPECIAL_EXIT")
+    }
+
+    /// Returns why the job waits and until when, as text; `None` if it does not. `now`: in seconds since the epoch.
+    pub fn wait(&self, now: f64) -> Option<String> {
+        if !self.is_waiting() {
+            return None;
+        }
+        let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+        let seconds = self.start.map(|start| start as f64 - now).filter(|seconds| *seconds > 0.0);
+        let expected = seconds.map_or_else(String::new, |seconds| {
+            let span = humantime::format_duration(std::time::Duration::from_secs(seconds as u64 / 60 * 60 + 60));
+            format!(", expected to start within {span}")
+        });
+        Some(format!("it waits in Slurm's queue as job {}{reason}{expected}", self.job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(state: &str) -> QueueEntry {
+        let reason = Some("Resources".to_owned());
+        QueueEntry { job: "7".into(), state: state.into(), reason, submitted: Some(900), start: Some(1090) }
+    }
+
+    #[test]
+    fn what_slurm_ended_has_a_reason() {
+        assert_eq!(entry("CANCELLED").end(0).unwrap().state, JobState::Stopped);
+        assert_eq!(entry("NODE_FAIL").end(2).unwrap().state, JobState::Failed);
+        for state in ["PENDING", "RUNNING", "COMPLETING", "COMPLETED", "", "ODD"] {
+            assert_eq!(entry(state).end(0), None, "{state}");
+        }
+        assert_eq!(entry("FAILED").end(1), None, "its supervisor was killed");
+        assert!(entry("FAILED").end(0).unwrap().reason.contains("may not share"));
+    }
+
+    #[test]
+    fn a_job_that_waits_says_why_and_how_long() {
+        let expected = "it waits in Slurm's queue as job 7 (Resources), expected to start within 2m";
+        assert_eq!(entry("PENDING").wait(1000.0).as_deref(), Some(expected));
+        assert_eq!(entry("PENDING").wait(2000.0).as_deref(), Some("it waits in Slurm's queue as job 7 (Resources)"));
+        assert_eq!(entry("RUNNING").wait(0.0), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Slurm as the runtime: processes of the login that a batch job starts on the first node of its allocation. Labels,
+//! environment and output lie in the same directories as those of [`LoginProcesses`], which all nodes share; whether
+//! they run is Slurm's to say.
+
+use super::container::{ContainerState, ContainerSummary};
+use super::process::{LoginProcesses, name_of};
+use super::spec::ContainerSpec;
+use crate::error::NodeError;
+use crate::model::queue::QueueEntry;
+use crate::text::quote;
+use crate::transport::node::Script;
+
+const LIST: &str = concat!(
+    include_str!("../scripts/process/common.sh"),
+    include_str!("../scripts/slurm/common.sh"),
+    include_str!("../scripts/slurm/list.sh")
+);
+const CHECK: &str = concat!(
+    include_str!("../scripts/process/common.sh"),
+    include_str!("../scripts/slurm/common.sh"),
+    include_str!("../scripts/slurm/check.sh")
+);
+const SUBMIT: &str = concat!(
+    include_str!("../scripts/process/common.sh"),
+    include_str!("../scripts/slurm/common.sh"),
+    include_str!("../scripts/slurm/submit.sh")
+);
+const CANCEL: &str = concat!(
+    include_str!("../scripts/process/common.sh"),
+    include_str!("../scripts/slurm/common.sh"),
+    include_str!("../scripts/slurm/cancel.sh")
+);
+const END: &str = concat!(
+    include_str!("../scripts/process/common.sh"),
+    include_str!("../scripts/slurm/common.sh"),
+    include_str!("../scripts/slurm/end.sh")
+);
+const WAIT: &str = concat!(
+    include_str!("../scripts/process/common.sh"),
+    include_str!("../scripts/slurm/common.sh"),
+    include_str!("../scripts/slurm/wait.sh")
+);
+
+/// What Slurm runs for this login. Clones share the connection to the login node.
+#[derive(Clone)]
+pub struct SlurmJobs {
+    processes: LoginProcesses,
+}
+
+impl SlurmJobs {
+    pub(super) fn new(processes: LoginProcesses) -> SlurmJobs {
+        SlurmJobs { processes }
+    }
+
+    pub(super) fn node(&self) -> &str {
+        self.processes.node()
+    }
+
+    /// Returns the directories of what was submitted.
+    pub(super) fn processes(&self) -> &LoginProcesses {
+        &self.processes
+    }
+
+    fn script(&self, source: &'static str) -> Script {
+        self.processes.script(source)
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<ContainerSummary>, NodeError> {
+        let listed = self.processes.run(&self.script(LIST), "ask Slurm for the jobs").await?;
+        Ok(listed.lines().filter_map(summary).collect())
+    }
+
+    /// Asks Slurm whether it would take the job.
+    pub(super) async fn check(&self, spec: &ContainerSpec) -> Result<(), NodeError> {
+        let script = self.script(CHECK).with("options", &arguments(&spec.sbatch.options));
+        self.processes.run(&script, "submit the job to Slurm").await.map(drop)
+    }
+
+    pub(super) async fn create_and_start(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
+        let id = self.processes.create(spec).await?;
+        let script = self.script(SUBMIT).with("which", &id).with("name", &spec.sbatch.name);
+        let script = script.with("options", &arguments(&spec.sbatch.options));
+        let started = self.processes.run(&script, "submit the job to Slurm").await;
+        if started.is_err() {
+            let _ = self.end(&id, true).await;
+        }
+        started.map(|_| id)
+    }
+
+    pub(super) async fn terminate(&self, which: &str) -> Result<(), NodeError> {
+        self.processes.run(&self.script(CANCEL).with("which", which), "stop the job").await.map(drop)
+    }
+
+    pub(super) async fn end(&self, which: &str, remove: bool) -> Result<(), NodeError> {
+        let script = self.script(END).with("which", which).with("remove", if remove { "1" } else { "" });
+        let operation = format!("{} {}", if remove { "remove" } else { "stop" }, name_of(which));
+        self.processes.run(&script, &operation).await.map(drop)
+    }
+
+    pub(super) async fn is_running(&self, which: &str) -> Result<bool, NodeError> {
+        let is_it = |one: &ContainerSummary| one.name == which || one.id == which;
+        Ok(self.list().await?.iter().any(|one| is_it(one) && one.state == ContainerState::Running))
+    }
+
+    pub(super) async fn wait(&self, which: &str) -> Result<(), NodeError> {
+        self.processes.wait_with(&self.script(WAIT).with("which", which)).await
+    }
+
+    /// Returns the error of what is not done while Slurm runs a job.
+    pub(super) fn without_worker(&self, operation: &str) -> NodeError {
+        NodeError::failed(self.node(), operation, "there are no workers under Slurm, which starts what a job needs")
+            .hint("for a program on its nodes: hvdctl run, or srun and ssh as your site allows them")
+    }
+}
+
+/// Returns a line of sh that makes these its arguments.
+fn arguments(options: &[String]) -> String {
+    options.iter().fold("set --".to_owned(), |line, option| format!("{line} {}", quote::always(option)))
+}
+
+/// Reads a line of `slurm/list.sh`.
+fn summary(line: &str) -> Option<ContainerSummary> {
+    let mut parts = line.splitn(5, ' ');
+    let (id, created, state, said) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let labels = serde_json::from_str(parts.next()?).ok()?;
+    Some(ContainerSummary {
+        name: name_of(id).to_owned(),
+        id: id.to_owned(),
+        image: String::new(),
+        image_id: String::new(),
+        state: ContainerState::parse(state),
+        labels,
+        created: created.parse().ok(),
+        queue: entry(said),
+    })
+}
+
+/// Reads what Slurm says of a job.
+fn entry(said: &str) -> Option<QueueEntry> {
+    let mut parts = said.split('|');
+    let mut part = || parts.next().map(|part| part.replace('_', " "));
+    let job = part()?;
+    let state = said.split('|').nth(1).filter(|state| !state.is_empty())?.to_owned();
+    let (_, reason) = (part(), part());
+    let reason = reason.filter(|reason| !matches!(reason.as_str(), "" | "None" | "N/A"));
+    let mut time = || part()?.parse::<i64>().ok();
+    Some(QueueEntry { job, state, reason, submitted: time(), start: time() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_slurm_says_is_read() {
+        let line =
+            "hmaster-1@a1 1700000000 queued 7|PENDING|Resources|1700000001|1700000099|1:00 {\"hvdctl.job\":\"1\"}";
+        let one = summary(line).unwrap();
+        assert_eq!((one.name.as_str(), one.state), ("hmaster-1", ContainerState::Queued));
+        assert!(one.state.is_up());
+        let queue = one.queue.unwrap();
+        assert_eq!(
+            (queue.job.as_str(), queue.state.as_str(), queue.reason.as_deref()),
+            ("7", "PENDING", Some("Resources"))
+        );
+        assert_eq!((queue.submitted, queue.start), (Some(1_700_000_001), Some(1_700_000_099)));
+        let running = summary("h@a 1 running 7|RUNNING|None|1|N/A|UNLIMITED {}").unwrap().queue.unwrap();
+        assert_eq!((running.reason, running.start), (None, None));
+        let ended = summary("h@a 1 exited 7|NODE_FAIL {}").unwrap();
+        assert_eq!((ended.state, ended.queue.unwrap().state.as_str()), (ContainerState::Exited, "NODE_FAIL"));
+        assert_eq!(summary("h@a 1 created - {}").unwrap().queue, None);
+        assert_eq!(summary("h@a 1 exited 7| {}").unwrap().queue, None);
+        assert_eq!(summary("h@a 1 exited"), None);
+    }
+}

@@ -1,0 +1,63 @@
+# Appended to process/common.sh. The jobs of Slurm that run what process/create.sh has created. The directory of each has its number in the
+# file `job`, and the name of a job ends with the id. Within an allocation it is a step of that; then there is a file `step` with the name of
+# its node. Settings of the user's own commands would hide jobs, or let sbatch do something else than submit one.
+for variable in $(env | sed -n 's/^\(\(SQUEUE\|SCANCEL\|SINFO\|SACCT\)_[A-Z0-9_]*\)=.*/\1/p') SBATCH_JOB_NAME SBATCH_WAIT SBATCH_ARRAY_INX \
+  SBATCH_CLUSTERS SLURM_CLUSTERS SLURM_TIME_FORMAT; do
+  unset "$variable"
+done
+
+# prints the user's jobs in the queue, one a line: number, state, reason, when submitted, when started or expected to (in seconds since the
+# epoch), limit, and name
+queue() {
+  SLURM_TIME_FORMAT=%s squeue --all --noheader --user="$(id -u)" --format='%i|%T|%r|%V|%S|%l|%j' || return
+  for file in "$run_dir"/*/step; do
+    [ -e "$file" ] || continue
+    SLURM_TIME_FORMAT=%s squeue --all --noheader --steps --user="$(id -u)" --format='%i|RUNNING|None|%S|%S||%j'
+    return
+  done
+}
+# sends a signal to the main program of a step within an allocation
+signal_step() { # SIGNAL
+  { read -r first <"$directory/step" && read -r pid _ <"$directory/pid"; } || return
+  srun --jobid="${number%%.*}" --nodes=1 --ntasks=1 --nodelist="$first" --overlap --mpi=none --quiet kill "-$1" "$pid"
+}
+# sets `line` to that of a job in the queue, by its number or else its name, and `number` and `now`, its state. Where it is not in the queue
+# they are the number in the file `job`, if there is one, and what else Slurm knows of that: how it has ended, `gone`, or that it goes on,
+# because the queue was read before it was submitted
+find_job() { # ID QUEUE
+  number='' now='' line=''
+  { read -r number <"$directory/job"; } 2>/dev/null
+  [ -z "$number" ] || line=$(printf '%s\n' "$2" | grep -F -- "$number|" | grep "^$number|" | head -n 1)
+  [ -n "$line" ] || line=$(printf '%s\n' "$2" | grep -F -- ".$1" | head -n 1)
+  if [ -n "$line" ]; then
+    now=${line#*|} number=${line%%|*}
+    now=${now%%|*}
+  elif [ -n "$number" ]; then
+    ask_job "$number"
+  fi
+}
+ask_job() { # NUMBER
+  case $1 in *.*)
+    now=gone
+    return
+    ;;
+  esac
+  shown=$(scontrol --oneliner show job "$1" 2>&1)
+  now=$(printf '%s\n' "$shown" | sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' | head -n 1)
+  [ -z "$now" ] || return 0
+  case $shown in
+  # it forgets them after some minutes. Accounting may be off, or late. `CANCELLED by 1000`
+  *'nvalid job id'*) now=$(sacct --noheader --allocations --parsable2 --jobs="$1" --format=State 2>/dev/null | head -n 1) ;;
+  *) now=UNKNOWN ;;
+  esac
+  now=${now%% *}
+  case $now in PENDING | RUNNING | '') now=gone ;; esac
+}
+# tests whether a job has ended, by its state
+has_ended() { # STATE
+  case $1 in
+  '' | gone | BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | LAUNCH_FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED | RECONFIG_FAIL | \
+    REVOKED | TIMEOUT) ;;
+  *) return 1 ;;
+  esac
+}

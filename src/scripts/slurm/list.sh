@@ -1,0 +1,23 @@
+# Prints what was submitted to Slurm, one a line: id, when it was created, state, the number of its job, what Slurm says of that, with `|`
+# between its parts and `_` for spaces, and its labels. Appended to process/common.sh and slurm/common.sh. Variables: run_dir.
+all=$(queue) || exit
+for file in "$run_dir"/*/labels; do
+  [ -f "$file" ] || continue
+  directory=${file%/labels}
+  { read -r id <"$directory/id" && IFS= read -r labels <"$file"; } 2>/dev/null || continue
+  { read -r now <"$directory/ended" && read -r number <"$directory/job" && line=; } 2>/dev/null || find_job "$id" "$all"
+  said=${line%|*}
+  if [ -z "$number" ]; then
+    is=created said=-
+  elif has_ended "$now"; then
+    is=exited said="$number|$now"
+    [ -e "$directory/ended" ] || printf '%s\n' "$now" >"$directory/ended"
+  else
+    case $now in
+    PENDING | CONFIGURING | REQUEUED | REQUEUE_HOLD | REQUEUE_FED | SPECIAL_EXIT | RESV_DEL_HOLD) is=queued ;;
+    *) is=running ;;
+    esac
+    [ -n "$said" ] || said="$number|$now"
+  fi
+  printf '%s %s %s %s %s\n' "$id" "$(stat -c %Y "$directory/labels")" "$is" "$(printf '%s' "$said" | tr ' ' _)" "$labels"
+done

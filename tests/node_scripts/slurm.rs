@@ -1,0 +1,129 @@
+//! What is submitted to Slurm, with stand-ins for its programs that answer from files.
+
+use super::*;
+use hvdctl::text::quote::always;
+
+const LIST: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/list.sh"];
+const CHECK: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/check.sh"];
+const SUBMIT: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/submit.sh"];
+const CANCEL: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/cancel.sh"];
+const END: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/end.sh"];
+const WAIT: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/wait.sh"];
+
+/// A login node where one process was created, and programs of Slurm that note how they were called.
+fn login() -> Machine {
+    let machine = Machine::new(&[]);
+    let at = |file: &str| always(machine.path(file).to_str().unwrap());
+    machine.stub("squeue", &format!("[ ! -e {0}.down ] || exit 1; cat {0} 2>/dev/null; :", at("queue")));
+    machine.stub(
+        "sbatch",
+        &format!(
+            "case $1 in --version) echo slurm 22.05.8; exit ;; esac; printf '%s|' \"$@\" >>{}; echo '7;uni'",
+            at("sbatch")
+        ),
+    );
+    machine.stub("scancel", &format!("echo \"$@\" >>{0}; : >{1}", at("scancel"), at("queue")));
+    machine.stub("scontrol", &format!("cat {}", at("shown")));
+    machine.stub("srun", ":");
+    machine.stub("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1");
+    fs::create_dir_all(machine.path("run/h-1")).unwrap();
+    fs::write(machine.path("run/h-1/id"), "h-1@a\n").unwrap();
+    fs::write(machine.path("run/h-1/labels"), "{\"x\":\"y\"}\n").unwrap();
+    machine
+}
+
+fn variables(machine: &Machine) -> String {
+    format!(
+        "run_dir='{}' which=h-1@a name=big remove=1\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
+        machine.path("run").display()
+    )
+}
+
+/// What is listed of the process but its time.
+fn listed(machine: &Machine) -> String {
+    let listed = machine.prints(LIST, &variables(machine));
+    let words: Vec<&str> = listed.trim().split(' ').collect();
+    format!("{} {} {}", words[0], words[2], words[3])
+}
+
+fn queue(machine: &Machine, line: &str) {
+    fs::write(machine.path("queue"), format!("{line}\n")).unwrap();
+}
+
+#[test]
+fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
+    let machine = login();
+    assert_eq!(listed(&machine), "h-1@a created -");
+    machine.prints(SUBMIT, &variables(&machine));
+    assert_eq!(fs::read_to_string(machine.path("run/h-1/job")).unwrap(), "7\n", "without the cluster of a federation");
+    let called = fs::read_to_string(machine.path("sbatch")).unwrap();
+    let directory = machine.path("run/h-1").display().to_string();
+    assert!(called.starts_with("--parsable|--ntasks=2|--comment=a b|--job-name=big.h-1@a|"), "{called}");
+    assert!(called.ends_with(&format!("|--wrap=trap '' USR2; exec sh {directory}/main {directory}|")), "{called}");
+
+    queue(&machine, "7|PENDING|(Nodes down, reserved)|1|N/A|1:00|big.h-1@a");
+    assert_eq!(listed(&machine), "h-1@a queued 7|PENDING|(Nodes_down,_reserved)|1|N/A|1:00");
+    // it was submitted after the queue was read
+    queue(&machine, "8|RUNNING|None|1|2|1:00|big.h-1@b");
+    fs::write(machine.path("shown"), "JobId=7 JobName=x JobState=RUNNING Reason=y\n").unwrap();
+    assert_eq!(listed(&machine), "h-1@a running 7|RUNNING", "the other one is not its job");
+    // a site has given it another name
+    queue(&machine, "7|RUNNING|None|1|2|1:00|renamed");
+    assert_eq!(listed(&machine), "h-1@a running 7|RUNNING|None|1|2|1:00");
+    queue(&machine, "70|RUNNING|None|1|2|1:00|x");
+    fs::write(machine.path("shown"), "JobId=7 JobName=x JobState=NODE_FAIL Reason=y\n").unwrap();
+    assert_eq!(listed(&machine), "h-1@a exited 7|NODE_FAIL");
+    // Slurm forgets it
+    fs::write(machine.path("shown"), "slurm_load_jobs error: Invalid job id specified\n").unwrap();
+    assert_eq!(listed(&machine), "h-1@a exited 7|NODE_FAIL");
+    fs::remove_file(machine.path("run/h-1/ended")).unwrap();
+    assert_eq!(listed(&machine), "h-1@a exited 7|gone");
+    // that Slurm does not answer does not mean that nothing runs
+    fs::write(machine.path("queue.down"), "").unwrap();
+    machine.fails(LIST, &variables(&machine));
+}
+
+#[test]
+fn a_waiting_job_leaves_the_queue_and_a_running_one_is_asked_to_end() {
+    let machine = login();
+    let cancelled = || fs::read_to_string(machine.path("scancel")).unwrap_or_default();
+    machine.prints(CANCEL, &variables(&machine));
+    assert_eq!(cancelled(), "", "it is not there");
+    queue(&machine, "7|PENDING|Resources|1|N/A|1:00|big.h-1@a");
+    machine.prints(CANCEL, &variables(&machine));
+    queue(&machine, "7|RUNNING|None|1|2|1:00|big.h-1@a");
+    machine.prints(CANCEL, &variables(&machine));
+    assert_eq!(cancelled(), "7\n--batch --signal=TERM 7\n");
+    queue(&machine, "7|RUNNING|None|1|2|1:00|big.h-1@a");
+    machine.prints(END, &variables(&machine));
+    assert_eq!(cancelled(), "7\n--batch --signal=TERM 7\n7\n");
+    assert!(!machine.path("run/h-1").exists());
+}
+
+#[test]
+fn a_job_has_ended_when_it_says_so_or_has_left_the_queue() {
+    let machine = login();
+    fs::write(machine.path("run/h-1/job"), "7\n").unwrap();
+    fs::write(machine.path("shown"), "slurm_load_jobs error: Invalid job id specified\n").unwrap();
+    assert_eq!(machine.prints(WAIT, &variables(&machine)), "ended\n");
+    queue(&machine, "7|RUNNING|None|1|2|1:00|big.h-1@a");
+    fs::write(machine.path("run/h-1/done"), "").unwrap();
+    assert_eq!(machine.prints(WAIT, &variables(&machine)), "ended\n");
+    machine.prints(END, &variables(&machine));
+    assert!(!machine.path("scancel").exists(), "it leaves the queue by itself");
+}
+
+#[test]
+fn what_slurm_refuses_is_known_before_anything_is_sent() {
+    let machine = login();
+    machine.prints(CHECK, &variables(&machine));
+    let called = fs::read_to_string(machine.path("sbatch")).unwrap();
+    assert_eq!(called, "--test-only|--ntasks=2|--comment=a b|--wrap=true|");
+    machine.stub("sbatch", "case $1 in --version) echo slurm-wlm 19.05.5; exit ;; esac");
+    assert!(
+        machine.fails(CHECK, &variables(&machine)).contains("20.11 or later is needed, and this is slurm-wlm 19.05.5")
+    );
+    machine
+        .stub("sbatch", "case $1 in --version) echo slurm 24.11.1; exit ;; esac; echo 'invalid partition' >&2; exit 1");
+    assert_eq!(machine.fails(CHECK, &variables(&machine)), "invalid partition\n");
+}
