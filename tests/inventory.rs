@@ -93,7 +93,14 @@ fn the_smallest_has_the_documented_defaults() {
     };
     assert_eq!(
         inventory,
-        Inventory { cluster, bench: Bench::default(), pool: None, nodes: vec![node], groups: BTreeMap::new() }
+        Inventory {
+            cluster,
+            bench: Bench::default(),
+            pool: None,
+            slurm: None,
+            nodes: vec![node],
+            groups: BTreeMap::new()
+        }
     );
 }
 
@@ -263,7 +270,7 @@ master = true
     let groups = groups.map(|(name, nodes)| (name.to_owned(), nodes)).into();
     assert_eq!(
         inventory,
-        Inventory { cluster, bench: Bench::default(), pool: None, nodes: vec![first, second], groups }
+        Inventory { cluster, bench: Bench::default(), pool: None, slurm: None, nodes: vec![first, second], groups }
     );
 }
 
@@ -365,7 +372,9 @@ fn unknown_fields_and_tables() {
         ),
         (
             in_node("[defaults]\nhost = 'a'"),
-            format!("6:1: defaults.host: unknown field; it belongs in [[node]] or [pool] (known: {defaults})"),
+            format!(
+                "6:1: defaults.host: unknown field; it belongs in [[node]] or [pool] or [slurm] (known: {defaults})"
+            ),
         ),
         (
             format!("port = 1\n{}", in_node("")),
@@ -544,7 +553,8 @@ fn as_json_it_looks_like_the_file() {
 /// Each listed field is one that the reader reads: it refuses a wrong type there, as a known field.
 #[test]
 fn the_lists_of_fields_are_the_readers() {
-    for (table, fields) in ["bench", "cluster", "defaults", "node", "pool"].map(|table| (table, names(table))) {
+    for (table, fields) in ["bench", "cluster", "defaults", "node", "pool", "slurm"].map(|table| (table, names(table)))
+    {
         for field in fields {
             let heading = if table == "node" { "[[node]]".to_owned() } else { format!("[{table}]") };
             let found = faults(&format!("{heading}\n{field} = 2024-01-01\n"));
@@ -588,7 +598,7 @@ fn the_example_is_valid_and_names_every_field_with_its_default() {
         _ => table[name].get(field).is_some(),
     };
     assert!(table["groups"].as_table().is_some_and(|groups| groups.len() > 1));
-    for (name, fields) in ["bench", "cluster", "defaults", "node", "pool"].map(|table| (table, names(table))) {
+    for (name, fields) in ["bench", "cluster", "defaults", "node", "pool", "slurm"].map(|table| (table, names(table))) {
         for field in fields {
             // what the other runtime has is shown, and cannot be in force
             let is_shown = EXAMPLE.lines().any(|line| line.starts_with(&format!("#   {field} = ")));

@@ -5,7 +5,7 @@ use super::fault::{FaultReport, Faults, quoted, without_mark};
 use super::layout;
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
-use super::{Bench, Cluster, Inventory, Pool};
+use super::{Bench, Cluster, Inventory, Pool, Slurm};
 use crate::text::nodeset::{Groups, groups_in, select};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,12 +34,15 @@ fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option
         section.require("path", check::POOL_DIRECTORY.expected);
         typed(section.values)
     });
+    let slurm: Option<Slurm> =
+        root.table("slurm").filter(|section| !section.is_empty()).map(|section| typed(section.values));
+    let is_only_slurm = slurm.is_some() && root.value("node").is_none();
     let defaults = root.table("defaults").map(|section| {
         separate_mounts(&section, &cluster);
         layout::check_node(&section, &cluster);
         section.values
     });
-    let mut nodes = nodes(&root, &defaults.unwrap_or_default(), &cluster)?;
+    let mut nodes = if is_only_slurm { Vec::new() } else { nodes(&root, &defaults.unwrap_or_default(), &cluster)? };
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let groups = groups(&root, &names);
     let node_files = nodes.iter_mut().flat_map(|node| [&mut node.identity, &mut node.container.env_file]);
@@ -51,7 +54,8 @@ fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option
             *path = resolved(path, file);
         }
     }
-    Some(Inventory { cluster, bench, pool, nodes, groups })
+    let inventory = Inventory { cluster, bench, pool, slurm, nodes, groups };
+    Some(if is_only_slurm { inventory.under_slurm() } else { inventory })
 }
 
 /// A path on the operator's machine: `~/` is the home directory, and a relative one starts from the inventory's

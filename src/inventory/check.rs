@@ -109,6 +109,13 @@ rules! {
         r"^(?:[\p{Alphabetic}\p{N}._@+\\][\p{Alphabetic}\p{N}._@+\\-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[A-Fa-f0-9:.]+\])(?::[1-9][0-9]{0,4})?$",
         |text| destination(text).map(|_| ());
 
+    /// A value for an option of sbatch.
+    pub(super) SLURM: "a value as sbatch takes it, without spaces", 1000, r"^[^\s\x00-\x1f\x7f-\x9f]+$", |_| Ok(());
+
+    /// An option of sbatch.
+    pub(super) SLURM_OPTION: "an option of sbatch, like \"--exclude=node3\"", 1000,
+        r"^-[^\x00-\x1f\x7f-\x9f]+$", |_| Ok(());
+
     /// The directory of a pool.
     pub(super) POOL_DIRECTORY: "an absolute path of a directory", 1000, r"^(?:/[^/\x00-\x1f\x7f-\x9f]+)+$", directory;
 

@@ -1,4 +1,4 @@
-//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Bench`], [`Node`] and
+//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Bench`], [`Slurm`], [`Node`] and
 //! [`Container`], the defaults, the reader, the known fields in messages, the JSON Schema and `docs/inventory.md` all
 //! follow from it.
 //!
@@ -28,7 +28,7 @@ pub(super) struct Field {
 }
 
 /// The tables of an inventory.
-pub const TABLES: &[&str] = &["bench", "cluster", "defaults", "groups", "node", "pool"];
+pub const TABLES: &[&str] = &["bench", "cluster", "defaults", "groups", "node", "pool", "slurm"];
 
 /// Makes a type and a table of fields from `name: type = default, kind;` with the documentation of each.
 /// `as "…_s"` is the name in the file of a duration, which has whole seconds there.
@@ -165,6 +165,34 @@ tables! {
         lifetime as "lifetime_s": Duration = Duration::from_secs(604_800), seconds(3600, LONGEST_LIFETIME.as_secs());
     }
 
+    /// A cluster of Slurm, to which jobs are submitted; `[slurm]` in the file.
+    Slurm, SLURM {
+        /// Login node as for ssh, `[user@]host[:port]`; otherwise this machine.
+        host: Option<String> = None, Text(&check::DESTINATION);
+        /// Directory that the login node and all others share, for everything that hvdctl keeps there; otherwise
+        /// .hvdctl in your home directory.
+        state_dir: Option<String> = None, Text(&check::STATE_DIR);
+        /// What starts the ranks; otherwise that of the cluster.
+        launcher: Option<LauncherName> = None, Choice(&["horovodrun", "torchrun", "mpirun", "env", "srun"]);
+        /// Lines of bash that set up the environment of a job, like "module load CUDA". A login shell runs them when
+        /// the job starts.
+        activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));
+        /// Partition of the jobs; otherwise Slurm's default, as for all that follows.
+        partition: Option<String> = None, Text(&check::SLURM);
+        /// Account that jobs are charged to.
+        account: Option<String> = None, Text(&check::SLURM);
+        /// Quality of service of the jobs.
+        qos: Option<String> = None, Text(&check::SLURM);
+        /// Features that nodes must have.
+        constraint: Option<String> = None, Text(&check::SLURM);
+        /// Time limit of a job, as for sbatch.
+        time: Option<String> = None, Text(&check::SLURM);
+        /// Generic resources of each node. With "gpu:4" a node has at most 4 ranks.
+        gres: Option<String> = None, Text(&check::SLURM);
+        /// Further options of sbatch, as they are; --sbatch adds to them.
+        options: Vec<String> = Vec::new(), List(&Text(&check::SLURM_OPTION));
+    }
+
     /// One machine; a `[[node]]` of the file, over `[defaults]`.
     Node, NODE {
         /// Host as for ssh: an alias, a name or an address. gpu[01-16] stands for sixteen nodes.
@@ -232,7 +260,7 @@ static GROUPS: Field = Field {
         groups as @NAME.",
 };
 
-/// The fields of the table `bench`, `cluster`, `defaults`, `node` or `pool`; of the whole file, `""`, what is no table
+/// The fields of the table `bench`, `cluster`, `defaults`, `node`, `pool` or `slurm`; of the whole file, `""`, what is no table
 /// of fields.
 pub(super) fn of(table: &str) -> Vec<&'static Field> {
     let node = NODE.iter().chain(CONTAINER);
@@ -240,6 +268,7 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
         "cluster" => CLUSTER.iter().collect(),
         "bench" => BENCH.iter().collect(),
         "pool" => POOL.iter().collect(),
+        "slurm" => SLURM.iter().collect(),
         // what many nodes may share
         "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag) && field.name != "host_key").collect(),
         "node" => node.collect(),
@@ -247,7 +276,7 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
     }
 }
 
-/// The names of the fields of the table `bench`, `cluster`, `defaults`, `node` or `pool`, or of these tables for `""`.
+/// The names of the fields of the table `bench`, `cluster`, `defaults`, `node`, `pool` or `slurm`, or of these tables for `""`.
 pub fn names(table: &str) -> Vec<&'static str> {
     match table {
         "" => TABLES.to_vec(),

@@ -53,7 +53,7 @@ impl Cluster {
                 programs: CONTAINER_RUN.into(),
                 own_hosts: true,
             },
-            RuntimeChoice::Process => Layout {
+            RuntimeChoice::Process | RuntimeChoice::Slurm => Layout {
                 keys: self.ssh_dir.clone(),
                 workspace: format!("{}/{name}/workspace", self.run_dir()),
                 data: self.data_dir.clone(),
@@ -68,7 +68,12 @@ impl Cluster {
 
     /// Returns whether hvdctl's directories on the nodes are the login's, in one that it creates for itself.
     pub fn is_private(&self) -> bool {
-        self.runtime == RuntimeChoice::Process
+        self.runtime != RuntimeChoice::Container
+    }
+
+    /// Returns whether jobs are submitted to Slurm.
+    pub fn is_scheduled(&self) -> bool {
+        self.runtime == RuntimeChoice::Slurm
     }
 
     /// Returns whether the nodes have a container engine, and with it images and the directories that containers mount.
@@ -141,7 +146,7 @@ pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) 
 /// Reports fields of a node or of `[defaults]` that do not fit the cluster's runtime.
 pub(super) fn check_node(section: &Section<'_>, cluster: &Cluster) {
     match cluster.runtime {
-        RuntimeChoice::Process => refuse(section, &OF_A_NODES_CONTAINERS),
+        RuntimeChoice::Process | RuntimeChoice::Slurm => refuse(section, &OF_A_NODES_CONTAINERS),
         RuntimeChoice::Container if is_given(section, "activate") && section.values.contains_key("activate") => {
             section.fault("activate", "only with `runtime = \"process\"`; what containers need is in their image");
         }

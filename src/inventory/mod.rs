@@ -34,7 +34,7 @@ pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, 
 pub use container::{Device, Mount, Ulimit};
 pub use env_file::env_lines;
 pub use fault::{Faults, FieldFault};
-pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, TABLES, names};
+pub use fields::{Bench, Cluster, Container, LONGEST_LIFETIME, Node, Pool, Slurm, TABLES, names};
 pub use kind::LONGEST_LIST;
 pub use layout::Layout;
 pub use nodes::canonical_host;
@@ -60,7 +60,10 @@ pub struct Inventory {
     pub bench: Bench,
     /// The pool that its nodes are published in; `[pool]`.
     pub pool: Option<Pool>,
+    /// The cluster of Slurm to which jobs may be submitted; `[slurm]`.
+    pub slurm: Option<Slurm>,
     /// The machines in the file's order; at least one, and exactly one is the master. `[[node]]` over `[defaults]`.
+    /// Under Slurm the login node alone.
     pub nodes: Vec<Node>,
     /// The nodes of each group by its name, in the inventory's order; `[groups]`.
     pub groups: Groups,
@@ -155,11 +158,43 @@ impl Inventory {
         inventory
     }
 
+    /// The cluster of Slurm that this machine is a login node of: the cluster `local` as in [`Inventory::local`].
+    pub fn local_slurm(name: &str) -> Inventory {
+        let mut inventory = Inventory::local(name, "");
+        inventory.slurm = Some(Slurm::default());
+        inventory.under_slurm()
+    }
+
+    /// Returns this inventory for jobs that are submitted to its Slurm: the login node is its only node.
+    #[must_use]
+    pub fn under_slurm(mut self) -> Inventory {
+        let slurm = self.slurm.clone().unwrap_or_default();
+        self.cluster.runtime = RuntimeChoice::Slurm;
+        self.cluster.launcher = slurm.launcher.unwrap_or(self.cluster.launcher);
+        self.cluster.state_dir.clone_from(&slurm.state_dir);
+        self.nodes = vec![slurm.login()];
+        self.groups = Groups::new();
+        self
+    }
+
+    /// Gives hvdctl's files under Slurm their places, in this directory unless the inventory names another one.
+    pub fn place_under(&mut self, directory: &str) {
+        self.cluster.state_dir.get_or_insert_with(|| directory.to_owned());
+        self.cluster.place_state(|_| false);
+    }
+
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.
     pub fn local(name: &str, image: &str) -> Inventory {
         let cluster = Cluster { name: "local".to_owned(), image: image.to_owned(), ..Cluster::default() };
         let node = Node { name: name.to_owned(), host: "localhost".to_owned(), master: true, ..Node::default() };
-        Inventory { cluster, bench: Bench::default(), pool: None, nodes: vec![node], groups: Groups::new() }
+        Inventory {
+            cluster,
+            bench: Bench::default(),
+            pool: None,
+            slurm: None,
+            nodes: vec![node],
+            groups: Groups::new(),
+        }
     }
 
     /// Returns the node that jobs are launched from.
@@ -168,6 +203,18 @@ impl Inventory {
     /// If there are no nodes, which no inventory made in this module is like.
     pub fn master(&self) -> &Node {
         self.nodes.iter().find(|node| node.master).unwrap_or(&self.nodes[0])
+    }
+}
+
+impl Slurm {
+    /// Returns the login node: one that ssh reaches, or this machine.
+    fn login(&self) -> Node {
+        let name = self.host.as_deref().unwrap_or("localhost");
+        // the reader has checked it
+        let (user, host, ssh_port) = check::destination(name).unwrap_or((None, name, None));
+        let (user, host) = (user.map(str::to_owned), host.to_owned());
+        let container = Container { activate: self.activate.clone(), ..Container::default() };
+        Node { name: host.clone(), host, user, ssh_port, master: true, container, ..Node::default() }
     }
 }
 

@@ -163,6 +163,7 @@ fn unknown(name: &str, label: &str, known: &[&str]) -> String {
         ("[defaults]", "defaults"),
         ("[[node]]", "node"),
         ("[pool]", "pool"),
+        ("[slurm]", "slurm"),
     ];
     let with_it = tables.iter().filter(|(_, table)| *table != label && fields::names(table).contains(&name));
     let with_it: Vec<&str> = with_it.map(|(written, _)| *written).collect();

@@ -327,6 +327,28 @@ pool.owner: a name in the file of allowed signers, like "ana@example.com": lette
 pool.lifetime_s: whole seconds from 3600 to 2592000
   3599 -> 3599
   2592001 -> 2592001
+slurm.host: a machine as [user@]host[:port], like "ana@gate:2222" or "[fd00::1]:22"
+  "a b" -> "a b"
+slurm.state_dir: an absolute path of a directory on the nodes, of letters, digits, `_`, `.`, `@`, `+`, `-` and `/`
+  "~/hvdctl" -> "~/hvdctl"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
+slurm.launcher: "horovodrun" or "torchrun" or "mpirun" or "env" or "srun"
+  "sbatch" -> "sbatch"
+slurm.activate: a list of at most 64, each a line of bash
+  "module load CUDA" -> "module load CUDA"
+slurm.partition: a value as sbatch takes it, without spaces
+  "a b" -> "a b"
+slurm.account: a value as sbatch takes it, without spaces
+  "" -> ""
+slurm.qos: a value as sbatch takes it, without spaces
+  1 -> 1
+slurm.constraint: a value as sbatch takes it, without spaces
+  "a\nb" -> "a\nb"
+slurm.time: a value as sbatch takes it, without spaces
+  10 -> 10
+slurm.gres: a value as sbatch takes it, without spaces
+  4 -> 4
+slurm.options: a list of at most 64, each an option of sbatch, like "--exclude=node3"
+  "--exclusive" -> "--exclusive"
 node.master: true or false
   "yes" -> "yes"
   1 -> 1
@@ -404,7 +426,7 @@ fn refused_values() {
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     let tried = |table: &str, field: &str| all.iter().any(|one| (one.table, one.field) == (table, field));
-    for table in ["cluster", "bench", "node", "pool"] {
+    for table in ["cluster", "bench", "node", "pool", "slurm"] {
         for field in names(table) {
             assert!(tried(table, field), "{table}.{field}");
         }

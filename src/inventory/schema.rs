@@ -2,7 +2,7 @@
 
 use super::fields::{self, Field};
 use super::kind::{ValueKind, record};
-use super::{Bench, Cluster, Node, Pool};
+use super::{Bench, Cluster, Node, Pool, Slurm};
 use serde_json::{Map, Value, json};
 
 /// Returns a JSON Schema (draft 7, which TOML editors know), as text.
@@ -15,6 +15,11 @@ pub fn schema() -> String {
         ("cluster", &["name"][..], "Settings of the whole cluster."),
         ("bench", &[], "What `bench` requires of the cluster."),
         ("pool", &["path"], "The pool in which `grade --publish` and `pool` exchange nodes with other owners."),
+        (
+            "slurm",
+            &[],
+            "A cluster of Slurm, to which jobs are submitted: those of an inventory without [[node]], or with --scheduler slurm.",
+        ),
         (
             "defaults",
             &[],
@@ -33,7 +38,7 @@ pub fn schema() -> String {
         }
         properties.insert(name.to_owned(), table);
     }
-    let mut schema = record(Value::Object(properties), &["cluster", "node"]);
+    let mut schema = record(Value::Object(properties), &["cluster"]);
     schema["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     schema["title"] = "Inventory of hvdctl".into();
     schema["description"] = "The machines of a cluster, and how hvdctl reaches and sets them up.".into();
@@ -55,6 +60,7 @@ fn defaults(table: &str) -> Value {
         "cluster" => json!(Cluster::default()),
         "bench" => json!(Bench::default()),
         "pool" => json!(Pool::default()),
+        "slurm" => json!(Slurm::default()),
         _ => json!(Node::default()),
     }
 }
@@ -86,7 +92,7 @@ mod tests {
     }
 
     /// Each table, as it is written, with its properties and the fields that it should have.
-    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 5] {
+    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 6] {
         let properties = |pointer: &str| schema.pointer(pointer).and_then(Value::as_object).expect("properties");
         [
             ("[bench]", properties("/properties/bench/properties"), names("bench")),
@@ -94,6 +100,7 @@ mod tests {
             ("[defaults]", properties("/properties/defaults/properties"), names("defaults")),
             ("[[node]]", properties("/properties/node/items/properties"), names("node")),
             ("[pool]", properties("/properties/pool/properties"), names("pool")),
+            ("[slurm]", properties("/properties/slurm/properties"), names("slurm")),
         ]
     }
 
@@ -143,6 +150,7 @@ mod tests {
         assert_eq!(sorted(properties.keys().map(String::as_str)), TABLES);
         let smallest = "[cluster]\nname = 'lab'\n[[node]]\nhost = 'a'\n";
         let with_pool = format!("{smallest}[pool]\npath = '/pool'\n");
+        let with_slurm = format!("{smallest}[slurm]\npartition = 'ml'\n");
         let parse = |text: &str| Inventory::parse(text, Path::new("i")).unwrap_or_else(|e| panic!("{e}"));
         for (table, properties, fields) in tables(&schema) {
             assert_eq!(sorted(properties.keys().map(String::as_str)), sorted(fields.iter().copied()), "{table}");
@@ -160,6 +168,7 @@ mod tests {
                 };
                 let (text, without) = match table {
                     "[pool]" => (format!("{with_pool}{line}"), with_pool.as_str()),
+                    "[slurm]" => (format!("{with_slurm}{line}"), with_slurm.as_str()),
                     _ => (text, smallest),
                 };
                 assert_eq!(parse(&text), parse(without), "{table} {line}");
@@ -214,6 +223,7 @@ mod tests {
             ("defaults", "[defaults]"),
             ("bench", "[bench]"),
             ("pool", "[pool]"),
+            ("slurm", "[slurm]"),
         ] {
             let (fields, defaults) = (fields::of(table), defaults(table));
             let _ = write!(text, "\n## `{written}`\n\n");
