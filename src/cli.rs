@@ -93,9 +93,22 @@ pub struct Global {
     /// Ask for the sudo password at the start [default: $HVDCTL_SUDO_PASSWORD_FILE, or ask when a node needs it]
     #[arg(long, global = true, conflicts_with = "yes")]
     pub ask_sudo_pass: bool,
+    /// Where jobs run: on the nodes, over SSH, or submitted to Slurm [default: ssh, but slurm for an inventory with
+    /// [slurm] and no node]
+    #[arg(long, value_name = "SCHEDULER", global = true)]
+    pub scheduler: Option<Scheduler>,
     /// Image to use without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
     #[arg(long, value_name = "IMAGE", global = true)]
     pub image: Option<String>,
+}
+
+/// What decides when and where a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scheduler {
+    /// hvdctl, on the nodes of the inventory.
+    Ssh,
+    /// Slurm.
+    Slurm,
 }
 
 /// When colours are used.

@@ -74,6 +74,7 @@ fn clinic(n: usize) -> Clinic {
             state: ContainerState::Running,
             labels: desired.labels(),
             created: None,
+            queue: None,
         };
         Sick {
             node: inventory.nodes[i - 1].clone(),
@@ -162,6 +163,7 @@ fn container(name: &str, id: &str, state: ContainerState, labels: &[(&str, &str)
         state,
         labels,
         created: None,
+        queue: None,
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Description {
     pub locks: Option<Locks>,
     /// The nodes that it works on.
     pub nodes: NodeUse,
+    /// Whether it is also for jobs under Slurm.
+    pub is_for_slurm: bool,
 }
 
 /// Whose exit code hvdctl has.
@@ -80,7 +82,11 @@ const READS: Description = Description {
     signal: SignalPolicy::Exit,
     locks: None,
     nodes: NodeUse::OrThisMachine,
+    is_for_slurm: false,
 };
+
+/// The same for jobs, wherever they run.
+const READS_JOBS: Description = Description { is_for_slurm: true, ..READS };
 
 /// A command that changes nodes in steps.
 fn changes(purpose: impl Into<String>, waiting: Waiting) -> Description {
@@ -94,7 +100,7 @@ fn measures(purpose: &str, waiting: Waiting) -> Description {
 
 /// A command that shows the output of a job.
 fn shows_job(exit: ExitCode, locks: Option<Locks>) -> Description {
-    Description { exit, output: OutputForm::Lines, signal: SignalPolicy::LeaveToJob, locks, ..READS }
+    Description { exit, output: OutputForm::Lines, signal: SignalPolicy::LeaveToJob, locks, ..READS_JOBS }
 }
 
 impl Command {
@@ -111,7 +117,9 @@ impl Command {
             Command::Image(image) => image.description(),
             Command::Data(data) => data.description(),
             Command::Env(env) => Description { nodes: NodeUse::OfInventory, ..env.description() },
-            Command::Verify(options) => measures("hvdctl verify", options.waiting),
+            Command::Verify(options) => {
+                Description { is_for_slurm: true, ..measures("hvdctl verify", options.waiting) }
+            }
             Command::Bench(options) => {
                 Description { nodes: NodeUse::OfInventory, ..measures("hvdctl bench", options.waiting) }
             }
@@ -126,13 +134,14 @@ impl Command {
             Command::Attach(_) => shows_job(ExitCode::Program, None),
             Command::Logs(_) => shows_job(ExitCode::Own, None),
             Command::Exec(_) | Command::Shell(_) => Description { exit: ExitCode::Program, ..READS },
-            Command::Disconnect => Description { nodes: NodeUse::OfInventory, ..READS },
+            Command::Disconnect => Description { nodes: NodeUse::OfInventory, ..READS_JOBS },
             // its marks, what stop ends and what prune removes need no lock
-            Command::Drain(_) | Command::Stop(_) => READS,
-            Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS,
+            Command::Drain(_) => READS,
+            Command::Stop(_) | Command::Fetch(_) => READS_JOBS,
+            Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS_JOBS,
             Command::Lock(Lock::Status | Lock::Release) => READS,
             Command::Pool(_) => Description { nodes: NodeUse::OfInventory, ..READS },
-            Command::Doctor(_) | Command::Grade(_) | Command::Status | Command::Fetch(_) | Command::Hosts(_) => READS,
+            Command::Doctor(_) | Command::Grade(_) | Command::Status | Command::Hosts(_) => READS,
         }
     }
 }

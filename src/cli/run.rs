@@ -2,7 +2,7 @@
 
 use super::Waiting;
 use crate::error::Error;
-use crate::inventory::{Bind, Controller, LauncherName, VARIABLE, parse_size};
+use crate::inventory::{Bind, Cluster, Controller, LauncherName, VARIABLE, parse_size};
 use crate::launch;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::ElasticMode;
@@ -28,6 +28,16 @@ pub struct Launching {
     /// The same as --controller mpi
     #[arg(long, conflicts_with = "controller")]
     pub mpi: bool,
+    /// Option of sbatch, passed on as it is: --sbatch=--exclude=node3; may be repeated
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true, value_parser = sbatch)]
+    pub sbatch: Vec<String>,
+}
+
+fn sbatch(text: &str) -> Result<String, String> {
+    match text.starts_with('-') {
+        true => Ok(text.to_owned()),
+        false => Err("an option of sbatch begins with `-`: --sbatch=--partition=gpu".to_owned()),
+    }
 }
 
 /// Options of a job.
@@ -121,9 +131,16 @@ impl Launching {
     /// Returns the launcher of the arguments, else that of the project, else the cluster's.
     ///
     /// # Errors
-    /// A controller for another launcher than `horovodrun`.
-    pub fn launcher(&self, project: Option<LauncherName>, cluster: LauncherName) -> Result<LauncherName, Error> {
-        let launcher = self.launcher.or(project).unwrap_or(cluster);
+    /// A controller for another launcher than `horovodrun`; what only Slurm has.
+    pub fn launcher(&self, project: Option<LauncherName>, cluster: &Cluster) -> Result<LauncherName, Error> {
+        let launcher = self.launcher.or(project).unwrap_or(cluster.launcher);
+        let hint = "use --scheduler slurm, or a table [slurm] in the inventory";
+        match self.sbatch.first() {
+            _ if cluster.is_scheduled() => {}
+            _ if launcher == LauncherName::Srun => return Err(Error::usage("srun is the launcher of Slurm", hint)),
+            Some(option) => return Err(Error::usage(format!("--sbatch={option} is for jobs under Slurm"), hint)),
+            None => {}
+        }
         let has_controller = self.controller.is_some() || self.gloo || self.mpi;
         if has_controller && !launcher.has_controller() {
             return Err(Error::usage(

@@ -23,6 +23,12 @@ impl Member {
         Member { node, transport, runtime: Arc::default() }
     }
 
+    /// Returns a node of Slurm with this name, whose files are reached over this one, its login node.
+    #[must_use]
+    pub fn of_slurm(&self, name: &str) -> Member {
+        Member { node: Node { name: name.to_owned(), ..self.node.clone() }, ..self.clone() }
+    }
+
     /// Returns the same node over a new connection.
     ///
     /// # Errors

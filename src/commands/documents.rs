@@ -698,6 +698,8 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
             fault: None,
         }],
         idle: vec![idle_rank()],
+        slurm: None,
+        in_slurm: None,
         result: None,
         started: 1_795_262_584.0,
         ended: None,

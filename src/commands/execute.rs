@@ -23,8 +23,24 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 
+/// The stack of the thread that executes a command, in bytes. The futures of commands are large, in development builds above
+/// all, and that of the main thread is what a shell allows it (`ulimit -s`).
+const STACK: usize = 64 << 20;
+
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || execute_here(cli));
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => {
+            render::error(&format!("cannot start a thread: {error}"));
+            Error::Local(error.to_string()).exit_code(false)
+        }
+    }
+}
+
+fn execute_here(cli: Cli) -> u8 {
     limits::raise_open_files();
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);

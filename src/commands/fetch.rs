@@ -2,18 +2,21 @@
 
 use super::{Context, Outcome};
 use crate::cli;
+use crate::cluster::target::Target;
 use crate::document::NodeEntry;
 use crate::document::{Document, NoDetails, entries};
 use crate::error::{Error, Verdict};
 use crate::event::Message;
-use crate::job::fetch::{FetchReport, default_directory, fetch};
+use crate::job::fetch::{FetchReport, after, default_directory, fetch};
 use crate::job::{from_container, manage};
 use crate::record::list::Newest;
 use crate::record::outside::{self, outside};
 use crate::sync::outputs::{Download, JobOutput};
+use crate::text::quote;
 use crate::text::units::human;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::path::Path;
 
 /// `fetch`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -102,4 +105,27 @@ pub(super) fn document(report: &FetchReport) -> Document<FetchDocument> {
         nodes: entries([], failed),
     };
     Document { ok: failed.is_empty(), details }
+}
+
+/// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
+pub(super) async fn fetch_at_end(
+    id: &str,
+    of_job: &Target,
+    directory: &Path,
+    context: &Context,
+) -> Option<Document<FetchDocument>> {
+    let Context { fleet, events, session, .. } = context;
+    match session.cancellation.run(after(of_job, fleet, id, directory, events)).await {
+        Ok(fetched) => {
+            events.note(summary(&fetched));
+            fetched.failed.iter().for_each(|error| events.warn(error));
+            Some(document(&fetched))
+        }
+        Err(error) => {
+            let directory = quote::readable(&directory.display().to_string());
+            let message = Message::from(format!("cannot fetch the outputs: {error}"));
+            events.warn(message.hint(format!("hvdctl fetch {id} -o {directory}")));
+            None
+        }
+    }
 }

@@ -38,7 +38,7 @@ pub fn options_of_check(
         restarts: 0,
         elastic: None,
         changes: None,
-        launcher: launching.launcher(None, cluster.launcher)?,
+        launcher: launching.launcher(None, cluster)?,
         controller: launching.controller(cluster.controller),
         bind: cluster.bind,
         stall_timeout: Duration::ZERO,

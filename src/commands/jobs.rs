@@ -3,6 +3,8 @@
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::each_node::NodeResults;
+use crate::cluster::fleet::Fleet;
+use crate::cluster::target::Target;
 use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::job::manage::{self, JobList};
@@ -14,6 +16,7 @@ use crate::text::table::{cell, table};
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::future::Future;
 use std::time::Duration;
 
 /// `jobs`.
@@ -50,12 +53,34 @@ pub struct StopDocument {
 /// Seconds.
 const A_DAY: f64 = 86_400.0;
 
-/// `jobs`.
-pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
-    let list = manage::list(&context.target, &context.fleet, &context.events).await?;
-    let JobList { jobs, members, failed, now, .. } = list;
+/// `jobs`. `slurm`: the Slurm of the inventory, if that has nodes as well.
+pub async fn list(
+    options: &Jobs,
+    slurm: impl Future<Output = Result<Option<(Target, Fleet)>, Error>>,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let Context { target, fleet, events, .. } = context;
+    let of_slurm = async {
+        let Some((target, fleet)) = slurm.await? else { return Ok(None) };
+        let JobList { jobs, members, failed, .. } = manage::list(&target, &fleet, events).await?;
+        Ok(Some((jobs, members.len(), failed)))
+    };
+    let (list, of_slurm) = tokio::join!(manage::list(target, fleet, events), of_slurm);
+    let JobList { mut jobs, members, mut failed, now, .. } = list?;
+    let mut answered = members.len();
+    match of_slurm {
+        Ok(Some((more, count, more_failed))) => {
+            jobs.extend(more);
+            jobs.sort_by(|a, b| b.started.total_cmp(&a.started));
+            answered += count;
+            failed.extend(more_failed);
+        }
+        Ok(None) => {}
+        Err(Error::Nodes { failed: more, .. } | Error::Unreachable(more)) => failed.extend(more),
+        Err(error) => return Err(error),
+    }
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
-    Ok(listed(&wanted, members.len(), &failed, now))
+    Ok(listed(&wanted, answered, &failed, now))
 }
 
 pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError], now: f64) -> Outcome {
@@ -131,7 +156,7 @@ fn text(jobs: &[&Job], now: f64) -> String {
             known(&job.operator),
             state(job.state) + &attempt(job) + &idle(job, now),
             size(job),
-            nodeset::fold(&job.nodes),
+            cell(Some(nodeset::fold(&job.nodes)).filter(|_| job.state != Some(JobState::Queued))),
             cell((job.started > 0.0).then(|| format!("{} ago", span(now - job.started)))),
             cell(lasted(job, now)),
             cell(job.code),
@@ -152,7 +177,7 @@ fn state(state: Option<JobState>) -> String {
     match state {
         Some(JobState::Succeeded) => styled.green(),
         Some(JobState::Failed | JobState::Lost | JobState::Unreadable) => styled.red(),
-        Some(JobState::Running | JobState::Starting) => styled.cyan(),
+        Some(JobState::Queued | JobState::Running | JobState::Starting) => styled.cyan(),
         Some(JobState::Stopped) | None => styled,
     }
     .to_string()

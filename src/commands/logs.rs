@@ -8,6 +8,7 @@ use crate::document::End;
 use crate::error::Error;
 use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
+use crate::job::queue;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
 use crate::launch::hints::{FailedProgram, KnownProject};
@@ -30,9 +31,14 @@ pub struct LogsEnd {
 pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, session, verbose, .. } = context;
     let cancellation = &session.cancellation;
-    let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
+    let mut jobs = cancellation.run(manage::list(target, fleet, events)).await?;
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
+    let id = job.id.clone();
+    if job.waits_for_nodes() {
+        jobs = queue::placed(target, fleet, &id, events, cancellation.signal()).await?;
+    }
+    let job = jobs.find_readable(Some(&id), Newest::Program)?;
     let launcher = job.launch();
     let project = if job.project.is_some() { KnownProject::Elsewhere } else { KnownProject::None };
     let directory = job.project.as_deref().and_then(|project| target.cluster().project_directory(project));
@@ -42,7 +48,7 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
         let began = now() - (jobs.now - job.started);
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
-        let ended = watch::attach(&jobs, job, options, events, cancellation.signal()).await?;
+        let ended = watch::attach(&jobs, job, options, events, cancellation.signal(), &mut |_, _| {}).await?;
         if !job.is_check {
             record_job(context, &ended, began).await;
         }
@@ -63,8 +69,17 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
 /// `logs`.
 pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, session, .. } = context;
-    let jobs = session.cancellation.run(manage::list(target, fleet, events)).await?;
+    let mut jobs = session.cancellation.run(manage::list(target, fleet, events)).await?;
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
+    let id = job.id.clone();
+    if job.waits_for_nodes() && options.follow {
+        jobs = queue::placed(target, fleet, &id, events, session.cancellation.signal()).await?;
+    }
+    let job = jobs.find_readable(Some(&id), Newest::Program)?;
+    if let Some(wait) = job.slurm.as_ref().filter(|_| job.waits_for_nodes()).and_then(|entry| entry.wait(jobs.now)) {
+        events.note(wait);
+        return Ok(ended());
+    }
     if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(
             format!("job {} has no rank {rank}", job.id),

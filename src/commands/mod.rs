@@ -34,6 +34,7 @@ mod rank_output;
 mod recording;
 mod shell;
 mod status;
+mod submit;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -142,14 +143,29 @@ pub async fn run(
         _ => {}
     }
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
-    let Description { locks, signal: policy, .. } = command.description();
+    let description = command.description();
+    if target.cluster().is_scheduled() && !description.is_for_slurm {
+        return Err(Error::usage(
+            "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
+             command is for these",
+            "under Slurm there are train, run, verify, jobs, attach, logs, stop and fetch; for nodes of the inventory: \
+             --scheduler ssh",
+        ));
+    }
+    let Description { locks, signal: policy, .. } = description;
     let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);
     let session = Session::new(locks, &signal);
     let (events, verbose, yes) = (events.clone(), global.verbose, global.yes);
     let (ask, env_files) = (!yes && !global.json, EnvFiles::new());
     let mut context = Context { target, fleet, events, session, verbose, ask, yes, env_files };
-    let result = run_on_nodes(command, &mut context).await;
+    let result = match command {
+        Command::Jobs(options @ Jobs { what: None, .. }) => {
+            let slurm = target::also_under_slurm(&context.target.inventory, global, &context.events);
+            jobs::list(&options, slurm, &context).await
+        }
+        command => run_on_nodes(command, &mut context).await,
+    };
     context.session.locks.release().await;
     match policy {
         SignalPolicy::FinishStep => {
@@ -183,7 +199,6 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,
-        Command::Jobs(options) => jobs::list(&options, context).await,
         Command::Attach(options) => logs::attach(&options, context).await,
         Command::Logs(options) => logs::logs(&options, context).await,
         Command::Stop(options) => jobs::stop(&options, context).await,
@@ -194,8 +209,8 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,
-        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema => {
-            unreachable!("they need no nodes")
+        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema | Command::Jobs(_) => {
+            unreachable!("they are run elsewhere")
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
-use crate::cli::{Global, NodeUse};
+use crate::cli::{Global, NodeUse, Scheduler};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
-use crate::error::Error;
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Inventory;
-use crate::transport::node::TransportKind;
+use crate::text::quote;
+use crate::transport::node::{RunAs, Script, TransportKind};
 use crate::transport::sudo::Sudo;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,9 +30,20 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
         if global.image.is_some() {
             return Err(Error::usage("--image cannot be used with an inventory", "set cluster.image in the inventory"));
         }
-        let target = Target::new(Inventory::load(&file)?, global.on.as_deref())?;
+        let inventory = Inventory::load(&file)?;
+        let is_scheduled = inventory.cluster.is_scheduled();
+        if global.scheduler == Some(Scheduler::Slurm) || is_scheduled && global.scheduler.is_none() {
+            return under_slurm(inventory.under_slurm(), global, events).await;
+        }
+        if is_scheduled {
+            return Err(Error::usage("--scheduler ssh needs nodes, and the inventory has no [[node]]", "add them"));
+        }
+        let target = Target::new(inventory, global.on.as_deref())?;
         let sudo = sudo(&target.inventory).await?;
         return Ok((target, Fleet::over_ssh(global.strict, sudo, events)));
+    }
+    if global.scheduler == Some(Scheduler::Slurm) {
+        return under_slurm(Inventory::local_slurm(&host_name()), global, events).await;
     }
     if nodes == NodeUse::OfInventory {
         return Err(Error::usage("there is no inventory", "write one with hvdctl init, or name one with -i"));
@@ -56,6 +68,63 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
     };
     events.note(format!("no inventory: using this machine alone ({name}), image {image}"));
     Ok((Target::new(Inventory::local(&name, &image), global.on.as_deref())?, fleet))
+}
+
+/// Returns the login node of the inventory's Slurm, and how it is reached, for a command that is about the jobs there as
+/// well as those on the nodes; `None` if there is none, or if the command is about one of the two only.
+///
+/// # Errors
+/// When the login node does not answer.
+pub async fn also_under_slurm(
+    inventory: &Inventory,
+    global: &Global,
+    events: &Events,
+) -> Result<Option<(Target, Fleet)>, Error> {
+    if inventory.slurm.is_none()
+        || inventory.cluster.is_scheduled()
+        || global.scheduler.is_some()
+        || global.on.is_some()
+    {
+        return Ok(None);
+    }
+    under_slurm(inventory.clone().under_slurm(), global, events).await.map(Some)
+}
+
+/// Returns the login node of a cluster of Slurm, and how it is reached. hvdctl's files are in its user's home directory,
+/// unless the inventory names another one.
+async fn under_slurm(mut inventory: Inventory, global: &Global, events: &Events) -> Result<(Target, Fleet), Error> {
+    if let Some(on) = &global.on {
+        let hint = "choose them by --sbatch=--nodelist=… or --sbatch=--constraint=…";
+        return Err(Error::usage(format!("--on {on}: Slurm chooses the nodes of a job"), hint));
+    }
+    let is_here = inventory.slurm.as_ref().is_none_or(|slurm| slurm.host.is_none());
+    let fleet = || match is_here {
+        true => Fleet::over(TransportKind::Local, Arc::default(), events),
+        false => Fleet::over_ssh(global.strict, Arc::default(), events),
+    };
+    let directory = match &inventory.cluster.state_dir {
+        Some(directory) => directory.clone(),
+        None => format!("{}/.hvdctl", home(&Target::new(inventory.clone(), None)?, &fleet(), events).await?),
+    };
+    inventory.place_under(&directory);
+    Ok((Target::new(inventory, None)?, fleet()))
+}
+
+/// Returns the home directory of the user on the login node.
+async fn home(target: &Target, fleet: &Fleet, events: &Events) -> Result<String, Error> {
+    let operation = "find the home directory";
+    let login = fleet.connect(target, RunAs::Login, events).await?.into_iter().next();
+    let member = login.ok_or_else(|| Error::Local("there is no login node".to_owned()))??;
+    let found = member.transport.script_as_login(&Script::new("printf %s \"$HOME\""), operation).await?;
+    let home = String::from_utf8_lossy(&found).into_owned();
+    // it becomes a part of command lines, and of variables with several paths
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.@+-".contains(c);
+    if home.starts_with('/') && home.chars().all(is_plain) {
+        return Ok(home);
+    }
+    let cause = format!("{} is no path of letters, digits, `_`, `.`, `@`, `+` and `-`", quote::readable(&home));
+    let hint = "set slurm.state_dir to another directory that all nodes share";
+    Err(NodeError::failed(&member.node.name, operation, cause).hint(hint).into())
 }
 
 /// Returns `-i` or `$HVDCTL_INVENTORY`, else the first of the usual files that exists.

@@ -3,28 +3,27 @@
 pub mod dry_run;
 
 use super::best::{BestRequest, on_best};
-use super::fetch::{FetchDocument, document, summary};
+use super::fetch::fetch_at_end;
 use super::job_start::Allocating;
 use super::recording::record_job;
-use super::{Context, Outcome, job_end, job_start};
+use super::{Context, Outcome, job_end, job_start, submit};
 use crate::cli;
 use crate::cluster::operator::now;
+use crate::cluster::target::Target;
 use crate::commands::image::build::use_image;
-use crate::document::Document;
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::grade::best::Choice;
-use crate::job::fetch;
 use crate::job::supervision::WatchOptions;
 use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::launch::placement::RankCount;
 use crate::launch::{self, env_file};
 use crate::model::launcher::LauncherName;
 use crate::record::JobState;
+use crate::record::outcome::JobOutcome;
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, JobProgram, ProjectRequest, ResourceRequest, check_ranks};
 use crate::sync::project::{self, ProjectCommand};
-use crate::text::quote;
 use std::future::Future;
 use std::path::Path;
 
@@ -34,12 +33,19 @@ pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome
     let work = async |context: &mut Context, best| train_on(options.clone(), best, context).await;
     // too many ranks for all nodes are too many for some
     check_ranks(&context.target, options.np, running.gpus_per_node)?;
-    on_best(best_request(running), !running.dry_run, context, work).await
+    on_best(best_request(running, context)?, !running.dry_run, context, work).await
 }
 
 /// Returns what `--best` asks for.
-fn best_request(running: &cli::Running) -> Option<BestRequest> {
-    running.best.map(|nodes| BestRequest { nodes, per_node: running.gpus_per_node })
+///
+/// # Errors
+/// Slurm chooses the nodes of its jobs.
+fn best_request(running: &cli::Running, context: &Context) -> Result<Option<BestRequest>, Error> {
+    if running.best.is_some() && context.target.cluster().is_scheduled() {
+        let hint = "leave out --best; --sbatch=--constraint=… chooses nodes by their features";
+        return Err(Error::usage("--best: Slurm chooses the nodes of a job", hint));
+    }
+    Ok(running.best.map(|nodes| BestRequest { nodes, per_node: running.gpus_per_node }))
 }
 
 /// `train` on the selected nodes. `best`: why these, if they were chosen.
@@ -48,7 +54,7 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let root = project::find(&options.project)?;
     let ProjectCommand { argv: command, is_default: is_default_command, launcher } =
         project::command(&root, options.command)?;
-    let launcher = options.running.launching.launcher(launcher, context.target.cluster().launcher)?;
+    let launcher = options.running.launching.launcher(launcher, context.target.cluster())?;
     let (title, name) = (options.running.name.clone(), options.name_on_nodes);
     let project = ProjectRequest { title, root, name, command, is_default_command };
     if !options.no_setup {
@@ -65,14 +71,14 @@ pub async fn run(options: cli::Run, context: &mut Context) -> Result<Outcome, Er
     let running = &options.running;
     let work = async |context: &mut Context, best| run_on(options.clone(), best, context).await;
     check_ranks(&context.target, options.np, running.gpus_per_node)?;
-    on_best(best_request(running), !running.dry_run, context, work).await
+    on_best(best_request(running, context)?, !running.dry_run, context, work).await
 }
 
 /// `run` on the selected nodes. `best`: why these, if they were chosen.
 async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let program = JobProgram::of_command(options.running.name.clone(), options.command);
-    let launcher = options.running.launching.launcher(None, context.target.cluster().launcher)?;
+    let launcher = options.running.launching.launcher(None, context.target.cluster())?;
     let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await
 }
@@ -95,6 +101,9 @@ async fn launch(
     context: &Context,
 ) -> Result<Outcome, Error> {
     let options = job_options(&start, context)?;
+    if context.target.cluster().is_scheduled() {
+        return under_slurm(program, options, start, context).await;
+    }
     let Start { best, fetch, running, .. } = start;
     let allocating = match best {
         _ if running.dry_run => Allocating::DryRun,
@@ -137,6 +146,22 @@ fn job_options(start: &Start<'_>, context: &Context) -> Result<JobOptions, Error
     })
 }
 
+/// Submits the job to Slurm, or shows what would be submitted.
+async fn under_slurm(
+    program: impl Future<Output = Result<JobProgram, Error>>,
+    options: JobOptions,
+    Start { fetch, running, .. }: Start<'_>,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let (batch_job, login) = submit::plan(program, options, &running.launching.sbatch, context).await?;
+    if running.dry_run {
+        return Ok(submit::dry_run(&batch_job));
+    }
+    let began = now();
+    let ended = submit::carry_out(&batch_job, &login, context).await?;
+    finish(ended, &batch_job.program, &batch_job.options, (fetch, &context.target, began), context).await
+}
+
 /// Starts the planned job and follows it to its end, or until its ranks have started. `fetch`: where its outputs go.
 async fn carry_out(plan: &JobPlan, fetch: Option<&Path>, context: &Context) -> Result<Outcome, Error> {
     let events = &context.events;
@@ -151,38 +176,35 @@ async fn carry_out(plan: &JobPlan, fetch: Option<&Path>, context: &Context) -> R
             "the job continues: follow it with hvdctl attach {0}, stop it with hvdctl stop {0}",
             ended.id
         ));
+    }
+    // the launcher's node may not be selected
+    let of_job = context.target.only(plan.hosts.observed().map(|observed| observed.name().to_owned()));
+    finish(ended, &plan.program, &plan.options, (fetch, &of_job, began), context).await
+}
+
+/// Returns the result of a job that has ended or goes on. Its outputs go into the directory `fetch`, from the nodes of
+/// `of_job`; it `began` then.
+async fn finish(
+    ended: JobOutcome,
+    program: &JobProgram,
+    options: &JobOptions,
+    (fetch, of_job, began): (Option<&Path>, &Target, f64),
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let events = &context.events;
+    if options.watch.until_started && matches!(ended.state, JobState::Running | JobState::Queued) {
         return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
     }
     record_job(context, &ended, began).await;
-    let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
+    let launcher = launch::launcher(options.launcher, options.controller);
     let fetched = match fetch {
-        Some(directory) => Some(fetch_outputs(plan, directory, context).await),
+        Some(directory) => Some(fetch_at_end(&ended.id, of_job, directory, context).await),
         None => None,
     };
-    let manifest = plan.program.project.as_ref().map(|project| &project.files.manifest);
+    let manifest = program.project.as_ref().map(|project| &project.files.manifest);
     let modules = manifest.map(|manifest| |name: &str| manifest.directory_of_module(name));
     let project = modules.as_ref().map_or(KnownProject::None, |modules| KnownProject::Modules(modules));
-    let directory = context.target.cluster().project_directory(&plan.program.name);
-    let program = FailedProgram { command: &plan.program.command, project, directory };
-    job_end::outcome(ended, fetched, launcher, &program, events)
-}
-
-/// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
-async fn fetch_outputs(plan: &JobPlan, directory: &Path, context: &Context) -> Option<Document<FetchDocument>> {
-    let Context { target, fleet, events, session, .. } = context;
-    // the launcher's node may not be selected
-    let (id, of_job) = (&plan.id, target.only(plan.hosts.observed().map(|observed| observed.name().to_owned())));
-    match session.cancellation.run(fetch::after(&of_job, fleet, id, directory, events)).await {
-        Ok(fetched) => {
-            events.note(summary(&fetched));
-            fetched.failed.iter().for_each(|error| events.warn(error));
-            Some(document(&fetched))
-        }
-        Err(error) => {
-            let directory = quote::readable(&directory.display().to_string());
-            let message = Message::from(format!("cannot fetch the outputs: {error}"));
-            events.warn(message.hint(format!("hvdctl fetch {id} -o {directory}")));
-            None
-        }
-    }
+    let directory = context.target.cluster().project_directory(&program.name);
+    let failed = FailedProgram { command: &program.command, project, directory };
+    job_end::outcome(ended, fetched, launcher, &failed, events)
 }

@@ -7,6 +7,7 @@ use super::context::{Context, login_table};
 use super::job_start::{self, Allocating};
 use super::rank_output::RankOutput;
 use super::recording::record;
+use super::submit;
 use crate::checks::verify::{RankReport, RankRow};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
@@ -22,7 +23,7 @@ use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ResourceRequest};
 use crate::text::table::{cell, table};
 use crate::text::units::count;
-use crate::verify::gpus::{examine_gpus, gpus_unknown, lacks_gpus};
+use crate::verify::gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
 use crate::verify::ranks::{VerifyLine, VerifyScope};
 use crate::verify::verdict::{VerifyJob, VerifyMeasurement, VerifyVerdict};
 use crate::worker::logins;
@@ -32,6 +33,9 @@ use std::time::Duration;
 /// `verify`.
 pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> {
     let scope = VerifyScope { full: options.full, minimum: context.target.inventory.bench.min_busbw };
+    if context.target.cluster().is_scheduled() {
+        return under_slurm(options, scope, context).await;
+    }
     let plan = plan(options, scope, context).await?;
     let measured = measure(&plan, scope, context).await?;
     let observed = plan.hosts.observed().chain(&plan.others);
@@ -43,12 +47,32 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     Ok(show(scope, plan.options.controller, verdict))
 }
 
-/// Plans the job. If that fails because of the GPUs of nodes, it is recorded there.
-async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result<JobPlan, Error> {
+/// Submits the job to Slurm, which places its ranks, and judges what they report.
+async fn under_slurm(options: &Verify, scope: VerifyScope, context: &Context) -> Result<Outcome, Error> {
+    let job = options_of_job(options, context)?;
+    let program = scope.program(job.launcher, job.controller);
+    let (batch_job, login) = submit::plan(async { Ok(program) }, job, &options.launching.sbatch, context).await?;
+    let mut output = RankOutput::new();
+    let ended = submit::run(&batch_job, &login, context, &mut |node, frame| output.take(node, frame)).await?;
+    let failure = output.failure(&ended, &context.events);
+    let job = Some(VerifyJob { ended, failure, lines: output.reports });
+    let measured = VerifyMeasurement { logins: None, job, gpus: ExaminedGpus::default() };
+    let verdict = VerifyVerdict::new(&[], batch_job.options.bind, scope, measured);
+    verdict.notes.iter().for_each(|note| context.events.note(note));
+    Ok(show(scope, batch_job.options.controller, verdict))
+}
+
+/// Returns how the job is run.
+fn options_of_job(options: &Verify, context: &Context) -> Result<JobOptions, Error> {
     let limit = Duration::from_secs(options.timeout);
     let job = job_start::options_of_check(options.np, &options.launching, limit, context)?;
     let resources = ResourceRequest { map_by: options.map_by, ..job.resources };
-    let job = JobOptions { resources, bind: options.bind.or(job.bind), ..job };
+    Ok(JobOptions { resources, bind: options.bind.or(job.bind), ..job })
+}
+
+/// Plans the job. If that fails because of the GPUs of nodes, it is recorded there.
+async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result<JobPlan, Error> {
+    let job = options_of_job(options, context)?;
     let program = scope.program(job.launcher, job.controller);
     let planned = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await;
     if let Err(error) = &planned {

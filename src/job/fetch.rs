@@ -68,8 +68,13 @@ pub async fn fetch(
         let message = format!("job {} ({}) has no project, so there is nothing to fetch", job.id, job.name);
         return Err(Error::check(message, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
-    let members: Vec<Member> = jobs.nodes_of(job)?.members().cloned().collect();
-    let mut failed = not_asked(jobs, job, &members);
+    let nodes = jobs.nodes_of(job)?;
+    let members: Vec<Member> = match nodes.in_slurm {
+        // they share the directory
+        true => vec![nodes.launcher],
+        false => nodes.members().cloned().collect(),
+    };
+    let mut failed = if job.in_slurm.is_some() { Vec::new() } else { not_asked(jobs, job, &members) };
     events.phase(Phase::Comparing);
     let (outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);

@@ -95,6 +95,7 @@ pub async fn logs(
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<Monitor, Error> {
     let nodes = list.nodes_of(job)?;
+    nodes.check_logs()?;
     let logs = node_log::logs(&nodes, job.log_max);
     let (mut monitor, mut view) = (
         Monitor::default(),

@@ -58,6 +58,9 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         let files = String::from_utf8_lossy(&files);
         list::add(&mut stored, node, &files);
         clocks.extend(list::clock(&files));
+        for container in launchers(&cluster.name, &containers).filter(|container| container.queue.is_some()) {
+            stored.entry(container.job().unwrap_or_default().to_owned()).or_default().queue = container.queue.clone();
+        }
         for container in running(cluster, &containers) {
             let files = stored.entry(container.job().unwrap_or_default().to_owned()).or_default();
             files.container = Some(container.id.clone());
@@ -127,8 +130,15 @@ impl JobList<'_> {
     pub fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
         let of = |mut members: Vec<Member>| {
             let launcher = (!members.is_empty()).then(|| members.remove(0))?;
-            Some(JobNodes { cluster: self.cluster, id: &job.id, launcher, others: members })
+            let in_slurm = job.in_slurm.is_some();
+            Some(JobNodes { cluster: self.cluster, id: &job.id, launcher, others: members, in_slurm })
         };
+        if job.in_slurm.is_some()
+            && let Some(login) = self.members.first()
+        {
+            let members = job.nodes.iter().map(|node| login.of_slurm(node)).collect();
+            return of(members).ok_or_else(|| unreached(self.failed.clone()));
+        }
         if !job.has_record() {
             let mut members = self.members.clone();
             let place = |member: &Member| job.nodes.iter().position(|node| *node == member.node.name);
@@ -172,7 +182,10 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Job
     if !job.has_record() {
         silent.extend(list.failed.iter().map(|error| error.node.clone()));
     }
-    let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(None) };
+    let mut instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(None) };
+    if job.waits_for_nodes() {
+        instead.fault = Some("it was still in Slurm's queue".to_owned());
+    }
     // a newer job supervisor may have recorded a result of its own form
     let result = JobResult::read(&nodes.stored_result(&instead).await?);
     Ok(result.map_or((JobState::Unreadable, instead.silent), |result| (result.state(), result.silent)))

@@ -10,5 +10,6 @@ pub mod from_container;
 pub mod logs;
 pub mod manage;
 pub mod node_log;
+pub mod queue;
 pub mod supervision;
 pub mod watch;

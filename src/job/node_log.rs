@@ -68,8 +68,15 @@ pub struct LogPosition {
 /// Returns the logs of a job. `log_max`: how many bytes each may take.
 pub fn logs(job: &JobNodes<'_>, log_max: Option<u64>) -> Vec<NodeLog> {
     let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
-    let log =
-        |member: &Member| NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id: id.to_owned(), log_max };
+    // allocation.py has made a directory for each node but the first in the one that they share
+    let directory = |member: &Member| match job.in_slurm && member.node.name != job.launcher.node.name {
+        true => format!("{id}/nodes/{}", member.node.name),
+        false => id.to_owned(),
+    };
+    let log = |member: &Member| {
+        let id = directory(member);
+        NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id, log_max }
+    };
     job.members().map(log).collect()
 }
 

@@ -18,7 +18,7 @@ use crate::record::list::Job;
 use crate::record::monitor::Monitor;
 use crate::record::outcome::{JobOutcome, with_observed};
 use crate::record::restart;
-use crate::record::{JobResult, lost_output};
+use crate::record::{JobResult, JobState, lost_output};
 use crate::runtime::Runtime;
 use crate::text::nodeset;
 use futures_util::FutureExt as _;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Watches a running job that any operator started, from its first line on.
+/// Watches a running job that any operator started, from its first line on. Every frame goes to `on_frame`.
 ///
 /// # Errors
 /// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
@@ -36,8 +36,10 @@ pub async fn attach(
     options: WatchOptions,
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
+    on_frame: &mut dyn FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
     let nodes = list.nodes_of(job)?;
+    nodes.check_logs()?;
     let (engine, container) = nodes.launcher_container().await?;
     let following = async {
         let logs = logs(&nodes, job.log_max);
@@ -49,7 +51,7 @@ pub async fn attach(
         follow = following => follow?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
-    let (placement, on_frame, monitor) = (&job.placement, &mut |_: &str, _: &Frame| {}, Monitor::default());
+    let (placement, monitor) = (&job.placement, Monitor::default());
     let launcher = job.launch();
     let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor, launcher };
     watch.run(follow, &mut cancel).await
@@ -183,18 +185,35 @@ impl Watch<'_> {
             _ => (None, true),
         };
         self.job.reconnect().await;
+        let ended = self.job.end_in_slurm(&self.engine, &self.container, self.monitor.started).await;
+        let words = match self.monitor.started {
+            0 => self.job.last_words(&self.engine, &self.container).await,
+            _ => None,
+        };
         let silent = self.job.clean_up(self.events).await;
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
         let ranks = self.placement.ranks();
         let monitor = &self.monitor;
+        let unrecorded = match ended {
+            Some(end) => JobResult {
+                stopped: end.state == JobState::Stopped,
+                launcher: Some(1),
+                fault: Some(end.reason),
+                ..unrecorded(code)
+            },
+            None => unrecorded(code),
+        };
+        let said = words.map(|words| format!("it ended before its ranks were started:\n{words}"));
+        let fault = said.or(unrecorded.fault);
+        let unrecorded = JobResult { fault, ..unrecorded };
         let instead = JobResult {
-            stopped,
+            stopped: stopped || unrecorded.stopped,
             ranks,
             started: monitor.started,
             exits: monitor.exits.clone(),
             hung: monitor.hung.clone(),
             silent: silent.clone(),
-            ..unrecorded(code)
+            ..unrecorded
         };
         let result = self.job.result(&instead).await.map_err(|error| self.disconnected(error))?;
         self.events.send(Event::Job { id: self.job.id.to_owned(), state: result.state() });

@@ -144,6 +144,8 @@ pub struct LaunchDescription<'a> {
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
+    /// Whether the nodes are an allocation of Slurm.
+    pub slurm: bool,
     /// Whether the workers belong to this job and are removed with it.
     pub own_workers: bool,
     /// Port of their sshd.

@@ -13,6 +13,7 @@ mod mpirun;
 mod open_mpi;
 pub mod placement;
 pub mod programs;
+mod srun;
 #[cfg(test)]
 mod tests;
 mod torchrun;
@@ -210,6 +211,7 @@ pub fn launcher(name: LauncherName, controller: impl Into<Option<Controller>>) -
         (LauncherName::Torchrun, _) => &torchrun::LAUNCHER,
         (LauncherName::Mpirun, _) => &mpirun::LAUNCHER,
         (LauncherName::Env, _) => &env::LAUNCHER,
+        (LauncherName::Srun, _) => &srun::LAUNCHER,
     }
 }
 
@@ -313,6 +315,20 @@ impl Launcher {
         };
         let mut environment = pinned(self.interface_variables);
         environment.extend(self.launcher_address.map(|name| (name, Some(launcher.to_string()))));
+        self.with_variables(&environment, &pinned(self.interface_defaults))
+    }
+
+    /// Returns the same where the site has set up which networks programs use, as in an allocation of Slurm.
+    pub fn unpinned_description(&self) -> Value {
+        self.with_variables(&BTreeMap::new(), &BTreeMap::new())
+    }
+
+    /// Returns a description with these variables of the ranks: what is always set, and unless the user sets it.
+    fn with_variables(
+        &self,
+        environment: &BTreeMap<&str, Option<String>>,
+        defaults: &BTreeMap<&str, Option<String>>,
+    ) -> Value {
         json!({
             "rank": self.rank,
             "local_rank": self.local_rank,
@@ -320,7 +336,7 @@ impl Launcher {
             "address": self.address,
             // the program's environment over that of the launcher, and under it; a variable without a value is not set
             "environment": environment,
-            "defaults": pinned(self.interface_defaults),
+            "defaults": defaults,
             "init": self.init,
             "hang_reports": BTreeMap::from_iter(self.hang_reports.iter().copied()),
             "daemons": self.daemons,

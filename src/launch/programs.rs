@@ -13,12 +13,21 @@ pub const AVAILABLE_HOSTS: &str = "available_hosts";
 /// Which cores each rank of a node gets. A dry run asks it too.
 pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
+/// What begins a job in an allocation of Slurm, in the place of [`JOB_SUPERVISOR`], which it becomes.
+pub const ALLOCATION: &str = "allocation.py";
+/// The program by which the launcher and the job supervisor reach the other nodes.
+const REMOTE_SHELL: &str = "ssh";
+/// The same in an allocation of Slurm.
+pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
+    (0o755, REMOTE_SHELL, include_str!("../scripts/programs/slurm/srun.sh"));
+
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 15] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
     (0o644, "files.py", include_str!("../scripts/programs/files.py")),
+    (0o644, "here.py", include_str!("../scripts/programs/here.py")),
     (0o644, "processes.py", include_str!("../scripts/programs/processes.py")),
     (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/programs/supervisor/activity.py")),
@@ -28,12 +37,13 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 14] = [
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),
     (0o644, "outside.py", include_str!("../scripts/programs/outside.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),
-    (0o755, "ssh", include_str!("../scripts/programs/ssh.sh")),
+    (0o755, REMOTE_SHELL, include_str!("../scripts/programs/ssh.sh")),
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 9] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 10] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
+    (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
     (0o644, "attempt.py", include_str!("../scripts/programs/supervisor/attempt.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),

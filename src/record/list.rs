@@ -4,13 +4,15 @@
 use super::outside::{OutsideFiles, outside_in_short};
 use super::restart::Membership;
 use super::{
-    Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord, lost_output,
+    Attempt, InSlurm, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord,
+    lost_output,
 };
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
+use crate::model::queue::QueueEntry;
 use crate::sync::commit::is_commit;
 use crate::text::argument::ProgramArgument;
 use crate::text::units::{LAST_SECOND, stamp};
@@ -36,6 +38,8 @@ pub struct JobFiles {
     pub idle: Vec<IdleRank>,
     /// The container of its launcher, if that is up.
     pub container: Option<String>,
+    /// What Slurm says of it.
+    pub queue: Option<QueueEntry>,
     /// The nodes that have its directory, that of the container first.
     pub nodes: Vec<String>,
     /// Whether it has not ended on one of them.
@@ -89,6 +93,12 @@ pub struct Job {
     /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleRank>,
+    /// What Slurm says of a job that was submitted to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<QueueEntry>,
+    /// Whether it was submitted to Slurm, and if so, whether its nodes are known.
+    #[serde(skip)]
+    pub in_slurm: Option<InSlurm>,
     /// Its result, as it was recorded.
     #[serde(skip)]
     pub result: Option<JobResult>,
@@ -152,10 +162,15 @@ impl Job {
     /// Returns whether the job has certainly ended.
     pub fn is_over(&self) -> bool {
         match self.state {
-            None | Some(JobState::Starting | JobState::Running) => false,
+            None | Some(JobState::Queued | JobState::Starting | JobState::Running) => false,
             Some(JobState::Unreadable) => !self.may_run,
             Some(JobState::Succeeded | JobState::Failed | JobState::Stopped | JobState::Lost) => true,
         }
+    }
+
+    /// Returns whether it waits in the queue of Slurm, or has begun there and its nodes are not known yet.
+    pub fn waits_for_nodes(&self) -> bool {
+        self.state == Some(JobState::Queued)
     }
 
     /// Returns whether its record can be read: only then is it known what it runs and where.
@@ -195,7 +210,11 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
             "result.json" => files.result = Some(JobResult::read(&value)),
             "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(&value).ok(),
-            "states" => files.started = files.started.saturating_add(value.trim().parse().unwrap_or_default()),
+            // of several nodes that share the directory
+            "states" => {
+                let started = lines.iter().filter_map(|line| line.trim().parse().ok());
+                files.started = started.fold(files.started, u32::saturating_add);
+            }
             _ => match file.strip_prefix("idle.") {
                 Some(rank) => files.idle.extend(IdleRank::parse(node, &format!("{rank} {value}"))),
                 None => continue,
@@ -279,7 +298,7 @@ fn begun(id: &str) -> Option<f64> {
 }
 
 fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
-    let JobFiles { result, attempts, membership, started, container, mut idle, .. } = files;
+    let JobFiles { result, attempts, membership, started, container, queue, mut idle, .. } = files;
     let placement = record.placement;
     let ranks = placement.ranks();
     let launcher = placement.launcher();
@@ -289,15 +308,21 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         // a restarted job may have lost nodes
         None => 1,
     };
+    let end = queue.as_ref().filter(|_| container.is_none()).and_then(|queue| queue.end(started));
+    // one that has lost its nodes waits for others
+    let waits =
+        record.slurm.is_some_and(|slurm| !slurm.is_placed || queue.as_ref().is_some_and(QueueEntry::is_waiting));
     let unread = result.as_ref().and_then(|result| result.as_ref().err()).cloned();
     let has_ended = result.is_some();
     let result = result.and_then(Result::ok);
     let state = match &result {
         Some(result) => Some(result.state()),
         None if has_ended => Some(JobState::Unreadable),
+        None if container.is_some() && waits => Some(JobState::Queued),
         None if container.is_some() && started >= needed => Some(JobState::Running),
         None if container.is_some() => Some(JobState::Starting),
-        None if !answered.contains(&launcher) => None,
+        None if record.slurm.is_none() && !answered.contains(&launcher) => None,
+        None if let Some(end) = &end => Some(end.state),
         None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(JobState::Starting),
         None => Some(JobState::Lost),
     };
@@ -309,6 +334,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
             let reason = result.reason(&placement).or_else(|| lost_output(&result.lost));
             reason.or_else(|| outside_in_short(&result.outside))
         }
+        None if let Some(end) = end => Some(end.reason),
         None if state == Some(JobState::Lost) => {
             Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
         }
@@ -344,6 +370,8 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         lost: result.as_ref().map(|result| result.lost.clone()).unwrap_or_default(),
         outside: result.as_ref().map(|result| result.outside.clone()).unwrap_or_default(),
         log_max: record.log_max,
+        slurm: queue,
+        in_slurm: record.slurm,
         placement,
         result,
         container,
@@ -456,6 +484,36 @@ mod tests {
         );
         assert_eq!(state(&both[1..], &[], 5000.0), None, "the node that knows is away");
         assert!(listed("other", &both, &[], 0.0).is_empty(), "another cluster's in the same directory");
+    }
+
+    #[test]
+    fn a_job_under_slurm_has_the_state_that_slurm_gives_it_until_it_has_a_result() {
+        let entry = |state: &str| QueueEntry {
+            job: "7".into(),
+            state: state.into(),
+            reason: None,
+            submitted: None,
+            start: None,
+        };
+        let job = |is_placed: bool, started: u32, is_up: bool, queue: Option<QueueEntry>| {
+            let record = Record { slurm: Some(InSlurm { is_placed }), ..record("j1", 1000.0) };
+            let json = serde_json::to_string(&record).unwrap();
+            let mut stored = StoredJobs::new();
+            add(&mut stored, "login", &format!("./j1/job.json:{json}\n./j1/states:{started}\n"));
+            let files = stored.get_mut("j1").unwrap();
+            (files.container, files.queue) = (is_up.then(|| "its id".into()), queue);
+            let job = jobs("lab", stored, &["login"], 5000.0).remove(0);
+            (job.state.unwrap(), job.reason)
+        };
+        assert_eq!(job(false, 0, true, Some(entry("PENDING"))).0, JobState::Queued);
+        assert_eq!(job(true, 0, true, Some(entry("RUNNING"))).0, JobState::Starting);
+        assert_eq!(job(true, 2, true, Some(entry("PENDING"))).0, JobState::Queued, "in the queue again");
+        assert_eq!(job(true, 2, true, Some(entry("RUNNING"))).0, JobState::Running);
+        let (state, reason) = job(true, 2, false, Some(entry("PREEMPTED")));
+        assert_eq!((state, reason.as_deref()), (JobState::Failed, Some("Slurm preempted it for another job")));
+        assert_eq!(job(false, 0, false, Some(entry("CANCELLED"))).0, JobState::Stopped);
+        assert_eq!(job(true, 2, false, Some(entry("COMPLETED"))).0, JobState::Lost, "it has recorded no result");
+        assert_eq!(job(true, 2, false, None).0, JobState::Lost);
     }
 
     #[test]

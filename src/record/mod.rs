@@ -104,8 +104,18 @@ pub struct Record {
     /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.
     #[serde(default)]
     pub log_progress: bool,
+    /// Of a job that was submitted to Slurm. Earlier builds had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<InSlurm>,
     /// The inventory's limits by name: a login by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
+}
+
+/// A job that was submitted to Slurm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InSlurm {
+    /// Whether Slurm has allocated its nodes, and the placement is that of its ranks (`allocation.py`).
+    pub is_placed: bool,
 }
 
 /// A record that cannot be read, and what it shows of the job all the same.

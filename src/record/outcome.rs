@@ -55,6 +55,11 @@ impl JobOutcome {
         JobOutcome { state: JobState::Running, code: 0, ..outcome }
     }
 
+    /// Returns the outcome of a job that is in Slurm's queue.
+    pub fn queued(id: &str) -> JobOutcome {
+        JobOutcome { state: JobState::Queued, ..JobOutcome::running(id, &Placement::default()) }
+    }
+
     /// Returns the outcome of a job with this result. The last lines are those that `monitor` saw.
     pub fn new(id: &str, placement: &Placement, result: JobResult, monitor: &Monitor) -> JobOutcome {
         let root_cause = result.root_cause(placement);

@@ -220,7 +220,8 @@ impl RootCause {
             }
             Gone { .. } => {
                 format!(
-                    "see hvdctl status for the worker, and `docker events` (`podman events`) and `dmesg` on {node} for the reason"
+                    "`dmesg` on {node} and the log of what ran the ranks there (`docker events`, `podman events`, Slurm's) \
+                     may show the reason"
                 )
             }
         })

@@ -9,6 +9,7 @@ use crate::grade::speed;
 use crate::inventory::{Cluster, Inventory};
 use crate::launch::programs;
 use crate::record::{Record, stored};
+use crate::secret::Secret;
 use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
 use crate::worker::spec::users;
@@ -138,28 +139,67 @@ pub(super) async fn create(
     first: IpAddr,
     others: &[File<'_>],
 ) -> Result<(), NodeError> {
-    let Member { node, transport, .. } = &host.observed.member;
+    let Member { node, .. } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
     let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();
-    let jobs_dir = &cluster.jobs_dir;
     let is_shared = record.port == cluster.port && record.placement.launcher() != node.name;
-    let operation = format!("create the directory of the job in {jobs_dir}");
-    let failed = |cause: String| NodeError::failed(&node.name, &operation, cause);
-    let text = stored::write_checked("job.json", &record).map_err(failed)?;
-    let mut environment: BTreeMap<&str, &str> =
-        host.environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
-    let speed = speed::variable(host.speed);
-    environment.insert(SPEED, &speed);
+    let environment = variables(cluster, &record, &host.environment, host.speed);
+    let contents =
+        DirectoryContents { record: &record, launcher: &launcher, environment: &environment, is_shared, others };
+    write(cluster, &host.observed.member, contents).await
+}
+
+/// Returns the ranks' environment: `given`, and hvdctl's own variables.
+pub(super) fn variables(
+    cluster: &Cluster,
+    record: &Record,
+    given: &BTreeMap<String, Secret>,
+    speed: f64,
+) -> BTreeMap<String, Secret> {
     let data = cluster.layout(&cluster.worker).data;
-    environment.insert(DATA, &data);
-    environment.extend(record.commit.as_deref().filter(|id| is_commit(id)).map(|id| (COMMIT, id)));
-    environment.extend(record.dirty.map(|dirty| (DIRTY, if dirty { "1" } else { "0" })));
+    let dirty = record.dirty.map(|dirty| (DIRTY, if dirty { "1" } else { "0" }.to_owned()));
+    let commit = record.commit.clone().filter(|id| is_commit(id)).map(|id| (COMMIT, id));
+    let own = [(SPEED, speed::variable(speed)), (DATA, data)].into_iter().chain(commit).chain(dirty);
+    let own = own.map(|(name, value)| (name.to_owned(), Secret::plain(value)));
+    given.iter().map(|(name, value)| (name.clone(), value.clone())).chain(own).collect()
+}
+
+/// What a job's directory contains.
+pub(super) struct DirectoryContents<'a> {
+    /// The job's record.
+    pub(super) record: &'a Record,
+    /// What the rank supervisors know of the launcher.
+    pub(super) launcher: &'a str,
+    /// The ranks' environment.
+    pub(super) environment: &'a BTreeMap<String, Secret>,
+    /// Whether its ranks run in the worker that jobs share.
+    pub(super) is_shared: bool,
+    /// Further files.
+    pub(super) others: &'a [File<'a>],
+}
+
+/// Writes a job's directory on a node.
+///
+/// # Errors
+/// As [`create`].
+pub(super) async fn write(
+    cluster: &Cluster,
+    member: &Member,
+    contents: DirectoryContents<'_>,
+) -> Result<(), NodeError> {
+    let DirectoryContents { record, launcher, environment, is_shared, others } = contents;
+    let jobs_dir = &cluster.jobs_dir;
+    let operation = format!("create the directory of the job in {jobs_dir}");
+    let failed = |cause: String| NodeError::failed(&member.node.name, &operation, cause);
+    let text = stored::write_checked("job.json", record).map_err(failed)?;
+    let environment: BTreeMap<&str, &str> =
+        environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
     let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);
     let mut files = vec![
         (0o600, "job.json", text.as_str()),
         (0o600, ENVIRONMENT, environment.as_str()),
-        (0o644, "launcher.json", launcher.as_str()),
+        (0o644, "launcher.json", launcher),
     ];
     files.extend(others);
     // the ranks' log, readable by root only; written last, so it exists only if all other files do
@@ -170,8 +210,8 @@ pub(super) async fn create(
         .with("id", &record.id)
         .with("shared", if is_shared { "1" } else { "" })
         .with("files", &archive(&files))
-        .with("own", &own(&record).map_err(failed)?);
-    let created = transport.script(&script, &operation).await.map(drop);
+        .with("own", &own(record).map_err(failed)?);
+    let created = member.transport.script(&script, &operation).await.map(drop);
     created.map_err(|error| match error.kind {
         ErrorKind::CommandFailed { status: EXISTS } => error.kind(ErrorKind::JobExists).hint("run the command again"),
         _ => error,

@@ -2,7 +2,7 @@
 //!
 //! `request` is what was asked for, `liveness` which other jobs go on, `capacity` what these leave of the nodes, and
 //! `plan` the decision; `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up.
-//! `prepare` and `execute` carry the plan out. `join` adds nodes to a running elastic job.
+//! `prepare` and `execute` carry the plan out; `slurm` submits a job instead. `join` adds nodes to a running elastic job.
 
 pub mod availability;
 pub mod capacity;
@@ -14,3 +14,4 @@ pub mod liveness;
 pub mod plan;
 mod prepare;
 pub mod request;
+pub mod slurm;

@@ -282,6 +282,7 @@ impl JobPlan {
             id: &self.id,
             launcher: member(&self.hosts.launcher),
             others: self.hosts.others.iter().map(member).collect(),
+            in_slurm: false,
         }
     }
 }
@@ -525,6 +526,7 @@ fn launch_file(
             timeout: cluster.elastic_timeout.as_secs(),
             in_place: request.kept.is_some(),
         }),
+        slurm: false,
         own_workers,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),

@@ -15,7 +15,7 @@ mod tunnel;
 
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
-use crate::inventory::{Cluster, EngineChoice, Node, RuntimeChoice};
+use crate::inventory::{Cluster, EngineChoice, Node};
 use crate::model::engine::EngineName;
 use crate::text::failure::is_from_runtime;
 use crate::trace;
@@ -90,6 +90,8 @@ pub struct Transport {
     access: Access,
     /// The directory of what runs as processes of the login, where it does: nothing needs root or an engine then.
     run_dir: Option<String>,
+    /// Whether Slurm starts these.
+    is_scheduled: bool,
     /// The engine that the inventory asks for.
     engine_choice: EngineChoice,
     /// Why the node's engine cannot be used.
@@ -107,7 +109,7 @@ impl Transport {
     pub async fn open_as_login(cluster: &Cluster, node: &Node, kind: TransportKind) -> Result<Transport, NodeError> {
         let channel = match kind {
             TransportKind::Ssh(control) => {
-                Channel::Ssh(Connections::open(control, node, cluster.connect_timeout).await?)
+                Channel::Ssh(Connections::open(control, node, cluster.connect_timeout, cluster.is_scheduled()).await?)
             }
             TransportKind::Local => Channel::Local,
             #[cfg(test)]
@@ -117,7 +119,8 @@ impl Transport {
             node: node.name.clone(),
             channel,
             access: Access::default(),
-            run_dir: (cluster.runtime == RuntimeChoice::Process).then(|| cluster.run_dir()),
+            run_dir: (!cluster.has_engine()).then(|| cluster.run_dir()),
+            is_scheduled: cluster.is_scheduled(),
             engine_choice: node.engine.unwrap_or(cluster.engine),
             engine_fault: None,
             limit: cluster.command_timeout,
@@ -142,6 +145,7 @@ impl Transport {
             channel: self.channel.clone(),
             access: Access::default(),
             run_dir: self.run_dir.clone(),
+            is_scheduled: self.is_scheduled,
             engine_choice: self.engine_choice,
             engine_fault: None,
             limit: self.limit,
@@ -170,6 +174,7 @@ impl Transport {
             channel,
             access: self.access.clone(),
             run_dir: self.run_dir.clone(),
+            is_scheduled: self.is_scheduled,
             engine_choice: self.engine_choice,
             engine_fault: self.engine_fault.clone(),
             limit: self.limit,
@@ -231,6 +236,11 @@ impl Transport {
     /// Returns the directory of what runs as processes of the login; `None` where containers run.
     pub fn run_dir(&self) -> Option<&str> {
         self.run_dir.as_deref()
+    }
+
+    /// Returns whether Slurm starts what runs as processes of the login.
+    pub fn is_scheduled(&self) -> bool {
+        self.is_scheduled
     }
 
     /// Returns the path of the engine's socket; `None` if it listens elsewhere.

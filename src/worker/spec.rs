@@ -73,7 +73,7 @@ impl ContainerSpec {
         let command = &mut self.spec.command;
         let start = match cluster.runtime {
             RuntimeChoice::Container => START_FOR_JOB,
-            RuntimeChoice::Process => START_AS_LOGIN_FOR_JOB,
+            RuntimeChoice::Process | RuntimeChoice::Slurm => START_AS_LOGIN_FOR_JOB,
         };
         command[2] = start.to_owned();
         command.splice(4..4, [format!("{}/{job}/states", cluster.jobs_dir)].into_iter().chain(limits));
@@ -110,7 +110,7 @@ impl ContainerSpec {
         let mount = |(name, data): (&String, &PushedData)| {
             Some(DataMount { name: name.clone(), source: format!("{}/{name}", cluster.data_dir), inode: data.inode? })
         };
-        let is_mounted = cluster.runtime == RuntimeChoice::Container && data_obstacle(cluster, node).is_none();
+        let is_mounted = cluster.has_engine() && data_obstacle(cluster, node).is_none();
         let pushed = pushed.iter().filter(|_| is_mounted);
         self.spec.data = pushed.filter_map(mount).collect();
         self
@@ -139,7 +139,7 @@ pub fn shell_name(cluster: &Cluster, suffix: &str) -> String {
 pub fn user<'a>(cluster: &Cluster, transport: &'a Transport) -> &'a str {
     match cluster.runtime {
         RuntimeChoice::Container => "root",
-        RuntimeChoice::Process => transport.user(),
+        RuntimeChoice::Process | RuntimeChoice::Slurm => transport.user(),
     }
 }
 
@@ -148,7 +148,7 @@ pub fn users<'a>(cluster: &Cluster, nodes: impl Iterator<Item = (IpAddr, &'a Tra
     let user = |(address, transport): (IpAddr, &Transport)| {
         format!("Host {address}\n  User \"{}\"\n", user(cluster, transport))
     };
-    (cluster.runtime == RuntimeChoice::Process).then(|| nodes.map(user).collect())
+    (!cluster.has_engine()).then(|| nodes.map(user).collect())
 }
 
 /// Returns what is mounted at [`DATA`](crate::paths::DATA) or below it in a node's containers by the inventory, where pushed data cannot be
@@ -156,7 +156,7 @@ pub fn users<'a>(cluster: &Cluster, nodes: impl Iterator<Item = (IpAddr, &'a Tra
 pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {
     let targets = node.container.mounts.iter().map(|mount| mount.target.as_str());
     let data = cluster.layout(&cluster.worker).data;
-    let is_process = cluster.runtime == RuntimeChoice::Process;
+    let is_process = !cluster.has_engine();
     targets.chain([cluster.jobs_dir.as_str()]).find(|target| !is_process && Path::new(target).starts_with(&data))
 }
 
@@ -191,13 +191,13 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     ];
     let (start, sshd) = match cluster.runtime {
         RuntimeChoice::Container => (START, "/usr/sbin/sshd"),
-        RuntimeChoice::Process => (START_AS_LOGIN, "sshd"),
+        RuntimeChoice::Process | RuntimeChoice::Slurm => (START_AS_LOGIN, "sshd"),
     };
     let program = ["sh", "-c", start, sshd, "-D", "-e", "-f", "/dev/null", "-p", &port, "-h", &host_key];
     // its output is kept in a file, and an sshd of the login cannot write where that of a system does
     let more: &[&str] = match cluster.runtime {
         RuntimeChoice::Container => &[],
-        RuntimeChoice::Process => &["LogLevel=ERROR", "PidFile=none"],
+        RuntimeChoice::Process | RuntimeChoice::Slurm => &["LogLevel=ERROR", "PidFile=none"],
     };
     let options = options.into_iter().chain(more.iter().copied());
     program.into_iter().chain(options.flat_map(|option| ["-o", option])).map(str::to_owned).collect()

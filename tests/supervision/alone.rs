@@ -42,6 +42,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
         restarts: 0,
         elastic: None,
+        slurm: false,
         own_workers: false,
         port: 22,
         grace: 1,

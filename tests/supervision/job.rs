@@ -253,6 +253,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         isolated_after: spec.isolated_after,
         log_max: spec.log_max,
         log_progress: spec.log_progress,
+        slurm: None,
         ulimits: BTreeMap::new(),
     }
 }
@@ -290,6 +291,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
             timeout: spec.elastic_timeout,
             in_place: spec.in_place,
         }),
+        slurm: false,
         own_workers: false,
         port: PORT,
         grace: spec.grace,

@@ -25,7 +25,7 @@ pub struct DryRun {
     pub code: u8,
     /// Always true.
     pub dry_run: bool,
-    /// Which ranks would be where.
+    /// Which ranks would be where; none under Slurm, which chooses that.
     pub placement: Placement,
     /// What would be started on the nodes.
     pub launch: Vec<NodeCommand>,
@@ -35,8 +35,29 @@ pub struct DryRun {
     pub speeds: Vec<NodeSpeed>,
     /// Why these nodes; null without `--best`.
     pub best: Option<Choice>,
+    /// Under Slurm, the options of sbatch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sbatch: Vec<String>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
+}
+
+impl DryRun {
+    /// The plan of a job with this command, of which nothing else is known.
+    pub fn of(command: Vec<ProgramArgument>) -> DryRun {
+        DryRun {
+            event: End::End,
+            code: 0,
+            dry_run: true,
+            placement: Placement::default(),
+            launch: Vec::new(),
+            cores: Vec::new(),
+            speeds: Vec::new(),
+            best: None,
+            sbatch: Vec::new(),
+            command,
+        }
+    }
 }
 
 /// Checks the plan of a job as its start would, and shows it. `best`: why these nodes, if they were chosen.
@@ -103,10 +124,7 @@ pub(in crate::commands) fn outcome(
     }
     text.push_str(&format!("each rank: {}\n", quote::command(command)));
     let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
-    Outcome::ok(
-        text,
-        DryRun { event: End::End, code: 0, dry_run: true, placement, launch, cores, speeds, best, command },
-    )
+    Outcome::ok(text, DryRun { placement, launch, cores, speeds, best, ..DryRun::of(command) })
 }
 
 /// Formats the cores and threads of a node's ranks.

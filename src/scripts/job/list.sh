@@ -10,6 +10,9 @@ printf 'clock:%s\n' "$(date +%s.%N)"
 newline='
 '
 list() { # DIRECTORY…
+  # of the nodes that share the directory of a job under Slurm
+  find -H "$@" -ignore_readdir_race -mindepth 3 -maxdepth 3 -type f -path './*/nodes/*/states' -size -2048k -exec grep -aHc ' s $' {} + |
+    sed 's:/nodes/[^/]*/states\(.[0-9]*\)$:/states\1:'
   set -- "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type f -size -2048k
   find -H "$@" '(' -name job.json -o -name result.json -o -name attempts.json -o -name members.json -o -name 'idle.[0-9]*' ')' \
     -exec grep -aH '' {} +

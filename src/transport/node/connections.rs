@@ -15,6 +15,9 @@ use tokio::time::timeout;
 /// The most programs that run on a node at the same time: two of sshd's sessions are left for others.
 const MAX_PROGRAMS: usize = 8;
 
+/// The same for the login node of Slurm, over which the logs of all nodes of a job are followed.
+pub const MAX_PROGRAMS_OF_LOGIN: usize = MAX_PROGRAMS * MAX_CONNECTIONS;
+
 /// The most connections to a node.
 const MAX_CONNECTIONS: usize = 16;
 
@@ -26,8 +29,12 @@ const MASTER_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Connections {
     node: Node,
     limit: Duration,
+    /// The most programs at the same time, and what admits them.
+    most: usize,
     programs: Arc<Semaphore>,
     sessions: Mutex<Vec<Arc<Connected>>>,
+    /// Held while another connection is opened.
+    opening: sync::Mutex<()>,
     /// Why the first connection could not be opened again.
     reopening: sync::Mutex<Option<NodeError>>,
     // dropped after the sessions, whose ssh masters have sockets in its directory
@@ -55,7 +62,8 @@ enum Fault {
 }
 
 impl Connections {
-    /// Opens the first connection, or finds the one that an earlier command has left open.
+    /// Opens the first connection, or finds the one that an earlier command has left open. `is_login`: whether it leads
+    /// to the login node of Slurm.
     ///
     /// # Errors
     /// As [`Control::open`].
@@ -63,9 +71,11 @@ impl Connections {
         control: Arc<Control>,
         node: &Node,
         limit: Duration,
+        is_login: bool,
     ) -> Result<Arc<Connections>, NodeError> {
         let first = control.open(node, limit).await?;
-        Ok(Connections::over(first, control, node, limit))
+        let most = if is_login { MAX_PROGRAMS_OF_LOGIN } else { MAX_PROGRAMS };
+        Ok(Connections::over(first, control, node, limit, most))
     }
 
     /// Opens a connection to the same node in place of those that are lost.
@@ -74,14 +84,14 @@ impl Connections {
     /// As [`Control::connect`].
     pub(super) async fn reconnected(&self) -> Result<Arc<Connections>, NodeError> {
         let first = self.control.connect(&self.node, self.limit).await?;
-        Ok(Connections::over(first, Arc::clone(&self.control), &self.node, self.limit))
+        Ok(Connections::over(first, Arc::clone(&self.control), &self.node, self.limit, self.most))
     }
 
-    fn over(first: Connection, control: Arc<Control>, node: &Node, limit: Duration) -> Arc<Connections> {
+    fn over(first: Connection, control: Arc<Control>, node: &Node, limit: Duration, most: usize) -> Arc<Connections> {
         let sessions = Mutex::new(vec![Connected::new(first)]);
-        let programs = Arc::new(Semaphore::new(MAX_PROGRAMS));
-        let reopening = sync::Mutex::default();
-        Arc::new(Connections { node: node.clone(), limit, programs, sessions, reopening, control })
+        let programs = Arc::new(Semaphore::new(most));
+        let (opening, reopening) = (sync::Mutex::default(), sync::Mutex::default());
+        Arc::new(Connections { node: node.clone(), limit, most, programs, sessions, opening, reopening, control })
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Connected>>> {
@@ -154,6 +164,15 @@ impl Connections {
                     }
                     return Err(io::Error::other(message));
                 }
+            }
+        }
+        // one login at a time, which others that wait for one may use as well
+        let _opening = self.opening.lock().await;
+        let known = sessions.len();
+        sessions = self.sessions().clone();
+        for session in sessions.iter().skip(known) {
+            if let Ok(child) = session.start(argv, self.limit).await {
+                return Ok((child, slot));
             }
         }
         if sessions.len() >= MAX_CONNECTIONS {

@@ -51,6 +51,7 @@ fn apply(
                     state: ContainerState::Created,
                     labels: desired.labels(),
                     created: None,
+                    queue: None,
                 });
                 if step() {
                     of(&mut after, &desired.name, &[ContainerState::Created]);
@@ -82,6 +83,7 @@ fn summary(desired: &ContainerSpec, image_id: &str, state: ContainerState) -> Co
         state,
         labels,
         created: None,
+        queue: None,
     }
 }
 
@@ -374,6 +376,7 @@ fn any_summary() -> impl Strategy<Value = ContainerSummary> {
                 state,
                 labels,
                 created: None,
+                queue: None,
             }
         })
 }

@@ -1,0 +1,48 @@
+//! Slurm's `srun`, directly: one step whose tasks are the ranks. Programs of MPI find one another over PMIx or PMI2
+//! (<https://slurm.schedmd.com/mpi_guide.html>); `allocation.py` chooses which of them this Slurm has.
+
+use super::description::Argument;
+use super::{BASE, LaunchRequest, Launcher, horovodrun};
+
+/// All ranks, in one step of the job.
+pub static LAUNCHER: Launcher = Launcher {
+    program: "srun",
+    arguments,
+    reads: &["SLURM_", "OMPI_MCA_", "PMIX_MCA_"],
+    rank: &["SLURM_PROCID"],
+    local_rank: &["SLURM_LOCALID"],
+    size: &["SLURM_NTASKS"],
+    init: "MPI_Init",
+    verify_with: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
+    hang_reports: horovodrun::HANG_REPORTS,
+    spins: true,
+    ..BASE
+};
+
+/// The node of each rank, a line each, in the job's directory (`allocation.py`).
+const RANK_NODES: &str = "rank_nodes";
+
+/// The ranks are where the job's record says. hvdctl ends the others when one has failed, and binds none.
+fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
+    let [python, supervisor] = request.rank_command();
+    vec![
+        "srun".into(),
+        "--ntasks".into(),
+        Argument::Ranks {},
+        "--distribution".into(),
+        "arbitrary".into(),
+        "--nodelist".into(),
+        format!("{}/{RANK_NODES}", request.job_dir).into(),
+        "--overlap".into(),
+        "--overcommit".into(),
+        "--kill-on-bad-exit=0".into(),
+        "--wait=0".into(),
+        "--input".into(),
+        "none".into(),
+        "--unbuffered".into(),
+        "--export".into(),
+        "ALL".into(),
+        python,
+        supervisor,
+    ]
+}
