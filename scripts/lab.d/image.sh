@@ -65,18 +65,18 @@ image_ensure_horovod() { # latest|tensorflow|quick|strange|modern|modern-framewo
   esac
 }
 
-image_ensure_node() { # SUITE[-podman|-none][-uutils]
+image_ensure_node() { # SUITE[-podman|-none|-slurm][-uutils]
   local suite=${1%%-*}
   local base=debian:$suite
   local -a arguments=()
   case $1 in
   *-podman*) arguments+=(--build-arg ENGINE=podman) ;;
   # What the ranks of such a machine need is the machine's own: that of the image which this suite has.
-  *-none*)
+  *-none* | *-slurm*)
     base=$(if [ "$suite" = trixie ]; then echo modern; else echo latest; fi)
     image_ensure_horovod "$base"
     base=$LAB_IMAGE:$base
-    arguments+=(--build-arg ENGINE=none --build-arg "BASE_ID=$(image_id "$base")") ;;
+    arguments+=(--build-arg "ENGINE=$(case $1 in *-slurm*) echo slurm ;; *) echo none ;; esac)" --build-arg "BASE_ID=$(image_id "$base")") ;;
   esac
   arguments+=(--build-arg "SUITE=$suite" --build-arg "BASE=$base")
   if [[ $1 = *-uutils ]]; then arguments+=(--build-arg UUTILS=1); fi
@@ -93,7 +93,7 @@ image_derive() { # IMAGE NODE…
   grep -qi '^FROM ' <<<"$dockerfile" || dockerfile="FROM $LAB_IMAGE:latest"$'\n'$dockerfile
   DOCKER_BUILDKIT=0 docker build --network host --force-rm --label "$LAB_LABEL" -t "$image" - <<<"$dockerfile" >&2 || die "$image could not be built"
   for node; do
-    [ "$(docker exec "$(node_container "$node")" printenv ENGINE)" != none ] || continue
+    case $(docker exec "$(node_container "$node")" printenv ENGINE) in none | slurm) continue ;; esac
     docker save "$image" | timeout 600 docker exec -i "$(node_container "$node")" node-engine run load -q >/dev/null &
     jobs+=($!)
   done

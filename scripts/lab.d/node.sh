@@ -18,7 +18,7 @@ cluster_select ''
 
 # What machines are like. The options of `scripts/lab up` set it.
 NODE_SUITES=(bookworm) # of Debian: the first node's, the second's …; the last is that of all others
-NODE_ENGINES=(docker)  # or podman, rootless or none: the first node's, the second's …; the last is that of all others
+NODE_ENGINES=(docker)  # or podman, rootless, none or slurm: the first node's, the second's …; the last is that of all others
 NODE_UUTILS=           # -uutils: with coreutils and sudo written in Rust
 NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), the address (own), nothing (none), the second address (other)
 NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
@@ -38,7 +38,7 @@ node_images() { # COUNT
   for ((index = 1; index <= ($1 > 2 ? $1 : 2); index++)); do node_image "node$index"; done | sed 's/.*://' | sort -u
 }
 
-# The engine of a node: docker, podman, rootless (Podman of the login `own`) or none.
+# The engine of a node: docker, podman, rootless (Podman of the login `own`), none or slurm.
 node_engine() { # NODE
   local -r index=$((${1#node} - 1)) last=$((${#NODE_ENGINES[@]} - 1))
   printf '%s\n' "${NODE_ENGINES[index < last ? index : last]}"
@@ -125,7 +125,7 @@ node_create() { # NODE GPUS SPEC HOSTS
     data=/var/lib/containers
     docker volume rm -f "$name" >/dev/null && docker volume create --label "$LAB_LABEL" "$name" >/dev/null || return 1 ;;
   docker) seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; } ;;
-  none) docker volume rm -f "$name" >/dev/null || return 1; data= ;;
+  none | slurm) docker volume rm -f "$name" >/dev/null || return 1; data= ;;
   esac
   docker create --name "$name" -e "HOSTNAME=$node" -e "ENGINE=$(node_engine "$node")" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
     --label "hvdctl.lab.cluster=$CLUSTER" \
@@ -180,7 +180,7 @@ node_ensure() { # NODE GPUS COUNT
     return 1
   }
   # By their inputs, because an engine with containerd's store has other ids.
-  if [ "$(node_engine "$node")" != none ] &&
+  if [[ $(node_engine "$node") != @(none|slurm) ]] &&
     [ "$(timeout 20 docker exec "$name" node-engine run image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}" 2>/dev/null)" != \
     "$(docker image inspect --format "$IMAGE_INPUTS" "${LAB_IMAGES[@]}")" ]; then
     say "$node: loading the images that it lacks"

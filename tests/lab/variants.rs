@@ -13,12 +13,13 @@ use std::path::Path;
 use std::time::Instant;
 
 /// The launchers, each with the example that is trained under it and the text that shows its success.
-pub const TRAININGS: [(&str, &[&str], &str); 5] = [
+pub const TRAININGS: [(&str, &[&str], &str); 6] = [
     ("digits", &["--gloo", "--", "python", "train.py", "--epochs", "4"], "[0 node1] test accuracy 0.9"),
     ("digits", &["--mpi", "--", "python", "train.py", "--epochs", "4"], "[0 node1] test accuracy 0.9"),
     ("digits_ddp", &["--launcher", "torchrun", "--", "python", "train.py", "--epochs", "3"], "[0 node1] accuracy: 0.9"),
     ("digits_ddp", &["--launcher", "env", "--", "python", "train.py", "--epochs", "3"], "[0 node1] accuracy: 0.9"),
     ("mpi_pi", &["--launcher", "mpirun"], "[0 node1] pi is about 3.1415926536"),
+    ("mpi_pi", &["--launcher", "srun"], "[0 node1] pi is about 3.1415926536"),
 ];
 
 /// What a user does with the two nodes of a cluster, with the steps that failed.

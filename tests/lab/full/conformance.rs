@@ -107,6 +107,20 @@ const MODULES: Platform = Platform {
     ..PROCESSES
 };
 
+const SRUN: Launcher = ("srun", &["--launcher", "srun"], 5);
+
+/// A Slurm of two nodes, the first of which is also its login node. Jobs have one GPU of each node, and so both nodes.
+const SLURM: Platform = Platform {
+    name: "slurm",
+    machines: &["--engine", "slurm", "--names", "own", "--share", SHARED],
+    cluster: "",
+    user: "shared",
+    inside: "shared",
+    files: "/srv/shared/home/shared/.hvdctl",
+    launchers: &[SRUN, TORCHRUN, ENV, MPIRUN, HOROVODRUN[0], HOROVODRUN[1]],
+    ..PROCESSES
+};
+
 /// The directory of this machine that the machines with a shared home directory share.
 const SHARED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/shared");
 
@@ -117,11 +131,26 @@ struct Cluster<'a> {
 }
 
 /// The rank's number, whatever has started it.
-const RANK: &str = "rank=${HOROVOD_RANK:-${OMPI_COMM_WORLD_RANK:-$RANK}}";
+const RANK: &str = "rank=${HOROVOD_RANK:-${OMPI_COMM_WORLD_RANK:-${RANK:-$SLURM_PROCID}}}";
 
 impl Platform {
     fn has_engine(&self) -> bool {
-        !self.machines.contains(&"none")
+        !self.machines.contains(&"none") && !self.has_slurm()
+    }
+
+    fn has_slurm(&self) -> bool {
+        self.machines.contains(&"slurm")
+    }
+
+    /// The nodes of an inventory, or the Slurm.
+    fn nodes(&self) -> String {
+        match self.has_slurm() {
+            true => format!("[slurm]\nhost = \"{}@node1\"\ngres = \"gpu:1\"\n", self.user),
+            false => format!(
+                "[defaults]\nuser = \"{}\"\ngpus = 1\n{}\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
+                self.user, self.defaults
+            ),
+        }
     }
 }
 
@@ -134,12 +163,10 @@ impl Cluster<'_> {
         let dir = tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap();
         let image = if platform.has_engine() { format!("image = \"{FULL_IMAGE}\"\n") } else { String::new() };
         let inventory = format!(
-            "[cluster]\nname = \"{name}\"\n{image}{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n\
-             [defaults]\nuser = \"{}\"\ngpus = 1\n{}\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
+            "[cluster]\nname = \"{name}\"\n{image}{}ssh_config = \"{}\"\nkey_type = \"ed25519\"\nconnection_idle_s = 0\n\n{}",
             platform.cluster,
             checkout().join(".lab/ssh_config").display(),
-            platform.user,
-            platform.defaults
+            platform.nodes()
         );
         fs::write(dir.path().join("inventory.toml"), inventory).unwrap();
         Cluster { platform, dir }
@@ -185,8 +212,13 @@ impl Cluster<'_> {
         let marked = "for p in $(grep -lzE '^HVDCTL_(JOB|SHELL)=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do
             kill -9 $p 2>/dev/null; done; :";
         drop(self.hvdctl(&["stop"]));
+        if self.platform.has_slurm() {
+            drop(lab(&["sh", "node1", "scancel", "-u", self.platform.user]));
+        }
         NODES.iter().for_each(|node| drop(lab(&["sh", node, "sh", "-c", marked])));
-        drop(self.hvdctl(&["up"]));
+        if !self.platform.has_slurm() {
+            drop(self.hvdctl(&["up"]));
+        }
     }
 }
 
@@ -220,6 +252,10 @@ fn kill_on(node: &str, finds: &str) {
 /// A behaviour of jobs under a launcher, whose options are given.
 type Behaviour = (&'static str, fn(&Cluster, &[&str]));
 
+/// A behaviour of workers, which Slurm does without, and one of Slurm.
+const OF_WORKER: &str = "a worker's main process is killed";
+const BY_SLURM: &str = "cancelled, preempted, put into the queue again, and without slurmctld";
+
 const OF_JOBS: [Behaviour; 11] = [
     ("rank and node before each line", lines_have_rank_and_node),
     ("exit code of the first failed rank, the others gone within 5 s", a_failed_rank_ends_the_others),
@@ -227,7 +263,7 @@ const OF_JOBS: [Behaviour; 11] = [
     ("attach and logs after the operator was killed", the_operator_is_killed),
     ("the job supervisor is killed", the_job_supervisor_is_killed),
     ("a rank supervisor is killed", a_rank_supervisor_is_killed),
-    ("a worker's main process is killed", a_worker_is_killed),
+    (OF_WORKER, a_worker_is_killed),
     ("restarts", restarts),
     ("a stalled rank", a_rank_stalls),
     ("slots of a running job are refused to a second one", slots_are_allocated),
@@ -299,6 +335,33 @@ fn a_rank_supervisor_is_killed(cluster: &Cluster, launcher: &[&str]) {
     assert_eq!(cluster.newest()["state"], "failed");
 }
 
+/// What only Slurm does to a job is its reason, and not a fault of a rank.
+fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
+    let number = "squeue --noheader --user=shared --format=%i | head -n 1";
+    let job = cluster.start_waiting(launcher);
+    on("node1", &format!("scancel $({number})"));
+    job.end(s(60)).code(143).complains(&["was stopped"]);
+
+    let job = cluster.start_waiting(launcher);
+    let urgent = cluster.start(launcher, &["--sbatch=--partition=urgent"], "echo urgent");
+    urgent.end(s(90)).code(0).says(&["[0 node1] urgent", "[1 node2] urgent"]);
+    job.end(s(60)).code(125).complains(&["Slurm preempted it for another job"]);
+
+    let script = "echo attempt $HVDCTL_RESTART of $rank; [ $HVDCTL_RESTART = 1 ] || exec sleep 600";
+    let mut job = cluster.start(launcher, &["--restarts", "1"], script);
+    job.until(&["[0 node1] attempt 0 of 0", "[1 node2] attempt 0 of 1"], s(60));
+    on("node1", &format!("scontrol requeue $({number}); sleep 2; scontrol update jobid=$({number}) StartTime=now"));
+    job.end(s(200)).code(0).says(&["[0 node1] attempt 1 of 0", "[1 node2] attempt 1 of 1"]);
+
+    let script = "echo ready; while [ ! -e $job/go ]; do sleep 0.1; done; echo done";
+    let mut job = cluster.start(launcher, &[], script);
+    job.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    on("node1", "pkill -x slurmctld; sleep 1");
+    on("node1", &format!("touch {}/jobs/$(ls -t {0}/jobs | head -n 1)/go", cluster.platform.files));
+    on("node1", "sleep 2; node-engine start");
+    job.end(s(90)).code(0).says(&["[0 node1] done", "[1 node2] done"]);
+}
+
 /// A container ends with its main process. The processes of a login need not; then the job can be stopped.
 fn a_worker_is_killed(cluster: &Cluster, launcher: &[&str]) {
     let mut job = cluster.start_waiting(launcher);
@@ -329,6 +392,15 @@ fn a_rank_stalls(cluster: &Cluster, launcher: &[&str]) {
 fn slots_are_allocated(cluster: &Cluster, launcher: &[&str]) {
     let mut job = cluster.start_waiting(launcher);
     let id = cluster.newest()["id"].as_str().unwrap().to_owned();
+    if cluster.platform.has_slurm() {
+        let second = cluster.start(launcher, &["--name", "second"], "echo second");
+        eventually(s(20), || cluster.newest()["state"] == "queued");
+        assert_eq!(cluster.newest()["state"], "queued");
+        cluster.hvdctl(&["stop", &id]).code(0);
+        job.end(s(60)).code(143);
+        second.end(s(90)).code(0).says(&["[0 node1] second", "[1 node2] second"]);
+        return;
+    }
     cluster.start(launcher, &[], "true").end(s(60)).code(125).complains(&[&id, "hvdctl stop"]);
     assert!(job.runs(), "{}", job.err());
     job.signal("INT");
@@ -354,7 +426,7 @@ const TRAINING: &str = "verify and train";
 
 /// Ranks find each other, and learn something.
 fn verifies_and_trains(cluster: &Cluster, launcher: &Launcher) {
-    let done = cluster.hvdctl(&[&["verify"], launcher.1].concat()).code(0);
+    let done = cluster.hvdctl(&[&["verify", "-np", "2"], launcher.1].concat()).code(0);
     done.says(&["ok: 2 ranks where expected"]);
     let (example, options, says) = TRAININGS[launcher.2];
     let example = checkout().join("examples").join(example);
@@ -490,6 +562,17 @@ impl Trials<'_> {
         }
     }
 
+    /// Tries these behaviours and a training under every launcher.
+    fn of_jobs(&mut self, behaviours: &[Behaviour]) {
+        let cluster = self.cluster;
+        for launcher in cluster.platform.launchers {
+            for (name, holds) in behaviours {
+                self.one(launcher.0, name, || holds(cluster, launcher.1));
+            }
+            self.one(launcher.0, TRAINING, || verifies_and_trains(cluster, launcher));
+        }
+    }
+
     /// Tries what the others need; true if it holds.
     fn always(&mut self, name: String, holds: impl FnOnce()) -> bool {
         let started = Instant::now();
@@ -517,9 +600,13 @@ fn conforms(platform: &Platform) -> Vec<String> {
     let cluster = Cluster::of(platform);
     let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
     let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
-    let mut names: Vec<String> = OF_WORKERS.iter().map(|(name, _)| trials.name("", name)).collect();
+    let of_jobs: Vec<Behaviour> =
+        OF_JOBS.into_iter().filter(|(name, _)| !platform.has_slurm() || *name != OF_WORKER).collect();
+    let of_workers = if platform.has_slurm() { &[][..] } else { &OF_WORKERS[..] };
+    let mut names: Vec<String> = of_workers.iter().map(|(name, _)| trials.name("", name)).collect();
+    names.extend(platform.has_slurm().then(|| trials.name(ENV.0, BY_SLURM)));
     for launcher in platform.launchers {
-        names.extend(OF_JOBS.iter().map(|(name, _)| trials.name(launcher.0, name)));
+        names.extend(of_jobs.iter().map(|(name, _)| trials.name(launcher.0, name)));
         names.push(trials.name(launcher.0, TRAINING));
     }
     if !names.iter().any(|name| trials.wants(name)) {
@@ -528,6 +615,11 @@ fn conforms(platform: &Platform) -> Vec<String> {
     let _ = fs::remove_dir_all(SHARED);
     fs::create_dir_all(SHARED).unwrap();
     let _machines = Machines::up(platform.machines);
+    if platform.has_slurm() {
+        trials.one(ENV.0, BY_SLURM, || slurm_ends_jobs(&cluster, ENV.1));
+        trials.of_jobs(&of_jobs);
+        return trials.failed;
+    }
     let before = NODES.map(|node| found(platform, node));
     let up = trials.always(trials.name("", "keys push and up"), || {
         cluster.hvdctl(&["keys", "push"]).code(0);
@@ -539,12 +631,7 @@ fn conforms(platform: &Platform) -> Vec<String> {
     for (name, holds) in OF_WORKERS {
         trials.one("", name, || holds(&cluster));
     }
-    for launcher in platform.launchers {
-        for (name, holds) in OF_JOBS {
-            trials.one(launcher.0, name, || holds(&cluster, launcher.1));
-        }
-        trials.one(launcher.0, TRAINING, || verifies_and_trains(&cluster, launcher));
-    }
+    trials.of_jobs(&of_jobs);
     trials.always(trials.name("", "down --purge"), || {
         cluster.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["removed hworker"]);
         // the login of the command ends a moment after it
@@ -561,6 +648,6 @@ fn conforms(platform: &Platform) -> Vec<String> {
 
 #[test]
 fn a_job_does_the_same_under_every_runtime_and_launcher() {
-    let failed: Vec<String> = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES].iter().flat_map(conforms).collect();
+    let failed: Vec<String> = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM].iter().flat_map(conforms).collect();
     assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
 }
