@@ -482,5 +482,5 @@ fn the_schema_is_printed_without_an_inventory() {
     assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
     let schema: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
-    assert_eq!(schema["required"], serde_json::json!(["cluster", "node"]));
+    assert_eq!(schema["required"], serde_json::json!(["cluster"]));
 }
