@@ -197,8 +197,12 @@ pub(super) fn name_of(which: &str) -> &str {
 /// Reads a line of `process/list.sh`.
 fn summary(line: &str) -> Option<ContainerSummary> {
     let mut parts = line.splitn(4, ' ');
-    let (id, created, state) = (parts.next()?, parts.next()?, parts.next()?);
-    let labels = serde_json::from_str(parts.next()?).ok()?;
+    summary_of([parts.next()?, parts.next()?, parts.next()?, parts.next()?])
+}
+
+/// Returns what has this id, time of creation, state and labels.
+pub(super) fn summary_of([id, created, state, labels]: [&str; 4]) -> Option<ContainerSummary> {
+    let labels = serde_json::from_str(labels).ok()?;
     Some(ContainerSummary {
         name: name_of(id).to_owned(),
         id: id.to_owned(),

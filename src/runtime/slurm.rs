@@ -3,7 +3,7 @@
 //! they run is Slurm's to say.
 
 use super::container::{ContainerState, ContainerSummary};
-use super::process::{LoginProcesses, name_of};
+use super::process::{LoginProcesses, name_of, summary_of};
 use super::spec::ContainerSpec;
 use crate::error::NodeError;
 use crate::model::queue::QueueEntry;
@@ -122,17 +122,7 @@ fn arguments(options: &[String]) -> String {
 fn summary(line: &str) -> Option<ContainerSummary> {
     let mut parts = line.splitn(5, ' ');
     let (id, created, state, said) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let labels = serde_json::from_str(parts.next()?).ok()?;
-    Some(ContainerSummary {
-        name: name_of(id).to_owned(),
-        id: id.to_owned(),
-        image: String::new(),
-        image_id: String::new(),
-        state: ContainerState::parse(state),
-        labels,
-        created: created.parse().ok(),
-        queue: entry(said),
-    })
+    Some(ContainerSummary { queue: entry(said), ..summary_of([id, created, state, parts.next()?])? })
 }
 
 /// Reads what Slurm says of a job.

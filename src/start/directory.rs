@@ -2,6 +2,7 @@
 //! them.
 
 use super::plan::{HostAssignment, JobPlan, Workers};
+use super::request::{JobOptions, JobProgram};
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
@@ -95,33 +96,40 @@ impl JobPlan {
         };
         Record {
             id: self.id.clone(),
-            cluster: cluster.name.clone(),
-            name: program.title.clone().unwrap_or_else(|| program.name.clone()),
-            project: program.project.as_ref().map(|_| program.name.clone()),
-            restarts: options.restarts,
             min_ranks: options.min_ranks(),
             max_ranks: self.max_ranks,
-            operator: operator(),
             created: now() + self.hosts.launcher.observed.facts.clock_ahead(),
-            launcher: options.launcher,
-            controller: options.launcher.has_controller().then_some(options.controller),
             placement: self.placement.clone(),
-            command: program.command.clone(),
-            default_command: program.is_default_command,
-            commit: program.commit.as_ref().map(|commit| commit.id.clone()),
-            dirty: program.commit.as_ref().and_then(|commit| commit.is_dirty),
             bind: options.bind,
             cwd,
             port: self.workers.port(cluster),
-            grace: cluster.stop_grace.as_secs(),
-            stall: options.stall_timeout.as_secs(),
-            idle_margin: cluster.idle_margin.as_secs(),
-            stall_warning: cluster.stall_warning.as_secs(),
-            isolated_after: cluster.isolated_after.as_secs(),
-            log_max: options.log_max,
-            log_progress: options.log_progress,
-            ..Record::default()
+            ..record_of(cluster, program, options)
         }
+    }
+}
+
+/// Returns what a job's record has of its program and options, wherever it runs.
+pub(super) fn record_of(cluster: &Cluster, program: &JobProgram, options: &JobOptions) -> Record {
+    Record {
+        cluster: cluster.name.clone(),
+        name: program.title.clone().unwrap_or_else(|| program.name.clone()),
+        project: program.project.as_ref().map(|_| program.name.clone()),
+        restarts: options.restarts,
+        operator: operator(),
+        launcher: options.launcher,
+        controller: options.launcher.has_controller().then_some(options.controller),
+        command: program.command.clone(),
+        default_command: program.is_default_command,
+        commit: program.commit.as_ref().map(|commit| commit.id.clone()),
+        dirty: program.commit.as_ref().and_then(|commit| commit.is_dirty),
+        grace: cluster.stop_grace.as_secs(),
+        stall: options.stall_timeout.as_secs(),
+        idle_margin: cluster.idle_margin.as_secs(),
+        stall_warning: cluster.stall_warning.as_secs(),
+        isolated_after: cluster.isolated_after.as_secs(),
+        log_max: options.log_max,
+        log_progress: options.log_progress,
+        ..Record::default()
     }
 }
 

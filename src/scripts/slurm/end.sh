@@ -21,8 +21,8 @@ while [ ! -e "$directory/done" ]; do
 done
 # within an allocation, what srun.sh has started on other nodes outlives the main program; it has the name of the job's directory
 if [ -e "$directory/step" ]; then
-  job=${id%@*}
-  job=${job#*-}
+  # NAME-DATE-TIME-SALT@…, and the name may have hyphens
+  job=$(printf '%s\n' "${id%@*}" | sed 's/.*-\([^-]*-[^-]*-[^-]*\)$/\1/')
   for step in $(squeue --all --noheader --steps --user="$(id -u)" --format='%i|%j' | sed -n "s/|hvdctl\\.$job\$//p"); do
     scancel "$step" 2>/dev/null
   done

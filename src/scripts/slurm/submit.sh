@@ -16,11 +16,18 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   setsid srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --mpi=none --job-name="$name.$id" --output="$directory/output" \
     --open-mode=append --chdir="$directory" --export=ALL sh "$directory/main" "$directory" </dev/null >/dev/null 2>"$directory/refused" &
   step=$!
+  tries=0
   while all=$(queue) || exit; do
     find_job "$id" "$all"
     [ -z "$line" ] || break
     kill -0 "$step" 2>/dev/null || [ -e "$directory/done" ] || {
       cat "$directory/refused" >&2
+      exit 1
+    }
+    tries=$((tries + 1))
+    [ "$tries" -lt 150 ] || {
+      echo "Slurm has not started the step of the job on $first within 30 s: $(cat "$directory/refused")" >&2
+      kill "$step" 2>/dev/null
       exit 1
     }
     sleep 0.2

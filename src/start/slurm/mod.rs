@@ -5,15 +5,16 @@
 
 mod options;
 
-use super::directory::{DirectoryContents, File, variables, write};
+use super::directory::{DirectoryContents, File, record_of, variables, write};
 use super::request::{JobOptions, JobProgram};
 use crate::cluster::member::Member;
-use crate::cluster::operator::{now, operator};
+use crate::cluster::operator::now;
 use crate::cluster::session::Session;
 use crate::cluster::target::Target;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Event, Events, Phase, Step};
 use crate::inventory::{Bind, Cluster};
+use crate::job::cleanup::end_ranks;
 use crate::launch::description::{LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
@@ -127,7 +128,7 @@ impl BatchJob {
         &self.container.sbatch.options
     }
 
-    /// Returns the launcher's description of a dry run: its arguments, but for what depends on the nodes.
+    /// Returns its launcher.
     pub fn launcher(&self) -> &'static Launcher {
         launch::launcher(self.options.launcher, self.options.controller)
     }
@@ -169,9 +170,8 @@ impl BatchJob {
         events.phase(Phase::Preparing);
         let directory = self.upload(login, open, events).await?;
         let mut others: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
-        let [shell] = [REMOTE_SHELL_OF_SLURM];
-        others.retain(|(_, name, _)| *name != shell.1);
-        others.extend([shell, (0o600, "launch.json", self.launch.as_str())]);
+        others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
+        others.extend([REMOTE_SHELL_OF_SLURM, (0o600, "launch.json", self.launch.as_str())]);
         others.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
         let launcher = self.launcher().unpinned_description().to_string();
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
@@ -215,6 +215,8 @@ impl BatchJob {
         if let Ok(runtime) = login.runtime().await {
             let _ = runtime.remove(&self.container.name).await;
         }
+        // its environment may be secret
+        let _ = end_ranks(&self.cluster, &self.id, login).await;
         let fault = Some(format!("not submitted: {error}"));
         let stopped = matches!(error, Error::Signal(_));
         let never = JobResult { ended: now(), stopped, launcher: Some(1), fault, ..JobResult::default() };
@@ -242,33 +244,15 @@ fn record(
     };
     Record {
         id: id.to_owned(),
-        cluster: cluster.name.clone(),
-        name: container.sbatch.name.clone(),
-        project: program.project.as_ref().map(|_| program.name.clone()),
-        restarts: options.restarts,
-        operator: operator(),
         created: now(),
-        launcher: options.launcher,
-        controller: options.launcher.has_controller().then_some(options.controller),
         placement: Placement { shares: vec![Share { node: login.to_owned(), ranks, ..Share::default() }] },
-        command: program.command.clone(),
-        default_command: program.is_default_command,
-        commit: program.commit.as_ref().map(|commit| commit.id.clone()),
-        dirty: program.commit.as_ref().and_then(|commit| commit.is_dirty),
         // GPUs and cores are those that Slurm gives
         bind: Some(options.bind.unwrap_or(Bind::None)),
         cwd,
         ranks,
         port: cluster.port,
-        grace: cluster.stop_grace.as_secs(),
-        stall: options.stall_timeout.as_secs(),
-        idle_margin: cluster.idle_margin.as_secs(),
-        stall_warning: cluster.stall_warning.as_secs(),
-        isolated_after: cluster.isolated_after.as_secs(),
-        log_max: options.log_max,
-        log_progress: options.log_progress,
         slurm: Some(InSlurm::default()),
-        ..Record::default()
+        ..record_of(cluster, program, options)
     }
 }
 

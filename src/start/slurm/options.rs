@@ -5,7 +5,7 @@ use crate::inventory::{Cluster, Slurm};
 use crate::launch::placement::MapBy;
 use crate::start::request::JobOptions;
 
-/// Seconds beyond the ranks' grace period before its time limit at which a job is told to end.
+/// Seconds beyond the ranks' grace period before its time limit at which a job is asked to end.
 const BEFORE_LIMIT: u64 = 10;
 
 /// Options of sbatch that hvdctl cannot follow a job with: it would be several jobs, one of another cluster, or none.

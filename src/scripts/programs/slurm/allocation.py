@@ -184,7 +184,7 @@ def prepare(ranks):
     tasks = os.environ.pop("HVDCTL_TASKS", "")
     counts = per_node(tasks or os.environ["SLURM_TASKS_PER_NODE"])
     if not ranks and not tasks and "SLURM_NTASKS" not in os.environ and os.environ.get("SLURM_GPUS_ON_NODE", "").isdigit():
-        # nobody has said how many tasks: one for each GPU
+        # the number of tasks is not given: one for each GPU
         counts = [int(os.environ["SLURM_GPUS_ON_NODE"])] * len(nodes)
     placed = shares(nodes, counts, ranks)
     record = json.loads(files.read("job.json").decode())
