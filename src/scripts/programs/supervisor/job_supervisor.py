@@ -162,7 +162,7 @@ class JobSupervisor:
             self.follow_launcher()
         self.follow_failures()
         self.follow_missing()
-        if attempt.launcher.code or attempt.failed:
+        if self.signals or attempt.launcher.code or attempt.failed:
             self.follow_allocation()
         missing = ", ".join(attempt.check.missing.values())
         missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
