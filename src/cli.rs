@@ -9,6 +9,7 @@ mod env;
 mod image;
 mod jobs;
 mod keys;
+mod own_slurm;
 mod pool;
 mod run;
 mod tools;
@@ -23,6 +24,7 @@ pub use env::{Env, EnvCreate, EnvRm};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
+pub use own_slurm::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use pool::{Pool, PoolCommand, PoolPick};
 pub use run::{Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
@@ -184,6 +186,9 @@ pub enum Command {
     /// Close the SSH connections that earlier commands have left open
     #[command(after_help = DISCONNECT)]
     Disconnect,
+    /// Let jobs wait in a queue: a Slurm of the cluster's own, in containers
+    #[command(subcommand)]
+    Slurm(Slurm),
     /// Print the nodes in the formats of other tools
     Hosts(Hosts),
     /// Show or release the locks of the nodes

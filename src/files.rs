@@ -1,6 +1,7 @@
 //! Reading files of the operator's machine: none without end, no device in place of a file, and no secret that others
 //! can read.
 
+use base64::Engine as _;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -115,6 +116,34 @@ fn take(file: &File, most: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
 
 fn too_large(most: u64) -> io::Error {
     io::Error::other(format!("it is larger than {} KiB", most >> 10))
+}
+
+/// A file for a node: mode, name of less than 100 bytes, and text.
+pub type PackedFile<'a> = (u32, &'a str, &'a str);
+
+/// Packs files into a tar archive in base64. They may be secrets: the archive is allocated
+/// at its full size, because one that grows leaves its old bytes in memory.
+pub fn archive(files: &[PackedFile<'_>]) -> Zeroizing<String> {
+    const BLOCK: usize = 512;
+    let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
+    let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));
+    let archive: &mut Vec<u8> = &mut whole;
+    for (mode, name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(*mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        archive.extend_from_slice(header.as_bytes());
+        archive.extend_from_slice(text.as_bytes());
+        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+    }
+    archive.resize(archive.len() + 2 * BLOCK, 0);
+    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
 }
 
 #[cfg(test)]

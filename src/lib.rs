@@ -36,6 +36,7 @@ pub mod record;
 pub mod render;
 pub mod runtime;
 pub mod secret;
+pub mod slurm;
 pub mod start;
 pub mod sync;
 pub mod terminal;

@@ -132,6 +132,10 @@ fn help() {
         "train",
         "run",
         "lock",
+        "slurm",
+        "slurm up",
+        "slurm exec",
+        "slurm down",
     ] {
         let args: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
         let name = format!("help {words}").trim_end().replace(' ', "_");

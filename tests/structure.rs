@@ -23,7 +23,7 @@ const ROWS: [&[&str]; 23] = [
     &["delivery"],
     &["data", "environment"],
     &["sync", "launch", "worker", "image", "pool"],
-    &["keys", "gpus"],
+    &["keys", "gpus", "slurm"],
     &["cluster"],
     &["runtime"],
     &["node"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 65] = [
+const PURE: [&str; 66] = [
     "text/",
     "model/",
     "inventory/",
@@ -95,6 +95,7 @@ const PURE: [&str; 65] = [
     "delivery/relay/protocol.rs",
     "image/status.rs",
     "record/",
+    "slurm/config.rs",
     "pool/choice.rs",
     "pool/format.rs",
     "pool/inventory.rs",
@@ -378,8 +379,9 @@ fn only_what_starts_ranks_asks_whether_they_are_in_containers() {
 #[test]
 fn programs_on_the_nodes_have_no_places_of_their_own() {
     let places = Regex::new(r#"(^|[\s'"=])(/workspace|/data|/root|/run/hvdctl)\b"#).unwrap();
-    // the main process of a container
-    let of_container = ["src/scripts/worker/start.sh"];
+    // the main processes of containers
+    let of_container =
+        ["src/scripts/worker/start.sh", "src/scripts/slurm/nodes/main.sh", "src/scripts/slurm/nodes/restart.sh"];
     let mut found = Vec::new();
     let mut left = vec![Path::new("src/scripts").to_owned()];
     while let Some(path) = left.pop() {

@@ -1,6 +1,6 @@
 //! What is particular to each command, in one place: exit codes, output, signals, locks, and the nodes that it needs.
 
-use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Waiting};
+use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Slurm, Waiting};
 use std::time::Duration;
 
 /// What a command does with its process and its nodes.
@@ -115,6 +115,7 @@ impl Command {
             Command::Down(options) => changes("hvdctl down", options.waiting),
             Command::Doctor(options) if options.fix => changes("hvdctl doctor --fix", options.waiting),
             Command::Image(image) => image.description(),
+            Command::Slurm(slurm) => Description { nodes: NodeUse::OfInventory, ..slurm.description() },
             Command::Data(data) => data.description(),
             Command::Env(env) => Description { nodes: NodeUse::OfInventory, ..env.description() },
             Command::Verify(options) => {
@@ -142,6 +143,17 @@ impl Command {
             Command::Lock(Lock::Status | Lock::Release) => READS,
             Command::Pool(_) => Description { nodes: NodeUse::OfInventory, ..READS },
             Command::Doctor(_) | Command::Grade(_) | Command::Status | Command::Hosts(_) => READS,
+        }
+    }
+}
+
+impl Slurm {
+    fn description(&self) -> Description {
+        match self {
+            Slurm::Up(options) => changes("hvdctl slurm up", options.waiting),
+            Slurm::Down(options) => changes("hvdctl slurm down", options.waiting),
+            Slurm::Status => READS,
+            Slurm::Exec(_) => Description { exit: ExitCode::Program, ..READS },
         }
     }
 }
@@ -219,6 +231,7 @@ mod tests {
                 "hvdctl exec" => " -- true",
                 "hvdctl pool pick" => " -np 1",
                 "hvdctl run" => " -np 1 -- true",
+                "hvdctl slurm exec" => " -- squeue",
                 "hvdctl init" => " n",
                 "hvdctl train" => " . -np 1",
                 _ => "",

@@ -134,12 +134,9 @@ impl Launching {
     /// A controller for another launcher than `horovodrun`; what only Slurm has.
     pub fn launcher(&self, project: Option<LauncherName>, cluster: &Cluster) -> Result<LauncherName, Error> {
         let launcher = self.launcher.or(project).unwrap_or(cluster.launcher);
-        let hint = "use --scheduler slurm, or a table [slurm] in the inventory";
-        match self.sbatch.first() {
-            _ if cluster.is_scheduled() => {}
-            _ if launcher == LauncherName::Srun => return Err(Error::usage("srun is the launcher of Slurm", hint)),
-            Some(option) => return Err(Error::usage(format!("--sbatch={option} is for jobs under Slurm"), hint)),
-            None => {}
+        if launcher == LauncherName::Srun && !cluster.is_scheduled() {
+            let hint = "use --scheduler slurm, or a table [slurm] in the inventory";
+            return Err(Error::usage("srun is the launcher of Slurm", hint));
         }
         let has_controller = self.controller.is_some() || self.gloo || self.mpi;
         if has_controller && !launcher.has_controller() {

@@ -6,7 +6,7 @@ use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
-use crate::runtime::container::running_worker;
+use crate::runtime::container::{SLURM, running_worker};
 use crate::transport::node::{Collected, RunAs};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -26,6 +26,8 @@ pub enum ExecPlace {
     Root,
     /// In the node's worker.
     Worker,
+    /// In its container of the cluster's own Slurm.
+    Slurm,
 }
 
 /// What a command did on a node. Bytes that are not UTF-8 are replaced by U+FFFD.
@@ -88,6 +90,7 @@ pub async fn exec(
                 let (runtime, worker) = worker(cluster, &member).await?;
                 runtime.exec(&worker, &argv, &operation).await?
             }
+            ExecPlace::Slurm => member.runtime().await?.exec(SLURM, &argv, &operation).await?,
         };
         let collected = process.collect(KEPT, *limit).await.map_err(|e| transport.broken(&operation, &e))?;
         let Collected { output, left_out, timed_out } = collected;

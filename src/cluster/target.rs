@@ -55,6 +55,17 @@ impl Target {
         with
     }
 
+    /// This target with the master, which launches every job of the cluster's own Slurm.
+    #[must_use]
+    pub fn with_master(&self) -> Target {
+        let mut with = self.clone();
+        let master = &self.inventory.master().name;
+        if !self.selected.contains(master) {
+            with.selected.push(master.clone());
+        }
+        with
+    }
+
     /// The selected nodes; the master first, because rank 0 is there.
     pub fn nodes(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> =

@@ -3,30 +3,22 @@
 use crate::cluster::each_node::{NodeResults, each_node, unreached};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
-use crate::cluster::node_lock;
 use crate::cluster::observation::{ObservedNode, observe};
 use crate::cluster::session::Session;
 use crate::cluster::shared::find_shared;
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::document::NodeEntry;
-use crate::error::{Error, ErrorKind, NodeError};
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
-use crate::start::capacity::{AllocatedNodes, check_unallocated};
 use crate::start::liveness::open_on_each;
-use crate::start::request::ResourceRequest;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::table::table;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
-
-/// How soon a waiting job first checks whether the other one has ended. Each pause is twice as long as the last one.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// The longest pause between two checks.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+use tokio::time::timeout;
 
 /// How long a question waits for its answer while the nodes are locked.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
@@ -47,6 +39,8 @@ pub struct Context {
     pub ask: bool,
     /// Whether every question is answered with yes.
     pub yes: bool,
+    /// Whether jobs bypass the cluster's own Slurm (`--scheduler ssh`).
+    pub is_direct: bool,
     /// The files with variables that the command has read already.
     pub env_files: EnvFiles,
 }
@@ -184,83 +178,6 @@ impl Context {
             Ok(observed)
         };
         session.cancellation.run(observing).await
-    }
-
-    /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
-    /// allocated to other jobs, waits for them if `--wait` allows it.
-    ///
-    /// # Errors
-    /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as
-    /// [`Context::observe_all`].
-    pub async fn allocate(&self, wanted: ResourceRequest) -> Result<AllocatedNodes, Error> {
-        let target = self.target.with_launcher();
-        let lock_and_observe = async || self.observe_all(&target, true, &self.events).await;
-        self.when_free(&target, lock_and_observe, |nodes| AllocatedNodes::new(&self.target, nodes, wanted)).await
-    }
-
-    /// Observes the selected nodes and locks none. If jobs have anything of them, or another command has locked one,
-    /// waits if `--wait` allows it.
-    ///
-    /// # Errors
-    /// [`Error::Allocated`] and [`Error::Locked`] if that is so when the wait is over; otherwise as
-    /// [`Context::observe_all`].
-    pub async fn unused(&self) -> Result<Vec<ObservedNode>, Error> {
-        let observe = async || {
-            let nodes = self.observe_all(&self.target, false, &self.events).await?;
-            let cluster = &self.target.cluster().name;
-            let leases = each_node(nodes.iter().collect(), &self.events, async |node: &ObservedNode| {
-                let lease = node_lock::current(&node.member.transport, cluster).await?;
-                Ok(lease.map(|lease| (node.name().to_owned(), lease)))
-            });
-            let leases = self.session.cancellation.run(async { leases.await.all() }).await?;
-            let leases: Vec<_> = leases.into_iter().flatten().collect();
-            if leases.is_empty() { Ok(nodes) } else { Err(Error::Locked(leases)) }
-        };
-        self.when_free(&self.target, observe, |nodes| check_unallocated(&nodes).map(|()| nodes)).await
-    }
-
-    /// Observes nodes with `observe` until they are `free`, as long as `--wait` allows it. Meanwhile they are not
-    /// locked.
-    async fn when_free<T>(
-        &self,
-        target: &Target,
-        observe: impl AsyncFn() -> Result<Vec<ObservedNode>, Error>,
-        free: impl Fn(Vec<ObservedNode>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let session = &self.session;
-        let lock_and_observe = async || observe().await.and_then(&free);
-        let (quiet, _) = Events::channel();
-        let (began, mut reported, mut pause) = (Instant::now(), String::new(), FIRST_PAUSE);
-        let mut result = lock_and_observe().await;
-        while let Err(error @ (Error::Allocated(_) | Error::Locked(_))) = &result
-            && session.locks.waits(began.elapsed())
-        {
-            let text = error.to_string();
-            let message = format!("waiting: {}", text.split("\nnothing was changed").next().unwrap_or(&text));
-            if message != reported {
-                self.events.note(&message);
-                // where jobs come and go, the next one may end soon
-                (reported, pause) = (message, FIRST_PAUSE);
-            }
-            // other commands need the locks to end that job
-            session.locks.release().await;
-            let rest = session.locks.at_most(pause, began.elapsed());
-            if let Ok(error) = timeout(rest, session.cancellation.cancelled()).await {
-                return Err(error);
-            }
-            pause = LONGEST_PAUSE.min(2 * pause);
-            result = match self.observe_all(target, false, &quiet).await.and_then(&free) {
-                Ok(_) => lock_and_observe().await,
-                // a GPU that failed does not come back by itself
-                Err(Error::Nodes { failed, .. }) if failed.iter().any(|e| e.kind == ErrorKind::NvidiaSmiFailed) => {
-                    Err(Error::Nodes { failed, done: 0 })
-                }
-                // a node that briefly does not answer is queried again
-                Err(Error::Nodes { .. } | Error::Unreachable(_)) => result,
-                Err(error) => Err(error),
-            };
-        }
-        result
     }
 }
 

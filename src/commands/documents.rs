@@ -5,11 +5,11 @@ pub(super) mod documented;
 
 use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, EnvRmNode, ImagePruneNode, ImagePullNode,
-    ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode, UpOperation,
+    ImagePushNode, LockReleaseNode, NodeEntry, NodeState, NodeStatus, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, fetch, grade, hosts, image, init, job_end,
-    jobs, keys, lock, logs, pool, shell, status, train, up, verify,
+    jobs, keys, lock, logs, pool, shell, slurm, status, train, up, verify,
 };
 use crate::bench::measurements::Measurements;
 use crate::bench::measurements::tests::measured;
@@ -790,6 +790,28 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("stop/silent", stopped(&["node2"])));
 }
 
+fn slurm_made(all: &mut Vec<(&'static str, Value)>) {
+    let node = |name: &str, state: &str, reason: Option<&str>| {
+        let (gres, reason) = (Some("gpu:4".to_owned()), reason.map(str::to_owned));
+        (name.to_owned(), NodeState { state: state.into(), used: 2, slots: 4, gres, reason })
+    };
+    let nodes = vec![node("node1", "mixed", None), node("node2", "drained", Some("hvdctl: job 20261121-110000-0f3b"))];
+    all.push(("slurm-status", slurm::status::outcome(nodes, &names(&["RUNNING", "PENDING"])).document));
+    let up = NodeEntry::new("node1", true, SlurmUpNode { changed: true, image: "hvdctl/slurm:0f3b5c7d9e1a".into() });
+    all.push(("slurm-up", slurm::up::outcome(results(vec![up], &[refused("node2")])).document));
+    let down = NodeEntry::new("node1", true, SlurmDownNode { changed: false });
+    all.push(("slurm-down", slurm::down::outcome(results(vec![down], &[refused("node2")])).document));
+    let output = CommandOutput {
+        node: "node1".into(),
+        code: 0,
+        timed_out: false,
+        left_out: 0,
+        stdout: "node1 idle".into(),
+        stderr: String::new(),
+    };
+    all.push(("slurm-exec", exec::outcome("sinfo", results(vec![output], &[])).document));
+}
+
 fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     let lease = Lease {
         id: "b2c4-000000".into(),
@@ -962,6 +984,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     bench_made(&mut all);
     jobs_made(&mut all);
     lock_made(&mut all);
+    slurm_made(&mut all);
     tools_made(&mut all);
     all.push(("text", about::printed("#compdef hvdctl".into()).document));
     all.push(("dir", about::written_to(Path::new("man1")).document));

@@ -12,6 +12,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::keys::push;
 use crate::node::facts::Facts;
+use crate::runtime::container::of_slurm;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
 use schemars::JsonSchema;
@@ -66,6 +67,13 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     };
     let listing = async { Ok(locked.then(events, list).await) };
     let listed = session.cancellation.run(listing).await?;
+    let has_slurm = |node: &&Snapshot| of_slurm(cluster, &node.runtime.containers).is_some();
+    if let Some(node) = listed.ok.iter().find(has_slurm) {
+        let name = &node.member.node.name;
+        return Err(NodeError::failed(name, "remove its containers", "the cluster's own Slurm runs there")
+            .hint("first: hvdctl slurm down")
+            .into());
+    }
     let remove = async |node: Snapshot| {
         let removed = remove(context, &node).await?;
         let kept_data =

@@ -1,6 +1,7 @@
 //! The start of a job, for every command that starts one.
 
 use super::context::Context;
+use super::submit;
 use crate::cli::Launching;
 use crate::error::Error;
 use crate::job::supervision::WatchOptions;
@@ -9,7 +10,7 @@ use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::record::frames::Frame;
 use crate::record::outcome::JobOutcome;
-use crate::start::capacity::AllocatedNodes;
+use crate::slurm;
 use crate::start::execute;
 use crate::start::in_worker::check_launcher;
 use crate::start::plan::JobPlan;
@@ -35,6 +36,7 @@ pub fn options_of_check(
     check_ranks(target, ranks, None)?;
     Ok(JobOptions {
         resources: ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None },
+        sbatch: launching.sbatch.clone(),
         restarts: 0,
         elastic: None,
         changes: None,
@@ -64,6 +66,8 @@ pub enum Allocating {
     AtOnce,
     /// When they are free, as long as `--wait` allows it.
     WhenFree,
+    /// By the cluster's own Slurm if it has one, else when they are free.
+    Queued,
 }
 
 /// Allocates the nodes of a job, plans it, and reports what is worth knowing before it begins.
@@ -78,12 +82,21 @@ pub async fn plan(
 ) -> Result<JobPlan, Error> {
     let Context { target, events, session, .. } = context;
     let nodes = async {
-        if allocating == Allocating::WhenFree {
-            return context.allocate(options.resources).await;
+        match allocating {
+            Allocating::WhenFree | Allocating::Queued => {
+                context.allocate(&options, allocating == Allocating::Queued).await
+            }
+            Allocating::DryRun | Allocating::AtOnce => {
+                let locks = allocating == Allocating::AtOnce;
+                let may_queue = allocating == Allocating::DryRun;
+                let nodes = context.observe_launchers(locks, may_queue).await?;
+                if locks && !context.is_direct && slurm::is_up(&nodes, target.cluster())? {
+                    let hint = "leave out --best, or bypass Slurm with --scheduler ssh";
+                    return Err(Error::usage("--best: Slurm chooses the nodes of a job", hint));
+                }
+                context.allocated(nodes, &options, may_queue)
+            }
         }
-        let locks = allocating == Allocating::AtOnce;
-        let nodes = context.observe_all(&target.with_launcher(), locks, events).await?;
-        AllocatedNodes::new(target, nodes, options.resources)
     };
     // a large project is read while the nodes are observed; the first failure ends both
     let (program, nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
@@ -98,9 +111,16 @@ pub async fn plan(
 ///
 /// # Errors
 /// What a check finds, when nothing has been changed; otherwise those of [`execute::start`].
-pub async fn start(plan: &JobPlan, context: &Context, on_frame: impl FnMut(&str, &Frame)) -> Result<JobOutcome, Error> {
+pub async fn start(
+    plan: &JobPlan,
+    context: &Context,
+    mut on_frame: impl FnMut(&str, &Frame),
+) -> Result<JobOutcome, Error> {
     let Context { events, session, .. } = context;
     plan.check(events)?;
+    if let Some(queue) = plan.queue {
+        return submit::queued(plan, queue, context, &mut on_frame).await;
+    }
     // the images are built for the default launcher
     if plan.options.launcher != LauncherName::default() {
         session.cancellation.run(check_launcher(plan)).await?;

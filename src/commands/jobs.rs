@@ -160,7 +160,10 @@ fn text(jobs: &[&Job], now: f64) -> String {
             cell((job.started > 0.0).then(|| format!("{} ago", span(now - job.started)))),
             cell(lasted(job, now)),
             cell(job.code),
-            job.reason.clone().unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
+            job.reason
+                .clone()
+                .or_else(|| job.wait(now))
+                .unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
         ]
     };
     let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];

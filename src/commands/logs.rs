@@ -76,7 +76,7 @@ pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
         jobs = queue::placed(target, fleet, &id, events, session.cancellation.signal()).await?;
     }
     let job = jobs.find_readable(Some(&id), Newest::Program)?;
-    if let Some(wait) = job.slurm.as_ref().filter(|_| job.waits_for_nodes()).and_then(|entry| entry.wait(jobs.now)) {
+    if let Some(wait) = job.wait(jobs.now) {
         events.note(wait);
         return Ok(ended());
     }

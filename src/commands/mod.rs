@@ -2,6 +2,7 @@
 //! `execute` shows its result.
 
 mod about;
+mod allocation;
 mod bench;
 mod best;
 mod context;
@@ -33,6 +34,7 @@ mod pool;
 mod rank_output;
 mod recording;
 mod shell;
+mod slurm;
 mod status;
 mod submit;
 mod target;
@@ -44,7 +46,7 @@ mod verify;
 
 use crate::cli::{
     Command, Data, Description, ExitCode, Global, Jobs, JobsCommand, Keys, Lock, Locks, OutputForm, Pool, PoolCommand,
-    SignalPolicy,
+    Scheduler, SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::NodeResults;
@@ -158,7 +160,8 @@ pub async fn run(
     let session = Session::new(locks, &signal);
     let (events, verbose, yes) = (events.clone(), global.verbose, global.yes);
     let (ask, env_files) = (!yes && !global.json, EnvFiles::new());
-    let mut context = Context { target, fleet, events, session, verbose, ask, yes, env_files };
+    let is_direct = global.scheduler == Some(Scheduler::Ssh);
+    let mut context = Context { target, fleet, events, session, verbose, ask, yes, is_direct, env_files };
     let result = match command {
         Command::Jobs(options @ Jobs { what: None, .. }) => {
             let slurm = target::also_under_slurm(&context.target.inventory, global, &context.events);
@@ -206,6 +209,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Exec(options) => exec::run(&options, context).await,
         Command::Shell(options) => shell::run(&options, context).await,
         Command::Disconnect => disconnect::run(context).await,
+        Command::Slurm(command) => slurm::run(&command, context).await,
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,

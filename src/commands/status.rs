@@ -18,6 +18,7 @@ use crate::node::facts::Facts;
 use crate::node::gpus::Gpu;
 use crate::node::gpus::GpuDevice;
 use crate::node::network;
+use crate::record::{Record, open_records};
 use crate::text::table::cell;
 use crate::worker::apply;
 use crate::worker::plan;
@@ -101,6 +102,9 @@ fn entry(
     let version = runtime.engine.version().map(|(name, version)| (name, version.to_owned()));
     (status.engine_name, status.engine) = version.unzip();
     status.jobs = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
+    let waits = |record: &Record| record.slurm.is_some_and(|slurm| !slurm.is_placed);
+    let waiting: Vec<Record> = open_records(&facts.jobs.recorded).filter(waits).collect();
+    status.jobs.retain(|job| waiting.iter().all(|record| record.id != *job));
     status.image = runtime.image.as_ref().map(|image| image.id.clone()).filter(|id| !id.is_empty());
     let observed = ObservedNode::new(member, facts, runtime);
     let planned = match status.nvidia_smi {

@@ -4,12 +4,16 @@ use super::train::dry_run::DryRun;
 use super::{Context, Outcome};
 use crate::cluster::member::Member;
 use crate::error::Error;
-use crate::event::Message;
+use crate::event::{Events, Message};
+use crate::job::supervision::WatchOptions;
 use crate::job::{manage, queue, watch};
+use crate::record::JobState;
 use crate::record::frames::Frame;
 use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
-use crate::start::execute::new_id;
+use crate::start::capacity::QueueRequest;
+use crate::start::execute::{self, new_id};
+use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, JobProgram};
 use crate::start::slurm::BatchJob;
 use crate::text::quote;
@@ -25,7 +29,6 @@ const HANGUP: u8 = 1;
 pub async fn plan(
     program: impl Future<Output = Result<JobProgram, Error>>,
     options: JobOptions,
-    sbatch: &[String],
     context: &Context,
 ) -> Result<(BatchJob, Member), Error> {
     let Context { target, fleet, events, session, .. } = context;
@@ -34,14 +37,14 @@ pub async fn plan(
         Ok::<_, Error>(members.remove(0))
     };
     let (program, login) = session.cancellation.run(async { tokio::try_join!(program, connecting) }).await?;
-    let batch_job = BatchJob::new(target, program, options, sbatch, new_id())?;
+    let batch_job = BatchJob::new(target, program, options, new_id())?;
     session.cancellation.run(batch_job.check(&login)).await?;
     Ok((batch_job, login))
 }
 
 /// Shows what would be submitted.
-pub fn dry_run(batch_job: &BatchJob) -> Outcome {
-    let (sbatch, command) = (batch_job.sbatch().to_vec(), batch_job.program.command.clone());
+pub fn dry_run(sbatch: Vec<String>, program: &JobProgram) -> Outcome {
+    let command = program.command.clone();
     let text = format!("sbatch {}\neach rank: {}\n", quote::command(&sbatch), quote::command(&command));
     Outcome::ok(text, DryRun { sbatch, ..DryRun::of(command) })
 }
@@ -76,14 +79,23 @@ pub async fn run(
     context: &Context,
     on_frame: &mut dyn FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
-    let Context { target, fleet, events, session, .. } = context;
-    let id = batch_job.id.as_str();
     submit(batch_job, login, context).await?;
+    follow(&batch_job.id, batch_job.options.watch, context, on_frame).await
+}
+
+/// Follows a submitted job to its end, or until its ranks have started. Every frame goes to `on_frame`.
+async fn follow(
+    id: &str,
+    options: WatchOptions,
+    context: &Context,
+    on_frame: &mut dyn FnMut(&str, &Frame),
+) -> Result<JobOutcome, Error> {
+    let Context { target, fleet, events, session, .. } = context;
     let signal = || session.cancellation.signal();
     let watching = async {
         let jobs = queue::placed(target, fleet, id, events, signal()).await?;
         let job = jobs.find(Some(id), Newest::Any)?;
-        watch::attach(&jobs, job, batch_job.options.watch, events, signal(), on_frame).await
+        watch::attach(&jobs, job, options, events, signal(), on_frame).await
     };
     let ended = watching.await;
     // before it was watched a signal has not stopped it
@@ -100,6 +112,38 @@ pub async fn run(
     ended
 }
 
+/// Submits a planned job to the cluster's own Slurm, and follows it to its end, or leaves it in the queue. Every frame
+/// goes to `on_frame`.
+///
+/// # Errors
+/// As [`run`].
+pub async fn queued(
+    plan: &JobPlan,
+    queue: QueueRequest,
+    context: &Context,
+    on_frame: &mut dyn FnMut(&str, &Frame),
+) -> Result<JobOutcome, Error> {
+    let Context { events, session, .. } = context;
+    let sbatch = plan.sbatch(queue)?;
+    session.cancellation.run(execute::check_queue(plan, &sbatch)).await?;
+    let workspaces = execute::submit(plan, &sbatch, session, events).await?;
+    if plan.options.watch.until_started {
+        return Ok(in_queue(&plan.id, events));
+    }
+    let outcome = follow(&plan.id, plan.options.watch, context, on_frame).await;
+    if outcome.as_ref().is_ok_and(|outcome| outcome.state != JobState::Running) {
+        execute::gather_outputs(plan, &workspaces, events).await;
+    }
+    outcome
+}
+
+/// Reports that a job was left in the queue.
+fn in_queue(id: &str, events: &Events) -> JobOutcome {
+    let next = format!("follow it with hvdctl attach {id}, stop it with hvdctl stop {id}");
+    events.note(Message::from(format!("job {id} is in Slurm's queue")).hint(next));
+    JobOutcome::queued(id)
+}
+
 /// Follows the submitted job of `train` or `run`, or leaves it in the queue.
 ///
 /// # Errors
@@ -108,10 +152,7 @@ pub async fn carry_out(batch_job: &BatchJob, login: &Member, context: &Context) 
     let events = &context.events;
     if batch_job.options.watch.until_started {
         submit(batch_job, login, context).await?;
-        let id = &batch_job.id;
-        let next = format!("follow it with hvdctl attach {id}, stop it with hvdctl stop {id}");
-        events.note(Message::from(format!("job {id} is in Slurm's queue")).hint(next));
-        return Ok(JobOutcome::queued(id));
+        return Ok(in_queue(&batch_job.id, events));
     }
     run(batch_job, login, context, &mut |_, _| {}).await
 }

@@ -13,6 +13,7 @@ mod image;
 mod inventories;
 mod jobs;
 mod leases;
+mod own_slurm;
 mod owners;
 mod pool;
 mod records;

@@ -108,10 +108,14 @@ async fn launch(
     let allocating = match best {
         _ if running.dry_run => Allocating::DryRun,
         Some(_) => Allocating::AtOnce,
-        None => Allocating::WhenFree,
+        None => Allocating::Queued,
     };
     let plan = job_start::plan(program, options, allocating, context).await?;
     match running.dry_run {
+        true if let Some(queue) = plan.queue => {
+            plan.check(&context.events)?;
+            Ok(submit::dry_run(plan.sbatch(queue)?, &plan.program))
+        }
         true => dry_run::show(&plan, best, &context.events).await,
         false => carry_out(&plan, fetch, context).await,
     }
@@ -126,6 +130,7 @@ fn job_options(start: &Start<'_>, context: &Context) -> Result<JobOptions, Error
     let controller = running.launching.controller(cluster.controller);
     Ok(JobOptions {
         resources: ResourceRequest { ranks: np, map_by: running.map_by, per_node: running.gpus_per_node },
+        sbatch: running.launching.sbatch.clone(),
         restarts: running.restarts,
         elastic: running.elastic(np, launcher, controller)?,
         changes: running.reset_limit,
@@ -153,9 +158,9 @@ async fn under_slurm(
     Start { fetch, running, .. }: Start<'_>,
     context: &Context,
 ) -> Result<Outcome, Error> {
-    let (batch_job, login) = submit::plan(program, options, &running.launching.sbatch, context).await?;
+    let (batch_job, login) = submit::plan(program, options, context).await?;
     if running.dry_run {
-        return Ok(submit::dry_run(&batch_job));
+        return Ok(submit::dry_run(batch_job.sbatch().to_vec(), &batch_job.program));
     }
     let began = now();
     let ended = submit::carry_out(&batch_job, &login, context).await?;

@@ -51,7 +51,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
 async fn under_slurm(options: &Verify, scope: VerifyScope, context: &Context) -> Result<Outcome, Error> {
     let job = options_of_job(options, context)?;
     let program = scope.program(job.launcher, job.controller);
-    let (batch_job, login) = submit::plan(async { Ok(program) }, job, &options.launching.sbatch, context).await?;
+    let (batch_job, login) = submit::plan(async { Ok(program) }, job, context).await?;
     let mut output = RankOutput::new();
     let ended = submit::run(&batch_job, &login, context, &mut |node, frame| output.take(node, frame)).await?;
     let failure = output.failure(&ended, &context.events);
@@ -74,7 +74,7 @@ fn options_of_job(options: &Verify, context: &Context) -> Result<JobOptions, Err
 async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result<JobPlan, Error> {
     let job = options_of_job(options, context)?;
     let program = scope.program(job.launcher, job.controller);
-    let planned = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await;
+    let planned = job_start::plan(async { Ok(program) }, job, Allocating::Queued, context).await;
     if let Err(error) = &planned {
         record(context, of_stopped(&gpus_unknown(error))).await;
     }

@@ -35,6 +35,11 @@ pub(super) struct OwnDockerfile {
 }
 
 impl Recipe {
+    /// Returns that which adds to the cluster's image what a step installs.
+    pub fn of_step(step: &str) -> Recipe {
+        Recipe { setup: Setup::of_step(step), dockerfile: None }
+    }
+
     /// Reads that of a project, if it has one.
     ///
     /// # Errors

@@ -89,6 +89,11 @@ impl Setup {
         Ok(Setup { steps: steps.to_vec(), files })
     }
 
+    /// Returns a setup of one step, which needs no files.
+    pub fn of_step(step: &str) -> Setup {
+        Setup { steps: vec![step.to_owned()], files: Vec::new() }
+    }
+
     /// Returns the step that installs a package in the form that reads its files later, when they are removed.
     pub fn editable(&self) -> Option<&str> {
         let is_version = |c: char| c == '.' || c.is_ascii_digit();

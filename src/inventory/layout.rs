@@ -86,6 +86,12 @@ impl Cluster {
         (!self.has_engine()).then(|| format!("{}/{project}", self.projects_dir))
     }
 
+    /// Returns the directory of the cluster's own Slurm: beside that of the keys.
+    pub fn slurm_dir(&self) -> String {
+        let parent = self.ssh_dir.rsplit_once('/').map_or("", |(parent, _)| parent);
+        format!("{parent}/slurm@{}", self.name)
+    }
+
     /// Returns the directory of what runs as processes of the login: a directory for each, with its name.
     pub fn run_dir(&self) -> String {
         format!("{}/run", self.state_dir())

@@ -53,7 +53,7 @@ pub async fn placed<'a>(
             }
             // Slurm needs a moment to find nodes that are free
             let waits = began.elapsed() > PATIENCE;
-            if let Some(wait) = job.slurm.as_ref().filter(|_| waits).and_then(|entry| entry.wait(list.now)) {
+            if let Some(wait) = job.wait(list.now).filter(|_| waits) {
                 report(&mut reported, wait, id, events);
             }
         }

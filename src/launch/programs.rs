@@ -15,6 +15,8 @@ pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
 /// What begins a job in an allocation of Slurm, in the place of [`JOB_SUPERVISOR`], which it becomes.
 pub const ALLOCATION: &str = "allocation.py";
+/// What waits for the turn of a job in the cluster's own Slurm, in the place of [`JOB_SUPERVISOR`], which it becomes.
+pub const QUEUE_WAIT: &str = "queue_wait.py";
 /// The program by which the launcher and the job supervisor reach the other nodes.
 const REMOTE_SHELL: &str = "ssh";
 /// The same in an allocation of Slurm.
@@ -41,9 +43,10 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 15] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 10] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 11] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
+    (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
     (0o644, "attempt.py", include_str!("../scripts/programs/supervisor/attempt.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),

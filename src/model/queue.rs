@@ -20,6 +20,9 @@ pub struct QueueEntry {
     pub start: Option<i64>,
 }
 
+/// Seconds. A later start is Slurm's way to say that it does not know: the jobs before have no time limit.
+const LONGEST: f64 = 90.0 * 86_400.0;
+
 /// How Slurm has ended a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueEnd {
@@ -30,6 +33,19 @@ pub struct QueueEnd {
 }
 
 impl QueueEntry {
+    /// Reads what Slurm says of a job: number, state, reason, when it was submitted and when it was started or is
+    /// expected to be, with `|` between them and perhaps `_` for spaces.
+    pub fn parse(said: &str) -> Option<QueueEntry> {
+        let mut parts = said.split('|');
+        let mut part = || parts.next().map(|part| part.replace('_', " "));
+        let job = part()?;
+        let state = said.split('|').nth(1).filter(|state| !state.is_empty())?.to_owned();
+        let (_, reason) = (part(), part());
+        let reason = reason.filter(|reason| !matches!(reason.as_str(), "" | "None" | "N/A"));
+        let mut time = || part()?.parse::<i64>().ok();
+        Some(QueueEntry { job, state, reason, submitted: time(), start: time() })
+    }
+
     /// Returns how Slurm has ended a job that has no result of its own; `None` while it has not, and if it only knows
     /// that the job has ended (<https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES>). `started`: how many of
     /// its ranks had started.
@@ -62,7 +78,7 @@ impl QueueEntry {
             return None;
         }
         let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-        let seconds = self.start.map(|start| start as f64 - now).filter(|seconds| *seconds > 0.0);
+        let seconds = self.start.map(|start| start as f64 - now).filter(|seconds| (0.0..LONGEST).contains(seconds));
         let expected = seconds.map_or_else(String::new, |seconds| {
             let span = humantime::format_duration(std::time::Duration::from_secs(seconds as u64 / 60 * 60 + 60));
             format!(", expected to start within {span}")
@@ -96,6 +112,7 @@ mod tests {
         let expected = "it waits in Slurm's queue as job 7 (Resources), expected to start within 2m";
         assert_eq!(entry("PENDING").wait(1000.0).as_deref(), Some(expected));
         assert_eq!(entry("PENDING").wait(2000.0).as_deref(), Some("it waits in Slurm's queue as job 7 (Resources)"));
+        assert_eq!(entry("PENDING").wait(-1e8).as_deref(), Some("it waits in Slurm's queue as job 7 (Resources)"));
         assert_eq!(entry("RUNNING").wait(0.0), None);
     }
 }

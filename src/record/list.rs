@@ -96,7 +96,7 @@ pub struct Job {
     /// What Slurm says of a job that was submitted to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<QueueEntry>,
-    /// Whether it was submitted to Slurm, and if so, whether its nodes are known.
+    /// Whether it was submitted to a Slurm that is not the cluster's own, and if so, whether its nodes are known.
     #[serde(skip)]
     pub in_slurm: Option<InSlurm>,
     /// Its result, as it was recorded.
@@ -173,6 +173,12 @@ impl Job {
         self.state == Some(JobState::Queued)
     }
 
+    /// Returns why it waits in the queue of Slurm, as text, if it does and that is known. `now`: in seconds since the
+    /// epoch.
+    pub fn wait(&self, now: f64) -> Option<String> {
+        self.slurm.as_ref().filter(|_| self.waits_for_nodes())?.wait(now)
+    }
+
     /// Returns whether its record can be read: only then is it known what it runs and where.
     pub fn has_record(&self) -> bool {
         self.launcher.is_some()
@@ -208,6 +214,7 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
             "job.json" => files.add_record(Record::read(id, &value)),
             "env.json" => files.is_open = true,
             "result.json" => files.result = Some(JobResult::read(&value)),
+            "queue" => files.queue = QueueEntry::parse(&value),
             "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(&value).ok(),
             // of several nodes that share the directory
@@ -236,10 +243,11 @@ impl JobFiles {
     /// Keeps the record with the most nodes: it was written when nodes were added to the job. One that can be read goes
     /// before one that cannot.
     fn add_record(&mut self, record: Result<Record, UnreadableRecord>) {
-        let nodes = |record: &Record| record.placement.shares.len();
+        // nodes that Slurm has not chosen keep the record of a job that waits
+        let known = |record: &Record| (record.slurm.is_none_or(|slurm| slurm.is_placed), record.placement.shares.len());
         let is_better = match (&self.record, &record) {
             (None, _) | (Some(Err(_)), Ok(_)) => true,
-            (Some(Ok(earlier)), Ok(record)) => nodes(record) > nodes(earlier),
+            (Some(Ok(earlier)), Ok(record)) => known(record) > known(earlier),
             (Some(_), Err(_)) => false,
         };
         if is_better {
@@ -321,7 +329,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         None if container.is_some() && waits => Some(JobState::Queued),
         None if container.is_some() && started >= needed => Some(JobState::Running),
         None if container.is_some() => Some(JobState::Starting),
-        None if record.slurm.is_none() && !answered.contains(&launcher) => None,
+        None if record.slurm.is_none_or(|slurm| slurm.is_own) && !answered.contains(&launcher) => None,
         None if let Some(end) = &end => Some(end.state),
         None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(JobState::Starting),
         None => Some(JobState::Lost),
@@ -371,7 +379,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         outside: result.as_ref().map(|result| result.outside.clone()).unwrap_or_default(),
         log_max: record.log_max,
         slurm: queue,
-        in_slurm: record.slurm,
+        in_slurm: record.slurm.filter(|slurm| !slurm.is_own),
         placement,
         result,
         container,
@@ -496,7 +504,7 @@ mod tests {
             start: None,
         };
         let job = |is_placed: bool, started: u32, is_up: bool, queue: Option<QueueEntry>| {
-            let record = Record { slurm: Some(InSlurm { is_placed }), ..record("j1", 1000.0) };
+            let record = Record { slurm: Some(InSlurm { is_placed, is_own: false }), ..record("j1", 1000.0) };
             let json = serde_json::to_string(&record).unwrap();
             let mut stored = StoredJobs::new();
             add(&mut stored, "login", &format!("./j1/job.json:{json}\n./j1/states:{started}\n"));

@@ -114,8 +114,11 @@ pub struct Record {
 /// A job that was submitted to Slurm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InSlurm {
-    /// Whether Slurm has allocated its nodes, and the placement is that of its ranks (`allocation.py`).
+    /// Whether Slurm has allocated its nodes, and the placement is that of its ranks (`allocation.py`, `queued.py`).
     pub is_placed: bool,
+    /// Whether that is the cluster's own Slurm, whose nodes are those of the inventory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_own: bool,
 }
 
 /// A record that cannot be read, and what it shows of the job all the same.

@@ -147,6 +147,14 @@ pub fn running_worker<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Opt
     all.iter().find(is_worker)
 }
 
+/// The name of the container with the daemons of the cluster's own Slurm.
+pub const SLURM: &str = "hslurm";
+
+/// Returns a node's container of the cluster's own Slurm, whatever its state.
+pub fn of_slurm<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Option<&'a ContainerSummary> {
+    all.iter().find(|container| container.belongs_to(&cluster.name) && container.is(Role::Slurm))
+}
+
 /// Returns the containers of a cluster's launchers among these, whether they are up or not.
 pub fn launchers<'a>(cluster: &'a str, all: &'a [ContainerSummary]) -> impl Iterator<Item = &'a ContainerSummary> {
     all.iter().filter(move |container| container.belongs_to(cluster) && container.is(Role::Master))

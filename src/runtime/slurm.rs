@@ -122,19 +122,7 @@ fn arguments(options: &[String]) -> String {
 fn summary(line: &str) -> Option<ContainerSummary> {
     let mut parts = line.splitn(5, ' ');
     let (id, created, state, said) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    Some(ContainerSummary { queue: entry(said), ..summary_of([id, created, state, parts.next()?])? })
-}
-
-/// Reads what Slurm says of a job.
-fn entry(said: &str) -> Option<QueueEntry> {
-    let mut parts = said.split('|');
-    let mut part = || parts.next().map(|part| part.replace('_', " "));
-    let job = part()?;
-    let state = said.split('|').nth(1).filter(|state| !state.is_empty())?.to_owned();
-    let (_, reason) = (part(), part());
-    let reason = reason.filter(|reason| !matches!(reason.as_str(), "" | "None" | "N/A"));
-    let mut time = || part()?.parse::<i64>().ok();
-    Some(QueueEntry { job, state, reason, submitted: time(), start: time() })
+    Some(ContainerSummary { queue: QueueEntry::parse(said), ..summary_of([id, created, state, parts.next()?])? })
 }
 
 #[cfg(test)]

@@ -34,6 +34,10 @@ pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
 
 /// Returns the allocation of a job on a node, or `None` if it has no ranks there.
 fn allocation(record: Record, node: &str) -> Option<Allocation> {
+    if record.slurm.is_some_and(|slurm| !slurm.is_placed) {
+        // it is in the queue
+        return None;
+    }
     let share = record.placement.shares.into_iter().find(|share| share.node == node && share.ranks > 0)?;
     Some(Allocation {
         job: record.id,
@@ -51,8 +55,21 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
 pub struct AllocatedNodes {
     /// The observed nodes, the master first; not all of them need have ranks.
     pub nodes: Vec<ObservedNode>,
-    /// Which ranks run where.
+    /// Which ranks run where, or may run where if Slurm chooses.
     pub placement: Placement,
+    /// What the cluster's own Slurm is asked for, if that chooses the nodes.
+    pub queue: Option<QueueRequest>,
+}
+
+/// What a job asks of the cluster's own Slurm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueRequest {
+    /// The number of ranks.
+    pub ranks: u32,
+    /// How they are spread over the nodes.
+    pub map_by: MapBy,
+    /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
+    pub per_node: Option<u32>,
 }
 
 impl AllocatedNodes {
@@ -62,7 +79,31 @@ impl AllocatedNodes {
     /// As [`placed`].
     pub fn new(target: &Target, nodes: Vec<ObservedNode>, wanted: ResourceRequest) -> Result<AllocatedNodes, Error> {
         let placement = placed(target, &nodes, wanted)?;
-        Ok(AllocatedNodes { nodes, placement })
+        Ok(AllocatedNodes { nodes, placement, queue: None })
+    }
+
+    /// Returns the selected nodes with all of their slots, of which Slurm chooses: they need not be free. The master
+    /// launches every such job.
+    ///
+    /// # Errors
+    /// As [`placed`], but for other jobs.
+    pub fn candidates(
+        target: &Target,
+        nodes: Vec<ObservedNode>,
+        wanted: ResourceRequest,
+    ) -> Result<AllocatedNodes, Error> {
+        let JobCandidates { slots, ranks, .. } = JobCandidates::new(target, &nodes, wanted)?;
+        let placement = place(&slots, slots.iter().map(|(_, slots)| slots).sum(), MapBy::Slot)?;
+        let master = &target.inventory.master().name;
+        let placement = match nodes.iter().find(|observed| observed.name() == master) {
+            Some(master) if master.facts.drained.is_some() => {
+                return Err(is_drained(&[master], "it launches the jobs of the cluster's own Slurm"));
+            }
+            _ if placement.launcher() == master => placement,
+            _ => placement.launched_on(master),
+        };
+        let queue = Some(QueueRequest { ranks, map_by: wanted.map_by, per_node: wanted.per_node });
+        Ok(AllocatedNodes { nodes, placement, queue })
     }
 }
 
@@ -72,26 +113,50 @@ impl AllocatedNodes {
 /// # Errors
 /// Too many ranks, GPUs that are not there or not known, and [`Error::Allocated`] if other jobs have the resources.
 pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) -> Result<Placement, Error> {
-    let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
-    let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
-        nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
-    let failed = selected.iter().filter_map(|observed| gpus_unknown(observed)).collect::<Vec<_>>();
-    if !failed.is_empty() {
-        return Err(Error::Nodes { failed, done: 0 });
-    }
-    let slots = selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
-    let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
-    let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
-    let on_all = match place(&slots, ranks, wanted.map_by) {
-        Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
-        _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
-        placement => placement?,
-    };
+    let JobCandidates { nodes: selected, ranks, on_all, .. } = JobCandidates::new(target, nodes, wanted)?;
     let placement = match wanted.per_node {
         None => exclusively(&selected, on_all)?,
         Some(per_node) => shared(&selected, per_node, ranks, wanted.map_by)?,
     };
     with_launcher(placement, nodes)
+}
+
+/// The nodes on which a job could run if no other job had anything of them.
+struct JobCandidates<'a> {
+    /// The selected nodes that are not drained.
+    nodes: Vec<&'a ObservedNode>,
+    /// How many ranks the job may have on each.
+    slots: Vec<(String, u32)>,
+    /// The number of its ranks.
+    ranks: u32,
+    /// Which of them would run where.
+    on_all: Placement,
+}
+
+impl JobCandidates<'_> {
+    fn new<'a>(
+        target: &Target,
+        nodes: &'a [ObservedNode],
+        wanted: ResourceRequest,
+    ) -> Result<JobCandidates<'a>, Error> {
+        let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
+        let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
+            nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
+        let failed = selected.iter().filter_map(|observed| gpus_unknown(observed)).collect::<Vec<_>>();
+        if !failed.is_empty() {
+            return Err(Error::Nodes { failed, done: 0 });
+        }
+        let slots =
+            selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
+        let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+        let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
+        let on_all = match place(&slots, ranks, wanted.map_by) {
+            Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
+            _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
+            placement => placement?,
+        };
+        Ok(JobCandidates { nodes: selected, slots, ranks, on_all })
+    }
 }
 
 /// Returns the error of a node whose GPUs are not known: then its slots are not either, or ranks there would find no

@@ -6,15 +6,16 @@ use super::request::{JobOptions, JobProgram};
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
+use crate::files::{PackedFile, archive};
 use crate::grade::speed;
 use crate::inventory::{Cluster, Inventory};
+use crate::launch::placement::{Placement, Share};
 use crate::launch::programs;
-use crate::record::{Record, stored};
+use crate::record::{InSlurm, Record, stored};
 use crate::secret::Secret;
 use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
 use crate::worker::spec::users;
-use base64::Engine as _;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use zeroize::Zeroizing;
@@ -41,8 +42,8 @@ const DIRTY: &str = "HVDCTL_GIT_DIRTY";
 /// The exit code of `job/start.sh` if another job has the directory.
 const EXISTS: i32 = 17;
 
-/// A file of the directory: mode, name of less than 100 bytes, and text.
-pub(super) type File<'a> = (u32, &'a str, &'a str);
+/// A file of the directory.
+pub(super) type File<'a> = PackedFile<'a>;
 
 impl JobPlan {
     /// Creates the job's directory on a node that has ranks in a worker.
@@ -99,7 +100,18 @@ impl JobPlan {
             min_ranks: options.min_ranks(),
             max_ranks: self.max_ranks,
             created: now() + self.hosts.launcher.observed.facts.clock_ahead(),
-            placement: self.placement.clone(),
+            placement: match self.queue {
+                // of a job that waits, only the launcher's node is known
+                Some(queue) => Placement {
+                    shares: vec![Share {
+                        node: self.placement.launcher().to_owned(),
+                        ranks: queue.ranks,
+                        ..Share::default()
+                    }],
+                },
+                None => self.placement.clone(),
+            },
+            slurm: self.queue.map(|_| InSlurm { is_placed: false, is_own: true }),
             bind: options.bind,
             cwd,
             port: self.workers.port(cluster),
@@ -232,31 +244,6 @@ fn own(record: &Record) -> Result<String, String> {
     let operator = stored::json("job.json", &record.operator)?;
     let created: String = stored::json("job.json", &record.created)?.chars().take("1700000000.000".len()).collect();
     Ok(format!("\"operator\":{operator},\"created\":{created}"))
-}
-
-/// Packs files into a tar archive in base64. They may be secrets: the archive is allocated
-/// at its full size, because one that grows leaves its old bytes in memory.
-fn archive(files: &[File<'_>]) -> Zeroizing<String> {
-    const BLOCK: usize = 512;
-    let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
-    let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));
-    let archive: &mut Vec<u8> = &mut whole;
-    for (mode, name, text) in files {
-        let mut header = tar::Header::new_gnu();
-        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-        header.set_entry_type(tar::EntryType::Regular);
-        header.set_mode(*mode);
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
-        header.set_size(text.len() as u64);
-        header.set_cksum();
-        archive.extend_from_slice(header.as_bytes());
-        archive.extend_from_slice(text.as_bytes());
-        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
-    }
-    archive.resize(archive.len() + 2 * BLOCK, 0);
-    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
 }
 
 /// The workers' pinned host keys for the port of the job's own workers; `programs/ssh.sh` finds them there.

@@ -1,11 +1,12 @@
 //! Launches a job and watches it to its end, for `train`, `run` and `verify`.
 
 use super::plan::JobPlan;
-use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
+pub use super::prepare::gather_outputs;
+use super::prepare::{Workspaces, check_workspaces, prepare};
 use crate::cluster::operator::now;
 use crate::cluster::session::Session;
 use crate::error::{Error, ErrorKind};
-use crate::event::{Event, Events, Phase};
+use crate::event::{Event, Events, Phase, Step};
 use crate::job::follow::Follow;
 use crate::job::node_log::logs;
 use crate::job::watch::Watch;
@@ -66,6 +67,50 @@ pub async fn start(
     outcome
 }
 
+/// Prepares every node that may get a job, and submits it to the cluster's own Slurm with these options of sbatch.
+///
+/// # Errors
+/// Why it was not submitted; then nothing of it is left.
+pub async fn submit(
+    plan: &JobPlan,
+    sbatch: &[String],
+    session: &Session,
+    events: &Events,
+) -> Result<Workspaces, Error> {
+    let engine = &plan.hosts.launcher.observed.runtime.engine;
+    events.send(Event::Job { id: plan.id.clone(), state: JobState::Starting });
+    let prepared = tokio::select! {
+        prepared = prepare(plan, events) => prepared,
+        error = session.cancellation.cancelled() => Err(error),
+    };
+    let submitted = async {
+        let workspaces = prepared?;
+        launch(plan, engine, &workspaces).await?;
+        session.cancellation.check()?;
+        let name = &plan.hosts.launcher.observed.member.node.name;
+        events.step(name, Step::write("submitting the job"), plan.sbatch_on_master(sbatch, false)).await?;
+        Ok(workspaces)
+    };
+    let submitted: Result<Workspaces, Error> = submitted.await;
+    match &submitted {
+        Ok(_) => session.locks.release().await,
+        Err(error) => abandon(plan, error, events).await,
+    }
+    submitted
+}
+
+/// Asks the cluster's own Slurm whether it would take a job. Changes nothing.
+///
+/// # Errors
+/// With the message of sbatch.
+pub async fn check_queue(plan: &JobPlan, sbatch: &[String]) -> Result<(), Error> {
+    match plan.sbatch_on_master(sbatch, true).await {
+        // it also says so of a job that has to wait for a drained node, which it takes all the same
+        Err(error) if error.message.contains("node configuration is not available") => Ok(()),
+        tested => Ok(tested?),
+    }
+}
+
 /// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
 async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
     let workspaces = prepare(plan, events).await?;
@@ -94,7 +139,7 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     let never = JobResult {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
-        ranks: plan.placement.ranks(),
+        ranks: plan.queue.map_or_else(|| plan.placement.ranks(), |queue| queue.ranks),
         fault: Some(format!("not launched: {error}")),
         ..JobResult::default()
     };

@@ -2,7 +2,8 @@
 //!
 //! `request` is what was asked for, `liveness` which other jobs go on, `capacity` what these leave of the nodes, and
 //! `plan` the decision; `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up.
-//! `prepare` and `execute` carry the plan out; `slurm` submits a job instead. `join` adds nodes to a running elastic job.
+//! `prepare` and `execute` carry the plan out; `queued` is for a job in the queue of the
+//! cluster's own Slurm, and `slurm` submits a job to another one. `join` adds nodes to a running elastic job.
 
 pub mod availability;
 pub mod capacity;
@@ -13,5 +14,6 @@ pub mod join;
 pub mod liveness;
 pub mod plan;
 mod prepare;
+pub mod queued;
 pub mod request;
 pub mod slurm;

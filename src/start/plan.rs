@@ -1,7 +1,7 @@
 //! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and
 //! changes nothing; a dry run prints it, `execute.rs` carries it out.
 
-use super::capacity::{AllocatedNodes, allocations, drained};
+use super::capacity::{AllocatedNodes, QueueRequest, allocations, drained};
 use super::request::{JobOptions, JobProgram};
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::each_node::all;
@@ -18,12 +18,13 @@ use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
 use crate::launch::placement::Placement;
-use crate::launch::programs::{JOB_SUPERVISOR, command};
+use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
-use crate::record::stored;
+use crate::random;
+use crate::record::{open_records, stored};
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
@@ -35,6 +36,13 @@ use std::collections::BTreeMap;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
 const FIRST_PORT: u16 = 29500;
+
+/// Where the ports of workers of queued jobs begin, at random: two of them may get a node at the same time. They are below those that systems give out (ip_local_port_range).
+const FIRST_OWN_PORT: u16 = 20_000;
+const OWN_PORTS: u64 = 9_000;
+
+/// How far above [`FIRST_PORT`] the search for ports begins for such jobs.
+const RENDEZVOUS_PORTS: u64 = 3_000;
 
 /// One node's share of a job.
 #[derive(Clone)]
@@ -120,6 +128,8 @@ pub struct JobPlan {
     pub(super) names: HostNames,
     /// Selected nodes without ranks; they also get the project, unless they are drained.
     pub others: Vec<ObservedNode>,
+    /// What the cluster's own Slurm is asked for, if that chooses the nodes.
+    pub queue: Option<QueueRequest>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
     /// Descriptions of the drained nodes, for a note.
@@ -144,7 +154,7 @@ impl JobPlan {
         options: JobOptions,
         id: String,
     ) -> Result<JobPlan, Error> {
-        let AllocatedNodes { nodes, placement } = allocated;
+        let AllocatedNodes { nodes, placement, queue } = allocated;
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
@@ -158,14 +168,20 @@ impl JobPlan {
             .for_each(|host| host.environment.extend(options.env.clone()));
         launcher.check_variables(hosts.all().flat_map(|host| host.environment.keys()).map(String::as_str))?;
         let inventory = target.inventory.clone();
-        let workers = Workers::new(&inventory.cluster, &id, &hosts)?;
+        let workers = match queue {
+            Some(_) => Workers::own(&inventory.cluster, &id, &hosts, FIRST_OWN_PORT + random::below(OWN_PORTS) as u16)?,
+            None => Workers::new(&inventory.cluster, &id, &hosts)?,
+        };
         let cluster = &workers.of_job(&inventory).cluster;
         let with_ranks: Vec<_> = hosts.all().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let request = LaunchRequest {
             hosts: &with_ranks,
             first: hosts.launcher.launch_host(),
-            rendezvous_port: rendezvous_port(&hosts)?,
+            rendezvous_port: rendezvous_port(
+                &hosts,
+                if queue.is_some() { random::below(RENDEZVOUS_PORTS) as u16 } else { 0 },
+            )?,
             port: cluster.port,
             interface: &interface,
             start_timeout: cluster.start_timeout,
@@ -176,8 +192,11 @@ impl JobPlan {
         let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } =
             &hosts.launcher;
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
-        let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
-        let name = master_name(cluster, &id, &hosts.launcher);
+        let supervisor = command(&job_dir, if queue.is_some() { QUEUE_WAIT } else { JOB_SUPERVISOR }).to_vec();
+        let name = match queue {
+            Some(_) => format!("{}-{id}", cluster.master),
+            None => master_name(cluster, &id, &hosts.launcher),
+        };
         let environment = launcher.container_environment(&id, &request);
         let container = ContainerSpec {
             env: environment.into_iter().chain(cluster.layout(&name).variables()).collect(),
@@ -190,7 +209,7 @@ impl JobPlan {
         };
         Ok(JobPlan {
             commands: launcher.commands(&request),
-            launch: launch_file(cluster, launcher, &request, &hosts, &names, &options, workers != Workers::Shared)?,
+            launch: launch_file(cluster, launcher, &request, &hosts, &names, &options, (&workers, queue))?,
             id,
             program,
             options,
@@ -202,6 +221,7 @@ impl JobPlan {
             max_ranks,
             drained,
             workers,
+            queue,
             inventory,
         })
     }
@@ -320,19 +340,22 @@ pub fn check_keys<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a Obs
 impl Workers {
     /// Chooses the workers of a job.
     fn new(cluster: &Cluster, id: &str, hosts: &JobHosts) -> Result<Workers, Error> {
+        let others: Vec<_> = hosts.others.iter().flat_map(|host| allocations(&host.observed)).collect();
+        if others.is_empty() { Ok(Workers::Shared) } else { Workers::own(cluster, id, hosts, cluster.port) }
+    }
+
+    /// Returns workers of the job's own, with a port above `above`.
+    fn own(cluster: &Cluster, id: &str, hosts: &JobHosts, above: u16) -> Result<Workers, Error> {
+        let others: Vec<_> = hosts.others.iter().flat_map(|host| open_records(&host.observed.open.jobs)).collect();
         let workers = || hosts.others.iter().map(|host| &host.observed);
-        let others: Vec<_> = workers().flat_map(allocations).collect();
-        if others.is_empty() {
-            return Ok(Workers::Shared);
-        }
         // a port whose worker has just exited is still that of its job, whose supervisor retries it
         let is_free = |port: &u16| {
             workers().all(|observed| !observed.facts.network.ports.contains(port))
                 && others.iter().all(|other| other.port != *port)
         };
-        let port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
+        let port = (above..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
             Error::check(
-                format!("no port above {} is free on all nodes of the job", cluster.port),
+                format!("no port above {above} is free on all nodes of the job"),
                 "set cluster.port to a lower number",
             )
         })?;
@@ -476,26 +499,27 @@ fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), N
 }
 
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of
-/// them.
-fn rendezvous_port(hosts: &JobHosts) -> Result<u16, Error> {
+/// them. The search begins `after` so many.
+fn rendezvous_port(hosts: &JobHosts, after: u16) -> Result<u16, Error> {
     let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
-    free_ports(most, |port| hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))).ok_or_else(
-        || {
-            Error::check(
-                format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
-                "end programs that listen on them (on the nodes: ss -ltnp)",
-            )
-        },
-    )
+    free_ports(most, FIRST_PORT + after, |port| {
+        hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))
+    })
+    .ok_or_else(|| {
+        Error::check(
+            format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
+            "end programs that listen on them (on the nodes: ss -ltnp)",
+        )
+    })
 }
 
 /// Returns the first of so many free ports in a row.
-fn free_ports(count: u32, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
+fn free_ports(count: u32, from: u16, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
     let are_free = |first: &u16| {
         let last = u16::try_from(u32::from(*first) + count - 1);
         last.is_ok_and(|last| !(*first..=last).any(&is_taken))
     };
-    (FIRST_PORT..=u16::MAX).find(are_free)
+    (from..=u16::MAX).find(are_free)
 }
 
 /// Returns `launch.json`, from which the job supervisor works.
@@ -509,7 +533,7 @@ fn launch_file(
     hosts: &JobHosts,
     names: &HostNames,
     options: &JobOptions,
-    own_workers: bool,
+    (workers, queue): (&Workers, Option<QueueRequest>),
 ) -> Result<String, Error> {
     let description = LaunchDescription {
         start: launcher.start,
@@ -527,7 +551,8 @@ fn launch_file(
             in_place: request.kept.is_some(),
         }),
         slurm: false,
-        own_workers,
+        queued: queue.is_some(),
+        own_workers: *workers != Workers::Shared,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),
         start_timeout: cluster.start_timeout.as_secs(),
@@ -560,10 +585,10 @@ mod tests {
 
     #[test]
     fn a_port_that_is_taken_is_skipped() {
-        assert_eq!(free_ports(1, |_| false), Some(29500));
-        assert_eq!(free_ports(1, |port| port == 29500), Some(29501));
-        assert_eq!(free_ports(4, |port| [29501, 29504].contains(&port)), Some(29505));
-        assert_eq!(free_ports(4, |port| port < 65532), Some(65532));
-        assert_eq!(free_ports(5, |port| port < 65532), None);
+        assert_eq!(free_ports(1, FIRST_PORT, |_| false), Some(29500));
+        assert_eq!(free_ports(1, FIRST_PORT, |port| port == 29500), Some(29501));
+        assert_eq!(free_ports(4, FIRST_PORT, |port| [29501, 29504].contains(&port)), Some(29505));
+        assert_eq!(free_ports(4, FIRST_PORT, |port| port < 65532), Some(65532));
+        assert_eq!(free_ports(5, FIRST_PORT, |port| port < 65532), None);
     }
 }

@@ -1,6 +1,5 @@
 //! Prepares the nodes for a job: its directory, the project and the workers.
 
-use super::capacity::allocations;
 use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
@@ -9,6 +8,7 @@ use crate::event::{Completion, Events, Phase, Step};
 use crate::inventory::Inventory;
 use crate::node::facts::Facts;
 use crate::node::names::HostNames;
+use crate::record::{Record, UnreadableRecord, open_jobs};
 use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// Where the project is, by node.
-pub(super) type Workspaces = BTreeMap<String, Workspace>;
+pub type Workspaces = BTreeMap<String, Workspace>;
 
 /// How often the project is sent at most, while files of it change.
 const UPLOADS: usize = 5;
@@ -136,12 +136,13 @@ impl Uploads<'_> {
         let node_project = NodeProject { cluster, transport, name: &plan.program.name, job: &plan.id };
         let compared = match project {
             Some(project) => {
-                let others = allocations(observed);
-                // a job whose record cannot be read may use any project
-                let of_project = others
-                    .iter()
-                    .filter(|other| other.unreadable.is_some() || other.project.as_ref() == Some(&plan.program.name));
-                let concurrent: Vec<&str> = of_project.map(|other| other.job.as_str()).collect();
+                // a job whose record cannot be read may use any project, and one in the queue will
+                let uses = |record: &Result<Record, UnreadableRecord>| match record {
+                    Ok(record) => record.project.as_ref() == Some(&plan.program.name),
+                    Err(_) => true,
+                };
+                let others = open_jobs(&observed.open.jobs).filter(|(job, _)| observed.open.is_under_way(job));
+                let concurrent: Vec<&str> = others.filter(|(_, record)| uses(record)).map(|(job, _)| job).collect();
                 let comparing = node_project.compare(project, &concurrent, events);
                 let compared = events.step(observed.name(), Step::read("comparing the project"), comparing).await?;
                 Some((project, compared))
@@ -197,7 +198,12 @@ async fn start_container(
 ) -> Result<(), NodeError> {
     let cluster = &inventory.cluster;
     directories::prepare(cluster, observed, events).await?;
+    if let (Some(queue), NodeRole::Launcher(host) | NodeRole::Worker(host)) = (plan.queue, role) {
+        plan.describe(queue, host, place).await?;
+    }
     match role {
+        // Slurm may choose other nodes: `slurm/nodes/node.py` starts its worker
+        NodeRole::Worker(_) if plan.queue.is_some() => remove_ended(plan, inventory, observed, events).await,
         NodeRole::Project => Ok(()),
         NodeRole::Worker(_) => {
             // after the upload, which may create the directory that the worker mounts
@@ -206,15 +212,26 @@ async fn start_container(
         }
         NodeRole::Launcher(_) => {
             remove_ended_master(&plan.container.name, observed).await?;
-            let (containers, jobs) = (&observed.runtime.containers, &observed.facts.jobs);
-            let mut left = ended_containers(&cluster.name, containers, jobs, |job| observed.open.has(job));
-            let is_gone = |operation: &Operation| matches!(operation, Operation::Remove { name, .. } if *name == plan.container.name);
-            left.retain(|operation| !is_gone(operation));
-            left.extend(orphaned_shells(&cluster.name, containers, observed.facts.clock));
-            left.extend(interrupted_builds(&cluster.name, containers));
-            apply::apply(inventory, observed, &left, events).await
+            remove_ended(plan, inventory, observed, events).await
         }
     }
+}
+
+/// Removes from a node what earlier jobs and commands left there.
+async fn remove_ended(
+    plan: &JobPlan,
+    inventory: &Inventory,
+    observed: &ObservedNode,
+    events: &Events,
+) -> Result<(), NodeError> {
+    let (cluster, containers, jobs) = (&inventory.cluster, &observed.runtime.containers, &observed.facts.jobs);
+    let mut left = ended_containers(&cluster.name, containers, jobs, |job| observed.open.has(job));
+    let is_gone =
+        |operation: &Operation| matches!(operation, Operation::Remove { name, .. } if *name == plan.container.name);
+    left.retain(|operation| !is_gone(operation));
+    left.extend(orphaned_shells(&cluster.name, containers, observed.facts.clock));
+    left.extend(interrupted_builds(&cluster.name, containers));
+    apply::apply(inventory, observed, &left, events).await
 }
 
 /// Returns what an upload did; a program in the image has none.
@@ -240,13 +257,26 @@ pub(super) async fn ensure_worker(
     names: &HostNames,
     events: &Events,
 ) -> Result<(), NodeError> {
+    apply::ensure(inventory, observed, &desired_worker(inventory, observed, place, own)?, names, events).await
+}
+
+/// Returns that worker.
+///
+/// # Errors
+/// If the node cannot have it.
+pub(super) fn desired_worker(
+    inventory: &Inventory,
+    observed: &ObservedNode,
+    place: Option<&Workspace>,
+    own: Option<(&str, bool)>,
+) -> Result<ContainerSpec, NodeError> {
     let (workspace, new_workspace) =
         (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.is_new));
-    let mut desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, observed)? };
-    if let Some((job, may_restart)) = own {
-        desired = desired.for_job(&inventory.cluster, job, may_restart);
-    }
-    apply::ensure(inventory, observed, &desired, names, events).await
+    let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, observed)? };
+    Ok(match own {
+        Some((job, may_restart)) => desired.for_job(&inventory.cluster, job, may_restart),
+        None => desired,
+    })
 }
 
 /// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was
@@ -280,7 +310,7 @@ async fn remove_ended_master(name: &str, observed: &ObservedNode) -> Result<(), 
 }
 
 /// Moves what a job wrote in a directory of its own to the project's; where that fails, the next `train` does it.
-pub(super) async fn gather_outputs(plan: &JobPlan, workspaces: &Workspaces, events: &Events) {
+pub async fn gather_outputs(plan: &JobPlan, workspaces: &Workspaces, events: &Events) {
     let own = |host: &&HostAssignment| workspaces.get(host.observed.name()).is_some_and(|place| place.is_separate);
     let gathered = for_each_node(plan.hosts.all().filter(own).collect(), async |host: &HostAssignment| {
         let (cluster, transport) = (&plan.inventory.cluster, &host.observed.member.transport);

@@ -29,6 +29,9 @@ pub async fn write(
 }
 
 /// Returns the program that writes the names. Lists and strings are the same in JSON and in Python.
-fn program(entries: &[&HostEntry]) -> Result<String, serde_json::Error> {
+///
+/// # Errors
+/// If JSON cannot represent them.
+pub fn program(entries: &[&HostEntry]) -> Result<String, serde_json::Error> {
     Ok(format!("{HOSTS}\n\nwrite({})\n", serde_json::to_string(entries)?))
 }

@@ -39,6 +39,7 @@ mod projects;
 mod rotate;
 mod shell;
 mod shells;
+mod slurm;
 mod spec;
 mod state;
 mod status;

@@ -43,6 +43,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         restarts: 0,
         elastic: None,
         slurm: false,
+        queued: false,
         own_workers: false,
         port: 22,
         grace: 1,

@@ -292,6 +292,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
             in_place: spec.in_place,
         }),
         slurm: false,
+        queued: false,
         own_workers: false,
         port: PORT,
         grace: spec.grace,

@@ -90,7 +90,7 @@ pub(crate) async fn use_image(
 ///
 /// # Errors
 /// That of the check; the cluster's image is missing, a step failed, or a node could not get the image.
-async fn ensure(
+pub(crate) async fn ensure(
     name: &str,
     recipe: &Recipe,
     limit: Duration,

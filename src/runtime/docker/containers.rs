@@ -71,6 +71,16 @@ impl ContainerEngine {
         Ok(self.call(&format!("start {}", spec.name), created).await?.id)
     }
 
+    /// Returns how another program creates a container over the engine's socket: the path of the request, and its body.
+    pub fn creation(&self, spec: &ContainerSpec) -> (String, serde_json::Value) {
+        match self.name {
+            EngineName::Docker => {
+                (format!("/containers/create?name={}", spec.name), serde_json::json!(create_request(spec)))
+            }
+            EngineName::Podman => (CREATE.to_owned(), podman_request(spec)),
+        }
+    }
+
     async fn create_with_podman(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
         let request = podman_request(spec).to_string();
         let created = async {

@@ -1,7 +1,7 @@
 //! Requests of Podman's own interface, for what its Docker-compatible one lacks: it knows no request for GPUs, and
 //! before Podman 5.3 no CDI names of devices.
 
-use super::request::environment;
+use super::request::{environment, uses_engine};
 use crate::inventory::Ulimit;
 use crate::node::gpus::GpuRequest;
 use crate::paths::{DATA, WORKSPACE};
@@ -77,10 +77,15 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
     if *role == Role::Relay {
         // what a relay says is for hvdctl alone
         request["log_configuration"] = json!({ "driver": "none" });
-        if !spec.extra_mounts.is_empty() {
-            // SELinux lets no other container use the engine's socket
-            request["selinux_opts"] = json!(["disable"]);
-        }
+    }
+    if uses_engine(container) {
+        // SELinux lets no other container use the engine's socket
+        request["selinux_opts"] = json!(["disable"]);
+    }
+    if *role == Role::Slurm {
+        // as for Docker
+        request["restart_policy"] = "unless-stopped".into();
+        request["pidns"] = json!({ "nsmode": "host" });
     }
     request
 }

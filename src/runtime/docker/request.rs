@@ -5,7 +5,7 @@ use crate::paths::{DATA, WORKSPACE};
 use crate::runtime::spec::{ContainerSpec, Role};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
-    ResourcesUlimits,
+    ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
 /// Returns the request that creates a container.
@@ -66,11 +66,23 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             log_config: (*role == Role::Relay)
                 .then(|| HostConfigLogConfig { typ: Some("none".into()), ..HostConfigLogConfig::default() }),
             // SELinux lets no other container use the engine's socket
-            security_opt: (*role == Role::Relay && !spec.extra_mounts.is_empty()).then(|| vec!["label=disable".into()]),
+            security_opt: uses_engine(container).then(|| vec!["label=disable".into()]),
+            // jobs wait there while the machine is started again
+            restart_policy: (*role == Role::Slurm).then(|| RestartPolicy {
+                name: Some(RestartPolicyNameEnum::UNLESS_STOPPED),
+                ..RestartPolicy::default()
+            }),
+            // it looks for the processes of jobs that are not its own
+            pid_mode: (*role == Role::Slurm).then(|| "host".into()),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
     }
+}
+
+/// Returns whether a container has the engine's socket.
+pub(super) fn uses_engine(container: &ContainerSpec) -> bool {
+    container.role == Role::Slurm || container.role == Role::Relay && !container.spec.extra_mounts.is_empty()
 }
 
 /// Tells NVIDIA's container runtime to give no GPU (nvidia-container-toolkit(5): as `runc`).

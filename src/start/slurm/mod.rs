@@ -3,7 +3,7 @@
 //! Its batch job begins with `allocation.py`, which finds out which ranks each node has and becomes the job supervisor.
 //! That starts ranks as on any other nodes; what it starts on another node is a step of the batch job.
 
-mod options;
+pub mod options;
 
 use super::directory::{DirectoryContents, File, record_of, variables, write};
 use super::request::{JobOptions, JobProgram};
@@ -66,24 +66,18 @@ pub struct BatchJob {
 }
 
 impl BatchJob {
-    /// Plans a job. `given`: the operator's options of sbatch.
+    /// Plans a job.
     ///
     /// # Errors
     /// What jobs under Slurm have not; an `env_file` that cannot be read; a variable that only the launcher may set.
-    pub fn new(
-        target: &Target,
-        program: JobProgram,
-        options: JobOptions,
-        given: &[String],
-        id: String,
-    ) -> Result<BatchJob, Error> {
+    pub fn new(target: &Target, program: JobProgram, options: JobOptions, id: String) -> Result<BatchJob, Error> {
         let inventory = &target.inventory;
         let (cluster, node) = (inventory.cluster.clone(), inventory.master());
         let launcher = launch::launcher(options.launcher, options.controller);
         let mut environment = environment(node, &mut options.env_files.clone())?;
         environment.extend(options.env.clone());
         launcher.check_variables(environment.keys().map(String::as_str))?;
-        let sbatch = options::options(&inventory.slurm.clone().unwrap_or_default(), given, &options, &cluster)?;
+        let sbatch = options::options(&inventory.slurm.clone().unwrap_or_default(), &options, &cluster)?;
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let first = LaunchHost { node: "", address: Ipv4Addr::LOCALHOST.into(), ranks: 0 };
         let port = PORTS.start + random::below(PORTS.len() as u64) as u16;
@@ -275,6 +269,7 @@ fn launch_file(
         restarts: options.restarts,
         elastic: None,
         slurm: true,
+        queued: false,
         own_workers: false,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),

@@ -9,7 +9,10 @@ use crate::start::request::JobOptions;
 const BEFORE_LIMIT: u64 = 10;
 
 /// Options of sbatch that hvdctl cannot follow a job with: it would be several jobs, one of another cluster, or none.
-const REFUSED: [(&str, &str); 7] = [
+const REFUSED: [(&str, &str); 10] = [
+    ("--help", "-h"),
+    ("--usage", ""),
+    ("--version", "-V"),
     ("--array", "-a"),
     ("--wait", "-W"),
     ("--clusters", "-M"),
@@ -24,25 +27,9 @@ const REFUSED: [(&str, &str); 7] = [
 ///
 /// # Errors
 /// What jobs under Slurm cannot be asked for.
-pub(super) fn options(
-    slurm: &Slurm,
-    given: &[String],
-    job: &JobOptions,
-    cluster: &Cluster,
-) -> Result<Vec<String>, Error> {
-    let resources = job.resources;
-    if resources.ranks.is_some_and(|ranks| ranks.min.is_some()) {
-        return Err(Error::usage(
-            "-np MIN:MAX is for elastic jobs, and an allocation of Slurm keeps its nodes",
-            "give one number of ranks",
-        ));
-    }
-    if let Some(option) = slurm.options.iter().chain(given).find(|option| is_refused(option)) {
-        return Err(Error::usage(
-            format!("the option {option} of sbatch is not for jobs of hvdctl"),
-            "leave it out; for several jobs, run hvdctl several times",
-        ));
-    }
+pub(super) fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec<String>, Error> {
+    let (resources, given) = (job.resources, &job.sbatch);
+    check(job, &slurm.options)?;
     let time = slurm.time.iter().filter_map(|text| seconds(text));
     let needed = cluster.stop_grace.as_secs() + BEFORE_LIMIT;
     if time.into_iter().any(|time| time < needed) {
@@ -76,6 +63,26 @@ pub(super) fn options(
     let requeue = if job.restarts > 0 { "--requeue" } else { "--no-requeue" };
     let own = named.chain(spread).chain([requeue.to_owned()]);
     Ok(own.chain(slurm.options.iter().cloned()).chain(given.iter().cloned()).collect())
+}
+
+/// Checks that a job can be submitted. `usual`: the inventory's options of sbatch.
+///
+/// # Errors
+/// What jobs under Slurm cannot be asked for.
+pub fn check(job: &JobOptions, usual: &[String]) -> Result<(), Error> {
+    if job.resources.ranks.is_some_and(|ranks| ranks.min.is_some()) {
+        return Err(Error::usage(
+            "-np MIN:MAX is for elastic jobs, and an allocation of Slurm keeps its nodes",
+            "give one number of ranks",
+        ));
+    }
+    match usual.iter().chain(&job.sbatch).find(|option| is_refused(option)) {
+        Some(option) => Err(Error::usage(
+            format!("the option {option} of sbatch is not for jobs of hvdctl"),
+            "leave it out; for several jobs, run hvdctl several times",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Returns whether an option is one of [`REFUSED`].
@@ -136,6 +143,7 @@ mod tests {
                 map_by: MapBy::Slot,
                 per_node,
             },
+            sbatch: Vec::new(),
             launcher: LauncherName::Srun,
             controller: Controller::Gloo,
             bind: None,
@@ -152,8 +160,9 @@ mod tests {
     }
 
     fn read(slurm: &Slurm, given: &[&str], job: &JobOptions) -> Result<String, String> {
-        let given: Vec<String> = given.iter().map(|option| (*option).to_owned()).collect();
-        let options = options(slurm, &given, job, &Inventory::local("here", "").cluster);
+        let sbatch = given.iter().map(|option| (*option).to_owned()).collect();
+        let job = JobOptions { sbatch, ..job.clone() };
+        let options = options(slurm, &job, &Inventory::local("here", "").cluster);
         options.map(|options| options.join(" ")).map_err(|error| error.to_string())
     }
 

@@ -47,6 +47,14 @@ def pause_before(number, first):
     return min(first * 2 ** (number - 1), LONGEST_PAUSE)
 
 
+def deallocated():
+    """The state in which the cluster's own Slurm has ended the allocation (slurm/nodes/agent.py); empty if it has not."""
+    try:
+        return files.read("deallocated").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 class JobSupervisor:
     """A job from its first attempt to its result."""
     in_allocation = is_taken = False  # whether its nodes are an allocation of Slurm, and whether that is taken away
@@ -56,7 +64,7 @@ class JobSupervisor:
         self.signals = []  # that requested the end of this job, in order
         for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE] + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
             signal.signal(number, lambda number, _frame: self.signals.append(number))
-        self.in_allocation = launch.get("slurm")
+        self.in_allocation = launch.get("slurm") or launch.get("queued")
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.roster = roster.Roster([place for place in [here] + launch["workers"] if place["ranks"]], launch["node"])
@@ -112,7 +120,7 @@ class JobSupervisor:
         why the job ends then, and Slurm itself ends what it has on the nodes."""
         if not self.in_allocation or self.is_taken or self.signals[:1] == [job_state.TIME_LIMIT]:
             return
-        state = allocation.state()
+        state = allocation.state() if self.launch.get("slurm") else deallocated()
         reason = TAKEN.get(state)
         if state == "REQUEUED":
             # Slurm ends everything that is left, and starts the job again: it keeps its files and has no result

@@ -1,0 +1,93 @@
+//! `hvdctl slurm up`.
+
+use crate::cli::SlurmUp;
+use crate::cluster::each_node::{NodeResults, each_node};
+use crate::cluster::member::Member;
+use crate::cluster::observation::ObservedNode;
+use crate::commands::Outcome;
+use crate::commands::context::{Context, node_rows};
+use crate::commands::image::build::ensure;
+use crate::delivery::project::ProjectImage;
+use crate::delivery::recipe::Recipe;
+use crate::document::NodeEntry;
+use crate::error::Error;
+use crate::event::Step;
+use crate::node::network;
+use crate::runtime::container::SLURM;
+use crate::runtime::spec::ContainerSpec;
+use crate::slurm::config::SlurmNode;
+use crate::slurm::containers::{self, IMAGE};
+use crate::slurm::daemons;
+use crate::text::units::count;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What `slurm up` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SlurmUpNode {
+    /// Whether anything was done.
+    pub changed: bool,
+    /// The image of its container.
+    pub image: String,
+}
+
+/// `slurm up`.
+pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, .. } = context;
+    let cluster = target.cluster();
+    let image = match &options.name {
+        Some(image) => image.clone(),
+        None => {
+            let recipe = Recipe::of_step(IMAGE);
+            let ensured = ensure("slurm", &recipe, options.timeout, async { Ok(()) }, context).await?;
+            let ProjectImage { image, .. } = ensured;
+            image
+        }
+    };
+    let nodes = context.observe_all(target, true, events).await?;
+    let described = nodes.iter().map(|ObservedNode { member: Member { node, .. }, facts, .. }| {
+        containers::slurm_node(&target.inventory, node, facts, network::slots(node, facts))
+    });
+    let described: Vec<SlurmNode> = described.collect::<Result<_, _>>()?;
+    let checked = each_node(nodes.iter().collect(), events, async |observed: &ObservedNode| {
+        daemons::desired(cluster, observed, &image).await
+    });
+    let desired = session.cancellation.run(async { checked.await.all() }).await?;
+    let (master, planned) = (&nodes[0], nodes.iter().zip(&desired).collect::<Vec<_>>());
+    if planned.iter().any(|(observed, desired)| daemons::is_replaced(cluster, observed, desired)) {
+        check_idle(master).await?;
+    }
+    let key = daemons::munge_key(cluster, &master.member).await?;
+    let installed = each_node(planned, events, async |(observed, desired): (&ObservedNode, &ContainerSpec)| {
+        let _step = events.begin(observed.name(), Step::write(format!("starting {SLURM}")));
+        let files = containers::files(cluster, observed.name(), &described, &key);
+        let changed = daemons::install(cluster, observed, desired, &files).await?;
+        session.progress.record(observed.name(), format!("started {SLURM}"));
+        events.done(observed.name(), if changed { "started" } else { "unchanged" });
+        Ok(NodeEntry::new(observed.name(), true, SlurmUpNode { changed, image: image.clone() }))
+    });
+    let installed = installed.await;
+    session.progress.failed(&installed.failed);
+    session.cancellation.check()?;
+    if installed.failed.is_empty() {
+        let engine = &master.runtime.engine;
+        session.cancellation.run(daemons::wait_for_nodes(cluster, engine, &described)).await?;
+    }
+    Ok(outcome(installed))
+}
+
+pub(crate) fn outcome(nodes: NodeResults<NodeEntry<SlurmUpNode>>) -> Outcome {
+    let done = |node: &SlurmUpNode| if node.changed { format!("started {SLURM}") } else { "unchanged".to_owned() };
+    Outcome::of_nodes(node_rows(&nodes.ok, done), nodes, &[])
+}
+
+/// Checks that no job is lost when a container is replaced.
+async fn check_idle(master: &ObservedNode) -> Result<(), Error> {
+    match daemons::jobs(&master.runtime.engine).await?.len() {
+        0 => Ok(()),
+        jobs => Err(Error::check(
+            format!("{SLURM} has to be replaced, and Slurm has {} in its queue", count(jobs, "job")),
+            "wait until they have ended, or stop them: hvdctl jobs, hvdctl stop",
+        )),
+    }
+}

@@ -1,0 +1,62 @@
+"""The main process of hmaster while a job waits in the queue of the cluster's own Slurm. When Slurm has allocated nodes to the job, writes
+these into the description of its launch, and becomes the job supervisor. allocation.json comes from the agent (slurm/nodes/agent.py)."""
+import json
+import os
+import signal
+import sys
+import time
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import files  # noqa: E402
+from here import PROGRAMS  # noqa: E402
+
+PAUSE = 0.1  # seconds
+ENDS = {"TIMEOUT": "Slurm's time limit was reached", "DEADLINE": "Slurm's time limit was reached",
+        "NODE_FAIL": "a node of its allocation failed", "BOOT_FAIL": "Slurm could not start its nodes"}
+asked = []
+
+
+def wait():
+    """Returns what the agent has written; None when the job is to end."""
+    while not asked:
+        try:
+            return json.loads(files.read("allocation.json").decode())
+        except FileNotFoundError:
+            time.sleep(PAUSE)
+    return None
+
+
+def record(launch, ranks, stopped, fault):
+    result = {"format": launch["format"], "ended": time.time(), "launcher": None if stopped else 1, "stopped": stopped,
+              "ranks": ranks, "fault": fault}
+    files.write_json("result.json", result)
+
+
+def with_nodes(launch, shares):
+    """The description with the nodes that the job has."""
+    ranks = {share["node"]: share["ranks"] for share in shares}
+    workers = [dict(worker, ranks=ranks[worker["node"]]) for worker in launch["workers"] if ranks.get(worker["node"])]
+    return dict(launch, ranks=ranks.get(launch["node"], 0), workers=workers)
+
+
+def main():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: asked.append(number))
+    # the machine is shut down: the agent starts this again
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(1))
+    launch = json.loads(files.read("launch.json").decode())
+    ranks = sum(share["ranks"] for share in json.loads(files.read("job.json").decode())["placement"]["shares"])
+    allocation = wait()
+    if allocation is None:
+        record(launch, ranks, True, "it was still in Slurm's queue")
+        return 0
+    if "shares" not in allocation:
+        fault = allocation["why"] or ENDS.get(allocation["end"])
+        record(launch, ranks, not fault, fault or "it was cancelled in Slurm's queue (scancel)")
+        return 0
+    files.write_json("launch.json", with_nodes(launch, allocation["shares"]))
+    os.execvp(sys.executable, [sys.executable, os.path.join(PROGRAMS, "job_supervisor.py")])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+# Writes the files of the cluster's own Slurm, and prints `changed` if one of them was another one. Variables: directory, files (a tar
+# archive, in base64).
+set -eu
+umask 077
+mkdir -p "${directory%/*}" "$directory" "$directory/jobs"
+new=$directory/.new
+rm -rf "$new"
+mkdir "$new"
+printf '%s' "$files" | base64 -d | tar -xpmf - -C "$new" --no-same-owner
+[ -e "$new/slurm.conf" ]
+for file in "$new"/*; do
+  old=$directory/${file##*/}
+  cmp -s "$file" "$old" || {
+    mv -fT -- "$file" "$old"
+    echo changed
+  }
+done | sort -u
+rm -rf "$new"

@@ -1,0 +1,148 @@
+"""Jobs that hvdctl has submitted to the cluster's own Slurm, as the containers of that Slurm see them. hvdctl has put a description of each
+on every node that may get it, `jobs/ID.json` (start/queued.rs); only root reads and writes it. What is in the job's own directory, ranks can
+change: nothing is read there after the job has begun."""
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+
+os.environ["SLURM_TIME_FORMAT"] = "%s"
+DIRECTORY = os.path.dirname(os.path.abspath(__file__))
+ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+FORMAT = "%i|%T|%r|%V|%S|%l|%j|%N"
+LIMIT = 20  # seconds for an answer of Slurm
+SUBMITTED = 600  # seconds after its description within which hvdctl has submitted a job
+
+
+def settings():
+    return load("node.json")
+
+
+def path(*parts):
+    return os.path.join(DIRECTORY, *parts)
+
+
+def load(*parts):
+    """Returns a file as JSON; None if it is missing."""
+    try:
+        with open(path(*parts)) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+
+
+def store(value, *parts):
+    """Writes a file as JSON, as a whole."""
+    os.makedirs(os.path.dirname(path(*parts)), 0o700, exist_ok=True)
+    put(path(*parts), json.dumps(value))
+
+
+def put(name, text):
+    """Writes a whole file or none. Follows no link that ranks may have put there, and removes what else is in its way."""
+    new = name + ".new"
+    if os.path.isdir(new) and not os.path.islink(new):
+        shutil.rmtree(new, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(new, name)
+
+
+def discard(*parts):
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path(*parts))
+
+
+def listed(directory):
+    """The ids of the jobs that have a file in a directory."""
+    names = os.listdir(path(directory)) if os.path.isdir(path(directory)) else []
+    return sorted(name[:-5] for name in names if name.endswith(".json") and ID.fullmatch(name[:-5]))
+
+
+def may_be_submitted(job):
+    """Whether hvdctl may still be about to submit a job."""
+    with contextlib.suppress(OSError):
+        return time.time() - os.stat(path("jobs", job + ".json")).st_mtime < SUBMITTED
+    return False
+
+
+@contextlib.contextmanager
+def locked():
+    """Keeps two jobs from choosing among the same GPUs at the same time."""
+    with open(path("lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def ask(*argv):
+    """What a command of Slurm prints. Raises OSError if it fails."""
+    try:
+        ran = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise OSError("%s has not answered within %d s" % (argv[0], LIMIT))
+    if ran.returncode:
+        raise OSError("%s: %s" % (argv[0], ran.stderr.decode(errors="replace").strip()))
+    return ran.stdout.decode(errors="replace")
+
+
+def queue():
+    """What Slurm has of each job: number, state, nodes, and a text for `hvdctl jobs`, by the id of the job."""
+    found = {}
+    for line in ask("squeue", "--all", "--noheader", "--format=" + FORMAT).splitlines():
+        number, state, reason, submitted, start, limit, rest = line.split("|", 6)
+        name, nodes = rest.rsplit("|", 1)
+        job = name.rsplit(".", 1)[-1]
+        if ID.fullmatch(job):
+            text = "|".join([number, state, reason, submitted, start])
+            # a job whose prologs still run is RUNNING for Slurm
+            found[job] = {"number": number, "state": "CONFIGURING" if (state, reason) == ("RUNNING", "Prolog") else state, "nodes": nodes, "text": text}
+    return found
+
+
+def remove_environment(job):
+    """Removes the environment of the ranks of a job, which may be secret: no rank starts any more."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(settings()["jobs_dir"], job, "env.json"))
+
+
+def hostnames(nodes):
+    return ask("scontrol", "show", "hostnames", nodes).split() if nodes else []
+
+
+def place(job, nodes):
+    """Which rank runs where on the nodes that Slurm has given (launch/placement.rs): the shares of a placement, that of the launcher's node
+    first."""
+    slots = [(node["node"], min(node["slots"], job["per_node"] or node["slots"])) for node in job["nodes"] if node["node"] in nodes]
+    given, left = [0] * len(slots), job["ranks"]
+    while left and any(most > count for (_, most), count in zip(slots, given)):
+        for place, (_, most) in enumerate(slots):
+            room = most - given[place] if job["map_by"] == "slot" else min(1, most - given[place])
+            given[place] += min(room, left)
+            left -= min(room, left)
+    if left:
+        raise RuntimeError("Slurm has given it %s, which have %d slots, and it has %d ranks" % (
+            ",".join(nodes), sum(given), job["ranks"]))
+    shares, first = [], 0
+    for (node, _), ranks in zip(slots, given):
+        if ranks:
+            shares.append(dict({"node": node, "ranks": ranks, "first": first}, **({"shared": True} if job["per_node"] else {})))
+            first += ranks
+    if not shares or shares[0]["node"] != job["launcher"]:
+        shares.insert(0, {"node": job["launcher"], "ranks": 0, "first": 0})
+    return shares
+
+
+def write_record(directory, shares, node):
+    """Writes the placement into the record of a job on this node."""
+    with open(os.path.join(directory, "job.json")) as file:
+        record = json.load(file)
+    ranks = next(share["ranks"] for share in shares if share["node"] == node)
+    record.update(ranks=ranks, placement={"shares": shares}, slurm={"is_placed": True, "is_own": True})
+    put(os.path.join(directory, "job.json"), json.dumps(record))

@@ -1,0 +1,92 @@
+//! What a node has of the cluster's own Slurm: a directory with its files, and a container with its daemons.
+
+use super::config::{SlurmNode, by_kind, gres_conf, slurm_conf};
+use crate::cluster::observation::{ObservedNode, no_place};
+use crate::error::NodeError;
+use crate::files::{PackedFile, archive};
+use crate::inventory::{Cluster, Inventory, Mount, Node};
+use crate::node::facts::Facts;
+use crate::node::network;
+use crate::runtime::container::SLURM;
+use crate::runtime::spec::{ContainerSpec, Role};
+use crate::secret::Secret;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+/// Installs Slurm in the cluster's image.
+pub const IMAGE: &str = include_str!("../scripts/slurm/nodes/image.sh");
+
+const MAIN: &str = include_str!("../scripts/slurm/nodes/main.sh");
+const HOOK: &str = include_str!("../scripts/slurm/nodes/hook.sh");
+
+/// The programs in the directory, by their names there.
+const PROGRAMS: [(&str, &str); 7] = [
+    ("agent.py", include_str!("../scripts/slurm/nodes/agent.py")),
+    ("node.py", include_str!("../scripts/slurm/nodes/node.py")),
+    ("queued.py", include_str!("../scripts/slurm/nodes/queued.py")),
+    ("engine.py", include_str!("../scripts/slurm/nodes/engine.py")),
+    ("prolog", HOOK),
+    ("epilog", HOOK),
+    ("check", HOOK),
+];
+
+/// Where the containers have the engine's socket.
+const SOCKET: &str = "/run/hvdctl-engine.sock";
+
+/// Returns a node as Slurm is to know it, with so many `cpus`.
+///
+/// # Errors
+/// If it has no address in the cluster.
+pub fn slurm_node(inventory: &Inventory, node: &Node, facts: &Facts, cpus: u32) -> Result<SlurmNode, NodeError> {
+    let place = network::place(inventory, node, facts).map_err(|cause| no_place(&node.name, cause))?;
+    Ok(SlurmNode {
+        name: node.name.clone(),
+        hostname: facts.hostname.clone(),
+        address: place.address,
+        cpus,
+        gpus: by_kind(&network::chosen_gpus(node, facts)),
+    })
+}
+
+/// Returns the files of a node as an archive. `nodes`: all of them, the master first; `munge_key`: in base64.
+pub fn files(cluster: &Cluster, node: &str, nodes: &[SlurmNode], munge_key: &Secret) -> Zeroizing<String> {
+    let settings = json!({
+        "node": node,
+        "cluster": cluster.name,
+        "jobs_dir": cluster.jobs_dir,
+        "socket": SOCKET,
+        "is_controller": nodes[0].name == node,
+    });
+    let (slurm, gres) = (slurm_conf(&cluster.name, &cluster.slurm_dir(), nodes), gres_conf(nodes));
+    let settings = settings.to_string();
+    let mut files: Vec<PackedFile<'_>> = vec![
+        (0o600, "slurm.conf", &slurm),
+        (0o600, "gres.conf", &gres),
+        (0o600, "node.json", &settings),
+        (0o600, "munge.key", munge_key.expose()),
+    ];
+    // gres.conf counts them
+    let gpus = nodes.iter().find(|other| other.name == node).map_or(0, SlurmNode::gpu_count);
+    let gpus = format!("{gpus}\n");
+    files.push((0o600, "gpus", &gpus));
+    files.extend(PROGRAMS.into_iter().map(|(name, text)| (0o700, name, text)));
+    archive(&files)
+}
+
+/// Returns the container of a node. `socket`: the path of the engine's socket there.
+pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str, socket: &str) -> ContainerSpec {
+    let node = &observed.member.node;
+    let directory = cluster.slurm_dir();
+    let mut container = ContainerSpec::new(cluster, node, Role::Slurm, SLURM.to_owned());
+    let mount = |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: false };
+    container.spec.mounts = vec![mount(&directory, &directory), mount(&cluster.jobs_dir, &cluster.jobs_dir)];
+    container.spec.image = image.to_owned();
+    let role = if node.master { "controller" } else { "" };
+    let command = ["sh", "-c", MAIN, "sh", &directory, &node.name, role];
+    container.spec.command = command.map(str::to_owned).to_vec();
+    // not one of hvdctl's own mounts, whose labels Podman changes
+    container.spec.extra_mounts = vec![mount(socket, SOCKET)];
+    container.spec.devices = Vec::new();
+    container.env = vec![format!("SLURM_CONF={directory}/slurm.conf")];
+    container
+}

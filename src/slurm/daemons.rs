@@ -1,0 +1,228 @@
+//! The daemons of the cluster's own Slurm: started on a node, and asked on the master.
+
+use super::config::SlurmNode;
+use super::containers;
+use crate::cluster::member::Member;
+use crate::cluster::observation::ObservedNode;
+use crate::error::{Error, ErrorKind, NodeError};
+use crate::inventory::Cluster;
+use crate::runtime::Runtime;
+use crate::runtime::container::{ContainerState, SLURM, of_slurm};
+use crate::runtime::spec::{ContainerSpec, LABEL_SPEC};
+use crate::secret::Secret;
+use crate::transport::node::Script;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use zeroize::Zeroizing;
+
+const KEY: &str = include_str!("../scripts/slurm/nodes/key.sh");
+const INSTALL: &str = include_str!("../scripts/slurm/nodes/install.sh");
+const RESTART: &str = include_str!("../scripts/slurm/nodes/restart.sh");
+
+/// The ports of slurmctld, on the master, and of slurmd.
+const PORTS: [u16; 2] = [6817, 6818];
+
+/// How long the daemons may take to find one another.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// The pause between two questions.
+pub const PAUSE: Duration = Duration::from_millis(300);
+
+/// A node, as slurmctld knows it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SlurmStatusNode")]
+pub struct NodeState {
+    /// Its state, in Slurm's own term: `idle`, `allocated`, `drained`, `down*`, …
+    pub state: String,
+    /// How many of its slots are allocated.
+    pub used: u32,
+    /// How many it has.
+    pub slots: u32,
+    /// Its GPUs as generic resources; null if it has none.
+    pub gres: Option<String>,
+    /// Why it takes no jobs, if it takes none.
+    pub reason: Option<String>,
+}
+
+impl NodeState {
+    /// Reads a line of sinfo: node, state, slots (allocated/idle/other/total), generic resources, and why it takes no
+    /// jobs. Returns it with the node's name.
+    fn parse(line: &str) -> Option<(String, NodeState)> {
+        let mut parts = line.splitn(5, '|').map(|part| part.trim().to_owned());
+        let (name, state, slots, gres) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let numbers: Vec<u32> = slots.split('/').filter_map(|number| number.parse().ok()).collect();
+        let [used, _, _, slots] = numbers[..] else { return None };
+        let given = |text: String| Some(text).filter(|text| !matches!(text.as_str(), "" | "none" | "(null)"));
+        let reason = parts.next().and_then(given);
+        Some((name, NodeState { state, used, slots, gres: given(gres), reason }))
+    }
+
+    /// Returns whether its slurmd has answered.
+    fn answers(&self) -> bool {
+        !(self.state.ends_with('*') || self.state.contains("unk") || self.state == "down")
+    }
+}
+
+/// Returns the container that a node should have.
+///
+/// # Errors
+/// Without the image; if the engine's socket cannot be mounted; if other programs have Slurm's ports.
+pub async fn desired(cluster: &Cluster, observed: &ObservedNode, image: &str) -> Result<ContainerSpec, NodeError> {
+    let failed = |cause: String| NodeError::failed(observed.name(), &format!("start {SLURM}"), cause);
+    let engine = observed.runtime.engine.engine("start Slurm")?;
+    if engine.image(image).await?.is_none() {
+        let cause = format!("it has no image {image}");
+        return Err(failed(cause).kind(ErrorKind::ImageMissing).hint(format!("hvdctl image push {image}")));
+    }
+    let no_socket = || failed("the engine has no socket that a container can use".to_owned());
+    let socket = engine.socket().ok_or_else(no_socket)?;
+    let taken = PORTS.iter().find(|port| observed.facts.network.ports.contains(port));
+    if let (None, Some(port)) = (of_slurm(cluster, &observed.runtime.containers), taken) {
+        let cause = format!("port {port} is in use; a Slurm that is already there is used with --scheduler slurm");
+        return Err(failed(cause).hint(format!("on the node, `ss -ltnp sport = :{port}` shows by which program")));
+    }
+    Ok(containers::container(cluster, observed, image, &socket))
+}
+
+/// Returns whether a node's container runs and is the desired one.
+fn is_current(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec) -> bool {
+    let found = of_slurm(cluster, &observed.runtime.containers);
+    found.is_some_and(|found| {
+        found.state == ContainerState::Running && found.label(LABEL_SPEC) == Some(&desired.spec.hash())
+    })
+}
+
+/// Returns whether the running container of a node has to be replaced, which ends what waits for jobs there.
+pub fn is_replaced(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec) -> bool {
+    let found = of_slurm(cluster, &observed.runtime.containers);
+    found.is_some_and(|found| found.state == ContainerState::Running) && !is_current(cluster, observed, desired)
+}
+
+/// Returns the key by which the daemons know one another, in base64. The master keeps it, and makes it if it has none.
+///
+/// # Errors
+/// [`NodeError`] with the node's message.
+pub async fn munge_key(cluster: &Cluster, master: &Member) -> Result<Secret, NodeError> {
+    let script = Script::new(KEY).with("directory", &cluster.slurm_dir());
+    let key = Zeroizing::new(master.transport.script(&script, "make the key of Slurm's daemons").await?);
+    Ok(Secret::new(Zeroizing::new(String::from_utf8_lossy(&key).trim().to_owned())))
+}
+
+/// Gives a node its files and its container. Returns whether anything was done.
+///
+/// # Errors
+/// [`NodeError`] with the node's message.
+pub async fn install(
+    cluster: &Cluster,
+    observed: &ObservedNode,
+    desired: &ContainerSpec,
+    files: &str,
+) -> Result<bool, NodeError> {
+    let (engine, transport) = (&observed.runtime.engine, &observed.member.transport);
+    let script = Script::new(INSTALL).with("directory", &cluster.slurm_dir()).with("files", files);
+    let has_changed = !transport.script(&script, "write the files of Slurm").await?.is_empty();
+    if is_current(cluster, observed, desired) {
+        if has_changed {
+            let operation = "start Slurm's daemons again";
+            let ran = engine.run_in(SLURM, &["sh", "-s"], RESTART.as_bytes(), operation, transport.limit()).await?;
+            transport.succeeded(ran, operation)?;
+        }
+        return Ok(has_changed);
+    }
+    if let Some(old) = of_slurm(cluster, &observed.runtime.containers) {
+        engine.remove(&old.id).await?;
+    }
+    engine.create_and_start(desired).await?;
+    Ok(true)
+}
+
+/// Checks that the cluster has a Slurm of its own.
+///
+/// # Errors
+/// If it has none, or that does not run.
+pub async fn check_up(cluster: &Cluster, master: &Runtime) -> Result<(), NodeError> {
+    let failed = |cause: &str| NodeError::failed(master.node(), "ask Slurm", cause).hint("hvdctl slurm up");
+    match of_slurm(cluster, &master.containers().await?).map(|found| found.state) {
+        Some(ContainerState::Running) => Ok(()),
+        Some(_) => Err(failed(&format!("{SLURM} is not running"))),
+        None => Err(failed("the cluster has no Slurm of its own")),
+    }
+}
+
+/// Runs a command of Slurm on the master, and returns what it prints.
+async fn ask(master: &Runtime, argv: &[&str]) -> Result<String, NodeError> {
+    let operation = format!("run {}", argv[0]);
+    let ran = master.run_in(SLURM, argv, b"", &operation, ANSWER_LIMIT).await?;
+    match ran.code {
+        0 => Ok(String::from_utf8_lossy(&ran.stdout).into_owned()),
+        _ => Err(NodeError::failed(master.node(), &operation, ran.complaint()).hint("hvdctl slurm up")),
+    }
+}
+
+/// Returns the states of the jobs in the queue.
+///
+/// # Errors
+/// [`NodeError`] with the message of squeue.
+pub async fn jobs(master: &Runtime) -> Result<Vec<String>, NodeError> {
+    let listed = ask(master, &["squeue", "--all", "--noheader", "--format=%T"]).await?;
+    Ok(listed.lines().map(str::to_owned).collect())
+}
+
+/// Returns the nodes as slurmctld knows them, by name.
+///
+/// # Errors
+/// [`NodeError`] with the message of sinfo.
+pub async fn states(master: &Runtime) -> Result<Vec<(String, NodeState)>, NodeError> {
+    let listed = ask(master, &["sinfo", "--noheader", "--Node", "--format=%N|%T|%C|%G|%E"]).await?;
+    Ok(listed.lines().filter_map(NodeState::parse).collect())
+}
+
+/// Waits until slurmctld has reached the slurmd of every node.
+///
+/// # Errors
+/// [`Error::Nodes`] with those that it has not reached in time.
+pub async fn wait_for_nodes(cluster: &Cluster, master: &Runtime, nodes: &[SlurmNode]) -> Result<(), Error> {
+    let until = Instant::now() + ANSWER_LIMIT;
+    loop {
+        let (silent, cause) = match states(master).await {
+            Ok(found) => {
+                let answers =
+                    |node: &SlurmNode| found.iter().any(|(name, state)| *name == node.name && state.answers());
+                let silent = nodes.iter().filter(|node| !answers(node)).map(|node| node.name.clone());
+                (silent.collect::<Vec<_>>(), "slurmctld on the master does not reach its slurmd".to_owned())
+            }
+            Err(error) => (vec![master.node().to_owned()], error.message),
+        };
+        if silent.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            let hint = format!(
+                "the ports 6817 and 6818 must be open among the nodes; logs are in {}/log on each",
+                cluster.slurm_dir()
+            );
+            let failed = silent.iter().map(|node| NodeError::failed(node, "start Slurm", &cause).hint(&hint));
+            return Err(Error::Nodes { failed: failed.collect(), done: nodes.len() - silent.len() });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sinfo_prints_is_read() {
+        let (name, node) = NodeState::parse("node1|mixed|2/6/0/8|gpu:4|none").unwrap();
+        assert_eq!((name.as_str(), node.state.as_str(), node.used, node.slots), ("node1", "mixed", 2, 8));
+        assert_eq!((node.gres.as_deref(), node.reason), (Some("gpu:4"), None));
+        let (_, node) = NodeState::parse("node2|drained|0/0/1/1|(null)|hvdctl: job 20261127-101500-4f2a").unwrap();
+        assert_eq!((node.gres, node.reason.as_deref()), (None, Some("hvdctl: job 20261127-101500-4f2a")));
+        assert!(NodeState::parse("slurm_load_partitions: Unable to contact slurm controller").is_none());
+        let answers = |state: &str| NodeState::parse(&format!("n|{state}|0/1/0/1|(null)|none")).unwrap().1.answers();
+        assert_eq!(["idle", "drained", "idle*", "down", "unknown"].map(answers), [true, true, false, false, false]);
+    }
+}

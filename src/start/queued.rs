@@ -1,0 +1,236 @@
+//! A job in the queue of the cluster's own Slurm: every node that may get it has all that it needs there, and what Slurm
+//! runs only waits for the end of the job. `scripts/slurm/nodes` lets it begin on the nodes that Slurm allocates.
+
+use super::capacity::QueueRequest;
+use super::plan::{HostAssignment, JobPlan};
+use super::prepare::desired_worker;
+use super::slurm::options::check;
+use crate::cluster::operator::operator;
+use crate::error::{Error, NodeError};
+use crate::job::cleanup::stop_limit;
+use crate::launch::placement::MapBy;
+use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
+use crate::runtime::container::SLURM;
+use crate::secret::Secret;
+use crate::sync::upload::Workspace;
+use crate::transport::node::Script;
+use crate::worker::names;
+use serde::Serialize;
+use serde_json::Value;
+
+const DESCRIBE: &str = include_str!("../scripts/slurm/nodes/describe.sh");
+
+/// Submits a job and keeps its number for the agent: a slurmctld that is killed at once does not remember the job.
+const SUBMIT: &str = include_str!("../scripts/slurm/nodes/submit.sh");
+
+/// What Slurm runs on the first node of a job: it waits until the agent signals that the job has ended.
+const WAIT: &str = "trap 'kill $!; exit 0' USR1; while :; do sleep 86400 & wait; done";
+
+/// What a node has to know of a job in the queue: `jobs/ID.json` in the directory of the cluster's own Slurm.
+#[derive(Serialize)]
+struct QueuedJob<'a> {
+    /// The nodes that may get it, in the order of ranks.
+    nodes: Vec<Candidate<'a>>,
+    /// The node of its launcher.
+    launcher: &'a str,
+    /// The launcher's container.
+    master: &'a str,
+    /// The number of its ranks.
+    ranks: u32,
+    /// GPUs or slots of each node; none: whole nodes.
+    per_node: Option<u32>,
+    /// `slot` or `node`.
+    map_by: &'static str,
+    /// The worker of the job on this node; none where its ranks run in the launcher's container.
+    worker: Option<QueuedWorker<'a>>,
+    /// The GPUs of this node.
+    gpus: Vec<QueuedGpu>,
+    /// The command that submits it.
+    submit: Vec<String>,
+    /// Seconds for what is left of it to end when its allocation has.
+    grace: u64,
+}
+
+/// A node that may get a job.
+#[derive(Serialize)]
+struct Candidate<'a> {
+    node: &'a str,
+    slots: u32,
+}
+
+/// How the worker of a job is started on a node.
+#[derive(Serialize)]
+struct QueuedWorker<'a> {
+    name: &'a str,
+    /// The path of the request that creates its container, and the body.
+    path: String,
+    body: Value,
+    /// The address and the port of its sshd.
+    address: String,
+    port: u16,
+    /// The program that writes the nodes' names there; empty if there are none.
+    names: String,
+}
+
+/// A GPU that a job may get.
+#[derive(Serialize)]
+struct QueuedGpu {
+    uuid: String,
+    /// How programs find it.
+    visible: String,
+}
+
+/// Options that say which nodes and how many tasks the job has, which hvdctl has to know, or its name.
+const REFUSED: [(&str, &str, &str); 17] = [
+    ("--exclude", "-x", "choose nodes with --on"),
+    ("--nodelist", "-w", "choose nodes with --on"),
+    ("--nodes", "-N", "spread the ranks with --map-by node"),
+    ("--ntasks", "-n", "give the number of ranks with -np"),
+    ("--ntasks-per-node", "", "give the number of ranks of each node with --gpus-per-node"),
+    ("--mincpus", "", "give the number of ranks of each node with --gpus-per-node"),
+    ("--cpus-per-task", "-c", "leave it out: a rank is a slot, see `slots` in the inventory"),
+    ("--gres", "", "give the number of GPUs of each node with --gpus-per-node"),
+    ("--gpus", "-G", "give the number of GPUs of each node with --gpus-per-node"),
+    ("--gpus-per-node", "", "give it without --sbatch"),
+    ("--gpus-per-task", "", "give the number of GPUs of each node with --gpus-per-node"),
+    ("--exclusive", "", "leave it out: jobs have whole nodes without --gpus-per-node"),
+    ("--oversubscribe", "-s", "share nodes with --gpus-per-node"),
+    ("--overcommit", "-O", "share nodes with --gpus-per-node"),
+    ("--job-name", "-J", "name the job with --name"),
+    ("--no-requeue", "", "leave it out: hvdctl starts no job twice"),
+    ("--partition", "-p", "leave it out: there is one partition"),
+];
+
+/// Checks the operator's options of sbatch.
+///
+/// # Errors
+/// With the first that would change what hvdctl asks for.
+fn check_own(options: &[String]) -> Result<(), Error> {
+    let refused = options.iter().find_map(|option| {
+        let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
+        let is_short = |short: &str| !short.is_empty() && option.starts_with(short) && !option.starts_with("--");
+        let (.., hint) = REFUSED.iter().find(|(long, short, _)| name == *long || is_short(short))?;
+        Some(Error::usage(format!("the option {option} of sbatch is hvdctl's own"), *hint))
+    });
+    refused.map_or(Ok(()), Err)
+}
+
+/// Returns the command that submits a job with these options, or asks whether Slurm would take it.
+fn command(options: &[String], only_test: bool) -> Vec<String> {
+    let argv = ["sbatch", if only_test { "--test-only" } else { "--parsable" }]
+        .into_iter()
+        .chain(options.iter().map(String::as_str));
+    argv.chain(["--wrap", WAIT]).map(str::to_owned).collect()
+}
+
+impl JobPlan {
+    /// Returns the options with which the job is submitted.
+    ///
+    /// # Errors
+    /// What jobs under Slurm cannot be asked for.
+    pub fn sbatch(&self, queue: QueueRequest) -> Result<Vec<String>, Error> {
+        check(&self.options, &[])?;
+        check_own(&self.options.sbatch)?;
+        let QueueRequest { ranks, map_by, per_node } = queue;
+        let candidates: Vec<_> = self.hosts.all().filter(|host| host.ranks > 0).collect();
+        let others = self.inventory.nodes.iter().map(|node| node.name.as_str());
+        let others: Vec<&str> =
+            others.filter(|name| candidates.iter().all(|host| host.observed.name() != *name)).collect();
+        let has_gpus = candidates.iter().any(|host| !self.gpus(host).is_empty());
+        let tasks = per_node.map(|per_node| per_node.min(ranks));
+        let spread = (map_by == MapBy::Node).then(|| ranks.min(candidates.len() as u32));
+        let title = self.program.title.as_deref().unwrap_or(&self.program.name);
+        let named = [
+            ("job-name", Some(format!("{title}.{}", self.id))),
+            ("comment", Some(operator())),
+            ("ntasks", Some(ranks.to_string())),
+            ("nodes", spread.map(|nodes| nodes.to_string())),
+            // Slurm may give fewer tasks of each node, and ranks fill the nodes
+            ("mincpus", tasks.map(|tasks| tasks.to_string())),
+            ("ntasks-per-node", tasks.map(|tasks| tasks.to_string())),
+            ("gres", tasks.filter(|_| has_gpus).map(|gpus| format!("gpu:{gpus}"))),
+            ("exclude", (!others.is_empty()).then(|| others.join(","))),
+            ("output", Some("/dev/null".to_owned())),
+            ("chdir", Some("/".to_owned())),
+        ];
+        let named = named.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
+        let whole = per_node.is_none().then(|| "--exclusive".to_owned());
+        let own = named.chain(whole).chain(["--requeue".to_owned()]);
+        Ok(own.chain(self.options.sbatch.iter().cloned()).collect())
+    }
+
+    /// Asks Slurm whether it would take the job with these options, or submits it.
+    ///
+    /// # Errors
+    /// With the message of sbatch.
+    pub(super) async fn sbatch_on_master(&self, options: &[String], only_test: bool) -> Result<(), NodeError> {
+        let master = &self.hosts.launcher.observed;
+        let command = command(options, only_test);
+        let file = format!("{}/numbers/{}.json", self.inventory.cluster.slurm_dir(), self.id);
+        let submit = ["sh", "-c", SUBMIT, "sh", &file];
+        let argv = if only_test { Vec::new() } else { submit.to_vec() };
+        let argv: Vec<&str> = argv.into_iter().chain(command.iter().map(String::as_str)).collect();
+        let (operation, transport) = ("submit the job to Slurm", &master.member.transport);
+        let ran = master.runtime.engine.run_in(SLURM, &argv, b"", operation, transport.limit()).await?;
+        transport.succeeded(ran, operation).map(drop)
+    }
+
+    /// Describes the job on a node that may get it. `place`: where the project is there.
+    pub(super) async fn describe(
+        &self,
+        queue: QueueRequest,
+        host: &HostAssignment,
+        place: Option<&Workspace>,
+    ) -> Result<(), NodeError> {
+        let observed = &host.observed;
+        let is_launcher = observed.name() == self.hosts.launcher.observed.name();
+        let of_job = self.workers.of_job(&self.inventory);
+        let operation = "describe the job for Slurm";
+        let failed = |error: &dyn std::fmt::Display| NodeError::failed(observed.name(), operation, error);
+        let worker = match is_launcher {
+            true => None,
+            false => {
+                let spec = desired_worker(&of_job, observed, place, Some((&self.id, self.options.may_restart())))?;
+                let (path, body) = observed.runtime.engine.engine(operation)?.creation(&spec);
+                let names = match self.names.of_node(observed.name()) {
+                    Some(entries) => names::program(&entries).map_err(|error| failed(&error))?,
+                    None => String::new(),
+                };
+                let (name, port) = (of_job.cluster.worker.as_str(), of_job.cluster.port);
+                Some(QueuedWorker { name, path, body, address: host.endpoint.address.to_string(), port, names })
+            }
+        };
+        let submit = command(&self.sbatch(queue).map_err(|error| failed(&error))?, false);
+        let with_ranks = self.hosts.all().filter(|host| host.ranks > 0);
+        let job = QueuedJob {
+            nodes: with_ranks.map(|host| Candidate { node: host.observed.name(), slots: host.ranks }).collect(),
+            launcher: self.hosts.launcher.observed.name(),
+            master: &self.container.name,
+            ranks: queue.ranks,
+            per_node: queue.per_node,
+            map_by: if queue.map_by == MapBy::Node { "node" } else { "slot" },
+            worker,
+            gpus: self.gpus(host),
+            submit,
+            grace: stop_limit(&self.inventory.cluster).as_secs(),
+        };
+        let text = serde_json::to_string(&job).map_err(|error| failed(&error))?;
+        let script = Script::new(DESCRIBE)
+            .with("directory", &self.inventory.cluster.slurm_dir())
+            .with("id", &self.id)
+            .with("text", &text);
+        observed.member.transport.script(&script, operation).await.map(drop)
+    }
+
+    /// Returns the GPUs of a node, and how programs find each.
+    fn gpus(&self, host: &HostAssignment) -> Vec<QueuedGpu> {
+        let (node, facts) = (&host.observed.member.node, &host.observed.facts);
+        let order = host.environment.get(CUDA_DEVICE_ORDER).map(Secret::expose);
+        let gpu = |uuid: String| {
+            let variables = network::gpu_variables(node, facts, std::slice::from_ref(&uuid), order, false);
+            let visible = variables.into_iter().find(|(name, _)| *name == CUDA_VISIBLE_DEVICES)?.1;
+            Some(QueuedGpu { uuid, visible })
+        };
+        network::chosen_gpus(node, facts).iter().filter_map(|device| gpu(device.uuid().to_owned())).collect()
+    }
+}

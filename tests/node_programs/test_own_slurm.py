@@ -1,0 +1,353 @@
+"""Unit tests of what starts and ends the jobs of the cluster's own Slurm (slurm/nodes), and of what waits for their nodes
+(programs/slurm/queue_wait.py)."""
+import json
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
+sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in (["slurm", "nodes"], ["programs", "slurm"], ["programs"])]
+import agent  # noqa: E402
+import node  # noqa: E402
+import queued  # noqa: E402
+import queue_wait  # noqa: E402
+
+ID = "20261127-101500-4f2a"
+OTHER = "20261127-101501-4f2a"
+NAMED = "JobName=q.%s " % ID  # begins what scontrol shows of the job
+
+
+def description(**fields):
+    nodes = [{"node": name, "slots": 2} for name in ("a", "b", "c")]
+    return dict({"nodes": nodes, "launcher": "a", "master": "hmaster-" + ID, "ranks": 3, "per_node": None, "map_by": "slot",
+                 "worker": None, "gpus": [], "submit": ["sbatch", "--wrap", "true"], "grace": 1}, **fields)
+
+
+class Placement(unittest.TestCase):
+    def place(self, nodes, **fields):
+        return [(share["node"], share["ranks"], share["first"]) for share in queued.place(description(**fields), nodes)]
+
+    def test_ranks_are_where_they_would_be_without_slurm(self):
+        self.assertEqual(self.place(["a", "b"]), [("a", 2, 0), ("b", 1, 2)])
+        self.assertEqual(self.place(["b", "a"]), [("a", 2, 0), ("b", 1, 2)], "in the order of the inventory")
+        self.assertEqual(self.place(["a", "b"], map_by="node", ranks=2), [("a", 1, 0), ("b", 1, 1)])
+        self.assertEqual(self.place(["a", "b", "c"], per_node=1), [("a", 1, 0), ("b", 1, 1), ("c", 1, 2)])
+        self.assertTrue(all(share["shared"] for share in queued.place(description(per_node=1), ["a", "b", "c"])))
+
+    def test_the_master_launches_also_without_ranks(self):
+        self.assertEqual(self.place(["b", "c"]), [("a", 0, 0), ("b", 2, 0), ("c", 1, 2)])
+
+    def test_too_few_slots_are_an_error_and_no_loop(self):
+        with self.assertRaisesRegex(RuntimeError, "which have 2 slots, and it has 3 ranks"):
+            self.place(["b"])
+        with self.assertRaises(RuntimeError):
+            self.place([])
+
+
+class Queue(unittest.TestCase):
+    def test_a_job_has_its_nodes_when_its_prologs_have_ended(self):
+        self.addCleanup(setattr, queued, "ask", queued.ask)
+        for state, reason, expected in (("RUNNING", "Prolog", "CONFIGURING"), ("RUNNING", "None", "RUNNING"),
+                                        ("COMPLETING", "Prolog", "COMPLETING"), ("PENDING", "Resources", "PENDING")):
+            queued.ask = lambda *_: "7|%s|%s|1|2|UNLIMITED|a.b.%s|n[1-2]\n8|RUNNING|None|1|2|1:00|other|n3\n" % (state, reason, ID)
+            found = queued.queue()
+            self.assertEqual([(id, one["state"], one["nodes"]) for id, one in found.items()], [(ID, expected, "n[1-2]")])
+
+
+class Directory(unittest.TestCase):
+    """A directory of the cluster's own Slurm, and one of jobs."""
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.jobs = os.path.join(place.name, "jobs")
+        self.addCleanup(setattr, queued, "DIRECTORY", queued.DIRECTORY)
+        queued.DIRECTORY = os.path.join(place.name, "slurm")
+        self.here = {"node": "a", "cluster": "lab", "jobs_dir": self.jobs, "socket": "/nothing", "is_controller": True}
+        queued.store(self.here, "node.json")
+        os.makedirs(os.path.join(self.jobs, ID))
+        self.write("job.json", json.dumps({"id": ID, "ranks": 2, "placement": {"shares": []}}))
+
+    def write(self, name, text):
+        with open(os.path.join(self.jobs, ID, name), "w") as file:
+            file.write(text)
+
+    def read(self, name):
+        with open(os.path.join(self.jobs, ID, name)) as file:
+            return file.read()
+
+
+class Engine:
+    """A container engine."""
+
+    def __init__(self):
+        self.states, self.signals = {}, []
+
+    def running(self, name):
+        return self.states.get(name)
+
+    def start(self, name):
+        self.states[name] = True
+
+    def signal(self, name, signal):
+        self.signals.append((name, signal))
+
+
+class Agent(Directory):
+    """The agent, a Slurm with the entries that a test gives, and the commands that it was given."""
+
+    def setUp(self):
+        super().setUp()
+        queued.store(description(), "jobs", ID + ".json")
+        self.given = []
+        self.agent, self.asked, self.shown = agent.Agent(), [], "JobName=q.%s JobState=CANCELLED Reason=None" % ID
+        self.agent.engine = self.engine = Engine()
+        self.entries = {}
+        replaced = {"ask": self.ask, "queue": lambda: self.entries, "hostnames": lambda nodes: nodes.split(",")}
+        for name, function in replaced.items():
+            self.addCleanup(setattr, queued, name, getattr(queued, name))
+            setattr(queued, name, function)
+
+    def ask(self, *argv):
+        self.asked.append(argv)
+        self.given.append(argv)  # in all rounds
+        if argv[:2] == ("scontrol", "--oneliner") or argv[:2] == ("scontrol", "show"):
+            if self.shown is None:
+                raise OSError("scontrol: slurm_load_jobs error: Invalid job id specified")
+            return self.shown
+        return "8\n" if argv[0] == "sbatch" else ""
+
+    def look(self, state=None, nodes="", is_up=None):
+        """A round of the agent with this state of the job in Slurm, and of the launcher's container."""
+        self.entries = {ID: {"number": "7", "state": state, "nodes": nodes, "text": "7|%s|None|1|2" % state}} if state else {}
+        if is_up is not None:
+            self.engine.states["hmaster-" + ID] = is_up
+        for _ in range(1 if state else agent.MISSING + 1):
+            self.asked.clear()
+            self.agent.look()
+        return self.asked
+
+    def exists(self, kind):
+        return os.path.exists(queued.path(kind, ID + ".json"))
+
+    def test_a_job_begins_when_it_has_its_nodes(self):
+        self.look("PENDING", is_up=True)
+        self.assertEqual(self.read("queue"), "7|PENDING|None|1|2\n")
+        self.look("CONFIGURING", "b,c")
+        self.assertFalse(self.exists("allocated"), "prologs are still starting its workers")
+        self.look("RUNNING", "b,c")
+        shares = json.loads(self.read("allocation.json"))["shares"]
+        self.assertEqual([(share["node"], share["ranks"]) for share in shares], [("a", 0), ("b", 2), ("c", 1)])
+        # no prolog has written the record of the master, which has no ranks
+        self.assertEqual(json.loads(self.read("job.json"))["slurm"], {"is_placed": True, "is_own": True})
+        self.assertEqual(self.look("RUNNING", "b,c"), [])
+
+    def test_an_allocation_ends_with_its_job(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        signal = ("scancel", "--batch", "--signal=USR1", "7")
+        self.assertEqual(self.look("RUNNING", "a,b", is_up=False), [signal])
+        for _ in range(agent.SIGNALS - 1):
+            self.assertEqual(self.look("RUNNING", "a,b"), [signal])
+        self.assertEqual(self.look("RUNNING", "a,b"), [("scancel", "7")], "what waits there is gone")
+        self.look()
+        self.assertFalse(self.exists("jobs") or self.exists("allocated"))
+
+    def test_a_launcher_ends_when_slurm_takes_its_nodes_away(self):
+        for shown, state in ((NAMED + "JobState=COMPLETING Reason=TimeLimit", "TIMEOUT"), (NAMED + "JobState=CANCELLED Reason=None", "CANCELLED"),
+                             (NAMED + "JobState=COMPLETING Reason=NodeDown", "NODE_FAIL"), (None, "NODE_FAIL"),
+                             ("JobName=other.%s JobState=COMPLETED" % OTHER, "NODE_FAIL")):
+            self.setUp()
+            self.look("RUNNING", "a,b", is_up=True)
+            self.shown = shown
+            self.look("COMPLETING", "a,b")
+            self.look("COMPLETING", "a,b")
+            self.assertEqual((self.read("deallocated"), self.engine.signals), (state, [("hmaster-" + ID, "SIGTERM")]))
+
+    def test_a_job_that_was_cancelled_in_the_queue_knows_it(self):
+        self.look("PENDING", is_up=True)
+        self.look()
+        self.assertEqual(json.loads(self.read("allocation.json")), {"end": "CANCELLED", "why": ""})
+        self.setUp()
+        self.look("PENDING", is_up=True)
+        self.shown = NAMED + "JobState=CANCELLED Reason=None\n   AdminComment=b: port 20001 is in use\n"
+        self.look()
+        self.assertEqual(json.loads(self.read("allocation.json"))["why"], "b: port 20001 is in use")
+
+    def test_a_job_that_slurm_has_forgotten_is_submitted_again(self):
+        self.look("PENDING", is_up=True)
+        self.shown = None
+        for _ in range(agent.MISSING + 1):
+            self.look()
+        self.assertIn(("sbatch", "--wrap", "true"), self.given)
+        self.assertFalse(os.path.exists(os.path.join(self.jobs, ID, "allocation.json")))
+
+    def test_a_job_that_slurm_forgot_at_once_is_submitted_again(self):
+        self.look(is_up=True)
+        queued.store({"number": "7"}, "numbers", ID + ".json")
+        self.shown = None
+        self.look()
+        self.assertIn(("sbatch", "--wrap", "true"), self.given)
+
+    def test_a_job_is_not_ended_before_it_is_submitted(self):
+        self.look(is_up=None)
+        self.look(is_up=True)
+        self.assertTrue(self.exists("jobs") and not self.exists("allocated"))
+
+    def test_a_job_that_is_suspended_or_asked_for_again_keeps_its_launcher_or_loses_it(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        self.look("SUSPENDED", "a,b")
+        self.assertEqual(self.engine.signals, [])
+        # it has lost a node, and Slurm has put it into its queue again
+        self.assertIn(("scancel", "7"), self.look("PENDING"))
+        self.assertEqual((self.read("deallocated"), len(self.engine.signals)), ("NODE_FAIL", 1))
+
+    def test_nodes_that_do_not_suffice_end_the_job(self):
+        self.look("RUNNING", "b", is_up=True)
+        self.assertIn("which have 2 slots", json.loads(self.read("allocation.json"))["why"])
+
+    def test_ranks_cannot_keep_their_launcher(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        os.makedirs(os.path.join(self.jobs, ID, "deallocated", "x"))
+        self.look("COMPLETING", "a,b")
+        self.assertEqual(len(self.engine.signals), 1)
+
+    def test_a_job_whose_launcher_is_removed_has_an_end(self):
+        self.write("launch.json", '{"format": 1}')
+        self.look("PENDING", is_up=True)
+        del self.engine.states["hmaster-" + ID]
+        self.assertEqual(self.look("PENDING"), [("scancel", "7")])
+        self.look()
+        self.assertIn("was removed while it was in", json.loads(self.read("result.json"))["fault"])
+
+    def test_a_job_that_cannot_begin_on_a_node_ends_at_once(self):
+        self.look("CONFIGURING", "a,b", is_up=True)
+        self.shown = NAMED + "JobState=COMPLETING Reason=None\n   AdminComment=b: cannot start hworker: port in use\n"
+        self.look("COMPLETING", "a,b")
+        self.assertEqual(json.loads(self.read("allocation.json"))["why"], "b: cannot start hworker: port in use")
+
+    def test_what_hvdctl_could_not_submit_is_submitted(self):
+        self.look(is_up=True)
+        self.agent.jobs[ID].up_since -= agent.UNSUBMITTED + 1
+        self.entries = {}
+        self.asked.clear()
+        self.agent.look()
+        self.agent.look()
+        self.assertEqual(self.asked.count(("sbatch", "--wrap", "true")), 1)
+
+    def test_a_file_that_cannot_be_read_stops_no_other_job(self):
+        os.makedirs(queued.path("numbers"), exist_ok=True)
+        with open(queued.path("numbers", ID + ".json"), "w") as file:
+            file.write('{"number": "Usage\n')
+        queued.store(description(master="hmaster-" + OTHER), "jobs", OTHER + ".json")
+        os.makedirs(os.path.join(self.jobs, OTHER))
+        self.engine.states["hmaster-" + OTHER] = True
+        self.entries = {OTHER: {"number": "8", "state": "PENDING", "nodes": "", "text": "8|PENDING"}}
+        self.agent.look()
+        self.assertTrue(os.path.exists(os.path.join(self.jobs, OTHER, "queue")))
+
+    def test_a_launcher_that_waited_is_started_again_with_its_machine(self):
+        self.look("PENDING", is_up=True)
+        self.engine.states["hmaster-" + ID] = False
+        self.assertEqual(self.look("PENDING"), [])
+        self.assertTrue(self.engine.states["hmaster-" + ID])
+        # one that was stopped has a result
+        self.write("result.json", "{}")
+        self.assertEqual(self.look("PENDING", is_up=False), [("scancel", "7")])
+
+    def test_what_has_ended_is_cancelled_if_slurm_remembers_it(self):
+        self.entries = {OTHER: {"number": "3", "state": "RUNNING", "nodes": "a", "text": ""}}
+        self.asked.clear()
+        self.engine.states["hmaster-" + ID] = True
+        self.agent.look()
+        self.assertIn(("scancel", "3"), self.asked)
+
+    def test_an_agent_that_is_started_again_goes_on(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        os.unlink(os.path.join(self.jobs, ID, "allocation.json"))
+        self.agent = agent.Agent()
+        self.agent.engine = self.engine
+        self.look("RUNNING", "a,b")
+        self.assertFalse(os.path.exists(os.path.join(self.jobs, ID, "allocation.json")), "ranks may be running")
+
+
+class Node(Directory):
+    def test_a_job_gets_gpus_that_no_other_one_has(self):
+        gpus = [{"uuid": "GPU-%d" % number, "visible": str(number)} for number in range(3)]
+        job = description(per_node=2, gpus=gpus)
+        self.write("env.json", json.dumps({"A": "b"}))
+        queued.store(dict(job, chosen=["GPU-0"]), "begun", OTHER + ".json")
+        # of an earlier try
+        queued.store(dict(job, chosen=["GPU-1"]), "begun", ID + ".json")
+        chosen = node.choose_gpus(ID, job, 2)
+        self.assertEqual(chosen, ["GPU-1", "GPU-2"])
+        node.show_gpus(job, chosen, os.path.join(self.jobs, ID))
+        self.assertEqual(json.loads(self.read("env.json")), {"A": "b", "CUDA_VISIBLE_DEVICES": "1,2"})
+        with self.assertRaisesRegex(RuntimeError, "2 of its 3 GPUs are free"):
+            node.choose_gpus(ID, job, 3)
+
+    def test_jobs_that_hvdctl_prepares_without_slurm_are_outside(self):
+        self.write("env.json", "{}")
+        self.assertIn(ID, node.jobs_outside())
+        self.write("job.json", '{"slurm": {"is_placed": false, "is_own": true}}')
+        self.assertNotIn(ID, node.jobs_outside())
+        self.write("job.json", "{}")
+        queued.store(description(), "jobs", ID + ".json")
+        self.assertNotIn(ID, node.jobs_outside())
+        queued.discard("jobs", ID + ".json")
+        old = time.time() - node.FRESH - 1
+        os.utime(os.path.join(self.jobs, ID, "env.json"), (old, old))
+        self.assertNotIn(ID, node.jobs_outside(), "its processes count then")
+
+    def test_what_slurm_no_longer_has_is_forgotten(self):
+        """A node that was down gets no epilog."""
+        engine = Engine()
+        for name, stand_in in ((queued, ("queue", lambda: {})), (node, ("Engine", lambda _: engine))):
+            self.addCleanup(setattr, name, stand_in[0], getattr(name, stand_in[0]))
+            setattr(name, *stand_in)
+        queued.store(dict(description(), number="7"), "begun", ID + ".json")
+        engine.states["hmaster-" + ID] = True
+        node.forget(self.here)
+        self.assertEqual(queued.listed("begun"), [ID])
+        engine.states.clear()
+        node.forget(self.here)
+        self.assertEqual(queued.listed("begun"), [])
+
+    def test_the_environment_goes_with_a_job_that_never_began_here(self):
+        queued.store(dict(self.here, is_controller=False), "node.json")
+        entries = {ID: {}}
+        for name, stand_in in ((queued, ("queue", lambda: entries)), (node, ("Engine", lambda _: Engine()))):
+            self.addCleanup(setattr, name, stand_in[0], getattr(name, stand_in[0]))
+            setattr(name, *stand_in)
+        queued.store(description(), "jobs", ID + ".json")
+        self.write("env.json", "{}")
+        here = queued.settings()
+        node.forget(here)
+        self.assertEqual((self.read("env.json"), queued.listed("jobs")), ("{}", [ID]))
+        entries.clear()
+        node.forget(here)
+        self.assertEqual((os.path.exists(os.path.join(self.jobs, ID, "env.json")), queued.listed("jobs")), (False, []))
+
+    def test_no_link_of_a_rank_is_followed(self):
+        target = os.path.join(self.jobs, "target")
+        os.symlink(target, os.path.join(self.jobs, ID, "queue"))
+        os.symlink(target, os.path.join(self.jobs, ID, "queue.new"))
+        queued.put(os.path.join(self.jobs, ID, "queue"), "7|PENDING\n")
+        os.makedirs(os.path.join(self.jobs, ID, "queue.new", "x"))
+        queued.put(os.path.join(self.jobs, ID, "queue"), "7|PENDING\n")
+        self.assertEqual((self.read("queue"), os.path.exists(target)), ("7|PENDING\n", False))
+
+
+class Turn(unittest.TestCase):
+    def test_the_launcher_knows_the_nodes_that_the_job_has(self):
+        launch = {"node": "a", "ranks": 2, "address": "10.0.0.1", "workers": [
+            {"node": "b", "address": "10.0.0.2", "ranks": 2}, {"node": "c", "address": "10.0.0.3", "ranks": 2}]}
+        shares = [{"node": "a", "ranks": 0, "first": 0}, {"node": "c", "ranks": 1, "first": 0}]
+        found = queue_wait.with_nodes(launch, shares)
+        self.assertEqual((found["ranks"], found["workers"]), (0, [{"node": "c", "address": "10.0.0.3", "ranks": 1}]))
+
+
+if __name__ == "__main__":
+    unittest.main()
