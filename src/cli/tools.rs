@@ -107,7 +107,7 @@ Examples:
   eval \"$(hvdctl hosts --format env)\"
   horovodrun -H \"$(hvdctl hosts --best 4)\" -np 32 python train.py
 
-The nodes are contacted only for --best, or if the inventory does not give their slots.";
+The nodes are contacted only for --best and slurm-conf, or if the inventory does not give their slots.";
 
 /// What `hosts` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -126,6 +126,8 @@ pub enum Format {
     Torchrun,
     /// For Slurm's tools: node[1-2]
     Slurm,
+    /// For administrators of Slurm: the nodes' lines of slurm.conf and gres.conf
+    SlurmConf,
     /// For tf.distribute: the TF_CONFIG of each rank
     TfConfig,
 }

@@ -12,6 +12,8 @@ use crate::grade::best::Choice;
 use crate::inventory::export::{self, ExportedHost};
 use crate::inventory::{Cluster, Node};
 use crate::node::network;
+use crate::slurm::config::{SlurmNode, for_administrators};
+use crate::slurm::containers::slurm_node;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -43,6 +45,12 @@ pub struct HostsNode {
 /// `hosts`.
 pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
+    if options.format == Format::SlurmConf {
+        if options.best.is_some() {
+            return Err(without_choice());
+        }
+        return slurm_conf(context).await;
+    }
     if let Some(nodes) = options.best {
         let request = BestRequest { nodes, per_node: None };
         let ChosenNodes { choice, nodes } = choose(request, context, events).await?;
@@ -74,6 +82,29 @@ pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Err
     Ok(outcome(target.cluster(), options.format, &with_slots.collect::<Vec<_>>(), None))
 }
 
+/// Returns the error of `slurm-conf` for nodes that were chosen: their machines are not asked then.
+pub(crate) fn without_choice() -> Error {
+    Error::usage("slurm-conf describes the nodes of the inventory", "hvdctl hosts --format slurm-conf")
+}
+
+/// `hosts --format slurm-conf`: nodes with the cores and GPUs that they have.
+async fn slurm_conf(context: &Context) -> Result<Outcome, Error> {
+    let Context { target, fleet, events, session, .. } = context;
+    let asked = async {
+        let results = each_node(fleet.all(target, events).await?, events, async |member| {
+            let facts = facts(target.cluster(), &member).await?;
+            check_gpus(&member.node, &facts)?;
+            let described = slurm_node(&target.inventory, &member.node, &facts, facts.cores)?;
+            let slots = network::slots(&member.node, &facts);
+            Ok(((member.node, Some(slots)), described))
+        });
+        results.await.all()
+    };
+    let found = session.cancellation.run(asked).await?;
+    let (nodes, described): (Vec<_>, Vec<SlurmNode>) = found.into_iter().unzip();
+    Ok(document(for_administrators(&target.cluster().name, &described), &nodes, None))
+}
+
 /// `nodes`: with their slots, if the format needs them. `best`: why these.
 pub(super) fn outcome(
     cluster: &Cluster,
@@ -90,10 +121,17 @@ pub(super) fn outcome(
         Format::Env => export::env(&hosts),
         Format::Torchrun => export::torchrun(&hosts),
         Format::Slurm => format!("{}\n", export::slurm(&hosts)),
+        Format::SlurmConf => unreachable!("slurm_conf prints it"),
         Format::TfConfig => export::tf_config(&hosts),
     };
-    let entries = nodes.iter().zip(&hosts).map(|((node, slots), host)| {
-        let (host, reached_by) = (node.host.clone(), host.reached_by().to_string());
+    document(text, nodes, best)
+}
+
+/// Returns the result that is printed as `text`.
+fn document(text: String, nodes: &[(Node, Option<u32>)], best: Option<Choice>) -> Outcome {
+    let entries = nodes.iter().map(|(node, slots)| {
+        let reached_by = ExportedHost { node, slots: slots.unwrap_or_default() }.reached_by();
+        let host = node.host.clone();
         NodeEntry::new(&node.name, true, HostsNode { host, reached_by, slots: *slots, master: node.master })
     });
     Outcome::ok(text.clone(), HostsDocument { text, nodes: entries.collect(), best })
