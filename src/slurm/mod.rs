@@ -1,5 +1,5 @@
 //! The cluster's own Slurm: a queue for machines that have none. Its daemons run in a container on every node, `hslurm`,
-//! beside the worker; slurmctld and its state are on the master.
+//! next to the worker; slurmctld and its state are on the master.
 //!
 //! Slurm decides when a job begins and on which nodes. Everything else is as without it: `start/queued.rs` prepares
 //! every node that may get the job and submits an allocation that only waits, `scripts/slurm/nodes` lets the job begin

@@ -522,6 +522,35 @@ fn free_ports(count: u32, from: u16, is_taken: impl Fn(u16) -> bool) -> Option<u
     (from..=u16::MAX).find(are_free)
 }
 
+/// Returns what the job supervisor has to know of any job: nothing of its nodes but the first.
+pub(super) fn describe<'a>(
+    cluster: &Cluster,
+    launcher: &Launcher,
+    request: &LaunchRequest<'a>,
+    options: &JobOptions,
+) -> LaunchDescription<'a> {
+    LaunchDescription {
+        start: launcher.start,
+        launcher: (launcher.arguments)(request),
+        variables: (launcher.variables)(request).into_iter().collect(),
+        files: (launcher.files)(request).into_iter().collect(),
+        reads: launcher.reads,
+        first: request.first,
+        names: Vec::new(),
+        workers: Vec::new(),
+        restarts: options.restarts,
+        elastic: None,
+        slurm: false,
+        queued: false,
+        own_workers: false,
+        port: cluster.port,
+        grace: cluster.stop_grace.as_secs(),
+        start_timeout: cluster.start_timeout.as_secs(),
+        restart_pause: cluster.restart_pause.as_secs(),
+        keep_alive: cluster.keep_alive.as_secs(),
+    }
+}
+
 /// Returns `launch.json`, from which the job supervisor works.
 ///
 /// # Errors
@@ -536,28 +565,16 @@ fn launch_file(
     (workers, queue): (&Workers, Option<QueueRequest>),
 ) -> Result<String, Error> {
     let description = LaunchDescription {
-        start: launcher.start,
-        launcher: (launcher.arguments)(request),
-        variables: (launcher.variables)(request).into_iter().collect(),
-        files: (launcher.files)(request).into_iter().collect(),
-        reads: launcher.reads,
-        first: request.first,
         names: names.of_node(request.first.node).unwrap_or_default(),
         workers: hosts.others.iter().map(HostAssignment::launch_host).collect(),
-        restarts: options.restarts,
         elastic: options.min_ranks().map(|min_ranks| Elastic {
             min_ranks,
             timeout: cluster.elastic_timeout.as_secs(),
             in_place: request.kept.is_some(),
         }),
-        slurm: false,
         queued: queue.is_some(),
         own_workers: *workers != Workers::Shared,
-        port: cluster.port,
-        grace: cluster.stop_grace.as_secs(),
-        start_timeout: cluster.start_timeout.as_secs(),
-        restart_pause: cluster.restart_pause.as_secs(),
-        keep_alive: cluster.keep_alive.as_secs(),
+        ..describe(cluster, launcher, request, options)
     };
     stored::write("launch.json", &description).map_err(Error::Local)
 }

@@ -52,7 +52,7 @@ class Queue(unittest.TestCase):
         self.addCleanup(setattr, queued, "ask", queued.ask)
         for state, reason, expected in (("RUNNING", "Prolog", "CONFIGURING"), ("RUNNING", "None", "RUNNING"),
                                         ("COMPLETING", "Prolog", "COMPLETING"), ("PENDING", "Resources", "PENDING")):
-            queued.ask = lambda *_: "7|%s|%s|1|2|UNLIMITED|a.b.%s|n[1-2]\n8|RUNNING|None|1|2|1:00|other|n3\n" % (state, reason, ID)
+            queued.ask = lambda *_: "7|%s|%s|1|2|a.b.%s|n[1-2]\n8|RUNNING|None|1|2|other|n3\n" % (state, reason, ID)
             found = queued.queue()
             self.assertEqual([(id, one["state"], one["nodes"]) for id, one in found.items()], [(ID, expected, "n[1-2]")])
 
@@ -94,6 +94,8 @@ class Engine:
 
     def signal(self, name, signal):
         self.signals.append((name, signal))
+        if signal == "SIGKILL":
+            self.states[name] = False
 
 
 class Agent(Directory):
@@ -222,11 +224,20 @@ class Agent(Directory):
         self.look()
         self.assertIn("was removed while it was in", json.loads(self.read("result.json"))["fault"])
 
-    def test_a_job_that_cannot_begin_on_a_node_ends_at_once(self):
+    def test_a_job_that_cannot_begin_on_a_node_ends(self):
         self.look("CONFIGURING", "a,b", is_up=True)
-        self.shown = NAMED + "JobState=COMPLETING Reason=None\n   AdminComment=b: cannot start hworker: port in use\n"
+        self.shown = NAMED + "JobState=CANCELLED Reason=None\n   AdminComment=b: cannot start hworker: port in use\n"
         self.look("COMPLETING", "a,b")
+        self.look()
         self.assertEqual(json.loads(self.read("allocation.json"))["why"], "b: cannot start hworker: port in use")
+
+    def test_a_job_that_a_prolog_puts_into_the_queue_again_waits_on(self):
+        self.shown = NAMED + "JobState=COMPLETING Reason=Prolog\n"
+        for state in ("CONFIGURING", "COMPLETING", "REQUEUED", "PENDING"):
+            self.look(state, "a,b", is_up=True)
+        self.assertFalse(self.exists("allocated"))
+        self.look("RUNNING", "a,b")
+        self.assertTrue(self.exists("allocated"))
 
     def test_what_hvdctl_could_not_submit_is_submitted(self):
         self.look(is_up=True)
@@ -329,6 +340,19 @@ class Node(Directory):
         entries.clear()
         node.forget(here)
         self.assertEqual((os.path.exists(os.path.join(self.jobs, ID, "env.json")), queued.listed("jobs")), (False, []))
+
+    def test_a_launcher_that_still_waits_keeps_no_node(self):
+        engine = Engine()
+        for name, stand_in in ((node, ("Engine", lambda _: engine)), (node, ("number", lambda: "7"))):
+            self.addCleanup(setattr, name, stand_in[0], getattr(name, stand_in[0]))
+            setattr(name, *stand_in)
+        for is_allocated, signals in ((False, []), (True, [("hmaster-" + ID, "SIGKILL")])):
+            if is_allocated:
+                queued.store({}, "allocated", ID + ".json")
+            queued.store(dict(description(grace=0), number="7"), "begun", ID + ".json")
+            engine.states["hmaster-" + ID] = True
+            node.epilog()
+            self.assertEqual((queued.listed("begun"), engine.signals), ([], signals))
 
     def test_no_link_of_a_rank_is_followed(self):
         target = os.path.join(self.jobs, "target")

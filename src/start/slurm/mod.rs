@@ -6,6 +6,7 @@
 pub mod options;
 
 use super::directory::{DirectoryContents, File, record_of, variables, write};
+use super::plan::describe;
 use super::request::{JobOptions, JobProgram};
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
@@ -112,7 +113,9 @@ impl BatchJob {
                 &id,
             )
         };
-        let launch = launch_file(&cluster, launcher, &request, &options)?;
+        // allocation.py adds the nodes
+        let launch = LaunchDescription { slurm: true, ..describe(&cluster, launcher, &request, &options) };
+        let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
         Ok(BatchJob { id, program, options, cluster, container, record, environment, launch })
     }
@@ -248,34 +251,4 @@ fn record(
         slurm: Some(InSlurm::default()),
         ..record_of(cluster, program, options)
     }
-}
-
-/// Returns `launch.json`; `allocation.py` adds the nodes.
-fn launch_file(
-    cluster: &Cluster,
-    launcher: &Launcher,
-    request: &LaunchRequest<'_>,
-    options: &JobOptions,
-) -> Result<String, Error> {
-    let description = LaunchDescription {
-        start: launcher.start,
-        launcher: (launcher.arguments)(request),
-        variables: (launcher.variables)(request).into_iter().collect(),
-        files: (launcher.files)(request).into_iter().collect(),
-        reads: launcher.reads,
-        first: request.first,
-        names: Vec::new(),
-        workers: Vec::new(),
-        restarts: options.restarts,
-        elastic: None,
-        slurm: true,
-        queued: false,
-        own_workers: false,
-        port: cluster.port,
-        grace: cluster.stop_grace.as_secs(),
-        start_timeout: cluster.start_timeout.as_secs(),
-        restart_pause: cluster.restart_pause.as_secs(),
-        keep_alive: cluster.keep_alive.as_secs(),
-    };
-    stored::write("launch.json", &description).map_err(Error::Local)
 }

@@ -128,7 +128,8 @@ class Agent:
             if self.here["node"] not in nodes:
                 queued.write_record(job.directory, shares, self.here["node"])
             job.answer({"shares": shares})
-        elif job.number and (job.missing > MISSING or entry and entry["state"] not in HAS_NODES + ("PENDING",)):
+        elif job.number and job.missing > MISSING:
+            # not while it is COMPLETING: a prolog may have put it into the queue again
             state, why = end(job)
             if state:
                 job.answer({"end": state, "why": why})

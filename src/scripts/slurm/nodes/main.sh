@@ -3,6 +3,8 @@
 # the master.
 directory=$1 node=$2 role=${3:-}
 cd / || exit
+# of a container that was killed
+rm -f /run/hvdctl-*.pid
 mkdir -p "$directory/state" "$directory/spool" "$directory/log" /run/munge /var/log/munge /var/lib/munge || exit
 # munged runs as root: its own user may have the number of another one of the node, who could read the key
 chown root: /etc/munge /run/munge /var/log/munge /var/lib/munge || exit
@@ -11,10 +13,12 @@ keep() { # NAME PROGRAM ARGUMENT…: runs it again and again
   shift
   while :; do
     "$@" &
-    # restart.sh ends it
+    # restart.sh ends it. Numbers are those of the node, where another process may get one that is free
     echo "$!" >"/run/hvdctl-$name.pid"
     wait "$!"
-    echo "$name has ended with code $?" >&2
+    code=$?
+    rm -f "/run/hvdctl-$name.pid"
+    echo "$name has ended with code $code" >&2
     sleep 1
   done
 }

@@ -24,7 +24,7 @@ def number():
 
 
 def of_job():
-    """The id of hvdctl's job and its nodes, for the job of Slurm; None for a job that somebody else has submitted."""
+    """The id of hvdctl's job and its nodes, for the job of Slurm; None for a job that was not submitted by hvdctl."""
     shown = queued.ask("scontrol", "--oneliner", "show", "job", number())
     fields = dict(field.split("=", 1) for field in shown.split() if "=" in field)
     job = fields.get("JobName", "").rsplit(".", 1)[-1]
@@ -107,7 +107,8 @@ def epilog():
         return
     engine, until = Engine(queued.settings()["socket"]), time.monotonic() + job["grace"]
     name = container(job)
-    while engine.running(name):
+    # a launcher that still waits for nodes has no ranks
+    while engine.running(name) and (job["worker"] or queued.load("allocated", id + ".json") is not None):
         if time.monotonic() > until:
             engine.signal(name, "SIGKILL")
             until += 10

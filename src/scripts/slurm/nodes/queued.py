@@ -13,7 +13,7 @@ import time
 os.environ["SLURM_TIME_FORMAT"] = "%s"
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
-FORMAT = "%i|%T|%r|%V|%S|%l|%j|%N"
+FORMAT = "%i|%T|%r|%V|%S|%j|%N"
 LIMIT = 20  # seconds for an answer of Slurm
 SUBMITTED = 600  # seconds after its description within which hvdctl has submitted a job
 
@@ -96,7 +96,7 @@ def queue():
     """What Slurm has of each job: number, state, nodes, and a text for `hvdctl jobs`, by the id of the job."""
     found = {}
     for line in ask("squeue", "--all", "--noheader", "--format=" + FORMAT).splitlines():
-        number, state, reason, submitted, start, limit, rest = line.split("|", 6)
+        number, state, reason, submitted, start, rest = line.split("|", 5)
         name, nodes = rest.rsplit("|", 1)
         job = name.rsplit(".", 1)[-1]
         if ID.fullmatch(job):
