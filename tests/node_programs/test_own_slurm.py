@@ -341,6 +341,19 @@ class Node(Directory):
         node.forget(here)
         self.assertEqual((os.path.exists(os.path.join(self.jobs, ID, "env.json")), queued.listed("jobs")), (False, []))
 
+    def test_a_worker_without_ranks_keeps_no_node_and_its_job_may_come_back(self):
+        engine, worker = Engine(), {"name": "hworker-" + ID}
+        for name, value in (("Engine", lambda _: engine), ("number", lambda: "7"), ("jobs_with_ranks", set), ("WITHOUT_RANKS", 0)):
+            self.addCleanup(setattr, node, name, getattr(node, name))
+            setattr(node, name, value)
+        queued.store(description(worker=worker), "jobs", ID + ".json")
+        queued.store(dict(description(worker=worker, grace=600), number="7"), "begun", ID + ".json")
+        self.write("env.json", "{}")
+        engine.states[worker["name"]] = True
+        node.epilog()
+        self.assertEqual(engine.signals, [(worker["name"], "SIGKILL")])
+        self.assertEqual((queued.listed("begun"), queued.listed("jobs"), self.read("env.json")), ([], [ID], "{}"))
+
     def test_a_launcher_that_still_waits_keeps_no_node(self):
         engine = Engine()
         for name, stand_in in ((node, ("Engine", lambda _: engine)), (node, ("number", lambda: "7"))):

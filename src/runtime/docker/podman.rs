@@ -1,7 +1,7 @@
 //! Requests of Podman's own interface, for what its Docker-compatible one lacks: it knows no request for GPUs, and
 //! before Podman 5.3 no CDI names of devices.
 
-use super::request::{environment, uses_engine};
+use super::request::{READS_PROCESSES, environment, uses_engine};
 use crate::inventory::Ulimit;
 use crate::node::gpus::GpuRequest;
 use crate::paths::{DATA, WORKSPACE};
@@ -86,6 +86,7 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         // as for Docker
         request["restart_policy"] = "unless-stopped".into();
         request["pidns"] = json!({ "nsmode": "host" });
+        request["cap_add"] = json!([CAPABILITIES.as_slice(), &[READS_PROCESSES]].concat());
     }
     request
 }

@@ -74,11 +74,15 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             }),
             // it looks for the processes of jobs that are not its own
             pid_mode: (*role == Role::Slurm).then(|| "host".into()),
+            cap_add: (*role == Role::Slurm).then(|| vec![READS_PROCESSES.into()]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
     }
 }
+
+/// Lets a program read the environment of processes that have other capabilities (proc(5), ptrace(2)).
+pub(super) const READS_PROCESSES: &str = "CAP_SYS_PTRACE";
 
 /// Returns whether a container has the engine's socket.
 pub(super) fn uses_engine(container: &ContainerSpec) -> bool {

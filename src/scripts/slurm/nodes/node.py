@@ -14,6 +14,7 @@ from engine import Engine, EngineError
 
 READY = 60  # seconds for a worker's sshd to listen
 FRESH = 300  # seconds in which a job that hvdctl prepares without Slurm gets its first process
+WITHOUT_RANKS = 5  # seconds after which a worker without ranks ends with its allocation
 PATIENCE = 300  # seconds in which an epilog tries again what has failed
 MARK = "hvdctl: "  # begins the reasons of nodes that this program has drained
 FAILURES = (OSError, RuntimeError, EngineError, ValueError, KeyError)
@@ -54,6 +55,7 @@ def prolog():
         if job["per_node"] and job["gpus"]:
             mine["gpus"] = choose_gpus(id, job, mine["ranks"])
         queued.store(dict(job, chosen=mine.get("gpus", []), number=number()), "begun", id + ".json")
+    queued.store({}, "seen", id + ".json")
     if "gpus" in mine:
         show_gpus(job, mine["gpus"], directory)
     queued.write_record(directory, shares, here["node"])
@@ -105,15 +107,19 @@ def epilog():
     id, job = next(((id, job) for id, job in begun.items() if job.get("number") == number()), (None, None))
     if not id:
         return
-    engine, until = Engine(queued.settings()["socket"]), time.monotonic() + job["grace"]
+    engine, until, seen = Engine(queued.settings()["socket"]), time.monotonic() + job["grace"], time.monotonic()
     name = container(job)
     # a launcher that still waits for nodes has no ranks
     while engine.running(name) and (job["worker"] or queued.load("allocated", id + ".json") is not None):
-        if time.monotonic() > until:
+        if id in jobs_with_ranks():
+            seen = time.monotonic()
+        # the worker of a job that has never begun, because another prolog has failed, does not end by itself
+        if time.monotonic() > until or job["worker"] and time.monotonic() > seen + WITHOUT_RANKS:
             engine.signal(name, "SIGKILL")
-            until += 10
+            until = seen = time.monotonic() + 10
         time.sleep(0.2)
-    end(id, job)
+    # the rest stays until Slurm no longer has the job, which may be in its queue again
+    queued.discard("begun", id + ".json")
 
 
 def container(job):
@@ -121,18 +127,9 @@ def container(job):
     return job["worker"]["name"] if job["worker"] else job["master"]
 
 
-def end(id, job):
-    """Ends what is known here of a job."""
-    queued.remove_environment(id)
-    queued.discard("begun", id + ".json")
-    if job["worker"]:
-        for kind in ("jobs", "seen"):
-            queued.discard(kind, id + ".json")
-
-
-def jobs_outside():
-    """The jobs that have ranks on this node, or are about to, and were not submitted to Slurm."""
-    known, found = set(queued.listed("jobs")) | set(queued.listed("begun")), []
+def jobs_with_ranks():
+    """The jobs whose ranks run on this node."""
+    found = set()
     for directory in glob.glob("/proc/[0-9]*"):
         # other users could pretend to run ranks
         with contextlib.suppress(OSError):
@@ -141,13 +138,19 @@ def jobs_outside():
             with open(os.path.join(directory, "environ"), "rb") as file:
                 variables = file.read().split(b"\0")
             if b"HVDCTL_PROGRAM=1" in variables:
-                found += [entry[11:].decode(errors="replace") for entry in variables if entry.startswith(b"HVDCTL_JOB=")]
+                found.update(entry[11:].decode(errors="replace") for entry in variables if entry.startswith(b"HVDCTL_JOB="))
+    return found
+
+
+def jobs_outside():
+    """The jobs that have ranks on this node, or are about to, and were not submitted to Slurm."""
+    known, found = set(queued.listed("jobs")) | set(queued.listed("begun")), jobs_with_ranks()
     here = queued.settings()
     for file in glob.glob(os.path.join(glob.escape(here["jobs_dir"]), "*", "env.json")):
         with contextlib.suppress(OSError):
             if time.time() - os.stat(file).st_mtime < FRESH and not is_queued(os.path.dirname(file)):
-                found.append(os.path.basename(os.path.dirname(file)))
-    return sorted(job for job in set(found) - known if queued.ID.fullmatch(job))
+                found.add(os.path.basename(os.path.dirname(file)))
+    return sorted(job for job in found - known if queued.ID.fullmatch(job))
 
 
 def is_queued(directory):
@@ -183,7 +186,7 @@ def forget(here):
     for id in queued.listed("begun"):
         job = queued.load("begun", id + ".json")
         if job and id not in known and not engine.running(container(job)):
-            end(id, job)
+            queued.discard("begun", id + ".json")
     if here["is_controller"]:
         return
     for id in queued.listed("jobs"):
