@@ -126,6 +126,8 @@ tables! {
         idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
         /// Seconds after which a job is warned about if none of its ranks has a connection to another one; 0: never.
         isolated_after as "isolated_after_s": Duration = Duration::from_secs(180), seconds(0, 86_400);
+        /// Seconds between two samples of what ranks, nodes and GPUs use, for `top` and `report`; 0: none.
+        sample as "sample_s": Duration = Duration::from_secs(5), seconds(0, 3600);
         /// Seconds before the first of --restarts; the pause doubles each time, up to 300 s.
         restart_pause as "restart_pause_s": Duration = Duration::from_secs(2), seconds(0, 300);
         /// Seconds that an elastic job may have fewer than its minimum number of ranks before it fails.

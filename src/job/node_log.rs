@@ -1,4 +1,4 @@
-//! The log of a job on one node: its size, its frames, and a process that follows it.
+//! The log or the samples of a job on one node: their size, their frames, and a process that follows them.
 
 use super::cleanup::JobNodes;
 use crate::cluster::each_node::each_node;
@@ -31,12 +31,34 @@ const PULSE: Duration = Duration::from_secs(3);
 
 const OPERATION: &str = "read the job's log";
 
-/// A job's log on one node.
+/// A file of frames in the directory of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameFile {
+    /// What the ranks print, and how they are.
+    Log,
+    /// What the ranks, the node and its GPUs use (`samples.py`).
+    Samples,
+}
+
+impl FrameFile {
+    /// Returns its name on the node.
+    pub fn name(self) -> &'static str {
+        match self {
+            FrameFile::Log => "log",
+            FrameFile::Samples => "samples",
+        }
+    }
+}
+
+/// A job's log, or its samples, on one node.
 #[derive(Clone)]
 pub struct NodeLog {
     member: Member,
     jobs_dir: String,
     id: String,
+    file: FrameFile,
+    /// Whether the output of ranks is left out when it is read.
+    is_quiet: bool,
     /// How many bytes it may take (`--log-max`).
     log_max: Option<u64>,
 }
@@ -75,7 +97,14 @@ pub fn logs(job: &JobNodes<'_>, log_max: Option<u64>) -> Vec<NodeLog> {
     };
     let log = |member: &Member| {
         let id = directory(member);
-        NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id, log_max }
+        NodeLog {
+            member: member.clone(),
+            jobs_dir: jobs_dir.clone(),
+            id,
+            file: FrameFile::Log,
+            is_quiet: false,
+            log_max,
+        }
     };
     job.members().map(log).collect()
 }
@@ -106,6 +135,16 @@ impl NodeLog {
         &self.member.node.name
     }
 
+    /// Returns the samples on the same node.
+    pub fn samples(&self) -> NodeLog {
+        NodeLog { file: FrameFile::Samples, log_max: None, ..self.clone() }
+    }
+
+    /// Returns the log without the output of ranks.
+    pub fn without_output(&self) -> NodeLog {
+        NodeLog { is_quiet: self.file == FrameFile::Log, ..self.clone() }
+    }
+
     /// Replaces the connection to the node if that is lost.
     pub async fn reconnect(&mut self) -> Result<(), NodeError> {
         if !self.member.transport.is_connected().await {
@@ -115,11 +154,11 @@ impl NodeLog {
     }
 
     fn script(&self, source: &'static str) -> Script {
-        Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id)
+        Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id).with("file", self.file.name())
     }
 
     /// Returns how much of it is there.
-    async fn extent(&self) -> Result<LogExtent, NodeError> {
+    pub async fn extent(&self) -> Result<LogExtent, NodeError> {
         let output = self.member.transport.script(&self.script(SIZE), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let Some((size, blocks, block_size, clock)) = parse_extent(&output) else {
@@ -135,6 +174,7 @@ impl NodeLog {
         let transport = &self.member.transport;
         let mut parser = Parser::at(offset);
         let script = self.script(READ).with("offset", &parser.offset().to_string());
+        let script = script.with("quiet", if self.is_quiet { "1" } else { "" });
         let mut process = transport.follow(&script, OPERATION).await?;
         let read = read_frames(&mut process.stdout, &mut parser, transport.limit(), take).await;
         read.map_err(|e| NodeError::failed(self.node(), OPERATION, e))?;
@@ -177,6 +217,7 @@ impl NodeLog {
     async fn first_time(&self, offset: u64) -> Result<Option<f64>, NodeError> {
         let (transport, mut parser, mut buffer) = (&self.member.transport, Parser::at(offset), vec![0; PIECE]);
         let script = self.script(READ).with("offset", &parser.offset().to_string());
+        let script = script.with("quiet", if self.is_quiet { "1" } else { "" });
         let mut process = transport.follow(&script, OPERATION).await?;
         loop {
             let bytes = transport.within(process.stdout.read(&mut buffer), OPERATION, transport.limit()).await?;

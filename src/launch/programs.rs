@@ -24,7 +24,7 @@ pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, include_str!("../scripts/programs/slurm/srun.sh"));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 15] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 16] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
@@ -34,6 +34,7 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 15] = [
     (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/programs/supervisor/activity.py")),
     (0o644, "peers.py", include_str!("../scripts/programs/supervisor/peers.py")),
+    (0o644, "samples.py", include_str!("../scripts/programs/supervisor/samples.py")),
     (0o644, "starting.py", include_str!("../scripts/programs/supervisor/starting.py")),
     (0o644, "waiting.py", include_str!("../scripts/programs/supervisor/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),

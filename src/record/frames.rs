@@ -6,6 +6,7 @@
 //! Gloo) need not be trusted.
 
 use super::HungRank;
+use super::samples::Sample;
 pub use crate::model::root_cause::Idle;
 
 /// The content of a frame.
@@ -60,6 +61,9 @@ pub enum FrameKind {
     Restart(String),
     /// The job supervisor has recorded the result and is about to exit.
     Over,
+    /// What a rank, its node or a GPU used; only in the file `samples` (`samples.py`). The rank of a frame about a node
+    /// or a GPU is the one whose supervisor wrote it.
+    Sample(Sample),
 }
 
 /// One frame.
@@ -199,6 +203,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"w" => FrameKind::Lost(text().parse().ok()?),
         b"r" => FrameKind::Restart(text().into_owned()),
         b"d" => FrameKind::Over,
+        b"m" => FrameKind::Sample(Sample::parse(&text())?),
         b"b" => FrameKind::Broken(text().into_owned()),
         b"p" => FrameKind::Substituted(text().into_owned()),
         _ => return None,

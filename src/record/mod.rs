@@ -12,6 +12,7 @@ pub mod outcome;
 pub mod outside;
 pub mod restart;
 mod result;
+pub mod samples;
 pub mod stored;
 #[cfg(test)]
 mod tests;
@@ -99,6 +100,9 @@ pub struct Record {
     /// Seconds after which a rank without a connection to another one is recorded; 0: never. Earlier builds had none.
     #[serde(default)]
     pub isolated_after: u64,
+    /// Seconds between two samples of what ranks, nodes and GPUs use; 0: none. Earlier builds had none.
+    #[serde(default)]
+    pub sample: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
     pub log_max: Option<u64>,
     /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.
@@ -107,6 +111,16 @@ pub struct Record {
     /// Of a job that was submitted to Slurm. Earlier builds had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<InSlurm>,
+    /// The image of its containers; none without containers. Earlier builds left it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The names of the variables that the operator and the inventory set. Their values may be secret, and are not
+    /// recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<String>,
+    /// The version of the hvdctl that started it. Earlier builds left it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The inventory's limits by name: a login by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
 }

@@ -76,7 +76,11 @@ impl Monitor {
             FrameKind::Broken(reason) => {
                 self.broken.insert((node.to_owned(), rank), text(reason.as_bytes()));
             }
-            FrameKind::Substituted(_) | FrameKind::Restart(_) | FrameKind::Lost(_) | FrameKind::Over => {}
+            FrameKind::Substituted(_)
+            | FrameKind::Restart(_)
+            | FrameKind::Lost(_)
+            | FrameKind::Sample(_)
+            | FrameKind::Over => {}
         }
     }
 

@@ -72,7 +72,8 @@ fn files_of_the_first_form_are_read() {
     assert_eq!((&launch["address"], &launch["keep_alive"]), (&"172.28.101.11".into(), &15.into()));
     // it is written with its number and the fields that were added since, and is otherwise the same
     let (written, stored) = (stored::write_checked("job.json", &record).unwrap(), compat!("job.json").trim());
-    let added = ["\"stall_warning\":0,", "\"default_command\":false,", "\"commit\":null,", "\"dirty\":null,"];
+    let added =
+        ["\"stall_warning\":0,", "\"sample\":0,", "\"default_command\":false,", "\"commit\":null,", "\"dirty\":null,"];
     let without =
         added.iter().fold(written.replacen("{\"format\":1,", "{", 1), |text, field| text.replacen(field, "", 1));
     assert_eq!(without, stored);

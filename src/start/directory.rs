@@ -12,6 +12,7 @@ use crate::inventory::{Cluster, Inventory};
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs;
 use crate::record::{InSlurm, Record, stored};
+use crate::runtime::spec::image_of;
 use crate::secret::Secret;
 use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
@@ -28,6 +29,9 @@ const START: &str = concat!(
 
 /// The file with the ranks' environment; `job/end.sh` removes it.
 pub(super) const ENVIRONMENT: &str = "env.json";
+
+/// The beginning of the names of hvdctl's own variables.
+const OWN_VARIABLES: &str = "HVDCTL_";
 
 /// The variable in which ranks have the speed of their node.
 pub(super) const SPEED: &str = "HVDCTL_SPEED";
@@ -139,6 +143,10 @@ pub(super) fn record_of(cluster: &Cluster, program: &JobProgram, options: &JobOp
         idle_margin: cluster.idle_margin.as_secs(),
         stall_warning: cluster.stall_warning.as_secs(),
         isolated_after: cluster.isolated_after.as_secs(),
+        // a check only measures what it is for
+        sample: if program.files.is_empty() { cluster.sample.as_secs() } else { 0 },
+        image: Some(image_of(cluster)).filter(|image| !image.is_empty()),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         log_max: options.log_max,
         log_progress: options.log_progress,
         ..Record::default()
@@ -212,6 +220,8 @@ pub(super) async fn write(
     let jobs_dir = &cluster.jobs_dir;
     let operation = format!("create the directory of the job in {jobs_dir}");
     let failed = |cause: String| NodeError::failed(&member.node.name, &operation, cause);
+    let given = environment.keys().filter(|name| !name.starts_with(OWN_VARIABLES)).cloned();
+    let record = &Record { variables: given.collect(), ..record.clone() };
     let text = stored::write_checked("job.json", record).map_err(failed)?;
     let environment: BTreeMap<&str, &str> =
         environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
@@ -222,6 +232,9 @@ pub(super) async fn write(
         (0o644, "launcher.json", launcher),
     ];
     files.extend(others);
+    if record.sample > 0 {
+        files.push((0o600, "samples", ""));
+    }
     // the ranks' log, readable by root only; written last, so it exists only if all other files do
     files.push((0o600, "log", ""));
     let script = Script::new(START)

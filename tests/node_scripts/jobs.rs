@@ -135,9 +135,10 @@ fn jobs_that_are_lent_are_listed_like_the_others() {
     assert_eq!(before, ["./j1/env.json:", record.as_str(), "./j1/states:1"]);
     let open = |machine: &Machine| machine.prints(FACTS, "").contains("open j1 {");
     assert!(open(&machine));
-    let read = || machine.prints(&["job/directory.sh", "job/read.sh"], "id=j1 offset=0");
+    let read = || machine.prints(&["job/directory.sh", "job/read.sh"], "id=j1 file=log offset=0 quiet=");
     assert_eq!(read(), "line\n");
-    let piece = |variables| machine.prints(&["job/directory.sh", "job/piece.sh"], &format!("id=j1 {variables}"));
+    let piece =
+        |variables| machine.prints(&["job/directory.sh", "job/piece.sh"], &format!("id=j1 file=log {variables}"));
     assert_eq!(["offset=1 length=2", "offset=3 length=9", "offset=5 length=1"].map(piece), ["in", "e\n", ""]);
     machine.ends("j1");
     assert_eq!(lists(&machine), &before[1..]);
@@ -174,8 +175,11 @@ fn what_the_worker_has_put_next_to_the_directory_is_no_job() {
     assert!(!machine.prints(FACTS, "").contains("open j2"));
     assert!(machine.fails(END, "id=j2 grace=0").contains("which is no directory of a job"));
     assert_eq!(fs::read_to_string(outside.join("env.json")).unwrap(), "theirs");
-    assert_eq!(machine.prints(&["job/directory.sh", "job/read.sh"], "id=j2 offset=0"), "");
-    assert_eq!(machine.prints(&["job/directory.sh", "job/size.sh"], "id=j2").rsplit_once(' ').unwrap().0, "0 0 1");
+    assert_eq!(machine.prints(&["job/directory.sh", "job/read.sh"], "id=j2 file=log offset=0 quiet="), "");
+    assert_eq!(
+        machine.prints(&["job/directory.sh", "job/size.sh"], "id=j2 file=log").rsplit_once(' ').unwrap().0,
+        "0 0 1"
+    );
     machine.fails(&["job/directory.sh", "job/result.sh"], "id=j2 result='{}'");
     machine.fails(&["job/directory.sh", "job/join.sh"], "id=j2 joining='[]' record='{}'");
     machine.prints(&["job/directory.sh", "node/drain.sh"], "mark=by-ana");
@@ -191,7 +195,8 @@ fn what_the_worker_has_put_next_to_the_directory_is_no_job() {
 fn a_log_that_was_cut_off_is_not_followed_from_its_beginning() {
     let machine = lent();
     let follow = |offset: usize| {
-        let output = machine.run(&["job/directory.sh", "job/follow.sh"], &format!("id=j1 offset={offset} pulse=1"));
+        let output =
+            machine.run(&["job/directory.sh", "job/follow.sh"], &format!("id=j1 file=log offset={offset} pulse=1"));
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
     };
     // its standard input has ended
@@ -213,10 +218,10 @@ fn links_in_the_directory_of_a_job_are_neither_read_nor_written_through() {
         let output = machine.run(&["job/directory.sh", script], &format!("id=j1 {variables}"));
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
     };
-    assert_eq!(of_job("job/read.sh", "offset=0"), "");
-    assert_eq!(of_job("job/piece.sh", "offset=0 length=9"), "");
-    assert_eq!(of_job("job/size.sh", "").rsplit_once(' ').unwrap().0, "0 0 1");
-    assert_eq!(of_job("job/follow.sh", "offset=0 pulse=1"), "the log of the job is gone\n");
+    assert_eq!(of_job("job/read.sh", "file=log offset=0 quiet="), "");
+    assert_eq!(of_job("job/piece.sh", "file=log offset=0 length=9"), "");
+    assert_eq!(of_job("job/size.sh", "file=log").rsplit_once(' ').unwrap().0, "0 0 1");
+    assert_eq!(of_job("job/follow.sh", "file=log offset=0 pulse=1"), "the job has no log here\n");
     assert_eq!(of_job("job/result.sh", "result='{}'"), "{}\n");
     plant("result.json");
     assert_eq!(of_job("job/result.sh", "result='{\"b\":1}'"), "{\"b\":1}\n");

@@ -100,6 +100,8 @@ pub struct Spec {
     pub stall_warning: u64,
     /// Seconds after which a rank without connections is recorded; 0: never.
     pub isolated_after: u64,
+    /// Seconds between two samples; 0: none.
+    pub sample: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
     /// Whether the log keeps every state of progress bars.
@@ -129,6 +131,7 @@ impl Spec {
             idle_margin: 30,
             stall_warning: 0,
             isolated_after: 0,
+            sample: 0,
             log_max: None,
             log_progress: false,
             start_timeout: 60,
@@ -251,6 +254,10 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         idle_margin: spec.idle_margin,
         stall_warning: spec.stall_warning,
         isolated_after: spec.isolated_after,
+        sample: spec.sample,
+        image: None,
+        variables: Vec::new(),
+        version: None,
         log_max: spec.log_max,
         log_progress: spec.log_progress,
         slurm: None,

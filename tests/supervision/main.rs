@@ -13,4 +13,5 @@ mod job;
 mod lost;
 mod output;
 mod restarts;
+mod samples;
 mod stop;

@@ -1,3 +1,3 @@
-# Prints a piece of a job's log. Appended to job/directory.sh. Variables: jobs_dir, id, offset, length (in bytes).
-{ enter "$id" && regular log; } 2>/dev/null || exit 0
-tail -c "+$((offset + 1))" log | head -c "$length"
+# Prints a piece of a file of a job. Appended to job/directory.sh. Variables: jobs_dir, id, file, offset, length (in bytes).
+{ enter "$id" && regular "$file"; } 2>/dev/null || exit 0
+tail -c "+$((offset + 1))" "$file" | head -c "$length"

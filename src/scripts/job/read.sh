@@ -1,3 +1,6 @@
-# Prints a job's log from a byte offset. Appended to job/directory.sh. Variables: jobs_dir, id, offset.
-{ enter "$id" && regular log; } 2>/dev/null || exit 0
-exec tail -c "+$((offset + 1))" log
+# Prints a file of a job from a byte offset, of its log only what is not output of ranks if `quiet` is not empty. Appended to
+# job/directory.sh. Variables: jobs_dir, id, file, offset, quiet.
+{ enter "$id" && regular "$file"; } 2>/dev/null || exit 0
+[ -n "$quiet" ] || exec tail -c "+$((offset + 1))" "$file"
+# frames of output have the kinds o and e (frames.py)
+tail -c "+$((offset + 1))" "$file" | LC_ALL=C grep -av '^[0-9.]* [0-9]* [oe] ' || [ $? = 1 ]

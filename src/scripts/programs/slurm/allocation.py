@@ -173,7 +173,8 @@ def prepare_node(share, is_first, placed, record):
         for name in OWN[1:]:
             shutil.copy(os.path.join(PROGRAMS, name), own)
         files.write(os.path.join(own, "job.json"), json.dumps(dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)))
-        os.close(os.open(os.path.join(own, "log"), os.O_WRONLY | os.O_CREAT, 0o600))
+        for name in ["log"] + ["samples"] * bool(record.get("sample")):
+            os.close(os.open(os.path.join(own, name), os.O_WRONLY | os.O_CREAT, 0o600))
     files.remove(os.path.join(own, "states"))
 
 

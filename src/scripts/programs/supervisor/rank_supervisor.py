@@ -32,6 +32,7 @@ import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_state  # noqa: E402
 import reap  # noqa: E402
+import samples  # noqa: E402
 import starting  # noqa: E402
 import waiting  # noqa: E402
 from here import HERE  # noqa: E402
@@ -319,7 +320,10 @@ class Supervisor:
         self.waiting = waiting.Waiting(log, warning)
         isolated_after = job.get("isolated_after") if size > 1 else None
         self.isolation = peers.Isolation(isolated_after) if isolated_after else None
-        self.world = World(first_number(launcher["local_rank"], os.environ))
+        local_rank = first_number(launcher["local_rank"], os.environ)
+        self.world = World(local_rank)
+        every = job.get("sample")  # records of earlier builds do not have it
+        self.samples = samples.Samples(log, every, job["interface"], local_rank, self.children.start) if every else None
 
     def run(self):
         set_limits(self.job["ulimits"])
@@ -457,6 +461,8 @@ class Supervisor:
         self.progress.note_stopped(self.program.is_stopped(), time.monotonic())
         if not self.is_state(rank_state.Running):
             return
+        if self.samples:
+            self.samples.sample(self.program.pid)
         if self.isolation and self.isolation.is_found(os.getpid()):
             self.log.write(b"a", [b"%d" % self.isolation.limit])
         if self.activity:
@@ -488,6 +494,8 @@ class Supervisor:
         """Ends what the program has left, logs its last output, and records how it ended."""
         self.ended = self.ended or time.time()
         self.waiting.forget()
+        if self.samples:
+            self.samples.end()
         self.program.signal_group(signal.SIGKILL)
         self.program.end_unmarked()
         for stream, lines in self.streams.items():

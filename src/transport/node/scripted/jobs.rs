@@ -297,26 +297,37 @@ impl NodeState {
         result.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// The log of a job from a byte on.
-    fn log_from(&self, job: &str, offset: usize) -> String {
-        let log = self.directories.get(job).map_or("", |directory| &directory.log);
-        log.get(offset..).unwrap_or_default().to_owned()
+    /// The log or the samples of a job from a byte on.
+    fn log_from(&self, job: &str, file: &str, offset: usize) -> String {
+        let text = self.directories.get(job).and_then(|directory| match file {
+            "log" => Some(&directory.log),
+            _ => directory.files.get(file),
+        });
+        text.and_then(|text| text.get(offset..)).unwrap_or_default().to_owned()
     }
 
     /// `job/read.sh`
     pub(super) fn read_log(&self, script: &str) -> String {
-        self.log_from(&variable(script, "id"), variable(script, "offset").parse().expect("a number"))
+        let offset = variable(script, "offset").parse().expect("a number");
+        let text = self.log_from(&variable(script, "id"), &variable(script, "file"), offset);
+        let is_output = |line: &&str| line.split(' ').nth(2).is_some_and(|kind| kind == "o" || kind == "e");
+        match variable(script, "quiet").as_str() {
+            "" => text,
+            _ => text.split_inclusive('\n').filter(|line| !is_output(line)).collect(),
+        }
     }
 
     /// `job/piece.sh`
     pub(super) fn piece_of_log(&self, script: &str) -> String {
         let length: usize = variable(script, "length").parse().expect("a number");
-        self.read_log(script).chars().take(length).collect()
+        let offset = variable(script, "offset").parse().expect("a number");
+        let text = self.log_from(&variable(script, "id"), &variable(script, "file"), offset);
+        text.chars().take(length).collect()
     }
 
     /// `job/size.sh`: NULs are a hole.
     pub(super) fn log_size(&self, script: &str) -> String {
-        let log = self.log_from(&variable(script, "id"), 0);
+        let log = self.log_from(&variable(script, "id"), &variable(script, "file"), 0);
         let allocated = log.bytes().filter(|byte| *byte != 0).count();
         format!("{} {} 512 {}\n", log.len(), allocated.div_ceil(512), self.clock())
     }
@@ -325,14 +336,14 @@ impl NodeState {
 impl super::Node {
     /// `job/follow.sh`: writes a log as it grows until its standard input ends.
     pub(super) async fn follow_log(&self, script: &str, mut own: Own) -> i32 {
-        let job = variable(script, "id");
+        let (job, file) = (variable(script, "id"), variable(script, "file"));
         let mut offset = variable(script, "offset").parse().expect("a number");
         let pulse = Duration::from_secs(variable(script, "pulse").parse().expect("seconds"));
         own.say(&format!("{:.9}\n", self.edit(|state| state.clock()))).await;
         let (mut beat, mut input) = (Instant::now(), [0; 64]);
         let lost = self.edit(|state| state.lost_followers);
         while self.is_connected() && self.edit(|state| state.lost_followers) == lost {
-            let more = self.edit(|state| state.log_from(&job, offset));
+            let more = self.edit(|state| state.log_from(&job, &file, offset));
             if own.stdout.write_all(more.as_bytes()).await.is_err() {
                 return 1;
             }

@@ -1,0 +1,210 @@
+//! Samples of what ranks, nodes and GPUs use while a job runs, as the rank supervisors write them
+//! (`src/scripts/programs/supervisor/samples.py`).
+//!
+//! The text of a frame begins with a letter for its kind, followed by numbers with spaces between them; `-` is a number
+//! that a GPU does not have.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// One sample, or the description of what is sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sample {
+    /// What the processes of a rank used since the sample before.
+    Rank(RankUsage),
+    /// Which of the ranks on its node a rank is, from 0 on.
+    Place(u32),
+    /// What the whole node used since the sample before.
+    Node(NodeUsage),
+    /// The node.
+    NodeDescription(NodeDescription),
+    /// What a GPU does.
+    Gpu {
+        /// Its index in the container.
+        index: u32,
+        /// What it does.
+        usage: GpuUsage,
+    },
+    /// A GPU.
+    GpuDescription {
+        /// Its index in the container.
+        index: u32,
+        /// What it is.
+        gpu: GpuDescription,
+    },
+    /// Why there are no samples of GPUs.
+    Failure(String),
+}
+
+/// What a rank used: the program and all processes that it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct RankUsage {
+    /// Processor time, in percent of one core.
+    pub processor_percent: f64,
+    /// Memory in MiB; what processes share is counted once.
+    pub memory_mib: f64,
+    /// KiB a second read from disks.
+    pub read_kib_s: f64,
+    /// KiB a second written to disks.
+    pub written_kib_s: f64,
+}
+
+/// What a node used, all processes on it together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct NodeUsage {
+    /// Processor time, in percent of all cores.
+    pub processor_percent: f64,
+    /// Memory in MiB.
+    pub memory_mib: f64,
+    /// KiB a second received by the interface on the cluster network and by InfiniBand adapters.
+    pub received_kib_s: f64,
+    /// KiB a second sent by them.
+    pub sent_kib_s: f64,
+    /// KiB a second read from disks.
+    pub read_kib_s: f64,
+    /// KiB a second written to disks.
+    pub written_kib_s: f64,
+}
+
+/// What a GPU does; a value that it does not report is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct GpuUsage {
+    /// The share of the time in which a kernel ran, in percent.
+    pub use_percent: Option<f64>,
+    /// Memory in MiB.
+    pub memory_mib: Option<f64>,
+    /// Power in watts.
+    pub power_w: Option<f64>,
+    /// Temperature in degrees Celsius.
+    pub temperature_c: Option<f64>,
+    /// Clock of the multiprocessors in MHz.
+    pub sm_mhz: Option<f64>,
+    /// Clock of the memory in MHz.
+    pub memory_mhz: Option<f64>,
+}
+
+/// What is known of a node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeDescription {
+    /// Its cores.
+    pub cores: u32,
+    /// Its memory in MiB.
+    pub memory_mib: f64,
+    /// The version of Python that runs the supervisors.
+    pub python: String,
+    /// The version of its kernel.
+    pub kernel: String,
+}
+
+/// What is known of a GPU.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuDescription {
+    /// Its UUID.
+    pub uuid: String,
+    /// Its memory in MiB.
+    pub memory_mib: Option<f64>,
+    /// Its power limit in watts.
+    pub limit_w: Option<f64>,
+    /// The version of the driver.
+    pub driver: String,
+    /// The product.
+    pub name: String,
+}
+
+impl Sample {
+    /// Parses the text of a frame. A text of a kind or a form that a newer program writes is `None`.
+    pub fn parse(text: &str) -> Option<Sample> {
+        let (kind, rest) = text.split_once(' ')?;
+        let words: Vec<&str> = rest.split(' ').collect();
+        let number = |i: usize| words.get(i)?.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        let word = |i: usize| words.get(i).map(|word| (*word).to_owned());
+        Some(match kind {
+            "r" => Sample::Rank(RankUsage {
+                processor_percent: number(0)?,
+                memory_mib: number(1)?,
+                read_kib_s: number(2)?,
+                written_kib_s: number(3)?,
+            }),
+            "R" => Sample::Place(rest.parse().ok()?),
+            "n" => Sample::Node(NodeUsage {
+                processor_percent: number(0)?,
+                memory_mib: number(1)?,
+                received_kib_s: number(2)?,
+                sent_kib_s: number(3)?,
+                read_kib_s: number(4)?,
+                written_kib_s: number(5)?,
+            }),
+            "N" => Sample::NodeDescription(NodeDescription {
+                cores: words[0].parse().ok()?,
+                memory_mib: number(1)?,
+                python: word(2)?,
+                kernel: word(3)?,
+            }),
+            "g" => Sample::Gpu {
+                index: words[0].parse().ok()?,
+                usage: GpuUsage {
+                    use_percent: number(1),
+                    memory_mib: number(2),
+                    power_w: number(3),
+                    temperature_c: number(4),
+                    sm_mhz: number(5),
+                    memory_mhz: number(6),
+                },
+            },
+            "G" => Sample::GpuDescription {
+                index: words[0].parse().ok()?,
+                gpu: GpuDescription {
+                    uuid: word(1)?,
+                    memory_mib: number(2),
+                    limit_w: number(3),
+                    driver: word(4)?,
+                    name: words.get(5..).unwrap_or_default().join(" "),
+                },
+            },
+            "e" => Sample::Failure(rest.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_kind_is_read() {
+        let usage = RankUsage { processor_percent: 104.0, memory_mib: 20_480.0, read_kib_s: 0.0, written_kib_s: 12.0 };
+        assert_eq!(Sample::parse("r 104 20480 0 12"), Some(Sample::Rank(usage)));
+        assert_eq!(Sample::parse("R 3"), Some(Sample::Place(3)));
+        let Some(Sample::Node(node)) = Sample::parse("n 50 1000 1 2 3 4") else { panic!() };
+        assert_eq!((node.processor_percent, node.sent_kib_s, node.written_kib_s), (50.0, 2.0, 4.0));
+        let Some(Sample::NodeDescription(node)) = Sample::parse("N 64 515000 3.11.2 6.1.0-13-amd64") else { panic!() };
+        assert_eq!((node.cores, node.kernel.as_str()), (64, "6.1.0-13-amd64"));
+        // a GPU without a power sensor
+        let Some(Sample::Gpu { index: 1, usage }) = Sample::parse("g 1 100 883 - 49 1515 3201") else { panic!() };
+        assert_eq!((usage.use_percent, usage.power_w, usage.memory_mhz), (Some(100.0), None, Some(3201.0)));
+        let Some(Sample::GpuDescription { gpu, .. }) = Sample::parse("G 0 GPU-1 143771 700 580.1 NVIDIA H200 NVL")
+        else {
+            panic!()
+        };
+        assert_eq!((gpu.limit_w, gpu.name.as_str()), (Some(700.0), "NVIDIA H200 NVL"));
+        assert_eq!(Sample::parse("e no driver"), Some(Sample::Failure("no driver".into())));
+    }
+
+    #[test]
+    fn what_cannot_be_is_left_out() {
+        for text in
+            ["", "r", "r 1 2 3", "r 1 2 3 inf", "r -1 2 3 4", "r nan 2 3 4", "R x", "z 1", "n 1", "N 1 2", "g x 1"]
+        {
+            assert_eq!(Sample::parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_texts_never_panic(text in ".{0,80}") {
+            Sample::parse(&text);
+        }
+    }
+}
