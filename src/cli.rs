@@ -22,7 +22,7 @@ pub use data::{Data, DataPush, DataRm};
 pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalPolicy};
 pub use env::{Env, EnvCreate, EnvRm};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
-pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
+pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use own_slurm::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use pool::{Pool, PoolCommand, PoolPick};
@@ -175,6 +175,8 @@ pub enum Command {
     Attach(Attach),
     /// Show the output of a job's ranks
     Logs(Logs),
+    /// Write one HTML file about a job: ranks, GPUs, nodes and metrics over time, and why it failed
+    Report(Report),
     /// Stop a job: SIGTERM to its ranks, SIGKILL after the grace period
     Stop(Stop),
     /// Fetch what a job wrote: outputs and checkpoints

@@ -34,6 +34,7 @@ pub mod pool;
 pub mod random;
 pub mod record;
 pub mod render;
+pub mod report;
 pub mod runtime;
 pub mod secret;
 pub mod slurm;

@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 23] = [
     &["start"],
     &["job"],
     &["grade"],
-    &["checks"],
+    &["checks", "report"],
     &["record"],
     &["delivery"],
     &["data", "environment"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 66] = [
+const PURE: [&str; 67] = [
     "text/",
     "model/",
     "inventory/",
@@ -95,6 +95,7 @@ const PURE: [&str; 66] = [
     "delivery/relay/protocol.rs",
     "image/status.rs",
     "record/",
+    "report/",
     "slurm/config.rs",
     "pool/choice.rs",
     "pool/format.rs",

@@ -138,7 +138,7 @@ impl Command {
             Command::Disconnect => Description { nodes: NodeUse::OfInventory, ..READS_JOBS },
             // its marks, what stop ends and what prune removes need no lock
             Command::Drain(_) => READS,
-            Command::Stop(_) | Command::Fetch(_) => READS_JOBS,
+            Command::Stop(_) | Command::Fetch(_) | Command::Report(_) => READS_JOBS,
             Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS_JOBS,
             Command::Lock(Lock::Status | Lock::Release) => READS,
             Command::Pool(_) => Description { nodes: NodeUse::OfInventory, ..READS },

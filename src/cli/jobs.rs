@@ -1,8 +1,10 @@
 //! Arguments of the commands on existing jobs.
 
 use crate::job::logs::Since;
-use clap::{Args, Subcommand};
+use crate::report::metric::Pattern;
+use clap::{Args, Subcommand, ValueHint};
 use regex::bytes::Regex;
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Options of `jobs`.
@@ -68,6 +70,22 @@ pub struct Logs {
     /// Show only the last N lines so far
     #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
+}
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Job id, a prefix of it, or a name [default: the newest that is not a check]
+    pub job: Option<String>,
+    /// File to write [default: ID.html]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace a file that exists
+    #[arg(long)]
+    pub force: bool,
+    /// Draw the number in the first group of this regular expression, of every line of the ranks, e.g. 'loss ([0-9.]+)'
+    #[arg(long, value_name = "REGEX")]
+    pub metric: Vec<Pattern>,
 }
 
 /// Reads a time, or how long ago it was.

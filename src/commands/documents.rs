@@ -713,6 +713,7 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         is_check: false,
         port: 0,
         log_max: None,
+        record: None,
         container: None,
         may_run: false,
         nodes: names(&["node1", "node2"]),

@@ -21,6 +21,7 @@ pub use super::jobs::{JobsDocument, JobsPrune, StopDocument};
 pub use super::lock::{LockReleaseNode, LockStatusNode};
 pub use super::logs::LogsEnd;
 pub use super::pool::PoolDocument;
+pub use super::report::ReportDocument;
 pub use super::shell::ShellDocument;
 pub use super::slurm::down::SlurmDownNode;
 pub use super::slurm::status::SlurmStatus;

@@ -33,6 +33,7 @@ mod logs;
 mod pool;
 mod rank_output;
 mod recording;
+mod report;
 mod shell;
 mod slurm;
 mod status;
@@ -150,7 +151,7 @@ pub async fn run(
         return Err(Error::usage(
             "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
              command is for these",
-            "under Slurm there are train, run, verify, jobs, attach, logs, stop and fetch; for nodes of the inventory: \
+            "under Slurm there are train, run, verify, jobs, attach, logs, report, stop and fetch; for nodes of the inventory: \
              --scheduler ssh",
         ));
     }
@@ -205,6 +206,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Attach(options) => logs::attach(&options, context).await,
         Command::Logs(options) => logs::logs(&options, context).await,
         Command::Stop(options) => jobs::stop(&options, context).await,
+        Command::Report(options) => report::run(&options, context).await,
         Command::Fetch(options) => fetch::run(&options, context).await,
         Command::Exec(options) => exec::run(&options, context).await,
         Command::Shell(options) => shell::run(&options, context).await,

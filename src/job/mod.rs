@@ -1,12 +1,13 @@
 //! A job that exists: it is watched, ended, listed, and its logs and outputs are read.
 //!
 //! `watch` follows the logs of its nodes with the state machine in `supervision`, and `cleanup` ends what it left.
-//! `manage` finds the jobs of a cluster, `logs`, `fetch` and `from_container` work on those that were started earlier.
+//! `manage` finds the jobs of a cluster, `logs`, `history`, `fetch` and `from_container` work on those that were started earlier.
 
 pub mod cleanup;
 pub mod fetch;
 pub mod follow;
 pub mod from_container;
+pub mod history;
 pub mod logs;
 pub mod manage;
 pub mod node_log;

@@ -135,6 +135,9 @@ pub struct Job {
     /// Bytes that its log may take on each node.
     #[serde(skip)]
     pub log_max: Option<u64>,
+    /// Its record, if that can be read.
+    #[serde(skip)]
+    pub record: Option<Box<Record>>,
     /// The container of its launcher, if that is up.
     #[serde(skip)]
     pub container: Option<String>,
@@ -292,7 +295,17 @@ fn unreadable(id: String, record: UnreadableRecord, files: JobFiles) -> Job {
     let files = JobFiles { result: result.and_then(Result::ok).map(Ok), attempts, membership, ..JobFiles::default() };
     let job = job(id, placeholder, files, &[], started);
     let state = job.result.as_ref().map_or(JobState::Unreadable, JobResult::state);
-    Job { state: Some(state), launcher: None, reason: Some(reason), container, may_run, nodes, is_check: false, ..job }
+    Job {
+        state: Some(state),
+        launcher: None,
+        reason: Some(reason),
+        record: None,
+        container,
+        may_run,
+        nodes,
+        is_check: false,
+        ..job
+    }
 }
 
 /// Returns the time in an id of a job, in seconds since the epoch.
@@ -307,6 +320,7 @@ fn begun(id: &str) -> Option<f64> {
 
 fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
     let JobFiles { result, attempts, membership, started, container, queue, mut idle, .. } = files;
+    let kept = Some(Box::new(record.clone()));
     let placement = record.placement;
     let ranks = placement.ranks();
     let launcher = placement.launcher();
@@ -382,6 +396,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         in_slurm: record.slurm.filter(|slurm| !slurm.is_own),
         placement,
         result,
+        record: kept,
         container,
         may_run: false,
     }

@@ -200,6 +200,7 @@ pub fn schema() -> Value {
         "jobs": JobsDocument,
         "jobs-prune": JobsPrune,
         "stop": StopDocument,
+        "report": ReportDocument,
         "fetch": FetchDocument,
         "exec": ExecDocument,
         "shell": ShellDocument,

@@ -1,0 +1,335 @@
+//! What the frames of a job's logs and samples say of it, in bounded memory.
+
+use super::metric::{Metric, Pattern};
+use super::series::{Scale, Series};
+use super::stall::Stalls;
+use crate::record::frames::{Frame, FrameKind};
+use crate::record::list::Job;
+use crate::record::restart;
+use crate::record::samples::{GpuDescription, GpuUsage, NodeDescription, NodeUsage, RankUsage, Sample};
+use std::collections::BTreeMap;
+
+/// The most points of one line.
+const POINTS: usize = 400;
+/// The least, however many lines there are.
+const LEAST_POINTS: usize = 40;
+/// Bytes that all lines may take in the page, and what one point takes.
+const LINES: usize = 600_000;
+const POINT: usize = 8;
+/// Lines for each rank, GPU and node.
+const OF_RANK: usize = 4;
+const OF_GPU: usize = 2;
+const OF_NODE: usize = 6;
+/// Spans of time of one rank that are drawn: a job may restart thousands of times.
+const SPANS: usize = 200;
+/// Restarts that are listed.
+const RESTARTS: usize = 100;
+
+/// What is known of a job.
+#[derive(Debug)]
+pub struct Report<'a> {
+    pub(super) job: &'a Job,
+    /// The present by the clock of the launcher's node, in seconds since the epoch.
+    pub(super) now: f64,
+    pub(super) scale: Scale,
+    /// The nodes of the job, in rank order.
+    pub(super) nodes: Vec<NodeData>,
+    pub(super) ranks: BTreeMap<u32, RankData>,
+    pub(super) metrics: Vec<Metric>,
+    /// The restarts, with their times.
+    pub(super) restarts: Vec<(f64, String)>,
+    /// What the report lacks, and why.
+    missing: Vec<String>,
+    /// The last lines of the rank that failed first.
+    pub(super) last_lines: Vec<String>,
+}
+
+/// A node of the job.
+#[derive(Debug)]
+pub(super) struct NodeData {
+    pub(super) name: String,
+    pub(super) description: Option<NodeDescription>,
+    /// Percent of its cores, MiB, and KiB a second: received, sent, read, written.
+    pub(super) usage: [Series; OF_NODE],
+    pub(super) gpus: BTreeMap<u32, GpuData>,
+    /// Which rank is in which place on the node, as of the newest sample.
+    places: BTreeMap<u32, u32>,
+    has_samples: bool,
+    /// Whether the reason is known why it has none.
+    is_silent: bool,
+}
+
+/// A GPU of a node.
+#[derive(Debug)]
+pub(super) struct GpuData {
+    pub(super) description: GpuDescription,
+    pub(super) used: Series,
+    pub(super) power: Series,
+    pub(super) memory: Series,
+    pub(super) temperature: Series,
+    pub(super) stalls: Stalls,
+}
+
+/// A rank.
+#[derive(Debug)]
+pub(super) struct RankData {
+    pub(super) spans: Vec<Span>,
+    /// Percent of a core, MiB, and KiB a second: read, written.
+    pub(super) usage: [Series; OF_RANK],
+    /// When it made no progress, and what it did; without an end if it still does not.
+    pub(super) waits: Vec<(f64, Option<f64>, String)>,
+}
+
+/// A time for which a rank ran on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Span {
+    /// The index of the node.
+    pub(super) node: usize,
+    pub(super) start: f64,
+    /// When and how it ended, if the log has that.
+    pub(super) end: Option<(f64, End)>,
+}
+
+/// How a rank ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The launcher gave the process another rank.
+    Renumbered,
+    /// With this exit code, by itself or because the end was requested.
+    Exited { code: i32, asked: bool, oom: bool },
+}
+
+impl<'a> Report<'a> {
+    /// Returns a report without frames. `now`: the present by the clock of the launcher's node.
+    pub fn new(job: &'a Job, now: f64, metrics: Vec<Pattern>) -> Report<'a> {
+        let (nodes, ranks) = (job.placement.shares.len(), job.ranks as usize);
+        let lines = ranks * (OF_RANK + OF_GPU + metrics.len()) + nodes * OF_NODE;
+        let most = (LINES / POINT / lines.max(1)).clamp(LEAST_POINTS, POINTS);
+        let sample = job.record.as_ref().map_or(0, |record| record.sample);
+        let scale = Scale::new(job.started, job.ended.unwrap_or(now), sample as f64, most);
+        let nodes = job.placement.shares.iter().map(|share| NodeData::new(&share.node, scale));
+        Report {
+            job,
+            now,
+            scale,
+            nodes: nodes.collect(),
+            ranks: BTreeMap::new(),
+            metrics: metrics.into_iter().map(|pattern| Metric::new(pattern, scale)).collect(),
+            restarts: Vec::new(),
+            missing: Vec::new(),
+            last_lines: Vec::new(),
+        }
+    }
+
+    /// Takes a frame of a node's log or samples. `ahead`: by how many seconds that node's clock is ahead of that of the
+    /// launcher's node.
+    pub fn take(&mut self, node: &str, ahead: f64, frame: &Frame) {
+        let (time, rank) = (frame.time - ahead, frame.rank);
+        let node = self.node(node);
+        match &frame.kind {
+            FrameKind::Started => self.rank(rank).start(node, time),
+            FrameKind::Renumbered { rank: new, .. } => {
+                self.rank(rank).end(node, time, End::Renumbered);
+                self.rank(*new).start(node, time);
+            }
+            FrameKind::Exited { code, asked, oom, .. } => {
+                self.rank(rank).end(node, time, End::Exited { code: *code, asked: *asked, oom: *oom });
+            }
+            FrameKind::Waits { seconds, does } => self.rank(rank).wait(time - *seconds as f64, does),
+            FrameKind::Resumed(_) => self.rank(rank).go_on(time),
+            FrameKind::Restart(text) if self.restarts.len() < RESTARTS => {
+                self.restarts.push((time, restart::read(text).to_string()));
+            }
+            FrameKind::Stdout(line) | FrameKind::Stderr(line) if !self.metrics.is_empty() => {
+                let line = String::from_utf8_lossy(line);
+                self.metrics.iter_mut().for_each(|metric| metric.take(time, rank, &line));
+            }
+            FrameKind::Sample(sample) => self.sample(node, rank, time, sample),
+            _ => {}
+        }
+    }
+
+    /// Notes that a node's frames are missing, and why.
+    pub fn miss(&mut self, node: &str, reason: &str) {
+        let index = self.node(node);
+        self.nodes[index].is_silent = true;
+        self.missing.push(format!("{node}: {reason}"));
+    }
+
+    /// Adds the last lines of the rank that failed first.
+    pub fn add_last_lines(&mut self, lines: Vec<String>) {
+        self.last_lines = lines;
+    }
+
+    /// Returns the metrics.
+    pub fn metrics(&self) -> &[Metric] {
+        &self.metrics
+    }
+
+    /// Returns what the report lacks, and why.
+    pub fn missing(&self) -> Vec<String> {
+        let mut missing = self.missing.clone();
+        let without: Vec<&NodeData> = self.nodes.iter().filter(|node| !node.has_samples && !node.is_silent).collect();
+        let names = || without.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let sample = self.job.record.as_ref().map_or(0, |record| record.sample);
+        match sample {
+            _ if without.is_empty() => {}
+            0 if self.job.is_check => missing.push("there are no samples of a check".to_owned()),
+            0 => missing.push("there are no samples: sample_s was 0, or an earlier hvdctl started the job".to_owned()),
+            _ => missing.push(format!("{}: no sample was written", names())),
+        }
+        for metric in self.metrics.iter().filter(|metric| metric.values.is_empty()) {
+            let nearest: Vec<String> = metric.nearest().map(|line| format!("`{line}`")).collect();
+            let nearest = if nearest.is_empty() { "" } else { &format!("; the nearest: {}", nearest.join(", ")) };
+            missing.push(format!("no line has the metric {}{nearest}", metric.pattern()));
+        }
+        missing.extend(
+            self.metrics
+                .iter()
+                .filter(|metric| metric.are_more)
+                .map(|metric| format!("{}: only {} ranks are drawn", metric.name(), metric.values.len())),
+        );
+        missing
+    }
+
+    fn node(&mut self, name: &str) -> usize {
+        self.nodes.iter().position(|other| other.name == name).unwrap_or_else(|| {
+            // it joined the job
+            self.nodes.push(NodeData::new(name, self.scale));
+            self.nodes.len() - 1
+        })
+    }
+
+    fn rank(&mut self, rank: u32) -> &mut RankData {
+        let scale = self.scale;
+        self.ranks.entry(rank).or_insert_with(|| RankData::new(scale))
+    }
+
+    fn sample(&mut self, index: usize, rank: u32, time: f64, sample: &Sample) {
+        let scale = self.scale;
+        let node = &mut self.nodes[index];
+        node.has_samples = true;
+        match sample {
+            Sample::Rank(RankUsage { processor_percent, memory_mib, read_kib_s, written_kib_s }) => {
+                add(&mut self.rank(rank).usage, time, [*processor_percent, *memory_mib, *read_kib_s, *written_kib_s]);
+            }
+            Sample::Node(NodeUsage {
+                processor_percent,
+                memory_mib,
+                received_kib_s,
+                sent_kib_s,
+                read_kib_s,
+                written_kib_s,
+            }) => {
+                let network = [*received_kib_s, *sent_kib_s];
+                let [received, sent] = network;
+                add(
+                    &mut node.usage,
+                    time,
+                    [*processor_percent, *memory_mib, received, sent, *read_kib_s, *written_kib_s],
+                );
+            }
+            Sample::Place(place) => drop(node.places.insert(*place, rank)),
+            Sample::NodeDescription(description) => node.description = Some(description.clone()),
+            Sample::Gpu { index, usage } => {
+                node.gpus.entry(*index).or_insert_with(|| GpuData::new(scale)).add(time, usage);
+            }
+            Sample::GpuDescription { index, gpu } => {
+                node.gpus.entry(*index).or_insert_with(|| GpuData::new(scale)).description = gpu.clone();
+            }
+            Sample::Failure(reason) => {
+                let missing = format!("{}: samples of its GPUs: {reason}", node.name);
+                if !self.missing.contains(&missing) {
+                    self.missing.push(missing);
+                }
+            }
+        }
+    }
+
+    /// Returns the GPUs of a node that are the job's, each with its rank if that is known.
+    pub(super) fn gpus<'r>(&'r self, node: &'r NodeData) -> Vec<(u32, &'r GpuData, Option<u32>)> {
+        let share = self.job.placement.shares.iter().find(|share| share.node == node.name);
+        let allocated = share.map_or(&[][..], |share| &share.gpus);
+        // on a node of several jobs the others are not this one's
+        let is_own = |gpu: &GpuData| allocated.is_empty() || allocated.contains(&gpu.description.uuid);
+        let own = node.gpus.iter().filter(|(_, gpu)| is_own(gpu));
+        own.enumerate()
+            .map(|(i, (index, gpu))| {
+                let position = allocated.iter().position(|uuid| *uuid == gpu.description.uuid).unwrap_or(i);
+                let place = u32::try_from(position).unwrap_or(u32::MAX);
+                let placed = share.filter(|share| place < share.ranks).map(|share| share.first + place);
+                (*index, gpu, node.places.get(&place).copied().or(placed))
+            })
+            .collect()
+    }
+}
+
+impl NodeData {
+    fn new(name: &str, scale: Scale) -> NodeData {
+        NodeData {
+            name: name.to_owned(),
+            description: None,
+            usage: std::array::from_fn(|_| Series::new(scale)),
+            gpus: BTreeMap::new(),
+            places: BTreeMap::new(),
+            has_samples: false,
+            is_silent: false,
+        }
+    }
+}
+
+impl GpuData {
+    fn new(scale: Scale) -> GpuData {
+        let [used, power, memory, temperature] = std::array::from_fn(|_| Series::new(scale));
+        let (description, stalls) = (GpuDescription::default(), Stalls::default());
+        GpuData { description, used, power, memory, temperature, stalls }
+    }
+
+    fn add(&mut self, time: f64, usage: &GpuUsage) {
+        let GpuUsage { use_percent, memory_mib, power_w, temperature_c, .. } = *usage;
+        let series = [&mut self.used, &mut self.power, &mut self.memory, &mut self.temperature];
+        for (series, value) in series.into_iter().zip([use_percent, power_w, memory_mib, temperature_c]) {
+            value.into_iter().for_each(|value| series.add(time, value));
+        }
+        if let (Some(used), Some(power), Some(limit)) = (use_percent, power_w, self.description.limit_w) {
+            self.stalls.add(time, used, power, limit);
+        }
+    }
+}
+
+impl RankData {
+    fn new(scale: Scale) -> RankData {
+        RankData { spans: Vec::new(), usage: std::array::from_fn(|_| Series::new(scale)), waits: Vec::new() }
+    }
+
+    fn start(&mut self, node: usize, start: f64) {
+        if self.spans.len() < SPANS {
+            self.spans.push(Span { node, start, end: None });
+        }
+    }
+
+    /// Ends the span on a node. The logs of several nodes come in any order.
+    fn end(&mut self, node: usize, time: f64, how: End) {
+        let open = |span: &&mut Span| span.node == node && span.end.is_none() && span.start <= time;
+        if let Some(span) = self.spans.iter_mut().rev().find(open) {
+            span.end = Some((time, how));
+        }
+        self.go_on(time);
+    }
+
+    fn wait(&mut self, since: f64, does: &str) {
+        if self.waits.len() < SPANS {
+            self.waits.push((since, None, does.to_owned()));
+        }
+    }
+
+    fn go_on(&mut self, time: f64) {
+        if let Some((_, end @ None, _)) = self.waits.last_mut() {
+            *end = Some(time);
+        }
+    }
+}
+
+fn add<const N: usize>(series: &mut [Series; N], time: f64, values: [f64; N]) {
+    series.iter_mut().zip(values).for_each(|(series, value)| series.add(time, value));
+}

@@ -1,0 +1,485 @@
+//! The page of a report.
+
+use super::chart::{self, Line, Unit, bounds, open_svg, path, ticks, x};
+use super::collected::{End, GpuData, NodeData, RankData, Report, Span};
+use super::repeat::{self, controller};
+use crate::record::JobState;
+use crate::text::nodeset;
+use crate::text::quote;
+use crate::text::units::{count, span, stamp};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// The style sheet. Its colours differ for colour-blind people, too (Okabe and Ito).
+const STYLE: &str = include_str!("style.css");
+/// The number of colours of lines.
+const COLOURS: usize = 8;
+/// Times that are listed of each GPU.
+const LISTED: usize = 5;
+
+/// Adds a text as HTML. Nothing of it is markup, and control characters are left out.
+pub(super) fn escape(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    escape(&mut out, text);
+    out
+}
+
+fn duration(seconds: f64) -> String {
+    span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+impl Report<'_> {
+    /// Returns the page.
+    pub fn html(&self) -> String {
+        let title = format!("{} – {}", self.job.name, self.job.id);
+        let mut page = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+            <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+            <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+            <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
+            escaped(&title)
+        );
+        self.head(&mut page);
+        self.failure(&mut page);
+        self.missing_parts(&mut page);
+        self.timeline(&mut page);
+        self.metric_charts(&mut page);
+        self.gpu_charts(&mut page);
+        self.rank_charts(&mut page);
+        self.node_charts(&mut page);
+        self.facts(&mut page);
+        let _ = write!(
+            page,
+            "<footer>Written by hvdctl {} on {}. Times are in UTC, by the clock of {}.</footer>\n</main>\n</body>\n</html>\n",
+            env!("CARGO_PKG_VERSION"),
+            stamp(self.now),
+            escaped(self.job.launcher())
+        );
+        page
+    }
+
+    fn head(&self, page: &mut String) {
+        let job = self.job;
+        let state = job.state.map_or("unknown".to_owned(), |state| state.to_string());
+        let length = duration(job.ended.unwrap_or(self.now) - job.started);
+        let length = if job.ended.is_some() { format!("{length} long") } else { format!("for {length} so far") };
+        let nodes: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let _ = write!(
+            page,
+            "<header>\n<h1>{}</h1>\n<p class=\"state {}\">{}</p>\n<p>Job <code>{}</code> of {}: {} on {}, started {}, {length}.</p>\n\
+            <pre class=\"command\">{}</pre>\n</header>\n",
+            escaped(&job.name),
+            class(job.state),
+            escaped(&state),
+            escaped(&job.id),
+            escaped(&job.operator),
+            count(job.ranks as usize, "rank"),
+            escaped(&nodeset::with_count(&nodes)),
+            stamp(job.started),
+            escaped(&quote::command(&job.command)),
+        );
+    }
+
+    fn failure(&self, page: &mut String) {
+        let Some(reason) = &self.job.reason else { return };
+        let _ = writeln!(page, "<section class=\"failure\">\n<h2>Why it ended</h2>\n<p>{}</p>", escaped(reason));
+        if !self.last_lines.is_empty() {
+            let lines = escaped(&self.last_lines.join("\n"));
+            let _ = writeln!(page, "<p>The last lines of that rank:</p>\n<pre>{lines}</pre>");
+        }
+        page.push_str("</section>\n");
+    }
+
+    fn missing_parts(&self, page: &mut String) {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return;
+        }
+        page.push_str("<section class=\"missing\">\n<h2>What is missing</h2>\n<ul>\n");
+        missing.iter().for_each(|line| {
+            let _ = writeln!(page, "<li>{}</li>", escaped(line));
+        });
+        page.push_str("</ul>\n</section>\n");
+    }
+
+    fn timeline(&self, page: &mut String) {
+        if self.ranks.is_empty() {
+            return;
+        }
+        page.push_str("<section>\n<h2>Ranks over time</h2>\n<div class=\"rows\">\n");
+        for (rank, data) in &self.ranks {
+            let nodes: Vec<&str> = data.spans.iter().map(|span| self.nodes[span.node].name.as_str()).collect();
+            let node = nodes.last().copied().unwrap_or_default();
+            let _ = write!(
+                page,
+                "<div class=\"row\"><span class=\"name\">rank {rank} <small>{}</small></span>",
+                escaped(node)
+            );
+            page.push_str("<div class=\"bar\">");
+            data.spans.iter().for_each(|one| self.bar(page, *rank, one));
+            data.waits.iter().for_each(|(start, end, does)| {
+                let end = end.unwrap_or(self.scale.end);
+                let text = format!("rank {rank} made no progress for {}: {does}", duration(end - start));
+                self.mark(page, "wait", *start, end, &text);
+            });
+            for (time, _) in &self.restarts {
+                let _ =
+                    write!(page, "<i class=\"restart\" style=\"left:{:.2}%\"></i>", self.scale.share(*time) * 100.0);
+            }
+            page.push_str("</div></div>\n");
+        }
+        self.axis(page, "");
+        page.push_str(
+            "</div>\n<p class=\"legend\"><span class=\"key ok\"></span> ran <span class=\"key failed\"></span> failed \
+            <span class=\"key ended\"></span> ended with the others <span class=\"key wait\"></span> no progress</p>\n",
+        );
+        if !self.restarts.is_empty() {
+            page.push_str("<ol class=\"restarts\">\n");
+            for (time, text) in &self.restarts {
+                let at = duration(time - self.scale.start);
+                let _ = writeln!(page, "<li>after {at}: {}</li>", escaped(text));
+            }
+            page.push_str("</ol>\n");
+        }
+        page.push_str("</section>\n");
+    }
+
+    fn bar(&self, page: &mut String, rank: u32, one: &Span) {
+        let is_over = self.job.is_over();
+        let (end, class, how) = match one.end {
+            Some((end, End::Renumbered)) => (end, "ok", "got another number".to_owned()),
+            Some((end, End::Exited { code: 0, .. })) => (end, "ok", "succeeded".to_owned()),
+            Some((end, End::Exited { asked: true, code, .. })) => {
+                (end, "ended", format!("ended with the others ({code})"))
+            }
+            Some((end, End::Exited { code, oom, .. })) => {
+                let memory = if oom { ", out of memory" } else { "" };
+                (end, "failed", format!("failed with exit code {code}{memory}"))
+            }
+            None if is_over => (self.scale.end, "ended", "its end was not recorded".to_owned()),
+            None => (self.scale.end, "ok", "runs".to_owned()),
+        };
+        let node = &self.nodes[one.node].name;
+        self.mark(
+            page,
+            class,
+            one.start,
+            end,
+            &format!("rank {rank} on {node}: {how} after {}", duration(end - one.start)),
+        );
+    }
+
+    /// Adds a piece of a bar.
+    fn mark(&self, page: &mut String, class: &str, start: f64, end: f64, text: &str) {
+        let (left, right) = (self.scale.share(start) * 100.0, self.scale.share(end) * 100.0);
+        let width = (right - left).max(0.2);
+        let _ = write!(
+            page,
+            "<i class=\"{class}\" style=\"left:{left:.2}%;width:{width:.2}%\" title=\"{}\"></i>",
+            escaped(text)
+        );
+    }
+
+    /// Adds the axis of time below rows of this class.
+    fn axis(&self, page: &mut String, class: &str) {
+        let _ = write!(page, "<div class=\"row axis{class}\"><span class=\"name\"></span><div class=\"ticks\">");
+        ticks(self.scale).iter().for_each(|tick| {
+            let _ = write!(page, "<span>{tick}</span>");
+        });
+        page.push_str("</div></div>\n");
+    }
+
+    fn metric_charts(&self, page: &mut String) {
+        let found: Vec<_> = self.metrics.iter().filter(|metric| !metric.values.is_empty()).collect();
+        if found.is_empty() {
+            return;
+        }
+        page.push_str("<section>\n<h2>Printed by the program</h2>\n<div class=\"charts\">\n");
+        for metric in found {
+            let lines = metric.values.iter().map(|(rank, series)| Line {
+                title: format!("rank {rank}: last {}", series.last().map_or_else(String::new, chart::number)),
+                colour: *rank as usize,
+                series,
+            });
+            self.chart(page, metric.name(), Unit::None, &lines.collect::<Vec<_>>());
+        }
+        page.push_str("</div>\n</section>\n");
+    }
+
+    fn gpu_charts(&self, page: &mut String) {
+        if self.nodes.iter().all(|node| self.gpus(node).is_empty()) {
+            return;
+        }
+        page.push_str("<section>\n<h2>GPUs</h2>\n<p class=\"legend\"><span class=\"key used\"></span> use, 0 to 100 % \
+            <span class=\"key power\"></span> power, 0 to the limit <span class=\"key stall\"></span> in use all the time at less \
+            than 30 % of the power: kernels that wait, as in a collective operation, or small ones</p>\n<div class=\"rows\">\n");
+        for node in &self.nodes {
+            for (index, gpu, rank) in self.gpus(node) {
+                self.gpu(page, node, index, gpu, rank);
+            }
+        }
+        self.axis(page, " gpu");
+        page.push_str("</div>\n");
+        let mut stalls = String::new();
+        for node in &self.nodes {
+            for (index, gpu, _) in self.gpus(node) {
+                let found = gpu.stalls.found();
+                for (start, end) in found.iter().take(LISTED) {
+                    let (from, to) = (duration(start - self.scale.start), duration(end - self.scale.start));
+                    let _ = writeln!(stalls, "<li>GPU {index} of {}: from {from} to {to}</li>", escaped(&node.name));
+                }
+                if found.len() > LISTED {
+                    let _ = writeln!(
+                        stalls,
+                        "<li>GPU {index} of {}: {} more</li>",
+                        escaped(&node.name),
+                        found.len() - LISTED
+                    );
+                }
+            }
+        }
+        if !stalls.is_empty() {
+            let _ = write!(page, "<h3>100 % use at idle power</h3>\n<ul>\n{stalls}</ul>\n");
+        }
+        page.push_str("</section>\n");
+    }
+
+    fn gpu(&self, page: &mut String, node: &NodeData, index: u32, gpu: &GpuData, rank: Option<u32>) {
+        let of = rank.map_or_else(String::new, |rank| format!(", rank {rank}"));
+        let label = format!("{} GPU {index}{of}", node.name);
+        let _ = write!(
+            page,
+            "<div class=\"row gpu\"><span class=\"name\">{} <small>GPU {index}{of}</small></span><div class=\"plot\">{}",
+            escaped(&node.name),
+            open_svg(&label)
+        );
+        for (start, end) in gpu.stalls.found() {
+            let (left, right) = (x(self.scale, start), x(self.scale, end));
+            let width = (right - left).max(2);
+            let _ = write!(page, "<rect class=\"stall\" x=\"{left}\" y=\"0\" width=\"{width}\" height=\"1000\"/>");
+        }
+        let limit = gpu.description.limit_w.or(gpu.power.range().map(|(_, most)| most)).unwrap_or(1.0).max(1.0);
+        let (used, power) = (path(&gpu.used, (0.0, 100.0), true), path(&gpu.power, (0.0, limit), false));
+        let _ = write!(page, "<path class=\"used\" d=\"{used}\"/><path class=\"power\" d=\"{power}\"/></svg></div>");
+        let mut texts = Vec::new();
+        texts.extend(gpu.used.mean().map(|mean| format!("{} in use", Unit::Percent.format(mean))));
+        texts.extend(gpu.power.mean().map(|mean| Unit::Watts.format(mean)));
+        texts.extend(gpu.memory.range().map(|(_, most)| format!("up to {}", Unit::Memory.format(most))));
+        texts.extend(gpu.temperature.range().map(|(_, most)| format!("{most:.0} °C")));
+        let _ = writeln!(page, "<span class=\"value\">{}</span></div>", escaped(&texts.join(", ")));
+    }
+
+    fn rank_charts(&self, page: &mut String) {
+        let charts = [
+            ("Processors, in cores", Unit::Cores),
+            ("Memory", Unit::Memory),
+            ("Read from disks", Unit::Rate),
+            ("Written to disks", Unit::Rate),
+        ];
+        if self.ranks.values().all(|rank| rank.usage.iter().all(|series| series.mean().is_none())) {
+            return;
+        }
+        page.push_str("<section>\n<h2>Ranks</h2>\n");
+        self.legend(page);
+        page.push_str("<div class=\"charts\">\n");
+        for (i, (title, unit)) in charts.into_iter().enumerate() {
+            let node_of = |rank: &RankData| rank.spans.last().map_or(0, |span| span.node);
+            let line = |(rank, data): (&u32, &'_ RankData)| {
+                let node = node_of(data);
+                let name = self.nodes.get(node).map_or("", |node| &node.name);
+                (format!("rank {rank} on {name}"), node)
+            };
+            let lines = self.ranks.iter().map(|(rank, data)| {
+                let (title, colour) = line((rank, data));
+                Line { title, colour, series: &data.usage[i] }
+            });
+            self.chart(page, title, unit, &lines.collect::<Vec<_>>());
+        }
+        page.push_str("</div>\n</section>\n");
+    }
+
+    fn node_charts(&self, page: &mut String) {
+        let charts = [
+            ("Processors", Unit::Percent),
+            ("Memory", Unit::Memory),
+            ("Received from the network", Unit::Rate),
+            ("Sent to the network", Unit::Rate),
+            ("Read from disks", Unit::Rate),
+            ("Written to disks", Unit::Rate),
+        ];
+        if self.nodes.iter().all(|node| node.usage.iter().all(|series| series.mean().is_none())) {
+            return;
+        }
+        page.push_str("<section>\n<h2>Nodes</h2>\n<p>Of everything that runs on them.</p>\n");
+        self.legend(page);
+        page.push_str("<div class=\"charts\">\n");
+        for (i, (title, unit)) in charts.into_iter().enumerate() {
+            let nodes = self.nodes.iter().enumerate();
+            let lines: Vec<Line<'_>> =
+                nodes.map(|(colour, node)| Line { title: node.name.clone(), colour, series: &node.usage[i] }).collect();
+            self.chart(page, title, unit, &lines);
+        }
+        page.push_str("</div>\n</section>\n");
+    }
+
+    /// Adds which node has which colour.
+    fn legend(&self, page: &mut String) {
+        page.push_str("<p class=\"legend\">");
+        for (i, node) in self.nodes.iter().enumerate().take(COLOURS) {
+            let _ = write!(page, "<span class=\"key c{i}\"></span> {} ", escaped(&node.name));
+        }
+        if self.nodes.len() > COLOURS {
+            page.push_str("<span>and others in the same colours</span>");
+        }
+        page.push_str("</p>\n");
+    }
+
+    /// Adds a chart with several lines.
+    fn chart(&self, page: &mut String, title: &str, unit: Unit, lines: &[Line<'_>]) {
+        let ranges = lines.iter().filter_map(|line| line.series.range());
+        let range = ranges.reduce(|(low, high), (least, most)| (low.min(least), high.max(most)));
+        let _ = write!(page, "<figure>\n<figcaption>{}", escaped(title));
+        let Some(range) = range else {
+            page.push_str(": no values</figcaption></figure>\n");
+            return;
+        };
+        // a page of flat lines hides the others
+        if range == (0.0, 0.0) {
+            page.push_str(": 0 all the time</figcaption></figure>\n");
+            return;
+        }
+        let (low, high) = bounds(Some(range));
+        let _ = write!(page, "</figcaption>\n<div class=\"plot\">{}", open_svg(title));
+        for line in lines {
+            let path = path(line.series, (low, high), false);
+            if !path.is_empty() {
+                let (colour, title) = (line.colour % COLOURS, escaped(&line.title));
+                let _ = write!(page, "<path class=\"c{colour}\" d=\"{path}\"><title>{title}</title></path>");
+            }
+        }
+        let _ = write!(
+            page,
+            "</svg><span class=\"high\">{}</span><span class=\"low\">{}</span></div>\n<div class=\"ticks\">",
+            escaped(&unit.format(high)),
+            escaped(&unit.format(low))
+        );
+        ticks(self.scale).iter().for_each(|tick| {
+            let _ = write!(page, "<span>{tick}</span>");
+        });
+        page.push_str("</div>\n</figure>\n");
+    }
+
+    fn facts(&self, page: &mut String) {
+        let job = self.job;
+        page.push_str("<section>\n<h2>Where and how it ran</h2>\n<table>\n");
+        let mut row = |name: &str, value: &str| {
+            let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escaped(value));
+        };
+        if let Some(record) = &job.record {
+            row("The same again", &repeat::command(record));
+            row(
+                "Launcher",
+                &[job.launcher.map(|one| one.to_string()), job.controller.map(|one| controller(one).to_owned())]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            );
+            row(
+                "Image",
+                record.image.as_deref().unwrap_or(if record.version.is_some() {
+                    "none: processes of the login"
+                } else {
+                    "not recorded"
+                }),
+            );
+            row("Started by", &format!("hvdctl {}", record.version.as_deref().unwrap_or("earlier than 0.3")));
+            let variables = if record.variables.is_empty() { "none".to_owned() } else { record.variables.join(", ") };
+            row("Variables that were set", &format!("{variables} (values are not recorded)"));
+        }
+        if let Some(project) = &job.project {
+            let commit = job.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
+            let dirty = if job.dirty == Some(true) { " with changes" } else { "" };
+            row("Project", &format!("{project}{commit}{dirty}"));
+        }
+        for share in &job.placement.shares {
+            let last = (share.first + share.ranks).saturating_sub(1);
+            let ranks = match share.ranks {
+                0 => "no ranks".to_owned(),
+                1 => format!("rank {}", share.first),
+                _ => format!("ranks {} to {last}", share.first),
+            };
+            let known = self.nodes.iter().find(|node| node.name == share.node);
+            row(
+                &escaped(&share.node),
+                &[Some(ranks), known.and_then(|node| self.description(node))]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            );
+        }
+        page.push_str("</table>\n</section>\n");
+    }
+
+    /// Describes the hardware and the system of a node.
+    fn description(&self, node: &NodeData) -> Option<String> {
+        let description = node.description.as_ref()?;
+        let memory = Unit::Memory.format(description.memory_mib);
+        let mut text = format!("{}, {memory}", count(description.cores as usize, "core"));
+        let gpus = self.gpus(node);
+        if let Some((_, first, _)) = gpus.first() {
+            let memory = first.description.memory_mib.map(|memory| format!(" of {}", Unit::Memory.format(memory)));
+            let (name, driver) = (&first.description.name, &first.description.driver);
+            let _ = write!(text, ", {} {name}{}, driver {driver}", gpus.len(), memory.unwrap_or_default());
+        }
+        let _ = write!(text, ", Linux {}, Python {}", description.kernel, description.python);
+        Some(text)
+    }
+}
+
+/// The class of a state.
+fn class(state: Option<JobState>) -> &'static str {
+    match state {
+        Some(JobState::Succeeded) => "ok",
+        Some(JobState::Running | JobState::Starting | JobState::Queued) => "running",
+        Some(JobState::Stopped) => "ended",
+        _ => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::series::{Scale, Series};
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_text_is_markup() {
+        let hostile = "</style><script>alert('x')</script>\u{1b}[2J&\"\u{0}";
+        assert_eq!(
+            escaped(hostile),
+            "&lt;/style&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}[2J&amp;&quot;\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn a_line_without_values_has_no_path() {
+        let series = Series::new(Scale::new(0.0, 10.0, 1.0, 10));
+        assert_eq!(path(&series, (0.0, 1.0), true), "");
+    }
+}
