@@ -9,7 +9,7 @@ use super::json::{
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, fetch, grade, hosts, image, init, job_end,
-    jobs, keys, lock, logs, pool, shell, slurm, status, train, up, verify,
+    jobs, keys, lock, logs, pool, report, shell, slurm, status, train, up, verify,
 };
 use crate::bench::measurements::Measurements;
 use crate::bench::measurements::tests::measured;
@@ -895,6 +895,9 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));
     all.push(("fetch", fetch::outcome(&fetched).document));
+    let missing = vec!["node2: nothing that it recorded was read: Connection refused".to_owned()];
+    let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
+    all.push(("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing }).document));
 
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();

@@ -47,9 +47,13 @@ pub async fn run(options: &cli::Report, context: &Context) -> Result<Outcome, Er
     missing.iter().for_each(|line| events.warn(Message::from(line.as_str())));
     let page = report.html();
     write(&file, &page, options.force)?;
-    let text = format!("wrote {} ({})\n", quote::readable(&file.display().to_string()), human(page.len() as u64));
-    let document = ReportDocument { job: job.id.clone(), file: file.display().to_string(), bytes: page.len(), missing };
-    Ok(Outcome::new(Verdict::Done, text, document))
+    let (job, file) = (job.id.clone(), file.display().to_string());
+    Ok(outcome(ReportDocument { job, file, bytes: page.len(), missing }))
+}
+
+pub(super) fn outcome(document: ReportDocument) -> Outcome {
+    let text = format!("wrote {} ({})\n", quote::readable(&document.file), human(document.bytes as u64));
+    Outcome::new(Verdict::Done, text, document)
 }
 
 fn exists(file: &Path) -> Error {

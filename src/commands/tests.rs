@@ -17,6 +17,7 @@ mod own_slurm;
 mod owners;
 mod pool;
 mod records;
+mod reports;
 mod rotation;
 mod setup;
 mod signals;

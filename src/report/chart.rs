@@ -75,11 +75,12 @@ pub(super) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Returns the bounds of an axis for values in this range: from 0 unless all are far from it.
-pub(super) fn bounds(range: Option<(f64, f64)>) -> (f64, f64) {
-    let (least, greatest) = range.unwrap_or((0.0, 1.0));
-    let from_zero = least >= 0.0 && least < greatest * 0.5 || least == greatest;
-    let low = if from_zero { least.min(0.0) } else { least };
+/// Returns the bounds of an axis for values in this range. It begins at 0; only what a program prints may be far from
+/// that.
+pub(super) fn bounds((least, greatest): (f64, f64), unit: Unit) -> (f64, f64) {
+    let is_near = unit != Unit::None || least < greatest * 0.5 || least == greatest;
+    let low = if is_near && least >= 0.0 { 0.0 } else { least };
+    let greatest = if unit == Unit::Percent { 100.0 } else { greatest };
     let high = if greatest > low { greatest } else { low + 1.0 };
     (low, high)
 }
@@ -154,13 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_begins_at_zero_unless_all_values_are_far_from_it() {
-        assert_eq!(bounds(Some((3.0, 10.0))), (0.0, 10.0));
-        assert_eq!(bounds(Some((990.0, 1000.0))), (990.0, 1000.0));
-        assert_eq!(bounds(Some((-2.0, 4.0))), (-2.0, 4.0));
-        assert_eq!(bounds(Some((5.0, 5.0))), (0.0, 5.0));
-        assert_eq!((bounds(Some((0.0, 0.0))), bounds(None)), ((0.0, 1.0), (0.0, 1.0)));
-        assert_eq!(bounds(Some((-5.0, -5.0))), (-5.0, -4.0));
+    fn an_axis_begins_at_zero_unless_printed_values_are_far_from_it() {
+        let printed = [(3.0, 10.0), (990.0, 1000.0), (-2.0, 4.0), (5.0, 5.0), (0.0, 0.0), (-5.0, -5.0)];
+        let axes = [(0.0, 10.0), (990.0, 1000.0), (-2.0, 4.0), (0.0, 5.0), (0.0, 1.0), (-5.0, -4.0)];
+        assert_eq!(printed.map(|range| bounds(range, Unit::None)), axes);
+        assert_eq!(bounds((990.0, 1000.0), Unit::Memory), (0.0, 1000.0));
+        assert_eq!(bounds((73.0, 82.0), Unit::Percent), (0.0, 100.0));
     }
 
     #[test]

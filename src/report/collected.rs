@@ -108,13 +108,14 @@ impl<'a> Report<'a> {
         let sample = job.record.as_ref().map_or(0, |record| record.sample);
         let scale = Scale::new(job.started, job.ended.unwrap_or(now), sample as f64, most);
         let nodes = job.placement.shares.iter().map(|share| NodeData::new(&share.node, scale));
+        let of_prints = scale.of_prints(most);
         Report {
             job,
             now,
             scale,
             nodes: nodes.collect(),
             ranks: BTreeMap::new(),
-            metrics: metrics.into_iter().map(|pattern| Metric::new(pattern, scale)).collect(),
+            metrics: metrics.into_iter().map(|pattern| Metric::new(pattern, of_prints)).collect(),
             restarts: Vec::new(),
             missing: Vec::new(),
             last_lines: Vec::new(),

@@ -97,7 +97,11 @@ impl Report<'_> {
 
     fn failure(&self, page: &mut String) {
         let Some(reason) = &self.job.reason else { return };
-        let _ = writeln!(page, "<section class=\"failure\">\n<h2>Why it ended</h2>\n<p>{}</p>", escaped(reason));
+        let (class, title) = match class(self.job.state) {
+            "failed" => ("failure", "Why it failed"),
+            _ => ("note", "To be noted"),
+        };
+        let _ = writeln!(page, "<section class=\"{class}\">\n<h2>{title}</h2>\n<p>{}</p>", escaped(reason));
         if !self.last_lines.is_empty() {
             let lines = escaped(&self.last_lines.join("\n"));
             let _ = writeln!(page, "<p>The last lines of that rank:</p>\n<pre>{lines}</pre>");
@@ -268,14 +272,15 @@ impl Report<'_> {
             escaped(&node.name),
             open_svg(&label)
         );
+        let limit = gpu.description.limit_w.or(gpu.power.range().map(|(_, most)| most)).unwrap_or(1.0).max(1.0);
+        let (used, power) = (path(&gpu.used, (0.0, 100.0), true), path(&gpu.power, (0.0, limit), false));
+        let _ = write!(page, "<path class=\"used\" d=\"{used}\"/>");
         for (start, end) in gpu.stalls.found() {
             let (left, right) = (x(self.scale, start), x(self.scale, end));
             let width = (right - left).max(2);
             let _ = write!(page, "<rect class=\"stall\" x=\"{left}\" y=\"0\" width=\"{width}\" height=\"1000\"/>");
         }
-        let limit = gpu.description.limit_w.or(gpu.power.range().map(|(_, most)| most)).unwrap_or(1.0).max(1.0);
-        let (used, power) = (path(&gpu.used, (0.0, 100.0), true), path(&gpu.power, (0.0, limit), false));
-        let _ = write!(page, "<path class=\"used\" d=\"{used}\"/><path class=\"power\" d=\"{power}\"/></svg></div>");
+        let _ = write!(page, "<path class=\"power\" d=\"{power}\"/></svg></div>");
         let mut texts = Vec::new();
         texts.extend(gpu.used.mean().map(|mean| format!("{} in use", Unit::Percent.format(mean))));
         texts.extend(gpu.power.mean().map(|mean| Unit::Watts.format(mean)));
@@ -363,7 +368,7 @@ impl Report<'_> {
             page.push_str(": 0 all the time</figcaption></figure>\n");
             return;
         }
-        let (low, high) = bounds(Some(range));
+        let (low, high) = bounds(range, unit);
         let _ = write!(page, "</figcaption>\n<div class=\"plot\">{}", open_svg(title));
         for line in lines {
             let path = path(line.series, (low, high), false);

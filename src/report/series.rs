@@ -9,6 +9,8 @@ pub struct Scale {
     pub end: f64,
     /// The number of intervals.
     pub intervals: usize,
+    /// Intervals without a value that do not interrupt a line.
+    gap: usize,
 }
 
 impl Scale {
@@ -17,7 +19,13 @@ impl Scale {
         let end = end.max(start + 1.0);
         // an interval without a sample would be a gap
         let intervals = ((end - start) / (2.0 * sample.max(0.5))).floor().clamp(1.0, most as f64);
-        Scale { start, end, intervals: intervals as usize }
+        // samples become rarer in a long job
+        Scale { start, end, intervals: intervals as usize, gap: 8 }
+    }
+
+    /// Returns the scale of values that a program prints when it likes, in the same time.
+    pub fn of_prints(self, most: usize) -> Scale {
+        Scale { intervals: ((self.end - self.start).floor().clamp(1.0, most as f64)) as usize, gap: usize::MAX, ..self }
     }
 
     /// Returns the share of the whole time that has passed at a point, from 0 to 1.
@@ -85,13 +93,10 @@ impl Series {
     /// Returns the points of the line, each as the share of the time and the mean, in pieces: between two pieces there
     /// were no values for a while.
     pub fn pieces(&self) -> Vec<Vec<(f64, f64)>> {
-        /// Intervals without a value that do not interrupt the line: samples become rarer in a long job, and a program
-        /// prints its values when it likes.
-        const GAP: usize = 8;
         let (mut pieces, mut before) = (Vec::<Vec<_>>::new(), None);
         for (i, (sum, count)) in self.sums.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
             let point = ((i as f64 + 0.5) / self.scale.intervals as f64, sum / f64::from(*count));
-            match pieces.last_mut().filter(|_| before.is_some_and(|before| i - before <= GAP)) {
+            match pieces.last_mut().filter(|_| before.is_some_and(|before| i - before <= self.scale.gap)) {
                 Some(piece) => piece.push(point),
                 None => pieces.push(vec![point]),
             }
