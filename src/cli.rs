@@ -332,7 +332,7 @@ pub struct Doctor {
 #[derive(Debug, Args)]
 #[command(after_help = GRADE)]
 pub struct Grade {
-    /// Also write one signed file for each node to the pool of the inventory (docs/pool.md)
+    /// Also write one signed file for each node to the pool of the inventory (docs/reference/pool.md)
     #[arg(long)]
     pub publish: bool,
 }
@@ -340,7 +340,7 @@ pub struct Grade {
 const GRADE: &str = "\
 A to F by what verify, doctor, bench and jobs have recorded on each node; a node of which nothing is recorded is new. \
 Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. On a terminal, reasons \
-are cut to its width; -v, a pipe and --json have all of them. docs/grade.md has the weights.
+are cut to its width; -v, a pipe and --json have all of them. docs/reference/grade.md has the weights.
 
 Ended jobs that no hvdctl watched are recorded now.";
 

@@ -1,4 +1,5 @@
-//! The documents of commands that need no node have the fields of their types, and docs/json.md describes these types.
+//! The documents of commands that need no node have the fields of their types, and docs/reference/json.md describes
+//! these types.
 
 mod documented;
 
@@ -58,14 +59,14 @@ const MARK: &str = "<!-- generated from src/commands/json.rs -->\n";
 
 #[test]
 fn the_page_describes_every_document() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/json.md");
     let old = std::fs::read_to_string(&path).unwrap();
     let (by_hand, _) = old.split_once(MARK).unwrap();
     let new = format!("{by_hand}{MARK}{}", page(&documented::schema()));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, new).unwrap();
     } else {
-        assert!(old == new, "docs/json.md is out of date: UPDATE_DOCS=1 cargo test --test json");
+        assert!(old == new, "docs/reference/json.md is out of date: UPDATE_DOCS=1 cargo test --test json");
     }
 }
 

@@ -22,7 +22,7 @@ pub enum PoolCommand {
 const POOL: &str = "\
 A pool is a directory that several owners of nodes reach by ssh ([pool] in the inventory). `hvdctl grade --publish` \
 writes one signed file for each of your nodes there. The list shows the nodes of all members, and each file that is not \
-what a member has signed, with the reason. docs/pool.md has the steps.";
+what a member has signed, with the reason. docs/reference/pool.md has the steps.";
 
 /// Options of `pool pick`.
 #[derive(Debug, Args)]

@@ -1,5 +1,5 @@
-//! All documents of `--json`, each of which is defined next to the command that makes it. `docs/json.md` is generated
-//! from these types and their comments.
+//! All documents of `--json`, each of which is defined next to the command that makes it. `docs/reference/json.md` is
+//! generated from these types and their comments.
 
 pub use super::about::{DirDocument, TextDocument};
 pub use super::data::push::DataPushNode;

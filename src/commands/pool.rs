@@ -43,7 +43,7 @@ pub struct PoolEntry {
 /// # Errors
 /// If it has none.
 pub(super) fn pool_of(context: &Context) -> Result<&Pool, Error> {
-    let none = || Error::usage("the inventory has no [pool]", "docs/pool.md has the steps to set one up");
+    let none = || Error::usage("the inventory has no [pool]", "docs/reference/pool.md has the steps to set one up");
     context.target.inventory.pool.as_ref().ok_or_else(none)
 }
 

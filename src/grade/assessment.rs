@@ -1,4 +1,4 @@
-//! The grades of nodes, from what their ledgers record. docs/grade.md explains the rule to users.
+//! The grades of nodes, from what their ledgers record. docs/reference/grade.md explains the rule to users.
 
 use crate::gpus::health::Reading;
 use crate::grade::ledger::{Entry, Figure, Ledger, LedgerEvent};

@@ -1,6 +1,6 @@
 //! The fields of an inventory. This is their one description: the types [`Cluster`], [`Bench`], [`Slurm`], [`Node`] and
-//! [`Container`], the defaults, the reader, the known fields in messages, the JSON Schema and `docs/inventory.md` all
-//! follow from it.
+//! [`Container`], the defaults, the reader, the known fields in messages, the JSON Schema and
+//! `docs/reference/inventory.md` all follow from it.
 //!
 //! A macro makes types and tables of it, rather than `serde` and `schemars` reading the file into types: serde stops at
 //! the first fault, and the reader reports all of them with their places. What the reader has accepted becomes JSON,

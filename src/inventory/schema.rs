@@ -85,7 +85,7 @@ mod tests {
     use std::fmt::Write as _;
     use std::path::Path;
 
-    const DOCUMENT: &str = include_str!("../../docs/inventory.md");
+    const DOCUMENT: &str = include_str!("../../docs/reference/inventory.md");
 
     fn parsed() -> Value {
         serde_json::from_str(&schema()).expect("JSON")
@@ -215,7 +215,7 @@ mod tests {
     fn the_documentation_has_every_field() {
         let mut text = "# The fields of an inventory\n\nThis page and `hvdctl schema` are generated from \
             `src/inventory/fields.rs`. \
-                        [inventory.example.toml](../inventory.example.toml) shows the fields in use.\n"
+                        [inventory.example.toml](../../inventory.example.toml) shows the fields in use.\n"
             .to_owned();
         for (table, written) in [
             ("cluster", "[cluster]"),
@@ -239,7 +239,7 @@ mod tests {
             }
         }
         if std::env::var_os("HVDCTL_UPDATE_DOCS").is_some() {
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/inventory.md");
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/inventory.md");
             std::fs::write(file, &text).expect("written");
         } else {
             assert_eq!(DOCUMENT, text, "run HVDCTL_UPDATE_DOCS=1 cargo test --lib inventory");

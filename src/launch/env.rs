@@ -1,5 +1,5 @@
-//! No launcher: hvdctl starts every rank, with the variables that frameworks read. `docs/launchers.md` has the table
-//! with sources.
+//! No launcher: hvdctl starts every rank, with the variables that frameworks read. `docs/guide/launchers.md` has the
+//! table with sources.
 
 use super::description::{Argument, Start};
 use super::torchrun::INTERFACE_VARIABLES;

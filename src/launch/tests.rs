@@ -24,7 +24,7 @@ const REQUEST: LaunchRequest<'_> = LaunchRequest {
     kept: None,
 };
 
-/// What a user may set on purpose although a launcher sets it, as `docs/launchers.md` says.
+/// What a user may set on purpose although a launcher sets it, as `docs/guide/launchers.md` says.
 const OVERRIDABLE: [&str; 13] = [
     "LOCAL_WORLD_SIZE",
     "NODE_RANK",
@@ -220,7 +220,7 @@ fn every_launcher_says_what_has_no_default() {
 
 #[test]
 fn what_a_launcher_sets_for_every_rank_is_refused_or_overridable() {
-    let documented = include_str!("../../docs/launchers.md");
+    let documented = include_str!("../../docs/guide/launchers.md");
     for name in OVERRIDABLE {
         assert!(documented.contains(&format!("`{name}`")), "{name}");
     }

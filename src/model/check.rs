@@ -244,7 +244,7 @@ mod tests {
         for name in names.iter().filter(|name| *name != "dcgm") {
             assert!(table.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{name}`"))), "{name}");
         }
-        let text = include_str!("../../docs/grade.md");
+        let text = include_str!("../../docs/reference/grade.md");
         let (_, list) = text.split_once("these checks of `doctor` and `verify` count: ").unwrap();
         let documented: Vec<&str> = list.split('.').next().unwrap().split('`').skip(1).step_by(2).collect();
         let counting: Vec<String> = ALL.iter().filter(|check| check.is_of_machine()).map(Check::to_string).collect();

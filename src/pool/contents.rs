@@ -67,8 +67,8 @@ impl PoolContents {
 pub(super) fn read_signers(pool: &Pool, events: &Events) -> Result<AllowedSigners, Error> {
     let file = &pool.allowed_signers;
     let shown = file.display();
-    let hint =
-        "one line for each member: ana@example.com namespaces=\"hvdctl-pool\" ssh-ed25519 AAAA...; see docs/pool.md";
+    let hint = "one line for each member: ana@example.com namespaces=\"hvdctl-pool\" ssh-ed25519 AAAA...; see \
+         docs/reference/pool.md";
     let read = || {
         let mut bytes = Vec::new();
         File::open(file)?.take(LARGEST_SIGNERS + 1).read_to_end(&mut bytes)?;

@@ -72,13 +72,13 @@ impl PoolDirectory<'_> {
 /// Adds the next step to what concerns the directory.
 fn explained(error: NodeError) -> NodeError {
     let hint = if error.message.contains("there is no directory") {
-        "create it once: mkdir -m 3770 DIRECTORY, chgrp MEMBERS DIRECTORY; docs/pool.md has the steps"
+        "create it once: mkdir -m 3770 DIRECTORY, chgrp MEMBERS DIRECTORY; docs/reference/pool.md has the steps"
     } else if error.message.contains("ermission denied") || error.message.contains("not permitted") {
         "all members need permission to read and write the directory and to enter those above it, and each file is its \
          owner's. A new \
-         group counts for new logins: hvdctl disconnect; docs/pool.md has the steps"
+         group counts for new logins: hvdctl disconnect; docs/reference/pool.md has the steps"
     } else if error.message.contains(TAR_FAILED) {
-        "see whether tar is installed there; docs/pool.md lists what the machine needs"
+        "see whether tar is installed there; docs/reference/pool.md lists what the machine needs"
     } else {
         return error;
     };

@@ -59,7 +59,7 @@ fn ssh_keygen_verifies_what_is_signed_here_and_signs_what_is_verified_here() {
         let file = key.sign(&text).unwrap();
         assert_eq!(judge(&dir, &file).state, FileState::Valid, "{}", judge(&dir, &file).reason);
 
-        // as docs/pool.md takes a file apart
+        // as docs/reference/pool.md takes a file apart
         fs::write(dir.path().join("file"), &file).unwrap();
         let script = "sed '/^-----BEGIN SSH SIG/,$d' file >text; sed -n '/^-----BEGIN SSH SIG/,$p' file >signature";
         assert!(Command::new("sh").current_dir(dir.path()).args(["-c", script]).status().unwrap().success());

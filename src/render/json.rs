@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 /// A line of `train`, `run`, `attach` and `logs`, except the last.
-// docs/json.md is generated from these comments
+// docs/reference/json.md is generated from these comments
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Line<'a> {

@@ -19,6 +19,9 @@ mod exec_fetch;
 mod first_contact;
 mod full;
 mod gpus;
+#[path = "../guide/mod.rs"]
+mod guide;
+mod guides;
 mod images;
 mod init;
 mod jobs;

@@ -1,6 +1,6 @@
 //! What a stranger can do with all that is hvdctl's: a user `mallory` of the nodes without any right, a user of the
 //! operator's machine, the ranks of another job, and those of another cluster's job. `mallory.py` tries it while hvdctl
-//! works; what succeeds must be in the table of docs/security.md, and all that is in the table must succeed.
+//! works; what succeeds must be in the table of docs/guide/security.md, and all that is in the table must succeed.
 
 use crate::images::{PUSHED, build, relays, without_image};
 use crate::pool::node_command;
@@ -16,7 +16,7 @@ use std::process::Command;
 const PROBE: &str = include_str!("mallory.py");
 
 /// The page with the table, and the heading above it.
-const PAGE: &str = include_str!("../../docs/security.md");
+const PAGE: &str = include_str!("../../docs/guide/security.md");
 const HEADING: &str = "## What a stranger on a node can do";
 
 /// The file at which mallory stops.
@@ -111,7 +111,7 @@ fn gains(who: &str, out: &str) -> BTreeSet<String> {
 /// The lines that the table of the page allows: `| WHO | RIGHT, RIGHT | WHAT, WHAT | REASON |`, with each WHAT in
 /// backquotes.
 fn allowed() -> BTreeSet<String> {
-    let section = PAGE.split_once(HEADING).unwrap_or_else(|| panic!("docs/security.md has no {HEADING:?}")).1;
+    let section = PAGE.split_once(HEADING).unwrap_or_else(|| panic!("docs/guide/security.md has no {HEADING:?}")).1;
     let section = section.split("\n## ").next().unwrap();
     let mut allowed = BTreeSet::new();
     for line in section.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
@@ -123,7 +123,7 @@ fn allowed() -> BTreeSet<String> {
             }
         }
     }
-    assert!(!allowed.is_empty(), "the table of docs/security.md is empty");
+    assert!(!allowed.is_empty(), "the table of docs/guide/security.md is empty");
     allowed
 }
 
@@ -329,7 +329,7 @@ fn a_stranger_gets_only_what_is_listed() {
     let stale = list(allowed.difference(&gained).filter(|line| !line.contains(": connect ")).collect());
     assert!(
         more.is_empty() && stale.is_empty(),
-        "succeeded, and docs/security.md does not allow it:\n{more}allowed there, and did not succeed:\n{stale}"
+        "succeeded, and docs/guide/security.md does not allow it:\n{more}allowed there, and did not succeed:\n{stale}"
     );
     assert_eq!(writable, ["", ""], "what group or others may write");
 

@@ -1,4 +1,4 @@
-//! A pool of owners (docs/pool.md): host keys, proofs and the inventory of `pool pick`, with real sshds.
+//! A pool of owners (docs/reference/pool.md): host keys, proofs and the inventory of `pool pick`, with real sshds.
 
 use crate::first_contact::{change_host_key, host_key};
 use crate::operator::Operator;

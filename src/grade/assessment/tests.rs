@@ -191,7 +191,7 @@ fn one_good_measurement_does_not_make_up_for_bad_ones() {
 fn the_weights_add_up_and_are_documented() {
     let areas = [Area::Health, Area::Reliability, Area::Network, Area::Compute, Area::Uptime];
     assert!((areas.iter().map(|area| area.weight()).sum::<f64>() - 1.0).abs() < 1e-9);
-    let text = include_str!("../../../docs/grade.md");
+    let text = include_str!("../../../docs/reference/grade.md");
     for area in areas {
         let row = format!("| {area} | {} |", area.weight());
         assert!(text.contains(&row), "{row}");

@@ -28,7 +28,7 @@ pub static MPI: Launcher = Launcher {
 
 const COMMON: Launcher = Launcher {
     program: "horovodrun",
-    // its process sets ignore the interface (docs/decisions.md)
+    // its process sets ignore the interface (docs/development/decisions.md)
     by_host_name: true,
     arguments: |request| arguments("--gloo", request),
     by_hand: |request| Some(by_hand(request)),

@@ -135,8 +135,8 @@ impl Transport {
             Some(owner) => format!(
                 "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask \
                  {owner} to let \
-                 {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/pool.md; on a terminal, hvdctl \
-                 asks for theirs"
+                 {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/reference/pool.md; on a \
+                 terminal, hvdctl asks for theirs"
             ),
         };
         let error = NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(hint);

@@ -6,6 +6,7 @@ mod conformance;
 mod cuts;
 mod elastic;
 mod frameworks;
+mod guides;
 mod keras;
 mod machines;
 mod unequal;

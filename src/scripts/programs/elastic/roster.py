@@ -1,6 +1,6 @@
 """The nodes of a job, and what each of them is to its current attempt, as a value: what is observed of nodes comes in, and which ones take
 part comes out. It knows no clock, no process, no file and no other node; job_supervisor.py, membership.py and in_place.py share one.
-docs/elastic.md has a drawing of the states, and who writes and reads which file.
+docs/development/elastic.md has a drawing of the states, and who writes and reads which file.
 
 Where a launcher does not keep the ranks, an attempt has one assignment, and nodes are only RUNNING or LOST. Elsewhere the launcher makes a
 new assignment of ranks whenever the nodes have changed. The launcher's own node never leaves: it is LISTED while its ranks have failed."""

@@ -1,0 +1,9 @@
+//! Guides whose commands take minutes.
+
+use crate::guides::follow;
+use crate::state::{FULL_IMAGE, Lab};
+
+#[test]
+fn the_guide_to_images() {
+    follow("images.md", &Lab::up_with(FULL_IMAGE));
+}

@@ -1,0 +1,85 @@
+//! The guides of `docs/guide`, as their readers type them. What needs more than two minutes is in `full/guides.rs`.
+
+use crate::guide::{differences, outcomes, script, steps};
+use crate::operator::own_home;
+use crate::process::{run, s};
+use crate::state::{Lab, hvdctl_in, lab_dir};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Follows a guide in the directory of a lab, with the examples next to the inventory, as a reader whose ssh knows the
+/// nodes.
+#[track_caller]
+pub fn follow(page: &str, lab: &Lab) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/guide").join(page)).unwrap();
+    let steps = steps(&text).unwrap_or_else(|fault| panic!("{page}: {fault}"));
+    let home = lab.path().join("home");
+    fs::create_dir_all(home.join(".ssh")).unwrap();
+    fs::write(home.join(".ssh/config"), format!("Include {}\n", lab_dir().join("ssh_config").display())).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(root.join("examples")).arg(lab.path());
+    run(copy, s(10)).code(0);
+    let hvdctl = hvdctl_in(lab.path());
+    let mut shell = Command::new("bash");
+    shell.arg("-c").arg(script(&steps)).current_dir(lab.path());
+    for (name, value) in hvdctl.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let program = Path::new(hvdctl.get_program()).parent().unwrap();
+    shell.env("HOME", home).env("PATH", format!("{}:{}", program.display(), own_home()));
+    shell.env_remove("XDG_STATE_HOME").env_remove("SSH_AUTH_SOCK");
+    let done = run(shell, s(400));
+    let found = differences(&steps, &outcomes(&done.out));
+    assert!(found.is_empty(), "docs/guide/{page}\n\n{}", found.join("\n\n"));
+}
+
+#[test]
+fn the_guide_to_the_first_cluster() {
+    let lab = Lab::empty();
+    // `init` writes one
+    fs::remove_file(lab.inventory()).unwrap();
+    follow("first-cluster.md", &lab);
+}
+
+#[test]
+fn the_guide_to_data() {
+    follow("data.md", &Lab::up());
+}
+
+#[test]
+fn the_guide_to_failures() {
+    let lab = Lab::up();
+    // a hung rank is named half a minute earlier
+    lab.edit("connect_timeout_s = 10\n", "connect_timeout_s = 10\nidle_margin_s = 1\n");
+    follow("failures.md", &lab);
+}
+
+#[test]
+fn the_guide_to_elastic_jobs() {
+    follow("elastic.md", &Lab::up());
+}
+
+#[test]
+fn the_guide_to_sharing() {
+    follow("sharing.md", &Lab::up());
+}
+
+#[test]
+fn the_guide_to_speed() {
+    follow("speed.md", &Lab::up());
+}
+
+#[test]
+fn the_guide_to_seeing_a_job() {
+    follow("see-a-job.md", &Lab::up());
+}
+
+#[test]
+fn the_guide_to_moving_here() {
+    follow("moving-here.md", &Lab::up());
+}
