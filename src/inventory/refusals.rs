@@ -126,6 +126,9 @@ cluster.stall_warning_s: whole seconds from 0 to 604800
 cluster.stall_timeout_s: whole seconds from 0 to 604800
   "30m" -> "30m"
   604801 -> 604801
+cluster.sample_s: whole seconds from 0 to 3600
+  3601 -> 3601
+  0.5 -> 0.5
 cluster.idle_margin_s: whole seconds from 0 to 86400
   86401 -> 86401
 cluster.isolated_after_s: whole seconds from 0 to 86400

@@ -137,6 +137,12 @@ fn jobs_that_are_lent_are_listed_like_the_others() {
     assert!(open(&machine));
     let read = || machine.prints(&["job/directory.sh", "job/read.sh"], "id=j1 file=log offset=0 quiet=");
     assert_eq!(read(), "line\n");
+    fs::write(machine.path("jobs/j1/log"), "1.0 0 s \n1.1 0 o a line\n1.2 10 e an error\n1.3 0 x 0\n").unwrap();
+    let quiet = || machine.prints(&["job/directory.sh", "job/read.sh"], "id=j1 file=log offset=0 quiet=1");
+    assert_eq!(quiet(), "1.0 0 s \n1.3 0 x 0\n", "without the output of ranks");
+    fs::write(machine.path("jobs/j1/log"), "1.1 0 o a line\n").unwrap();
+    assert_eq!(quiet(), "");
+    fs::write(machine.path("jobs/j1/log"), "line\n").unwrap();
     let piece =
         |variables| machine.prints(&["job/directory.sh", "job/piece.sh"], &format!("id=j1 file=log {variables}"));
     assert_eq!(["offset=1 length=2", "offset=3 length=9", "offset=5 length=1"].map(piece), ["in", "e\n", ""]);

@@ -4,3 +4,5 @@
 [ -n "$quiet" ] || exec tail -c "+$((offset + 1))" "$file"
 # frames of output have the kinds o and e (frames.py)
 tail -c "+$((offset + 1))" "$file" | LC_ALL=C grep -av '^[0-9.]* [0-9]* [oe] ' || [ $? = 1 ]
+# standard input stays open
+exit
