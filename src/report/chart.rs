@@ -12,7 +12,7 @@ const SIDE: f64 = 1000.0;
 const TICKS: u32 = 4;
 
 /// A line of a chart.
-pub(super) struct Line<'a> {
+pub(super) struct ChartLine<'a> {
     /// What it is of, shown when one points at it.
     pub(super) title: String,
     /// The number of its colour.
@@ -64,7 +64,7 @@ impl Unit {
 pub(super) fn number(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => return "0".to_owned(),
-        size if size >= 1e6 || size < 1e-3 => return format!("{value:.2e}"),
+        size if !(1e-3..1e6).contains(&size) => return format!("{value:.2e}"),
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
         size if size >= 1.0 => 2,
@@ -116,7 +116,7 @@ pub(super) fn path(series: &Series, (low, high): (f64, f64), filled: bool) -> St
 /// Opens the drawing of a chart, with lines for its ticks.
 pub(super) fn open_svg(label: &str) -> String {
     let mut svg = format!("<svg viewBox=\"0 0 {SIDE} {SIDE}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"");
-    super::html::escape(&mut svg, label);
+    super::escape::escape(&mut svg, label);
     svg.push_str("\"><path class=\"grid\" d=\"");
     for tick in 0..=TICKS {
         let at = f64::from(tick) * SIDE / f64::from(TICKS);
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let numbers = [0.0, 0.25, 0.000_01, 12_345.0, 1_234_567.0, 3.14159, 99.95, -0.5, 7.0];
-        let texts = ["0", "0.25", "1.00e-5", "12345", "1.23e6", "3.14", "100", "-0.5", "7"];
+        let numbers = [0.0, 0.25, 0.000_01, 12_345.0, 1_234_567.0, 2.71999, 99.95, -0.5, 7.0];
+        let texts = ["0", "0.25", "1.00e-5", "12345", "1.23e6", "2.72", "100", "-0.5", "7"];
         assert_eq!(numbers.map(number), texts);
         assert_eq!(Unit::Memory.format(20_480.0), "20 GiB");
         assert_eq!(Unit::Rate.format(0.0), "0 KiB/s");

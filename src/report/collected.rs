@@ -33,8 +33,8 @@ pub struct Report<'a> {
     pub(super) now: f64,
     pub(super) scale: Scale,
     /// The nodes of the job, in rank order.
-    pub(super) nodes: Vec<NodeData>,
-    pub(super) ranks: BTreeMap<u32, RankData>,
+    pub(super) nodes: Vec<NodeHistory>,
+    pub(super) ranks: BTreeMap<u32, RankHistory>,
     pub(super) metrics: Vec<Metric>,
     /// The restarts, with their times.
     pub(super) restarts: Vec<(f64, String)>,
@@ -46,12 +46,12 @@ pub struct Report<'a> {
 
 /// A node of the job.
 #[derive(Debug)]
-pub(super) struct NodeData {
+pub(super) struct NodeHistory {
     pub(super) name: String,
     pub(super) description: Option<NodeDescription>,
     /// Percent of its cores, MiB, and KiB a second: received, sent, read, written.
     pub(super) usage: [Series; OF_NODE],
-    pub(super) gpus: BTreeMap<u32, GpuData>,
+    pub(super) gpus: BTreeMap<u32, GpuHistory>,
     /// Which rank is in which place on the node, as of the newest sample.
     places: BTreeMap<u32, u32>,
     has_samples: bool,
@@ -61,7 +61,7 @@ pub(super) struct NodeData {
 
 /// A GPU of a node.
 #[derive(Debug)]
-pub(super) struct GpuData {
+pub(super) struct GpuHistory {
     pub(super) description: GpuDescription,
     pub(super) used: Series,
     pub(super) power: Series,
@@ -72,8 +72,8 @@ pub(super) struct GpuData {
 
 /// A rank.
 #[derive(Debug)]
-pub(super) struct RankData {
-    pub(super) spans: Vec<Span>,
+pub(super) struct RankHistory {
+    pub(super) spans: Vec<RankSpan>,
     /// Percent of a core, MiB, and KiB a second: read, written.
     pub(super) usage: [Series; OF_RANK],
     /// When it made no progress, and what it did; without an end if it still does not.
@@ -82,17 +82,17 @@ pub(super) struct RankData {
 
 /// A time for which a rank ran on a node.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Span {
+pub(super) struct RankSpan {
     /// The index of the node.
     pub(super) node: usize,
     pub(super) start: f64,
     /// When and how it ended, if the log has that.
-    pub(super) end: Option<(f64, End)>,
+    pub(super) end: Option<(f64, RankEnd)>,
 }
 
 /// How a rank ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum RankEnd {
     /// The launcher gave the process another rank.
     Renumbered,
     /// With this exit code, by itself or because the end was requested.
@@ -107,7 +107,7 @@ impl<'a> Report<'a> {
         let most = (LINES / POINT / lines.max(1)).clamp(LEAST_POINTS, POINTS);
         let sample = job.record.as_ref().map_or(0, |record| record.sample);
         let scale = Scale::new(job.started, job.ended.unwrap_or(now), sample as f64, most);
-        let nodes = job.placement.shares.iter().map(|share| NodeData::new(&share.node, scale));
+        let nodes = job.placement.shares.iter().map(|share| NodeHistory::new(&share.node, scale));
         let of_prints = scale.of_prints(most);
         Report {
             job,
@@ -130,11 +130,11 @@ impl<'a> Report<'a> {
         match &frame.kind {
             FrameKind::Started => self.rank(rank).start(node, time),
             FrameKind::Renumbered { rank: new, .. } => {
-                self.rank(rank).end(node, time, End::Renumbered);
+                self.rank(rank).end(node, time, RankEnd::Renumbered);
                 self.rank(*new).start(node, time);
             }
             FrameKind::Exited { code, asked, oom, .. } => {
-                self.rank(rank).end(node, time, End::Exited { code: *code, asked: *asked, oom: *oom });
+                self.rank(rank).end(node, time, RankEnd::Exited { code: *code, asked: *asked, oom: *oom });
             }
             FrameKind::Waits { seconds, does } => self.rank(rank).wait(time - *seconds as f64, does),
             FrameKind::Resumed(_) => self.rank(rank).go_on(time),
@@ -170,7 +170,8 @@ impl<'a> Report<'a> {
     /// Returns what the report lacks, and why.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = self.missing.clone();
-        let without: Vec<&NodeData> = self.nodes.iter().filter(|node| !node.has_samples && !node.is_silent).collect();
+        let without: Vec<&NodeHistory> =
+            self.nodes.iter().filter(|node| !node.has_samples && !node.is_silent).collect();
         let names = || without.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
         let sample = self.job.record.as_ref().map_or(0, |record| record.sample);
         match sample {
@@ -196,14 +197,14 @@ impl<'a> Report<'a> {
     fn node(&mut self, name: &str) -> usize {
         self.nodes.iter().position(|other| other.name == name).unwrap_or_else(|| {
             // it joined the job
-            self.nodes.push(NodeData::new(name, self.scale));
+            self.nodes.push(NodeHistory::new(name, self.scale));
             self.nodes.len() - 1
         })
     }
 
-    fn rank(&mut self, rank: u32) -> &mut RankData {
+    fn rank(&mut self, rank: u32) -> &mut RankHistory {
         let scale = self.scale;
-        self.ranks.entry(rank).or_insert_with(|| RankData::new(scale))
+        self.ranks.entry(rank).or_insert_with(|| RankHistory::new(scale))
     }
 
     fn sample(&mut self, index: usize, rank: u32, time: f64, sample: &Sample) {
@@ -233,10 +234,10 @@ impl<'a> Report<'a> {
             Sample::Place(place) => drop(node.places.insert(*place, rank)),
             Sample::NodeDescription(description) => node.description = Some(description.clone()),
             Sample::Gpu { index, usage } => {
-                node.gpus.entry(*index).or_insert_with(|| GpuData::new(scale)).add(time, usage);
+                node.gpus.entry(*index).or_insert_with(|| GpuHistory::new(scale)).add(time, usage);
             }
             Sample::GpuDescription { index, gpu } => {
-                node.gpus.entry(*index).or_insert_with(|| GpuData::new(scale)).description = gpu.clone();
+                node.gpus.entry(*index).or_insert_with(|| GpuHistory::new(scale)).description = gpu.clone();
             }
             Sample::Failure(reason) => {
                 let missing = format!("{}: samples of its GPUs: {reason}", node.name);
@@ -248,11 +249,11 @@ impl<'a> Report<'a> {
     }
 
     /// Returns the GPUs of a node that are the job's, each with its rank if that is known.
-    pub(super) fn gpus<'r>(&'r self, node: &'r NodeData) -> Vec<(u32, &'r GpuData, Option<u32>)> {
+    pub(super) fn gpus<'r>(&'r self, node: &'r NodeHistory) -> Vec<(u32, &'r GpuHistory, Option<u32>)> {
         let share = self.job.placement.shares.iter().find(|share| share.node == node.name);
         let allocated = share.map_or(&[][..], |share| &share.gpus);
         // on a node of several jobs the others are not this one's
-        let is_own = |gpu: &GpuData| allocated.is_empty() || allocated.contains(&gpu.description.uuid);
+        let is_own = |gpu: &GpuHistory| allocated.is_empty() || allocated.contains(&gpu.description.uuid);
         let own = node.gpus.iter().filter(|(_, gpu)| is_own(gpu));
         own.enumerate()
             .map(|(i, (index, gpu))| {
@@ -265,9 +266,9 @@ impl<'a> Report<'a> {
     }
 }
 
-impl NodeData {
-    fn new(name: &str, scale: Scale) -> NodeData {
-        NodeData {
+impl NodeHistory {
+    fn new(name: &str, scale: Scale) -> NodeHistory {
+        NodeHistory {
             name: name.to_owned(),
             description: None,
             usage: std::array::from_fn(|_| Series::new(scale)),
@@ -279,11 +280,11 @@ impl NodeData {
     }
 }
 
-impl GpuData {
-    fn new(scale: Scale) -> GpuData {
+impl GpuHistory {
+    fn new(scale: Scale) -> GpuHistory {
         let [used, power, memory, temperature] = std::array::from_fn(|_| Series::new(scale));
         let (description, stalls) = (GpuDescription::default(), Stalls::default());
-        GpuData { description, used, power, memory, temperature, stalls }
+        GpuHistory { description, used, power, memory, temperature, stalls }
     }
 
     fn add(&mut self, time: f64, usage: &GpuUsage) {
@@ -298,20 +299,20 @@ impl GpuData {
     }
 }
 
-impl RankData {
-    fn new(scale: Scale) -> RankData {
-        RankData { spans: Vec::new(), usage: std::array::from_fn(|_| Series::new(scale)), waits: Vec::new() }
+impl RankHistory {
+    fn new(scale: Scale) -> RankHistory {
+        RankHistory { spans: Vec::new(), usage: std::array::from_fn(|_| Series::new(scale)), waits: Vec::new() }
     }
 
     fn start(&mut self, node: usize, start: f64) {
         if self.spans.len() < SPANS {
-            self.spans.push(Span { node, start, end: None });
+            self.spans.push(RankSpan { node, start, end: None });
         }
     }
 
     /// Ends the span on a node. The logs of several nodes come in any order.
-    fn end(&mut self, node: usize, time: f64, how: End) {
-        let open = |span: &&mut Span| span.node == node && span.end.is_none() && span.start <= time;
+    fn end(&mut self, node: usize, time: f64, how: RankEnd) {
+        let open = |span: &&mut RankSpan| span.node == node && span.end.is_none() && span.start <= time;
         if let Some(span) = self.spans.iter_mut().rev().find(open) {
             span.end = Some((time, how));
         }

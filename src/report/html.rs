@@ -1,7 +1,8 @@
 //! The page of a report.
 
-use super::chart::{self, Line, Unit, bounds, open_svg, path, ticks, x};
-use super::collected::{End, GpuData, NodeData, RankData, Report, Span};
+use super::chart::{self, ChartLine, Unit, bounds, open_svg, path, ticks, x};
+use super::collected::{GpuHistory, NodeHistory, RankEnd, RankHistory, RankSpan, Report};
+use super::escape::escaped;
 use super::repeat::{self, controller};
 use crate::record::JobState;
 use crate::text::nodeset;
@@ -16,28 +17,6 @@ const STYLE: &str = include_str!("style.css");
 const COLOURS: usize = 8;
 /// Times that are listed of each GPU.
 const LISTED: usize = 5;
-
-/// Adds a text as HTML. Nothing of it is markup, and control characters are left out.
-pub(super) fn escape(out: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    escape(&mut out, text);
-    out
-}
 
 fn duration(seconds: f64) -> String {
     span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
@@ -163,15 +142,15 @@ impl Report<'_> {
         page.push_str("</section>\n");
     }
 
-    fn bar(&self, page: &mut String, rank: u32, one: &Span) {
+    fn bar(&self, page: &mut String, rank: u32, one: &RankSpan) {
         let is_over = self.job.is_over();
         let (end, class, how) = match one.end {
-            Some((end, End::Renumbered)) => (end, "ok", "got another number".to_owned()),
-            Some((end, End::Exited { code: 0, .. })) => (end, "ok", "succeeded".to_owned()),
-            Some((end, End::Exited { asked: true, code, .. })) => {
+            Some((end, RankEnd::Renumbered)) => (end, "ok", "got another number".to_owned()),
+            Some((end, RankEnd::Exited { code: 0, .. })) => (end, "ok", "succeeded".to_owned()),
+            Some((end, RankEnd::Exited { asked: true, code, .. })) => {
                 (end, "ended", format!("ended with the others ({code})"))
             }
-            Some((end, End::Exited { code, oom, .. })) => {
+            Some((end, RankEnd::Exited { code, oom, .. })) => {
                 let memory = if oom { ", out of memory" } else { "" };
                 (end, "failed", format!("failed with exit code {code}{memory}"))
             }
@@ -215,7 +194,7 @@ impl Report<'_> {
         }
         page.push_str("<section>\n<h2>Printed by the program</h2>\n<div class=\"charts\">\n");
         for metric in found {
-            let lines = metric.values.iter().map(|(rank, series)| Line {
+            let lines = metric.values.iter().map(|(rank, series)| ChartLine {
                 title: format!("rank {rank}: last {}", series.last().map_or_else(String::new, chart::number)),
                 colour: *rank as usize,
                 series,
@@ -263,7 +242,7 @@ impl Report<'_> {
         page.push_str("</section>\n");
     }
 
-    fn gpu(&self, page: &mut String, node: &NodeData, index: u32, gpu: &GpuData, rank: Option<u32>) {
+    fn gpu(&self, page: &mut String, node: &NodeHistory, index: u32, gpu: &GpuHistory, rank: Option<u32>) {
         let of = rank.map_or_else(String::new, |rank| format!(", rank {rank}"));
         let label = format!("{} GPU {index}{of}", node.name);
         let _ = write!(
@@ -303,15 +282,15 @@ impl Report<'_> {
         self.legend(page);
         page.push_str("<div class=\"charts\">\n");
         for (i, (title, unit)) in charts.into_iter().enumerate() {
-            let node_of = |rank: &RankData| rank.spans.last().map_or(0, |span| span.node);
-            let line = |(rank, data): (&u32, &'_ RankData)| {
+            let node_of = |rank: &RankHistory| rank.spans.last().map_or(0, |span| span.node);
+            let line = |(rank, data): (&u32, &'_ RankHistory)| {
                 let node = node_of(data);
                 let name = self.nodes.get(node).map_or("", |node| &node.name);
                 (format!("rank {rank} on {name}"), node)
             };
             let lines = self.ranks.iter().map(|(rank, data)| {
                 let (title, colour) = line((rank, data));
-                Line { title, colour, series: &data.usage[i] }
+                ChartLine { title, colour, series: &data.usage[i] }
             });
             self.chart(page, title, unit, &lines.collect::<Vec<_>>());
         }
@@ -335,8 +314,9 @@ impl Report<'_> {
         page.push_str("<div class=\"charts\">\n");
         for (i, (title, unit)) in charts.into_iter().enumerate() {
             let nodes = self.nodes.iter().enumerate();
-            let lines: Vec<Line<'_>> =
-                nodes.map(|(colour, node)| Line { title: node.name.clone(), colour, series: &node.usage[i] }).collect();
+            let lines: Vec<ChartLine<'_>> = nodes
+                .map(|(colour, node)| ChartLine { title: node.name.clone(), colour, series: &node.usage[i] })
+                .collect();
             self.chart(page, title, unit, &lines);
         }
         page.push_str("</div>\n</section>\n");
@@ -355,7 +335,7 @@ impl Report<'_> {
     }
 
     /// Adds a chart with several lines.
-    fn chart(&self, page: &mut String, title: &str, unit: Unit, lines: &[Line<'_>]) {
+    fn chart(&self, page: &mut String, title: &str, unit: Unit, lines: &[ChartLine<'_>]) {
         let ranges = lines.iter().filter_map(|line| line.series.range());
         let range = ranges.reduce(|(low, high), (least, most)| (low.min(least), high.max(most)));
         let _ = write!(page, "<figure>\n<figcaption>{}", escaped(title));
@@ -443,7 +423,7 @@ impl Report<'_> {
     }
 
     /// Describes the hardware and the system of a node.
-    fn description(&self, node: &NodeData) -> Option<String> {
+    fn description(&self, node: &NodeHistory) -> Option<String> {
         let description = node.description.as_ref()?;
         let memory = Unit::Memory.format(description.memory_mib);
         let mut text = format!("{}, {memory}", count(description.cores as usize, "core"));
@@ -472,15 +452,6 @@ fn class(state: Option<JobState>) -> &'static str {
 mod tests {
     use super::super::series::{Scale, Series};
     use super::*;
-
-    #[test]
-    fn nothing_of_a_text_is_markup() {
-        let hostile = "</style><script>alert('x')</script>\u{1b}[2J&\"\u{0}";
-        assert_eq!(
-            escaped(hostile),
-            "&lt;/style&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}[2J&amp;&quot;\u{fffd}"
-        );
-    }
 
     #[test]
     fn a_line_without_values_has_no_path() {

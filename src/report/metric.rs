@@ -3,7 +3,6 @@
 use super::series::{Scale, Series};
 use crate::text::visible::one_line;
 use regex::Regex;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -87,7 +86,7 @@ impl Metric {
     }
 
     /// Remembers a line if it is near.
-    fn note(&mut self, line: &Cow<'_, str>) {
+    fn note(&mut self, line: &str) {
         let lower = line.to_lowercase();
         let words = self.pattern.words.iter().filter(|word| lower.contains(word.as_str())).count();
         let score = 2 * words + usize::from(line.contains(|c: char| c.is_ascii_digit()));

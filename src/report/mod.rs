@@ -6,6 +6,7 @@
 
 mod chart;
 mod collected;
+mod escape;
 mod html;
 pub mod metric;
 mod repeat;

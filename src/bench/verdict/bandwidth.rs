@@ -4,7 +4,7 @@
 use super::attribution::{MOST, attribute, covers};
 use super::evidence::median;
 use super::past::usual as usual_in_past;
-use super::samples::{Edge, Sample, samples};
+use super::samples::{Edge, PairSample, samples};
 use crate::bench::measurements::Measurements;
 use crate::bench::verdict::{Accusation, Reference, Subject, Symptom};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ pub(super) struct Bandwidths {
 /// Finds who has low bandwidths, by this many standard deviations, apart from those that have a known cause.
 pub(super) fn bandwidths(
     measurements: &Measurements,
-    samples: &BTreeMap<Edge, Sample>,
+    samples: &BTreeMap<Edge, PairSample>,
     causes: &[Accusation],
     deviations: (f64, f64),
 ) -> Bandwidths {
@@ -158,7 +158,7 @@ fn unproven(n: usize, values: &BTreeMap<Edge, f64>, usual: &Usual) -> BTreeSet<E
 /// | 2 Gb/s in three earlier benchmarks | 10 Gb/s, as the others | 7 Gb/s |
 fn normal(
     measurements: &Measurements,
-    samples: &BTreeMap<Edge, Sample>,
+    samples: &BTreeMap<Edge, PairSample>,
     values: &BTreeMap<Edge, f64>,
     usual: &Usual,
     edge: Edge,
@@ -201,7 +201,7 @@ struct Usual {
     noise: f64,
 }
 
-fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, Sample>) -> Usual {
+fn usual(n: usize, values: &BTreeMap<Edge, f64>, samples: &BTreeMap<Edge, PairSample>) -> Usual {
     // what an end reaches with its better pairs: the others may be limited by the other end
     let reached = |of: &dyn Fn(&Edge) -> bool| {
         let mut own: Vec<f64> = values.iter().filter(|(edge, _)| of(edge)).map(|(_, value)| *value).collect();

@@ -4,7 +4,7 @@
 use super::attribution::{accuse, covers, includes};
 use super::bandwidth::{Bandwidths, DEVIATIONS, bandwidths};
 use super::evidence::{self, Reason, median};
-use super::samples::{Edge, Sample, samples};
+use super::samples::{Edge, PairSample, samples};
 use crate::bench::measure::schedule;
 use crate::bench::measure::schedule::Round;
 use crate::bench::measurements::Measurements;
@@ -108,7 +108,7 @@ pub fn suspects(measurements: &Measurements) -> Suspects {
     Suspects { alone, together: together.into_iter().collect() }
 }
 
-fn unreachable(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+fn unreachable(n: usize, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation> {
     let failed = samples.iter().filter(|(_, sample)| !sample.is_measured());
     let affected = failed.map(|(edge, _)| *edge).collect();
     accuse(n, samples.keys().copied().collect(), affected, |_, edges| {
@@ -118,12 +118,12 @@ fn unreachable(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
 }
 
 /// What makes a bandwidth low, and is seen without it.
-fn causes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+fn causes(measurements: &Measurements, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation> {
     let n = measurements.nodes.len();
     [losses(n, samples), delays(n, samples), sizes(measurements, samples)].concat()
 }
 
-fn losses(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+fn losses(n: usize, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation> {
     let probed = samples.iter().filter(|(_, sample)| sample.sent > 0);
     let measured: BTreeSet<Edge> = probed.map(|(edge, _)| *edge).collect();
     let share = |edges: &[Edge]| {
@@ -145,7 +145,7 @@ fn losses(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
 }
 
 /// Round trips have no direction.
-fn delays(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+fn delays(n: usize, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation> {
     if n < 3 {
         return Vec::new();
     }
@@ -167,9 +167,9 @@ fn delays(n: usize, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
     })
 }
 
-fn sizes(measurements: &Measurements, samples: &BTreeMap<Edge, Sample>) -> Vec<Accusation> {
+fn sizes(measurements: &Measurements, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation> {
     let mtu = |node: usize| measurements.nodes[node].before.as_ref()?.mtu;
-    let of = |(edge, sample): (&Edge, &Sample)| {
+    let of = |(edge, sample): (&Edge, &PairSample)| {
         let interfaces = mtu(edge.0)?.min(mtu(edge.1)?).min(sample.sendable?);
         Some((*edge, (sample.largest?, interfaces)))
     };
@@ -273,7 +273,7 @@ fn merge(mut accusations: Vec<Accusation>) -> Vec<Accusation> {
 }
 
 /// Whether processors had no time left during most measurements.
-fn saturated(samples: &BTreeMap<Edge, Sample>) -> bool {
+fn saturated(samples: &BTreeMap<Edge, PairSample>) -> bool {
     let saturated = samples.values().filter(|sample| sample.is_measured() && sample.is_saturated);
     saturated.count() * 2 > samples.len()
 }
@@ -281,7 +281,7 @@ fn saturated(samples: &BTreeMap<Edge, Sample>) -> bool {
 /// Returns what limits the verdict.
 fn notes(
     measurements: &Measurements,
-    samples: &BTreeMap<Edge, Sample>,
+    samples: &BTreeMap<Edge, PairSample>,
     unmeasured: usize,
     unjudged: usize,
 ) -> Vec<String> {

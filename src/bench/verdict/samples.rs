@@ -23,7 +23,7 @@ pub(super) type Edge = (usize, usize);
 
 /// All measurements of one direction of a pair, together. What disturbs a measurement never makes it better.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sample {
+pub(super) struct PairSample {
     pub(super) error: Option<String>,
     pub(super) bandwidth: Option<f64>,
     /// The bandwidth of the fastest transfer during which the processors of both ends had time left, and that of the
@@ -42,7 +42,7 @@ pub(super) struct Sample {
     pub(super) sendable: Option<u32>,
 }
 
-impl Sample {
+impl PairSample {
     fn add(&mut self, direction: &Direction) {
         if let Some(error) = &direction.error {
             self.error.get_or_insert_with(|| error.clone());
@@ -94,12 +94,12 @@ fn is_busy(usage: Usage) -> bool {
 }
 
 /// Collects the measurements of each direction that was scheduled or measured.
-pub(super) fn samples(measurements: &Measurements) -> BTreeMap<Edge, Sample> {
+pub(super) fn samples(measurements: &Measurements) -> BTreeMap<Edge, PairSample> {
     let n = measurements.nodes.len();
     let scheduled = schedule::rounds(n).into_iter().flatten();
     // what has no result could not be measured
-    let mut samples: BTreeMap<Edge, Sample> =
-        scheduled.flat_map(|(a, b)| [(a, b), (b, a)]).map(|edge| (edge, Sample::default())).collect();
+    let mut samples: BTreeMap<Edge, PairSample> =
+        scheduled.flat_map(|(a, b)| [(a, b), (b, a)]).map(|edge| (edge, PairSample::default())).collect();
     for direction in measurements.directions.iter().filter(|direction| direction.from.max(direction.to) < n) {
         samples.entry((direction.from, direction.to)).or_default().add(direction);
     }
