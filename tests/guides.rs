@@ -1,4 +1,4 @@
-//! The guides: their blocks can be read, what is not executed is listed here, and their links lead somewhere.
+//! The guides: their blocks can be read, their settings are valid, and what is not executed is listed here.
 //! `tests/lab/guides.rs` executes them.
 
 mod guide;
@@ -7,7 +7,7 @@ use guide::{Outcome, Step, compare, differences, outcomes, script, steps};
 use hvdctl::inventory::Inventory;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Blocks that need what the lab does not have: the guide and the first line of the block.
@@ -263,47 +263,4 @@ fn settings_are_valid() {
         }
     }
     assert!(inventories >= 2, "{inventories}");
-}
-
-/// The anchor that a heading gets.
-fn anchor(heading: &str) -> String {
-    let plain = heading.to_lowercase();
-    let kept = plain.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-}
-
-fn anchors(path: &Path) -> BTreeSet<String> {
-    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let mut is_block = false;
-    let mut found = BTreeSet::new();
-    for line in text.lines() {
-        is_block ^= line.trim_start().starts_with("```");
-        if let Some(heading) = line.strip_prefix('#').filter(|_| !is_block) {
-            found.insert(anchor(heading.trim_start_matches('#').trim()));
-        }
-    }
-    found
-}
-
-#[test]
-fn links_lead_somewhere() {
-    let link = regex::Regex::new(r"\]\(([^)\s]+)\)").unwrap();
-    let mut files: Vec<PathBuf> = pages().into_iter().map(|(page, _)| root().join("docs/guide").join(page)).collect();
-    files.push(root().join("README.md"));
-    let mut faults = Vec::new();
-    for file in &files {
-        let text = fs::read_to_string(file).unwrap();
-        for target in link.captures_iter(&text).map(|found| found[1].to_owned()) {
-            if target.starts_with("https://") {
-                continue;
-            }
-            let (path, fragment) = target.split_once('#').unwrap_or((&target, ""));
-            let to = if path.is_empty() { file.clone() } else { file.parent().unwrap().join(path) };
-            let is_right = to.exists() && (fragment.is_empty() || anchors(&to).contains(fragment));
-            if !is_right {
-                faults.push(format!("{}: {target}", file.strip_prefix(root()).unwrap().display()));
-            }
-        }
-    }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
