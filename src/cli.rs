@@ -428,29 +428,6 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_command_and_option() {
-        fn all(command: &clap::Command, path: &str, page: &str, synopsis: &str) {
-            let has = |argument: &&clap::Arg| {
-                let long = argument.get_long().is_some_and(|long| page.contains(&format!("--{long}")));
-                let short = argument.get_short().is_some_and(|short| page.contains(&format!("`-{short}")));
-                long || short || argument.is_positional()
-            };
-            let missing: Vec<_> = command.get_arguments().filter(|argument| !has(argument)).collect();
-            assert!(missing.is_empty(), "options of {path:?}: {missing:?}");
-            for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-                let path = format!("{path}{} ", inner.get_name());
-                let has_own =
-                    inner.has_subcommands() || synopsis.lines().any(|line| format!("{line} ").starts_with(&path));
-                assert!(has_own, "{path}is not in the synopsis");
-                all(inner, &path, page, synopsis);
-            }
-        }
-        let page = include_str!("../docs/cli.md");
-        let synopsis = page.split("```").nth(1).unwrap();
-        all(&Cli::command(), "", page, synopsis);
-    }
-
-    #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
     }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// The exit codes (`docs/cli.md`), which [`Verdict::exit_code`] and [`Error::exit_code`] choose.
+/// The exit codes (`docs/reference/common.md`), which [`Verdict::exit_code`] and [`Error::exit_code`] choose.
 mod exit {
     /// Done, or nothing to do.
     pub const OK: u8 = 0;

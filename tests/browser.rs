@@ -63,7 +63,7 @@ fn page() -> String {
     let mut report = Report::new(&job, START + 2000.0, vec!["loss ([0-9.]+)".parse().unwrap()]);
     for (node, first) in [("node1", 0), ("gpu-node-with-a-long-name-0002.cluster.example.org", 2)] {
         let mut log = String::new();
-        let mut line = |second: u32, text: &str| drop(writeln!(log, "{:.1} {text}", START + f64::from(second)));
+        let mut line = |second: u32, text: &str| writeln!(log, "{:.1} {text}", START + f64::from(second)).unwrap();
         line(0, &format!("{first} m N 64 515000 3.11.2 6.1.0-13-amd64"));
         for place in 0..2 {
             let rank = first + place;

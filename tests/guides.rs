@@ -1,4 +1,4 @@
-//! The guides: their blocks can be read, and what is not executed is listed here.
+//! The guides: their blocks can be read, their settings are valid, and what is not executed is listed here.
 //! `tests/lab/guides.rs` executes them.
 
 mod guide;
@@ -14,6 +14,9 @@ use std::process::Command;
 const NOT_EXECUTED: &[(&str, &str)] = &[
     // it compiles hvdctl
     ("first-cluster.md", "cargo install --path .      # installs hvdctl to ~/.cargo/bin; needs Rust 1.88 or later"),
+    // a site's Slurm, which tests/lab/full/conformance.rs has, and Apptainer
+    ("slurm.md", "hvdctl train ./myproject -np 8 --launcher torchrun"),
+    ("slurm.md", "hvdctl train ./myproject -np 8 --launcher srun -- apptainer exec --nv ~/image.sif python train.py"),
 ];
 
 fn root() -> PathBuf {

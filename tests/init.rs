@@ -268,14 +268,14 @@ fn hostfiles_and_inventories_of_other_tools() {
     --- stdout
     --- stderr
     error: hosts:1: expected a port from 1 to 65535, found ""
-      hint: only the INI form of Ansible's inventories is read, see docs/cli.md
+      hint: only the INI form of Ansible's inventories is read, see docs/reference/cluster.md
     "#);
     insta::assert_snapshot!(init("--from-ansible", "# none\n"), @r"
     exit code: 2
     --- stdout
     --- stderr
     error: hosts has no hosts
-      hint: only the INI form of Ansible's inventories is read, see docs/cli.md
+      hint: only the INI form of Ansible's inventories is read, see docs/reference/cluster.md
     ");
 }
 

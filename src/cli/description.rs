@@ -23,7 +23,7 @@ pub struct Description {
 /// Whose exit code hvdctl has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCode {
-    /// Its own (docs/cli.md, "Exit codes").
+    /// Its own (docs/reference/common.md, "Exit codes").
     Own,
     /// That of a program, with codes above 124 for failures of hvdctl's own.
     Program,

@@ -36,7 +36,7 @@ pub struct NodeStatus {
     pub engine: Option<String>,
     /// Which engine it is; null as `engine`.
     pub engine_name: Option<EngineName>,
-    /// The status of the worker, as in the column WORKER in [cli.md](../cli.md#status).
+    /// The status of the worker, as in the column WORKER in [cluster.md](cluster.md#status).
     pub worker: Option<WorkerStatus>,
     /// How a worker that `up` would replace differs.
     pub differs: Vec<String>,

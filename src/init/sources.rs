@@ -37,7 +37,7 @@ impl FileForm {
         let (parse, hint): (Parse, _) = match self {
             FileForm::Hostfile => (hostfile::parse, "a line is HOST, HOST:SLOTS or HOST slots=N; # begins a comment"),
             FileForm::Ansible => {
-                (ansible::parse, "only the INI form of Ansible's inventories is read, see docs/cli.md")
+                (ansible::parse, "only the INI form of Ansible's inventories is read, see docs/reference/cluster.md")
             }
         };
         let text = files::read(file, MOST).map_err(|e| {

@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(ALL.len(), Check::Xid as usize + 1, "one is missing");
         assert_eq!(names.len(), ALL.len(), "two have one name");
         // the table of `doctor`, which does not ask DCGM
-        let table = include_str!("../../docs/cli.md");
+        let table = include_str!("../../docs/reference/cluster.md");
         for name in names.iter().filter(|name| *name != "dcgm") {
             assert!(table.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{name}`"))), "{name}");
         }

@@ -377,7 +377,7 @@ sys.exit(1)";
             let run = sleeping(&lab, controller, program);
             run.end(s(60)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
             no_job_is_left();
-            // what cli.md promises; both nodes of the lab have one clock
+            // what docs/reference/jobs.md promises; both nodes of the lab have one clock
             let result = on("node1", "ls -t /opt/horovod/jobs/*/result.json | head -n 1 | xargs cat");
             let result: serde_json::Value = serde_json::from_str(&result).unwrap();
             let mut times: Vec<f64> =

@@ -80,6 +80,16 @@ fn the_guide_to_seeing_a_job() {
 }
 
 #[test]
+fn the_guide_to_launchers() {
+    follow("launchers.md", &Lab::up());
+}
+
+#[test]
+fn the_guide_without_docker() {
+    follow("without-docker.md", &Lab::empty());
+}
+
+#[test]
 fn the_guide_to_moving_here() {
     follow("moving-here.md", &Lab::up());
 }

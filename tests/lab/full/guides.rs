@@ -7,3 +7,8 @@ use crate::state::{FULL_IMAGE, Lab};
 fn the_guide_to_images() {
     follow("images.md", &Lab::up_with(FULL_IMAGE));
 }
+
+#[test]
+fn the_guide_to_slurm() {
+    follow("slurm.md", &Lab::up_with(FULL_IMAGE));
+}
