@@ -22,7 +22,7 @@ pub use data::{Data, DataPush, DataRm};
 pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalPolicy};
 pub use env::{Env, EnvCreate, EnvRm};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
-pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop};
+pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use own_slurm::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use pool::{Pool, PoolCommand, PoolPick};
@@ -30,7 +30,7 @@ pub use run::{Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-pub use tools::{Exec, Fetch, Format, Hosts, Shell};
+pub use tools::{Exec, Fetch, Format, Hosts, Shell, Status, StatusFormat};
 
 /// Train one model on many GPU machines over plain SSH and Docker.
 #[derive(Debug, Parser)]
@@ -141,7 +141,7 @@ pub enum Command {
     Drain(Drain),
     /// Show the state of every node: engine, worker, image, GPUs, running job
     #[command(visible_alias = "ps")]
-    Status,
+    Status(Status),
     /// Grade the nodes by what was recorded of them: checks, speed, lost jobs, restarts
     Grade(Grade),
     /// List the nodes that other owners publish, or pick the best nearby ones
@@ -175,6 +175,8 @@ pub enum Command {
     Attach(Attach),
     /// Show the output of a job's ranks
     Logs(Logs),
+    /// Watch a running job: what each rank and its GPU use, and its last line
+    Top(Top),
     /// Write one HTML file about a job: ranks, GPUs, nodes and metrics over time, and why it failed
     Report(Report),
     /// Stop a job: SIGTERM to its ranks, SIGKILL after the grace period

@@ -12,6 +12,7 @@ use crate::error::NodeError;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
+use crate::model::usage::UsageReport;
 use crate::text::units::{count, human};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -182,6 +183,8 @@ pub enum Event {
         /// The seconds without progress, of the one that waited the longest.
         seconds: u64,
     },
+    /// A rank, a node or a GPU of a job was sampled.
+    Usage(UsageReport),
     /// The launcher has written a line.
     Launcher {
         /// The line.

@@ -42,6 +42,7 @@ pub mod start;
 pub mod sync;
 pub mod terminal;
 pub mod text;
+pub mod top;
 pub mod trace;
 pub mod transport;
 pub mod verify;

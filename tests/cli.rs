@@ -117,6 +117,7 @@ fn help() {
         "env list",
         "env rm",
         "logs",
+        "top",
         "report",
         "stop",
         "fetch",

@@ -15,7 +15,7 @@ const ROWS: [&[&str]; 23] = [
     &["cli"],
     &["doctor", "init", "verify"],
     &["bench"],
-    &["start"],
+    &["start", "top"],
     &["job"],
     &["grade"],
     &["checks", "report"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 67] = [
+const PURE: [&str; 69] = [
     "text/",
     "model/",
     "inventory/",
@@ -96,6 +96,8 @@ const PURE: [&str; 67] = [
     "image/status.rs",
     "record/",
     "report/",
+    "top/draw.rs",
+    "top/view.rs",
     "slurm/config.rs",
     "pool/choice.rs",
     "pool/format.rs",

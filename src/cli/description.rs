@@ -134,6 +134,7 @@ impl Command {
             }
             Command::Attach(_) => shows_job(ExitCode::Program, None),
             Command::Logs(_) => shows_job(ExitCode::Own, None),
+            Command::Top(_) => Description { signal: SignalPolicy::Exit, ..shows_job(ExitCode::Own, None) },
             Command::Exec(_) | Command::Shell(_) => Description { exit: ExitCode::Program, ..READS },
             Command::Disconnect => Description { nodes: NodeUse::OfInventory, ..READS_JOBS },
             // its marks, what stop ends and what prune removes need no lock
@@ -142,7 +143,7 @@ impl Command {
             Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS_JOBS,
             Command::Lock(Lock::Status | Lock::Release) => READS,
             Command::Pool(_) => Description { nodes: NodeUse::OfInventory, ..READS },
-            Command::Doctor(_) | Command::Grade(_) | Command::Status | Command::Hosts(_) => READS,
+            Command::Doctor(_) | Command::Grade(_) | Command::Status(_) | Command::Hosts(_) => READS,
         }
     }
 }

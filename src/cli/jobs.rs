@@ -16,6 +16,9 @@ pub struct Jobs {
     /// Show only jobs that have not ended
     #[arg(short, long)]
     pub running: bool,
+    /// Show them on a screen of their own, every 2 s, until q is typed
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// The subcommands of `jobs`.
@@ -70,6 +73,16 @@ pub struct Logs {
     /// Show only the last N lines so far
     #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
+}
+
+/// Options of `top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Job id, a prefix of it, or a name [default: the newest running one]
+    pub job: Option<String>,
+    /// Show the last line of each rank that matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub grep: Option<Regex>,
 }
 
 /// Options of `report`.

@@ -54,6 +54,23 @@ What you install in it is lost with it: `setup` in a project's hvdctl.toml is fo
 
 Exit codes: that of the shell; 2 without a terminal; 125 if hvdctl itself failed.";
 
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// How it is printed
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub format: StatusFormat,
+}
+
+/// A form of the status of the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatusFormat {
+    /// A table
+    Table,
+    /// Metrics for a textfile collector of Prometheus
+    Prometheus,
+}
+
 /// Options of `fetch`.
 #[derive(Debug, Args)]
 #[command(after_help = FETCH)]

@@ -39,6 +39,8 @@ pub struct Context {
     pub ask: bool,
     /// Whether every question is answered with yes.
     pub yes: bool,
+    /// Whether the result is printed as JSON.
+    pub json: bool,
     /// Whether jobs bypass the cluster's own Slurm (`--scheduler ssh`).
     pub is_direct: bool,
     /// The files with variables that the command has read already.

@@ -9,7 +9,7 @@ use super::json::{
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, fetch, grade, hosts, image, init, job_end,
-    jobs, keys, lock, logs, pool, report, shell, slurm, status, train, up, verify,
+    jobs, keys, lock, logs, pool, report, shell, slurm, status, top, train, up, verify,
 };
 use crate::bench::measurements::Measurements;
 use crate::bench::measurements::tests::measured;
@@ -52,6 +52,7 @@ use crate::model::engine::EngineName;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
+use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
 use crate::pool::choice::{Distance, NodeGroup};
@@ -595,6 +596,13 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);
     all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], job, time })));
     all.push(("train-resumed", line(Event::Resumed { ranks: vec![idle_rank()], seconds: 1865 })));
+    let usage = |what| Event::Usage(UsageReport { time: 1_795_262_584.0, node: "node1".into(), what });
+    let of_rank = RankUsage { processor_percent: 104.0, memory_mib: 2048.0, read_kib_s: 0.0, written_kib_s: 12.0 };
+    all.push(("train-rank-usage", line(usage(Sampled::Rank(0, of_rank)))));
+    all.push(("train-node-usage", line(usage(Sampled::Node(NodeUsage::default())))));
+    let of_gpu = GpuUsage { use_percent: Some(97.0), power_w: Some(690.0), ..GpuUsage::default() };
+    let gpu = Sampled::Gpu { index: 0, uuid: Some("GPU-1".into()), rank: Some(0), usage: of_gpu };
+    all.push(("train-gpu-usage", line(usage(gpu))));
     all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
@@ -897,6 +905,7 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("fetch", fetch::outcome(&fetched).document));
     let missing = vec!["node2: nothing that it recorded was read: Connection refused".to_owned()];
     let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
+    all.push(("top-end", top::ended(Some(JobState::Succeeded)).document));
     all.push(("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing }).document));
 
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");

@@ -1,5 +1,9 @@
 //! `hvdctl jobs` and `hvdctl stop`.
 
+mod watch;
+
+pub use watch::watch;
+
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::each_node::NodeResults;
@@ -7,6 +11,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
 use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
+use crate::event::Events;
 use crate::job::manage::{self, JobList};
 use crate::model::idle_rank;
 use crate::record::JobState;
@@ -60,6 +65,26 @@ pub async fn list(
     context: &Context,
 ) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
+    let Listing { jobs, answered, failed, now } = listing(options.running, slurm, target, fleet, events).await?;
+    Ok(listed(&jobs.iter().collect::<Vec<_>>(), answered, &failed, now))
+}
+
+/// The jobs of a cluster, and of its Slurm.
+struct Listing {
+    jobs: Vec<Job>,
+    /// How many nodes answered, and those that did not.
+    answered: usize,
+    failed: Vec<NodeError>,
+    now: f64,
+}
+
+async fn listing(
+    running: bool,
+    slurm: impl Future<Output = Result<Option<(Target, Fleet)>, Error>>,
+    target: &Target,
+    fleet: &Fleet,
+    events: &Events,
+) -> Result<Listing, Error> {
     let of_slurm = async {
         let Some((target, fleet)) = slurm.await? else { return Ok(None) };
         let JobList { jobs, members, failed, .. } = manage::list(&target, &fleet, events).await?;
@@ -79,8 +104,8 @@ pub async fn list(
         Err(Error::Nodes { failed: more, .. } | Error::Unreachable(more)) => failed.extend(more),
         Err(error) => return Err(error),
     }
-    let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
-    Ok(listed(&wanted, answered, &failed, now))
+    jobs.retain(|job| !running || !job.is_over());
+    Ok(Listing { jobs, answered, failed, now })
 }
 
 pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError], now: f64) -> Outcome {

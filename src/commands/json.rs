@@ -27,6 +27,7 @@ pub use super::slurm::down::SlurmDownNode;
 pub use super::slurm::status::SlurmStatus;
 pub use super::slurm::up::SlurmUpNode;
 pub use super::status::NodeStatus;
+pub use super::top::TopEnd;
 pub use super::up::{UpNode, UpOperation};
 pub use crate::bench::report::document::{BenchDirection, BenchDocument, BenchEstimate, BenchFinding, BenchNode};
 pub use crate::commands::image::build::ImageBuild;

@@ -41,6 +41,7 @@ mod submit;
 mod target;
 #[cfg(test)]
 mod tests;
+mod top;
 mod train;
 mod up;
 mod verify;
@@ -151,7 +152,7 @@ pub async fn run(
         return Err(Error::usage(
             "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
              command is for these",
-            "under Slurm there are train, run, verify, jobs, attach, logs, report, stop and fetch; for nodes of the inventory: \
+            "under Slurm there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; for nodes of the inventory: \
              --scheduler ssh",
         ));
     }
@@ -161,12 +162,18 @@ pub async fn run(
     let session = Session::new(locks, &signal);
     let (events, verbose, yes) = (events.clone(), global.verbose, global.yes);
     let (ask, env_files) = (!yes && !global.json, EnvFiles::new());
-    let is_direct = global.scheduler == Some(Scheduler::Ssh);
-    let mut context = Context { target, fleet, events, session, verbose, ask, yes, is_direct, env_files };
+    let (json, is_direct) = (global.json, global.scheduler == Some(Scheduler::Ssh));
+    let mut context = Context { target, fleet, events, session, verbose, ask, yes, json, is_direct, env_files };
     let result = match command {
         Command::Jobs(options @ Jobs { what: None, .. }) => {
             let slurm = target::also_under_slurm(&context.target.inventory, global, &context.events);
-            jobs::list(&options, slurm, &context).await
+            match options.watch {
+                true => {
+                    let slurm = || target::also_under_slurm(&context.target.inventory, global, &context.events);
+                    jobs::watch(options.running, slurm, &context).await
+                }
+                false => jobs::list(&options, slurm, &context).await,
+            }
         }
         command => run_on_nodes(command, &mut context).await,
     };
@@ -189,7 +196,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Down(options) => down::run(&options, context).await,
         Command::Drain(options) => drain::run(&options, context).await,
         Command::Doctor(options) => doctor::run(&options, context).await,
-        Command::Status => status::run(context).await,
+        Command::Status(options) => status::run(&options, context).await,
         Command::Grade(options) => grade::run(&options, context).await,
         Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick::run(&options, context).await,
         Command::Pool(Pool { what: None }) => pool::list(context).await,
@@ -206,6 +213,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Attach(options) => logs::attach(&options, context).await,
         Command::Logs(options) => logs::logs(&options, context).await,
         Command::Stop(options) => jobs::stop(&options, context).await,
+        Command::Top(options) => top::run(&options, context).await,
         Command::Report(options) => report::run(&options, context).await,
         Command::Fetch(options) => fetch::run(&options, context).await,
         Command::Exec(options) => exec::run(&options, context).await,

@@ -1,9 +1,12 @@
 //! `hvdctl status`.
 
+mod prometheus;
+
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use crate::checks::preflight;
 use crate::checks::{Finding, fold};
+use crate::cli::{self, StatusFormat};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, RuntimeState, observe_parts};
@@ -61,14 +64,27 @@ pub struct NodeStatus {
 }
 
 /// `status`.
-pub async fn run(context: &Context) -> Result<Outcome, Error> {
+pub async fn run(options: &cli::Status, context: &Context) -> Result<Outcome, Error> {
+    let is_metrics = options.format == StatusFormat::Prometheus;
+    if is_metrics && context.json {
+        return Err(Error::usage("--format prometheus and --json exclude each other", "leave out one of them"));
+    }
     let Context { target, events, .. } = context;
     let observe = async |member: Member| {
         let (facts, runtime) = observe_parts(target.cluster(), &member, events).await;
         Ok(entry(&target.inventory, member, facts?, events.report(runtime)))
     };
     let NodeResults { ok: nodes, failed } = context.connect().await?.then(events, observe).await;
-    Ok(outcome(nodes, failed))
+    let metrics = is_metrics.then(|| {
+        let unreached: Vec<_> = failed.iter().map(NodeEntry::unreached).collect();
+        let all: Vec<_> = nodes.iter().chain(&unreached).collect();
+        prometheus::metrics(&target.cluster().name, &all, now())
+    });
+    let outcome = outcome(nodes, failed);
+    Ok(match metrics {
+        Some(text) => Outcome { text, ..outcome },
+        None => outcome,
+    })
 }
 
 /// Returns the entry of a node. Without the engine the rest of it is still useful.

@@ -65,7 +65,10 @@ pub async fn report<'a>(
 }
 
 /// Returns the nodes of a job that answer, that of the launcher first if it does.
-fn answering<'j>(list: &'j JobList<'_>, job: &'j Job) -> Result<JobNodes<'j>, Error> {
+///
+/// # Errors
+/// If none does.
+pub fn answering<'j>(list: &'j JobList<'_>, job: &'j Job) -> Result<JobNodes<'j>, Error> {
     if job.in_slurm.is_some() {
         return list.nodes_of(job);
     }

@@ -183,6 +183,13 @@ impl NodeLog {
         Ok(parser.offset())
     }
 
+    /// Reads the frames at its beginning, of at most so many bytes.
+    pub async fn beginning(&self, bytes: u64) -> Result<Vec<Frame>, NodeError> {
+        let script = self.script(PIECE_OF).with("offset", "0").with("length", &bytes.to_string());
+        let text = self.member.transport.script(&script, OPERATION).await?;
+        Ok(Parser::default().push(&text))
+    }
+
     /// Returns where a log is read on that was read up to a position. The disk of a node that lost power may have less
     /// of it, and ranks that were started there since may have written more than is missing. What follows the position
     /// may have been discarded, too.

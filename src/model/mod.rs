@@ -15,3 +15,4 @@ pub mod queue;
 pub mod restart;
 pub mod root_cause;
 pub mod start_fault;
+pub mod usage;

@@ -4,8 +4,9 @@
 //! The text of a frame begins with a letter for its kind, followed by numbers with spaces between them; `-` is a number
 //! that a GPU does not have.
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use crate::launch::placement::Share;
+pub use crate::model::usage::{GpuUsage, NodeUsage, RankUsage};
+use std::collections::BTreeMap;
 
 /// One sample, or the description of what is sampled.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,53 +37,6 @@ pub enum Sample {
     Failure(String),
 }
 
-/// What a rank used: the program and all processes that it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
-pub struct RankUsage {
-    /// Processor time, in percent of one core.
-    pub processor_percent: f64,
-    /// Memory in MiB; what processes share is counted once.
-    pub memory_mib: f64,
-    /// KiB a second read from disks.
-    pub read_kib_s: f64,
-    /// KiB a second written to disks.
-    pub written_kib_s: f64,
-}
-
-/// What a node used, all processes on it together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
-pub struct NodeUsage {
-    /// Processor time, in percent of all cores.
-    pub processor_percent: f64,
-    /// Memory in MiB.
-    pub memory_mib: f64,
-    /// KiB a second received by the interface on the cluster network and by InfiniBand adapters.
-    pub received_kib_s: f64,
-    /// KiB a second sent by them.
-    pub sent_kib_s: f64,
-    /// KiB a second read from disks.
-    pub read_kib_s: f64,
-    /// KiB a second written to disks.
-    pub written_kib_s: f64,
-}
-
-/// What a GPU does; a value that it does not report is `None`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
-pub struct GpuUsage {
-    /// The share of the time in which a kernel ran, in percent.
-    pub use_percent: Option<f64>,
-    /// Memory in MiB.
-    pub memory_mib: Option<f64>,
-    /// Power in watts.
-    pub power_w: Option<f64>,
-    /// Temperature in degrees Celsius.
-    pub temperature_c: Option<f64>,
-    /// Clock of the multiprocessors in MHz.
-    pub sm_mhz: Option<f64>,
-    /// Clock of the memory in MHz.
-    pub memory_mhz: Option<f64>,
-}
-
 /// What is known of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeDescription {
@@ -109,6 +63,21 @@ pub struct GpuDescription {
     pub driver: String,
     /// The product.
     pub name: String,
+}
+
+/// Returns whether a GPU of a node is a job's, given the job's share of that node. On a node of several jobs the others
+/// are not.
+pub fn is_of_job(share: Option<&Share>, uuid: &str) -> bool {
+    share.is_none_or(|share| share.gpus.is_empty() || share.gpus.iter().any(|own| own == uuid))
+}
+
+/// Returns the rank that uses a GPU of a job. `places`: the ranks by their places on the node, as far as samples have
+/// them; `position`: that of the GPU among those of the job there.
+pub fn rank_of_gpu(share: Option<&Share>, places: &BTreeMap<u32, u32>, uuid: &str, position: usize) -> Option<u32> {
+    let allocated = share.and_then(|share| share.gpus.iter().position(|own| own == uuid));
+    let place = u32::try_from(allocated.unwrap_or(position)).ok()?;
+    let placed = share.filter(|share| place < share.ranks).map(|share| share.first + place);
+    places.get(&place).copied().or(placed)
 }
 
 impl Sample {

@@ -6,13 +6,14 @@ use crate::event::{Completion, Event, Stream};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
+use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::text::units::stamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Instant;
 
-/// A line of `train`, `run`, `attach` and `logs`, except the last.
+/// A line of `train`, `run`, `attach`, `logs` and `top`, except the last.
 // docs/reference/json.md is generated from these comments
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
@@ -85,6 +86,47 @@ pub enum Line<'a> {
         /// The same as text.
         text: String,
     },
+    /// What a rank used since the sample before, in `top`.
+    #[serde(rename = "rank_usage")]
+    RankUsage {
+        /// When, by the node's clock.
+        time: String,
+        /// The rank.
+        rank: u32,
+        /// Its node.
+        node: &'a str,
+        /// What it used.
+        #[serde(flatten)]
+        usage: RankUsage,
+    },
+    /// What a node used since the sample before, all processes together, in `top`.
+    #[serde(rename = "node_usage")]
+    NodeUsage {
+        /// When, by the node's clock.
+        time: String,
+        /// The node.
+        node: &'a str,
+        /// What it used.
+        #[serde(flatten)]
+        usage: NodeUsage,
+    },
+    /// What a GPU does, in `top`.
+    #[serde(rename = "gpu_usage")]
+    GpuUsage {
+        /// When, by the node's clock.
+        time: String,
+        /// The node.
+        node: &'a str,
+        /// The index of the GPU in the container.
+        index: u32,
+        /// Its UUID, if that is known.
+        uuid: Option<&'a str>,
+        /// The rank that uses it, if that is known.
+        rank: Option<u32>,
+        /// What it does.
+        #[serde(flatten)]
+        usage: GpuUsage,
+    },
     /// A line of the launcher, with `-vv` only.
     Launcher {
         /// The line.
@@ -104,6 +146,18 @@ pub struct Upload {
 }
 
 impl<'a> Line<'a> {
+    fn of_usage(UsageReport { time, node, what }: &'a UsageReport) -> Line<'a> {
+        let time = stamp(*time);
+        match what {
+            Sampled::Rank(rank, usage) => Line::RankUsage { time, rank: *rank, node, usage: *usage },
+            Sampled::Node(usage) => Line::NodeUsage { time, node, usage: *usage },
+            Sampled::Gpu { index, uuid, rank, usage } => {
+                let (index, rank) = (*index, *rank);
+                Line::GpuUsage { time, node, index, uuid: uuid.as_deref(), rank, usage: *usage }
+            }
+        }
+    }
+
     /// Returns the line of an event; `None` if it has none.
     pub fn of(event: &'a Event) -> Option<Line<'a>> {
         Some(match event {
@@ -132,6 +186,7 @@ impl<'a> Line<'a> {
             Event::Resumed { ranks, seconds } => {
                 Line::Resumed { ranks, seconds: *seconds, text: messages::resumed(ranks, *seconds) }
             }
+            Event::Usage(report) => Line::of_usage(report),
             Event::Launcher { line } => Line::Launcher { line },
             Event::Nodes(_)
             | Event::Phase(_)

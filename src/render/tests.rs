@@ -15,6 +15,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::{Change, Departure, Restart};
 use crate::model::root_cause::{FailureKind, RootCause};
+use crate::model::usage::{GpuUsage, Sampled, UsageReport};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use terminal::Terminal;
@@ -124,6 +125,7 @@ fn train() -> Scene {
         (6, line(1, Stream::Stderr, b"caf\xe9 \x1b[31mred")),
         (1860, Event::Idle { ranks: idle(), job: Some(id()), time: START + 1860.0 }),
         (1865, Event::Resumed { ranks: idle(), seconds: 1865 }),
+        (1866, Event::Usage(usage())),
         (
             1870,
             restart(Restart::Failed {
@@ -256,6 +258,12 @@ fn every_phase_has_a_name() {
     assert_eq!((as_plain(phases(), 0, false), as_json(phases(), true)), (String::new(), String::new()));
 }
 
+fn usage() -> UsageReport {
+    let usage = GpuUsage { use_percent: Some(97.0), power_w: Some(690.0), ..GpuUsage::default() };
+    let what = Sampled::Gpu { index: 0, uuid: Some("GPU-1".into()), rank: Some(1), usage };
+    UsageReport { time: 1_795_262_584.0, node: "node2".into(), what }
+}
+
 /// The name of an event's variant. A new variant does not compile until it is here, and fails until a scene has it.
 fn variant(event: &Event) -> &'static str {
     match event {
@@ -266,6 +274,7 @@ fn variant(event: &Event) -> &'static str {
         Event::Restart { .. } => "Restart",
         Event::Idle { .. } => "Idle",
         Event::Resumed { .. } => "Resumed",
+        Event::Usage(_) => "Usage",
         Event::Launcher { .. } => "Launcher",
         Event::Nodes(_) => "Nodes",
         Event::Phase(_) => "Phase",
@@ -282,5 +291,5 @@ fn variant(event: &Event) -> &'static str {
 #[test]
 fn every_event_is_in_a_list() {
     let shown: BTreeSet<&str> = up().iter().chain(&train()).map(|(_, event)| variant(event)).collect();
-    assert_eq!(shown.len(), 15, "{shown:?}");
+    assert_eq!(shown.len(), 16, "{shown:?}");
 }

@@ -6,7 +6,9 @@ use super::stall::Stalls;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::restart;
-use crate::record::samples::{GpuDescription, GpuUsage, NodeDescription, NodeUsage, RankUsage, Sample};
+use crate::record::samples::{
+    GpuDescription, GpuUsage, NodeDescription, NodeUsage, RankUsage, Sample, is_of_job, rank_of_gpu,
+};
 use std::collections::BTreeMap;
 
 /// The most points of one line.
@@ -251,17 +253,9 @@ impl<'a> Report<'a> {
     /// Returns the GPUs of a node that are the job's, each with its rank if that is known.
     pub(super) fn gpus<'r>(&'r self, node: &'r NodeHistory) -> Vec<(u32, &'r GpuHistory, Option<u32>)> {
         let share = self.job.placement.shares.iter().find(|share| share.node == node.name);
-        let allocated = share.map_or(&[][..], |share| &share.gpus);
-        // on a node of several jobs the others are not this one's
-        let is_own = |gpu: &GpuHistory| allocated.is_empty() || allocated.contains(&gpu.description.uuid);
-        let own = node.gpus.iter().filter(|(_, gpu)| is_own(gpu));
+        let own = node.gpus.iter().filter(|(_, gpu)| is_of_job(share, &gpu.description.uuid));
         own.enumerate()
-            .map(|(i, (index, gpu))| {
-                let position = allocated.iter().position(|uuid| *uuid == gpu.description.uuid).unwrap_or(i);
-                let place = u32::try_from(position).unwrap_or(u32::MAX);
-                let placed = share.filter(|share| place < share.ranks).map(|share| share.first + place);
-                (*index, gpu, node.places.get(&place).copied().or(placed))
-            })
+            .map(|(i, (index, gpu))| (*index, gpu, rank_of_gpu(share, &node.places, &gpu.description.uuid, i)))
             .collect()
     }
 }

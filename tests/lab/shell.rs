@@ -55,11 +55,13 @@ impl Typed {
         Typed { child, terminal, slave: open(), seen }
     }
 
-    fn settings(&self) -> Termios {
+    /// The settings of the terminal.
+    pub fn settings(&self) -> Termios {
         tcgetattr(&self.slave).unwrap()
     }
 
-    fn size(&self, rows: u16, columns: u16) {
+    /// Gives the terminal a size.
+    pub fn size(&self, rows: u16, columns: u16) {
         tcsetwinsize(&self.terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     }
 
@@ -68,7 +70,8 @@ impl Typed {
         File::from(self.terminal.try_clone().unwrap()).write_all(text.as_bytes()).unwrap();
     }
 
-    fn text(&self) -> String {
+    /// All that was written to the terminal.
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 

@@ -87,6 +87,7 @@ async fn a_shell_connects_once() {
         verbose: 0,
         ask: false,
         yes: true,
+        json: false,
         is_direct: false,
         env_files: crate::launch::env_file::EnvFiles::new(),
     };

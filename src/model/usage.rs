@@ -1,0 +1,82 @@
+//! What ranks, nodes and GPUs use while a job runs.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What a rank used: the program and all processes that it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct RankUsage {
+    /// Processor time, in percent of one core.
+    pub processor_percent: f64,
+    /// Memory in MiB; what processes share is counted once.
+    pub memory_mib: f64,
+    /// KiB a second read from disks.
+    pub read_kib_s: f64,
+    /// KiB a second written to disks.
+    pub written_kib_s: f64,
+}
+
+/// What a node used, all processes on it together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct NodeUsage {
+    /// Processor time, in percent of all cores.
+    pub processor_percent: f64,
+    /// Memory in MiB.
+    pub memory_mib: f64,
+    /// KiB a second received by the interface on the cluster network and by InfiniBand adapters.
+    pub received_kib_s: f64,
+    /// KiB a second sent by them.
+    pub sent_kib_s: f64,
+    /// KiB a second read from disks.
+    pub read_kib_s: f64,
+    /// KiB a second written to disks.
+    pub written_kib_s: f64,
+}
+
+/// What a GPU does; a value that it does not report is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+pub struct GpuUsage {
+    /// The share of the time in which a kernel ran, in percent.
+    pub use_percent: Option<f64>,
+    /// Memory in MiB.
+    pub memory_mib: Option<f64>,
+    /// Power in watts.
+    pub power_w: Option<f64>,
+    /// Temperature in degrees Celsius.
+    pub temperature_c: Option<f64>,
+    /// Clock of the multiprocessors in MHz.
+    pub sm_mhz: Option<f64>,
+    /// Clock of the memory in MHz.
+    pub memory_mhz: Option<f64>,
+}
+
+/// A sample, as it comes from a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UsageReport {
+    /// When it was taken, in seconds since the epoch by the node's clock.
+    pub time: f64,
+    /// The node.
+    pub node: String,
+    /// What was sampled.
+    pub what: Sampled,
+}
+
+/// What was sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sampled {
+    /// A rank.
+    Rank(u32, RankUsage),
+    /// The node.
+    Node(NodeUsage),
+    /// A GPU.
+    Gpu {
+        /// Its index in the container.
+        index: u32,
+        /// Its UUID, if that is known.
+        uuid: Option<String>,
+        /// The rank that uses it, if that is known.
+        rank: Option<u32>,
+        /// What it does.
+        usage: GpuUsage,
+    },
+}

@@ -1,0 +1,145 @@
+//! The terminal while it shows a screen of its own. The only user of ratatui's terminal.
+
+use anyhow::Context as _;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
+use ratatui::crossterm::{cursor, execute};
+use ratatui::{Frame, Terminal};
+use std::io::{self, IsTerminal, Stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+/// The longest time between a key and its effect.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What was typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// Leave.
+    Quit,
+    /// So many rows up (negative) or down.
+    Rows(i32),
+    /// So many pages.
+    Pages(i32),
+    /// The terminal has another size.
+    Resized,
+}
+
+impl Key {
+    /// Returns the first row that is shown after this key; a page has so many rows.
+    pub fn scroll(self, first: usize, page: usize) -> usize {
+        let rows = match self {
+            Key::Rows(rows) => i64::from(rows),
+            Key::Pages(pages) => i64::from(pages) * page as i64,
+            Key::Quit | Key::Resized => 0,
+        };
+        usize::try_from(first as i64 + rows).unwrap_or(0)
+    }
+}
+
+/// A terminal with a screen of its own, until it is dropped.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// What was typed.
+    pub keys: UnboundedReceiver<Key>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Screen {
+    /// Returns whether there is a terminal for one.
+    pub fn is_possible() -> bool {
+        io::stdout().is_terminal() && io::stdin().is_terminal()
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If the terminal does not take it.
+    pub fn open() -> anyhow::Result<Screen> {
+        // a panic prints its message after the screen has gone
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            hook(panic);
+        }));
+        terminal::enable_raw_mode().context("cannot set up the terminal")?;
+        let opened = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide);
+        let terminal = opened.and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        let terminal = terminal.inspect_err(|_| restore()).context("cannot set up the terminal")?;
+        let (sender, keys) = mpsc::unbounded_channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_over);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                match event::poll(GLANCE) {
+                    Ok(true) => {
+                        let key = event::read().ok().and_then(|event| key(&event));
+                        if key.is_some_and(|key| sender.send(key).is_err()) {
+                            return;
+                        }
+                    }
+                    Ok(false) => {}
+                    // the terminal is gone
+                    Err(_) => {
+                        let _ = sender.send(Key::Quit);
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Screen { terminal, keys, is_over })
+    }
+
+    /// Draws it.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> anyhow::Result<()> {
+        self.terminal.draw(draw).context("cannot write to the terminal")?;
+        Ok(())
+    }
+
+    /// Returns its height in rows.
+    pub fn height(&self) -> u16 {
+        self.terminal.size().map_or(24, |size| size.height)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        restore();
+        let _ = std::panic::take_hook();
+    }
+}
+
+fn restore() {
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+    let _ = terminal::disable_raw_mode();
+}
+
+/// Returns what an event of the terminal means.
+fn key(event: &Event) -> Option<Key> {
+    let KeyEvent { code, modifiers, kind, .. } = match event {
+        Event::Resize(..) => return Some(Key::Resized),
+        Event::Key(key) => key,
+        _ => return None,
+    };
+    if *kind == KeyEventKind::Release {
+        return None;
+    }
+    match code {
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Up | KeyCode::Char('k') => Some(Key::Rows(-1)),
+        KeyCode::Down | KeyCode::Char('j') => Some(Key::Rows(1)),
+        KeyCode::PageUp => Some(Key::Pages(-1)),
+        KeyCode::PageDown | KeyCode::Char(' ') => Some(Key::Pages(1)),
+        KeyCode::Home => Some(Key::Pages(i32::MIN / 1000)),
+        KeyCode::End => Some(Key::Pages(i32::MAX / 1000)),
+        _ => None,
+    }
+}

@@ -1,0 +1,150 @@
+use super::draw::{DrawOptions, draw};
+use super::view::View;
+use crate::launch::placement::{Placement, Share};
+use crate::model::usage::Sampled;
+use crate::record::frames::Parser;
+use crate::record::list::{Job, StoredJobs, add, jobs};
+use crate::record::{Record, stored};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::Color;
+use std::fmt::Write as _;
+
+/// The present in the tests.
+const NOW: f64 = 1_795_000_600.0;
+
+/// A job that runs for ten minutes, with so many ranks on each of these nodes.
+fn job(nodes: &[&str], ranks: u32, sample: u64) -> Job {
+    let share = |(i, node): (usize, &&str)| Share {
+        node: (*node).to_owned(),
+        ranks,
+        first: ranks * u32::try_from(i).unwrap(),
+        ..Share::default()
+    };
+    let record = Record {
+        id: "20261117-102640-abcd".into(),
+        cluster: "lab".into(),
+        name: "digits".into(),
+        created: NOW - 600.0,
+        placement: Placement { shares: nodes.iter().enumerate().map(share).collect() },
+        sample,
+        ..Record::default()
+    };
+    let mut all = StoredJobs::new();
+    let record = stored::write_checked("job.json", &record).unwrap();
+    add(&mut all, nodes[0], &format!("./20261117-102640-abcd/job.json:{record}\n"));
+    jobs("lab", all, nodes, NOW).remove(0)
+}
+
+/// Takes frames of a node with times before the present, in seconds.
+fn take(view: &mut View, node: &str, text: &str) -> Vec<Sampled> {
+    let mut log = String::new();
+    for line in text.lines() {
+        let (ago, rest) = line.split_once(' ').unwrap();
+        let _ = writeln!(log, "{:.3} {rest}", NOW + 5.0 - ago.parse::<f64>().unwrap());
+    }
+    // the node's clock is ahead by 5 s
+    let frames = Parser::default().push(log.as_bytes());
+    frames.iter().filter_map(|frame| view.take(node, 5.0, frame)).map(|report| report.what).collect()
+}
+
+/// Returns what is on a terminal of this size.
+fn screen(view: &View, width: u16, height: u16, options: DrawOptions) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, view, NOW, options)).unwrap();
+    terminal
+}
+
+/// Two nodes with four ranks. Rank 1 makes no progress, the GPU of rank 2 waits, and node2 has said nothing for a minute.
+fn stalled() -> View {
+    let mut view = View::new(&job(&["node1", "gpu-0002.cluster.example.org"], 2, 5), NOW - 600.0, None);
+    let mut node = |node: &str, first: u32, ago: u32, power: u32| {
+        let mut text = String::new();
+        for place in 0..2 {
+            let rank = first + place;
+            let _ = writeln!(text, "{ago} {first} m G {place} GPU-{rank} 143771 700 580.1 NVIDIA H200");
+            let _ = writeln!(text, "{ago} {rank} m R {place}\n{ago} {rank} m r 104 20480 0 12");
+            let _ = writeln!(text, "{ago} {first} m g {place} 100 {} {power} 61 1455 3201", 70_000 + rank);
+            let _ = writeln!(text, "{ago} {rank} o step {} loss 0.2{rank}", 100 + rank);
+        }
+        let _ = writeln!(text, "{ago} {first} m n 52 812345 1200000 1190000 0 512");
+        take(&mut view, node, &text);
+    };
+    node("node1", 0, 2, 690);
+    node("gpu-0002.cluster.example.org", 2, 61, 130);
+    take(&mut view, "node1", "1 1 q 1800 waiting in futex for a lock or another thread");
+    view
+}
+
+#[test]
+fn a_stalled_rank_and_a_silent_node_stand_out() {
+    insta::assert_snapshot!(screen(&stalled(), 80, 24, DrawOptions::default()).backend());
+    insta::assert_snapshot!(screen(&stalled(), 120, 14, DrawOptions::default()).backend());
+}
+
+#[test]
+fn colours_are_only_used_where_they_are_wanted() {
+    let colours = |has_colours| {
+        let terminal = screen(&stalled(), 80, 24, DrawOptions { has_colours, first: 0 });
+        terminal.backend().buffer().content().iter().filter(|cell| cell.fg != Color::Reset).count()
+    };
+    assert_eq!(colours(false), 0);
+    assert!(colours(true) > 100);
+}
+
+#[test]
+fn ranks_that_do_not_fit_can_be_scrolled_to() {
+    let nodes: Vec<String> = (1..=16).map(|i| format!("node{i}")).collect();
+    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let mut view = View::new(&job(&names, 4, 5), NOW - 600.0, None);
+    take(&mut view, "node9", "400 33 s \n1 33 o step 1\n1 34 x 1");
+    insta::assert_snapshot!(screen(&view, 80, 24, DrawOptions { has_colours: false, first: 30 }).backend());
+    let last = super::draw::last_first(&view, 24);
+    let text = screen(&view, 80, 24, DrawOptions { has_colours: false, first: 1000 }).backend().to_string();
+    assert!(text.contains("node16") && text.contains(&format!("ranks {} to 64 of 64", last + 1)), "{text}");
+    // nothing panics in a terminal that is too small for anything
+    for (width, height) in [(1, 1), (3, 2), (20, 5), (79, 6)] {
+        screen(&view, width, height, DrawOptions::default());
+    }
+}
+
+#[test]
+fn nothing_that_a_rank_writes_reaches_the_terminal_as_it_is() {
+    let mut view = View::new(&job(&["node1"], 1, 0), NOW - 60.0, Some(regex::bytes::Regex::new("loss").unwrap()));
+    let long = "x".repeat(10_000);
+    take(
+        &mut view,
+        "node1",
+        &format!("3 0 o \x1b[2J\x1b]0;title\x07\x1b[31mloss\x1b[0m 損失 \u{202e}0.5\ttab\n2 0 o {long}"),
+    );
+    let terminal = screen(&view, 100, 12, DrawOptions::default());
+    let text = terminal.backend().to_string();
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    assert!(text.contains("loss 損失"), "{text}");
+    // the age is that of the last line, the text that of the last one that matches
+    assert!(text.contains(" 2s ") && !text.contains("xxx"), "{text}");
+    assert!(text.contains("no samples: sample_s was 0"), "{text}");
+}
+
+#[test]
+fn samples_are_passed_on_with_the_rank_of_a_gpu() {
+    let mut view = View::new(&job(&["node1"], 2, 5), NOW - 60.0, None);
+    let text = "9 0 m G 1 GPU-b 143771 700 580.1 NVIDIA H200\n9 0 m G 0 GPU-a 143771 700 580.1 NVIDIA H200\n\
+        8 1 m r 100 2048 0 0\n8 0 m g 1 97 883 690 52 1455 3201\n8 0 m n 10 1 2 3 4 5\n8 0 m e no driver";
+    let [Sampled::Rank(1, _), Sampled::Gpu { rank: Some(1), uuid: Some(uuid), .. }, Sampled::Node(_)] =
+        &take(&mut view, "node1", text)[..]
+    else {
+        panic!("{view:?}")
+    };
+    assert_eq!(uuid, "GPU-b");
+    assert_eq!(view.message.as_deref(), Some("node1: GPUs: no driver"));
+}
+
+#[test]
+fn a_restart_begins_again_with_the_ranks() {
+    let mut view = View::new(&job(&["node1"], 1, 0), NOW - 60.0, None);
+    take(&mut view, "node1", "9 0 s \n8 0 x 1\n7 0 r {}\n6 0 s ");
+    assert_eq!((view.head.attempt, view.ranks[&0].code), (2, None));
+    take(&mut view, "node1", "5 0 n 3 4");
+    assert_eq!(view.ranks.keys().collect::<Vec<_>>(), [&3]);
+}

@@ -1,0 +1,241 @@
+//! What is known of a running job, as the frames of its nodes say it.
+
+use crate::launch::placement::Share;
+use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
+use crate::record::frames::{Frame, FrameKind};
+use crate::record::list::Job;
+use crate::record::samples::{GpuDescription, Sample, is_of_job, rank_of_gpu};
+use crate::text::visible::{one_line, visible};
+use regex::bytes::Regex;
+use std::collections::BTreeMap;
+
+/// The most bytes of a line that are shown, and characters.
+const LINE: usize = 4096;
+const SHOWN: usize = 400;
+
+/// Use and share of its power limit at which a GPU counts as one that only waits; the report of a job has the same.
+const USE: f64 = 95.0;
+const POWER: f64 = 0.3;
+
+/// Seconds without any frame after which a node that is sampled counts as silent.
+const SILENT: f64 = 30.0;
+
+/// A job that is watched.
+#[derive(Debug)]
+pub struct View {
+    /// What is above the table: the job.
+    pub head: Head,
+    /// By rank.
+    pub ranks: BTreeMap<u32, RankView>,
+    /// The nodes, in rank order.
+    pub nodes: Vec<NodeView>,
+    /// The newest message.
+    pub message: Option<String>,
+    /// How the job ended.
+    pub end: Option<String>,
+    /// Only lines in which this is found are shown.
+    grep: Option<Regex>,
+    shares: Vec<Share>,
+}
+
+/// The job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Head {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// When it began, in seconds since the epoch by the operator's clock.
+    pub began: f64,
+    /// The number of the attempt, from 1 on.
+    pub attempt: usize,
+    /// Seconds between two samples; 0: there are none.
+    pub sample: u64,
+}
+
+/// A rank.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RankView {
+    /// The index of its node.
+    pub node: usize,
+    /// What it uses.
+    pub usage: Option<RankUsage>,
+    /// When it wrote the last line, and the last line that is wanted.
+    pub line: (Option<f64>, String),
+    /// What it does while it makes no progress.
+    pub waits: Option<String>,
+    /// Its exit code, if it has ended.
+    pub code: Option<i32>,
+}
+
+/// A node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// What it uses.
+    pub usage: Option<NodeUsage>,
+    gpus: BTreeMap<u32, (GpuDescription, GpuUsage)>,
+    places: BTreeMap<u32, u32>,
+    /// When anything came from it, in seconds since the epoch.
+    heard: Option<f64>,
+    /// Why it cannot be followed.
+    pub failure: Option<String>,
+}
+
+/// A GPU of a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankGpu<'a> {
+    /// Its index in the container.
+    pub index: u32,
+    /// What it is.
+    pub description: &'a GpuDescription,
+    /// What it does.
+    pub usage: GpuUsage,
+}
+
+impl RankGpu<'_> {
+    /// Returns whether it is in use all the time and takes little power: kernels run that wait.
+    pub fn is_stalled(&self) -> bool {
+        let used = self.usage.use_percent.is_some_and(|used| used >= USE);
+        let share = self.usage.power_w.zip(self.description.limit_w).map(|(power, limit)| power / limit);
+        used && share.is_some_and(|share| share <= POWER)
+    }
+}
+
+impl View {
+    /// Returns the view of a job before anything is known of its ranks. `began`: when it did, by the operator's clock.
+    pub fn new(job: &Job, began: f64, grep: Option<Regex>) -> View {
+        let nodes =
+            job.placement.shares.iter().map(|share| NodeView { name: share.node.clone(), ..NodeView::default() });
+        let mut ranks = BTreeMap::new();
+        for (node, share) in job.placement.shares.iter().enumerate() {
+            ranks.extend(
+                (share.first..share.first + share.ranks).map(|rank| (rank, RankView { node, ..RankView::default() })),
+            );
+        }
+        let head = Head {
+            id: job.id.clone(),
+            name: job.name.clone(),
+            began,
+            attempt: job.attempts.len() + 1,
+            sample: job.record.as_ref().map_or(0, |record| record.sample),
+        };
+        let shares = job.placement.shares.clone();
+        View { head, ranks, nodes: nodes.collect(), message: None, end: None, grep, shares }
+    }
+
+    /// Notes that a node cannot be followed.
+    pub fn miss(&mut self, node: &str, reason: &str) {
+        let index = self.node(node);
+        self.nodes[index].failure = Some(one_line(reason, SHOWN));
+    }
+
+    /// Takes a frame of a node's log or samples. `ahead`: by how many seconds the node's clock is ahead of ours. Returns
+    /// the sample, if it is one.
+    pub fn take(&mut self, node: &str, ahead: f64, frame: &Frame) -> Option<UsageReport> {
+        let (index, time, rank) = (self.node(node), frame.time - ahead, frame.rank);
+        let heard = &mut self.nodes[index].heard;
+        *heard = Some(heard.map_or(time, |heard| heard.max(time)));
+        match &frame.kind {
+            FrameKind::Started => *self.rank(rank, index) = RankView { node: index, ..RankView::default() },
+            FrameKind::Renumbered { rank: new, .. } => {
+                let moved = self.ranks.remove(&rank).unwrap_or_default();
+                self.ranks.insert(*new, RankView { node: index, ..moved });
+            }
+            FrameKind::Exited { code, .. } => {
+                let rank = self.rank(rank, index);
+                (rank.code, rank.waits) = (Some(*code), None);
+            }
+            FrameKind::Waits { does, .. } => self.rank(rank, index).waits = Some(one_line(does, SHOWN)),
+            FrameKind::Resumed(_) => self.rank(rank, index).waits = None,
+            FrameKind::Restart(_) => self.head.attempt += 1,
+            FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
+                let is_wanted = self.grep.as_ref().is_none_or(|grep| grep.is_match(line));
+                let rank = self.rank(rank, index);
+                rank.line.0 = Some(time);
+                if is_wanted {
+                    rank.line.1 = shown(line);
+                }
+            }
+            FrameKind::Sample(sample) => {
+                let what = self.sample(index, rank, sample)?;
+                return Some(UsageReport { time: frame.time, node: node.to_owned(), what });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn node(&mut self, name: &str) -> usize {
+        self.nodes.iter().position(|node| node.name == name).unwrap_or_else(|| {
+            // it joined the job
+            self.nodes.push(NodeView { name: name.to_owned(), ..NodeView::default() });
+            self.nodes.len() - 1
+        })
+    }
+
+    fn rank(&mut self, rank: u32, node: usize) -> &mut RankView {
+        self.ranks.entry(rank).or_insert_with(|| RankView { node, ..RankView::default() })
+    }
+
+    fn sample(&mut self, index: usize, rank: u32, sample: &Sample) -> Option<Sampled> {
+        match sample {
+            Sample::Rank(usage) => {
+                let rank_view = self.rank(rank, index);
+                (rank_view.usage, rank_view.node) = (Some(*usage), index);
+                return Some(Sampled::Rank(rank, *usage));
+            }
+            Sample::Node(usage) => {
+                self.nodes[index].usage = Some(*usage);
+                return Some(Sampled::Node(*usage));
+            }
+            Sample::Gpu { index: gpu, usage } => {
+                self.nodes[index].gpus.entry(*gpu).or_default().1 = *usage;
+                let found = self.gpus(index).find(|(_, found)| found.index == *gpu);
+                let (rank, found) = found?;
+                let uuid = Some(found.description.uuid.clone()).filter(|uuid| !uuid.is_empty());
+                return Some(Sampled::Gpu { index: *gpu, uuid, rank, usage: *usage });
+            }
+            Sample::Place(place) => drop(self.nodes[index].places.insert(*place, rank)),
+            Sample::GpuDescription { index: gpu, gpu: description } => {
+                self.nodes[index].gpus.entry(*gpu).or_default().0 = description.clone();
+            }
+            Sample::Failure(reason) => self.message = Some(format!("{}: GPUs: {reason}", self.nodes[index].name)),
+            Sample::NodeDescription(_) => {}
+        }
+        None
+    }
+
+    /// Returns the GPUs of a node that are the job's, each with the rank that uses it.
+    fn gpus(&self, index: usize) -> impl Iterator<Item = (Option<u32>, RankGpu<'_>)> {
+        let node = &self.nodes[index];
+        let share = self.shares.iter().find(|share| share.node == node.name);
+        let own = node.gpus.iter().filter(move |(_, (description, _))| is_of_job(share, &description.uuid));
+        own.enumerate().map(move |(position, (index, (description, usage)))| {
+            let rank = rank_of_gpu(share, &node.places, &description.uuid, position);
+            (rank, RankGpu { index: *index, description, usage: *usage })
+        })
+    }
+
+    /// Returns the GPU of a rank.
+    pub fn gpu(&self, rank: u32) -> Option<RankGpu<'_>> {
+        let node = self.ranks.get(&rank)?.node;
+        self.gpus(node).find(|(of, _)| *of == Some(rank)).map(|(_, gpu)| gpu)
+    }
+
+    /// Returns what is wrong with a node: why it cannot be followed, or for how long it has been silent.
+    pub fn fault(&self, node: &NodeView, now: f64) -> Option<String> {
+        let silent = node.heard.map_or(0.0, |heard| now - heard);
+        // samples become rarer with the job's age (samples.py)
+        let usual = (self.head.sample as f64).max((now - self.head.began) / 10_000.0);
+        let is_silent = self.head.sample > 0 && self.end.is_none() && silent > SILENT.max(3.0 * usual);
+        node.failure.clone().or_else(|| is_silent.then(|| format!("silent for {silent:.0} s")))
+    }
+}
+
+/// Returns a line of a rank as text that does nothing to a terminal.
+fn shown(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&visible(&line[..line.len().min(LINE)])).into_owned();
+    one_line(&console::strip_ansi_codes(&text), SHOWN)
+}

@@ -1,0 +1,174 @@
+//! Follows the logs and samples of a job's nodes, and shows them.
+
+use super::draw::{DrawOptions, draw, last_first};
+use super::screen::{Key, Screen};
+use super::view::View;
+use crate::cluster::each_node::for_each_node;
+use crate::cluster::fleet::Fleet;
+use crate::cluster::operator::now;
+use crate::cluster::target::Target;
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::job::follow::Follow;
+use crate::job::history::answering;
+use crate::job::manage::{self, JobList};
+use crate::job::node_log::{NodeLog, logs};
+use crate::record::JobState;
+use crate::record::frames::Frame;
+use crate::record::list::Job;
+use regex::bytes::Regex;
+use std::cell::RefCell;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Bytes that are read first of the end of each file, and of the beginning of samples, which describe the GPUs.
+const END: u64 = 64 << 10;
+const BEGINNING: u64 = 16 << 10;
+
+/// The shortest time between two drawings, for slow links, and the longest, for what becomes older.
+const REST: Duration = Duration::from_millis(250);
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// What is watched.
+pub struct WatchedJob<'a> {
+    /// The nodes of the cluster.
+    pub target: &'a Target,
+    /// The connections to them.
+    pub fleet: &'a Fleet,
+    /// The jobs.
+    pub list: &'a JobList<'a>,
+    /// The job.
+    pub job: &'a Job,
+    /// Only lines in which this is found are shown.
+    pub grep: Option<Regex>,
+}
+
+/// How it is shown.
+pub enum Display {
+    /// On a screen of the terminal.
+    Screen {
+        /// The terminal.
+        screen: Screen,
+        /// Whether it has colours.
+        has_colours: bool,
+    },
+    /// As events: [`Event::Usage`].
+    Events,
+}
+
+/// A log or samples, with the offset at which they are followed.
+type Followed = (NodeLog, u64);
+
+/// Watches a job until it has ended or, on a screen, until the user leaves. Returns how the job ended, if it did.
+///
+/// # Errors
+/// If none of its nodes answers, and if the terminal is gone.
+pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -> Result<Option<JobState>, Error> {
+    let WatchedJob { target, fleet, list, job, grep } = watched;
+    let nodes = answering(list, job)?;
+    nodes.check_logs()?;
+    let view = RefCell::new(View::new(job, now() - (list.now - job.started), grep));
+    for share in job.placement.shares.iter().filter(|share| nodes.members().all(|one| one.node.name != share.node)) {
+        let error = list.failed.iter().find(|error| error.node == share.node);
+        view.borrow_mut().miss(&share.node, error.map_or("it was not queried", |error| error.message.as_str()));
+    }
+    let is_sampled = view.borrow().head.sample > 0;
+    let read = async |log: NodeLog| {
+        let name = log.node().to_owned();
+        let read = read_end(&log, is_sampled, &view).await;
+        read.unwrap_or_else(|error| {
+            view.borrow_mut().miss(&name, &error.message);
+            Vec::new()
+        })
+    };
+    let followed = for_each_node(logs(&nodes, job.log_max), read).await;
+    let (logs, offsets) = followed.into_iter().flatten().unzip();
+    let mut view = view.into_inner();
+    // what they say goes on the screen
+    let (own_events, messages) = Events::channel();
+    let mut follow = Follow::start(logs, offsets, &own_events).await?;
+    let is_reached = nodes.launcher.node.name == job.launcher() || nodes.in_slurm;
+    let (engine, container) = nodes.launcher_container().await?;
+    let mut ended = std::pin::pin!(async {
+        if is_reached { engine.wait(&container).await.map(drop) } else { std::future::pending().await }
+    });
+    let (mut screen, has_colours) = match display {
+        Display::Screen { screen, has_colours } => (Some(screen), has_colours),
+        Display::Events => (None, false),
+    };
+    let (mut first, mut is_changed, mut drawn, mut state) = (0, true, Instant::now() - REFRESH, None);
+    loop {
+        while let Ok(event) = messages.receive(Duration::ZERO) {
+            if let Event::Warning(message) = event {
+                match &screen {
+                    Some(_) => view.message = Some(message.to_string().lines().next().unwrap_or_default().to_owned()),
+                    None => events.warn(message),
+                }
+                is_changed = true;
+            }
+        }
+        if let Some(screen) = screen.as_mut().filter(|_| drawn.elapsed() >= if is_changed { REST } else { REFRESH }) {
+            first = first.min(last_first(&view, screen.height()));
+            screen.draw(|frame| draw(frame, &view, now(), DrawOptions { has_colours, first }))?;
+            (drawn, is_changed) = (Instant::now(), false);
+        }
+        let due = drawn + if is_changed { REST } else { REFRESH };
+        let has_screen = screen.is_some();
+        let mut take = |node: &str, ahead: f64, frame: Frame| {
+            let sample = view.take(node, ahead, &frame);
+            is_changed = true;
+            sample.into_iter().filter(|_| !has_screen).for_each(|sample| events.send(Event::Usage(sample)));
+        };
+        let keys = async {
+            match screen.as_mut() {
+                Some(screen) => screen.keys.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            key = keys => match key {
+                Some(Key::Quit) | None => return Ok(state),
+                Some(key) => {
+                    let page = screen.as_ref().map_or(1, |screen| usize::from(screen.height()) / 2);
+                    first = key.scroll(first, page);
+                    (is_changed, drawn) = (true, Instant::now() - REST);
+                }
+            },
+            end = &mut ended, if state.is_none() => {
+                end?;
+                let list = manage::list(target, fleet, &own_events).await?;
+                let job = list.jobs.iter().find(|other| other.id == job.id);
+                let reached = job.and_then(|job| job.state).unwrap_or(JobState::Lost);
+                state = Some(reached);
+                if screen.is_none() {
+                    return Ok(state);
+                }
+                let reason = job.and_then(|job| job.reason.clone()).map_or_else(String::new, |why| format!(": {why}"));
+                view.end = Some(format!("{reached}{reason} (q: quit, hvdctl report shows all of it)"));
+                is_changed = true;
+            }
+            () = follow.next(&mut take) => {}
+            () = sleep_until(due), if has_screen => {}
+        }
+    }
+}
+
+/// Reads the end of the log and the samples of a node. Returns where they are followed.
+async fn read_end(log: &NodeLog, is_sampled: bool, view: &RefCell<View>) -> Result<Vec<Followed>, NodeError> {
+    let extent = log.extent().await?;
+    let take = async |frames: Vec<Frame>| {
+        let ahead = extent.clock - now();
+        frames.iter().for_each(|frame| drop(view.borrow_mut().take(log.node(), ahead, frame)));
+    };
+    let mut followed = Vec::new();
+    if is_sampled {
+        let samples = log.samples();
+        let size = samples.extent().await?.size;
+        take(samples.beginning(BEGINNING).await?).await;
+        let end = samples.read(size.saturating_sub(END), take).await?;
+        followed.push((samples, end));
+    }
+    let end = log.read(extent.size.saturating_sub(END).max(extent.start), take).await?;
+    followed.push((log.clone(), end));
+    Ok(followed)
+}
