@@ -65,6 +65,7 @@ fn the_smallest_has_the_documented_defaults() {
         start_timeout: Duration::from_secs(120),
         stop_grace: Duration::from_secs(10),
         stall_warning: Duration::from_secs(1800),
+        sample: Duration::from_secs(5),
         stall_timeout: Duration::ZERO,
         idle_margin: Duration::from_secs(30),
         isolated_after: Duration::from_secs(180),
@@ -129,6 +130,7 @@ command_timeout_s = 1
 start_timeout_s = 1_000
 stop_grace_s = 0
 stall_warning_s = 60
+sample_s = 1
 stall_timeout_s = 604800
 idle_margin_s = 0
 isolated_after_s = 0
@@ -199,6 +201,7 @@ master = true
         start_timeout: Duration::from_secs(1000),
         stop_grace: Duration::ZERO,
         stall_warning: Duration::from_secs(60),
+        sample: Duration::from_secs(1),
         stall_timeout: Duration::from_secs(604_800),
         idle_margin: Duration::ZERO,
         isolated_after: Duration::ZERO,

@@ -37,6 +37,9 @@ pub async fn run(options: &Top, context: &Context) -> Result<Outcome, Error> {
             Error::check("no job runs", "hvdctl jobs lists those that ended, and hvdctl report shows one")
         })?,
     };
+    if job.waits_for_nodes() {
+        return Err(Error::check(format!("job {} waits for its nodes", job.id), "hvdctl jobs says why"));
+    }
     if job.is_over() {
         return Err(over(job));
     }

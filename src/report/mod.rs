@@ -11,7 +11,7 @@ mod html;
 pub mod metric;
 mod repeat;
 mod series;
-mod stall;
+pub mod stall;
 #[cfg(test)]
 mod tests;
 

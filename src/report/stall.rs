@@ -15,7 +15,7 @@ const LEAST: f64 = 30.0;
 const GAP: f64 = 60.0;
 
 /// Follows one GPU.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Stalls {
     /// First and last sample of a time that has not ended.
     open: Option<(f64, f64)>,
@@ -39,6 +39,11 @@ impl Stalls {
 
     fn close(&mut self) {
         self.found.extend(self.open.take().filter(|(start, end)| end - start >= LEAST));
+    }
+
+    /// Returns whether such a time goes on.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some_and(|(start, last)| last - start >= LEAST)
     }
 
     /// Returns the times found, as start and end.

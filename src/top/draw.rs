@@ -140,11 +140,15 @@ fn by_need(view: &View, now: f64) -> Vec<&NodeView> {
 /// Returns the row of a rank, and whether it makes no progress.
 fn rank_row(view: &View, rank: u32, one: &RankView, name: usize, now: f64) -> (String, bool) {
     let gpu = view.gpu(rank);
-    let is_stalled = one.code.is_none() && (one.waits.is_some() || gpu.as_ref().is_some_and(|gpu| gpu.is_stalled()));
-    let node = view.nodes.get(one.node).map_or("", |node| node.name.as_str());
+    let is_stalled = one.code.is_none() && (one.waits.is_some() || gpu.as_ref().is_some_and(|gpu| gpu.is_stalled));
+    let node = view.nodes.get(one.node);
+    // what it used before it was silent is nothing of the present
+    let is_known = node.is_some_and(|node| view.fault(node, now).is_none());
+    let (gpu, used) = (gpu.filter(|_| is_known), one.usage.filter(|_| is_known));
+    let node = node.map_or("", |node| node.name.as_str());
     let usage = gpu.as_ref().map(|gpu| gpu.usage);
     let number = |value: Option<f64>, unit: &str| value.map_or("–".to_owned(), |value| format!("{value:.0}{unit}"));
-    let memory = usage.and_then(|usage| usage.memory_mib).or(one.usage.map(|usage| usage.memory_mib));
+    let memory = usage.and_then(|usage| usage.memory_mib).or(used.map(|usage| usage.memory_mib));
     let age = one.line.0.map(|time| span(Duration::try_from_secs_f64(now - time).unwrap_or_default()));
     let text = match (one.code, &one.waits) {
         (Some(code), _) => format!("ended with exit code {code}"),
@@ -159,7 +163,7 @@ fn rank_row(view: &View, rank: u32, one: &RankView, name: usize, now: f64) -> (S
         number(usage.and_then(|usage| usage.use_percent), "%"),
         number(usage.and_then(|usage| usage.power_w), ""),
         memory.map_or("–".to_owned(), |mib| size(mib * 1024.0)),
-        number(one.usage.map(|usage| usage.processor_percent), "%"),
+        number(used.map(|usage| usage.processor_percent), "%"),
         age.unwrap_or_else(|| "–".to_owned()),
     );
     (row, is_stalled)

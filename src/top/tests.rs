@@ -55,7 +55,8 @@ fn screen(view: &View, width: u16, height: u16, options: DrawOptions) -> Termina
     terminal
 }
 
-/// Two nodes with four ranks. Rank 1 makes no progress, the GPU of rank 2 waits, and node2 has said nothing for a minute.
+/// Two nodes with four ranks. Rank 1 makes no progress, the GPU of rank 0 waits, and the second node has said nothing for a
+/// minute.
 fn stalled() -> View {
     let mut view = View::new(&job(&["node1", "gpu-0002.cluster.example.org"], 2, 5), NOW - 600.0, None);
     let mut node = |node: &str, first: u32, ago: u32, power: u32| {
@@ -64,14 +65,18 @@ fn stalled() -> View {
             let rank = first + place;
             let _ = writeln!(text, "{ago} {first} m G {place} GPU-{rank} 143771 700 580.1 NVIDIA H200");
             let _ = writeln!(text, "{ago} {rank} m R {place}\n{ago} {rank} m r 104 20480 0 12");
-            let _ = writeln!(text, "{ago} {first} m g {place} 100 {} {power} 61 1455 3201", 70_000 + rank);
+            for before in [30, 15, 0] {
+                let ago = ago + before;
+                let _ = writeln!(text, "{ago} {first} m g {place} 100 {} {power} 61 1455 3201", 70_000 + rank);
+            }
             let _ = writeln!(text, "{ago} {rank} o step {} loss 0.2{rank}", 100 + rank);
         }
         let _ = writeln!(text, "{ago} {first} m n 52 812345 1200000 1190000 0 512");
         take(&mut view, node, &text);
     };
     node("node1", 0, 2, 690);
-    node("gpu-0002.cluster.example.org", 2, 61, 130);
+    node("gpu-0002.cluster.example.org", 2, 61, 690);
+    take(&mut view, "node1", "40 0 m g 0 100 70000 130 61 1 1\n3 0 m g 0 100 70000 130 61 1 1");
     take(&mut view, "node1", "1 1 q 1800 waiting in futex for a lock or another thread");
     view
 }
@@ -143,8 +148,20 @@ fn samples_are_passed_on_with_the_rank_of_a_gpu() {
 #[test]
 fn a_restart_begins_again_with_the_ranks() {
     let mut view = View::new(&job(&["node1"], 1, 0), NOW - 60.0, None);
-    take(&mut view, "node1", "9 0 s \n8 0 x 1\n7 0 r {}\n6 0 s ");
+    let restart = r#"{"failed":{"ended":1.0},"shares":[],"attempt":2,"attempts":4,"pause":2}"#;
+    // it is also in what was read again
+    take(&mut view, "node1", &format!("9 0 s \n8 0 x 1\n7 0 r {restart}\n7 0 r {restart}\n6 0 s "));
     assert_eq!((view.head.attempt, view.ranks[&0].code), (2, None));
-    take(&mut view, "node1", "5 0 n 3 4");
-    assert_eq!(view.ranks.keys().collect::<Vec<_>>(), [&3]);
+}
+
+#[test]
+fn ranks_get_other_numbers_in_any_order() {
+    let mut view = View::new(&job(&["node1"], 3, 0), NOW - 60.0, None);
+    // rank 0 has left, and the others move up
+    take(&mut view, "node1", "9 2 n 1 2\n9 1 n 0 2\n8 0 o one\n8 1 o two");
+    let lines: Vec<_> = view.ranks.iter().map(|(rank, one)| (*rank, one.line.1.as_str())).collect();
+    assert_eq!(lines, [(0, "one"), (1, "two")]);
+    // a rank that cannot be takes no row
+    take(&mut view, "node1", "7 4000000000 o x");
+    assert_eq!(view.ranks.len(), 2);
 }

@@ -4,7 +4,9 @@ use crate::launch::placement::Share;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
+use crate::record::restart::{self, Restart};
 use crate::record::samples::{GpuDescription, Sample, is_of_job, rank_of_gpu};
+use crate::report::stall::Stalls;
 use crate::text::visible::{one_line, visible};
 use regex::bytes::Regex;
 use std::collections::BTreeMap;
@@ -13,9 +15,8 @@ use std::collections::BTreeMap;
 const LINE: usize = 4096;
 const SHOWN: usize = 400;
 
-/// Use and share of its power limit at which a GPU counts as one that only waits; the report of a job has the same.
-const USE: f64 = 95.0;
-const POWER: f64 = 0.3;
+/// The most GPUs of a node: a job can write to its own samples.
+const GPUS: u32 = 64;
 
 /// Seconds without any frame after which a node that is sampled counts as silent.
 const SILENT: f64 = 30.0;
@@ -36,6 +37,8 @@ pub struct View {
     /// Only lines in which this is found are shown.
     grep: Option<Regex>,
     shares: Vec<Share>,
+    /// The number of ranks that it can have.
+    most: u32,
 }
 
 /// The job.
@@ -75,12 +78,20 @@ pub struct NodeView {
     pub name: String,
     /// What it uses.
     pub usage: Option<NodeUsage>,
-    gpus: BTreeMap<u32, (GpuDescription, GpuUsage)>,
+    gpus: BTreeMap<u32, GpuView>,
     places: BTreeMap<u32, u32>,
     /// When anything came from it, in seconds since the epoch.
     heard: Option<f64>,
     /// Why it cannot be followed.
     pub failure: Option<String>,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct GpuView {
+    description: GpuDescription,
+    usage: GpuUsage,
+    stalls: Stalls,
 }
 
 /// A GPU of a rank.
@@ -92,15 +103,8 @@ pub struct RankGpu<'a> {
     pub description: &'a GpuDescription,
     /// What it does.
     pub usage: GpuUsage,
-}
-
-impl RankGpu<'_> {
-    /// Returns whether it is in use all the time and takes little power: kernels run that wait.
-    pub fn is_stalled(&self) -> bool {
-        let used = self.usage.use_percent.is_some_and(|used| used >= USE);
-        let share = self.usage.power_w.zip(self.description.limit_w).map(|(power, limit)| power / limit);
-        used && share.is_some_and(|share| share <= POWER)
-    }
+    /// Whether it has been in use all the time for a while and takes little power: kernels run that wait.
+    pub is_stalled: bool,
 }
 
 impl View {
@@ -111,7 +115,8 @@ impl View {
         let mut ranks = BTreeMap::new();
         for (node, share) in job.placement.shares.iter().enumerate() {
             ranks.extend(
-                (share.first..share.first + share.ranks).map(|rank| (rank, RankView { node, ..RankView::default() })),
+                (share.first..share.first.saturating_add(share.ranks))
+                    .map(|rank| (rank, RankView { node, ..RankView::default() })),
             );
         }
         let head = Head {
@@ -121,8 +126,9 @@ impl View {
             attempt: job.attempts.len() + 1,
             sample: job.record.as_ref().map_or(0, |record| record.sample),
         };
+        let most = job.record.as_ref().and_then(|record| record.max_ranks).unwrap_or(job.ranks).max(job.ranks);
         let shares = job.placement.shares.clone();
-        View { head, ranks, nodes: nodes.collect(), message: None, end: None, grep, shares }
+        View { most, head, ranks, nodes: nodes.collect(), message: None, end: None, grep, shares }
     }
 
     /// Notes that a node cannot be followed.
@@ -135,13 +141,18 @@ impl View {
     /// the sample, if it is one.
     pub fn take(&mut self, node: &str, ahead: f64, frame: &Frame) -> Option<UsageReport> {
         let (index, time, rank) = (self.node(node), frame.time - ahead, frame.rank);
+        // a job can write to its own log
+        if rank >= self.most {
+            return None;
+        }
         let heard = &mut self.nodes[index].heard;
         *heard = Some(heard.map_or(time, |heard| heard.max(time)));
         match &frame.kind {
             FrameKind::Started => *self.rank(rank, index) = RankView { node: index, ..RankView::default() },
-            FrameKind::Renumbered { rank: new, .. } => {
-                let moved = self.ranks.remove(&rank).unwrap_or_default();
-                self.ranks.insert(*new, RankView { node: index, ..moved });
+            // the processes of other ranks get theirs in any order
+            FrameKind::Renumbered { rank: new, size } => {
+                self.ranks.retain(|rank, _| rank < size);
+                *self.rank(*new, index) = RankView { node: index, ..RankView::default() };
             }
             FrameKind::Exited { code, .. } => {
                 let rank = self.rank(rank, index);
@@ -149,7 +160,11 @@ impl View {
             }
             FrameKind::Waits { does, .. } => self.rank(rank, index).waits = Some(one_line(does, SHOWN)),
             FrameKind::Resumed(_) => self.rank(rank, index).waits = None,
-            FrameKind::Restart(_) => self.head.attempt += 1,
+            FrameKind::Restart(text) => {
+                if let Restart::Failed { attempt, .. } = restart::read(text) {
+                    self.head.attempt = self.head.attempt.max(attempt as usize);
+                }
+            }
             FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
                 let is_wanted = self.grep.as_ref().is_none_or(|grep| grep.is_match(line));
                 let rank = self.rank(rank, index);
@@ -159,7 +174,7 @@ impl View {
                 }
             }
             FrameKind::Sample(sample) => {
-                let what = self.sample(index, rank, sample)?;
+                let what = self.sample(index, rank, time, sample)?;
                 return Some(UsageReport { time: frame.time, node: node.to_owned(), what });
             }
             _ => {}
@@ -179,7 +194,7 @@ impl View {
         self.ranks.entry(rank).or_insert_with(|| RankView { node, ..RankView::default() })
     }
 
-    fn sample(&mut self, index: usize, rank: u32, sample: &Sample) -> Option<Sampled> {
+    fn sample(&mut self, index: usize, rank: u32, time: f64, sample: &Sample) -> Option<Sampled> {
         match sample {
             Sample::Rank(usage) => {
                 let rank_view = self.rank(rank, index);
@@ -191,7 +206,16 @@ impl View {
                 return Some(Sampled::Node(*usage));
             }
             Sample::Gpu { index: gpu, usage } => {
-                self.nodes[index].gpus.entry(*gpu).or_default().1 = *usage;
+                if *gpu >= GPUS {
+                    return None;
+                }
+                let known = self.nodes[index].gpus.entry(*gpu).or_default();
+                known.usage = *usage;
+                if let (Some(used), Some(power), Some(limit)) =
+                    (usage.use_percent, usage.power_w, known.description.limit_w)
+                {
+                    known.stalls.add(time, used, power, limit);
+                }
                 let found = self.gpus(index).find(|(_, found)| found.index == *gpu);
                 let (rank, found) = found?;
                 let uuid = Some(found.description.uuid.clone()).filter(|uuid| !uuid.is_empty());
@@ -199,7 +223,9 @@ impl View {
             }
             Sample::Place(place) => drop(self.nodes[index].places.insert(*place, rank)),
             Sample::GpuDescription { index: gpu, gpu: description } => {
-                self.nodes[index].gpus.entry(*gpu).or_default().0 = description.clone();
+                if *gpu < GPUS {
+                    self.nodes[index].gpus.entry(*gpu).or_default().description = description.clone();
+                }
             }
             Sample::Failure(reason) => self.message = Some(format!("{}: GPUs: {reason}", self.nodes[index].name)),
             Sample::NodeDescription(_) => {}
@@ -211,10 +237,10 @@ impl View {
     fn gpus(&self, index: usize) -> impl Iterator<Item = (Option<u32>, RankGpu<'_>)> {
         let node = &self.nodes[index];
         let share = self.shares.iter().find(|share| share.node == node.name);
-        let own = node.gpus.iter().filter(move |(_, (description, _))| is_of_job(share, &description.uuid));
-        own.enumerate().map(move |(position, (index, (description, usage)))| {
+        let own = node.gpus.iter().filter(move |(_, gpu)| is_of_job(share, &gpu.description.uuid));
+        own.enumerate().map(move |(position, (index, GpuView { description, usage, stalls }))| {
             let rank = rank_of_gpu(share, &node.places, &description.uuid, position);
-            (rank, RankGpu { index: *index, description, usage: *usage })
+            (rank, RankGpu { index: *index, description, usage: *usage, is_stalled: stalls.is_open() })
         })
     }
 

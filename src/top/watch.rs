@@ -9,6 +9,7 @@ use crate::cluster::operator::now;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
+use crate::job::cleanup::JobNodes;
 use crate::job::follow::Follow;
 use crate::job::history::answering;
 use crate::job::manage::{self, JobList};
@@ -67,31 +68,14 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     let WatchedJob { target, fleet, list, job, grep } = watched;
     let nodes = answering(list, job)?;
     nodes.check_logs()?;
-    let view = RefCell::new(View::new(job, now() - (list.now - job.started), grep));
-    for share in job.placement.shares.iter().filter(|share| nodes.members().all(|one| one.node.name != share.node)) {
-        let error = list.failed.iter().find(|error| error.node == share.node);
-        view.borrow_mut().miss(&share.node, error.map_or("it was not queried", |error| error.message.as_str()));
-    }
-    let is_sampled = view.borrow().head.sample > 0;
-    let read = async |log: NodeLog| {
-        let name = log.node().to_owned();
-        let read = read_end(&log, is_sampled, &view).await;
-        read.unwrap_or_else(|error| {
-            view.borrow_mut().miss(&name, &error.message);
-            Vec::new()
-        })
-    };
-    let followed = for_each_node(logs(&nodes, job.log_max), read).await;
-    let (logs, offsets) = followed.into_iter().flatten().unzip();
-    let mut view = view.into_inner();
+    let (mut view, followed) = begin(list, job, &nodes, grep).await;
+    let (logs, offsets) = followed.into_iter().unzip();
     // what they say goes on the screen
     let (own_events, messages) = Events::channel();
     let mut follow = Follow::start(logs, offsets, &own_events).await?;
-    let is_reached = nodes.launcher.node.name == job.launcher() || nodes.in_slurm;
+    let mut is_reached = nodes.launcher.node.name == job.launcher() || nodes.in_slurm;
     let (engine, container) = nodes.launcher_container().await?;
-    let mut ended = std::pin::pin!(async {
-        if is_reached { engine.wait(&container).await.map(drop) } else { std::future::pending().await }
-    });
+    let mut ended = std::pin::pin!(async { engine.wait(&container).await });
     let (mut screen, has_colours) = match display {
         Display::Screen { screen, has_colours } => (Some(screen), has_colours),
         Display::Events => (None, false),
@@ -134,8 +118,13 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
                     (is_changed, drawn) = (true, Instant::now() - REST);
                 }
             },
-            end = &mut ended, if state.is_none() => {
-                end?;
+            end = &mut ended, if state.is_none() && is_reached => {
+                if let Err(error) = end {
+                    // the job may go on
+                    view.message = Some(format!("{}: {}", error.node, error.message));
+                    is_reached = false;
+                    continue;
+                }
                 let list = manage::list(target, fleet, &own_events).await?;
                 let job = list.jobs.iter().find(|other| other.id == job.id);
                 let reached = job.and_then(|job| job.state).unwrap_or(JobState::Lost);
@@ -151,6 +140,26 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
             () = sleep_until(due), if has_screen => {}
         }
     }
+}
+
+/// Reads what there is of a job. Returns it, and what is followed.
+async fn begin(list: &JobList<'_>, job: &Job, nodes: &JobNodes<'_>, grep: Option<Regex>) -> (View, Vec<Followed>) {
+    let view = RefCell::new(View::new(job, now() - (list.now - job.started), grep));
+    for share in job.placement.shares.iter().filter(|share| nodes.members().all(|one| one.node.name != share.node)) {
+        let error = list.failed.iter().find(|error| error.node == share.node);
+        view.borrow_mut().miss(&share.node, error.map_or("it was not queried", |error| error.message.as_str()));
+    }
+    let is_sampled = view.borrow().head.sample > 0;
+    let read = async |log: NodeLog| {
+        let name = log.node().to_owned();
+        let read = read_end(&log, is_sampled, &view).await;
+        read.unwrap_or_else(|error| {
+            view.borrow_mut().miss(&name, &error.message);
+            Vec::new()
+        })
+    };
+    let followed = for_each_node(logs(nodes, job.log_max), read).await;
+    (view.into_inner(), followed.into_iter().flatten().collect())
 }
 
 /// Reads the end of the log and the samples of a node. Returns where they are followed.

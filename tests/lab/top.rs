@@ -18,7 +18,11 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
     let before = top.settings();
     // what both ranks print, and a sample of one
     top.until("", "loss 0.1");
-    assert!(eventually(s(60), || top.text().contains("2 of 2 ranks run") && top.text().contains("%")), "{}", top.text());
+    assert!(
+        eventually(s(60), || top.text().contains("2 of 2 ranks run") && top.text().contains("%")),
+        "{}",
+        top.text()
+    );
     assert_ne!(top.settings().local_modes, before.local_modes, "keys are read as they are typed");
     top.keys("q");
     assert!(eventually(s(30), || top.settings().local_modes == before.local_modes), "{}", top.text());
@@ -33,5 +37,8 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
     no_job_is_left();
     lab.hvdctl(&["report", "-o", "job.html"]).code(0).says(&["wrote job.html"]);
     let page = fs::read_to_string(lab.dir().join("job.html")).unwrap();
-    assert!(page.contains("stopped") && page.contains("Processors, in cores") && !page.contains("What is missing"), "{page}");
+    assert!(
+        page.contains("stopped") && page.contains("Processors, in cores") && !page.contains("What is missing"),
+        "{page}"
+    );
 }
