@@ -41,11 +41,35 @@ pub struct RankReport {
 }
 
 impl RankReport {
-    /// Returns the line of `nvidia-smi -L` with the device of the rank; without a device, what the rank sees.
-    pub fn own_gpu(&self) -> Option<&str> {
+    /// Returns the device of the rank as `nvidia-smi -L` lists it; without a device, the first that the rank sees.
+    pub fn own_gpu(&self) -> Option<OwnGpu<'_>> {
         let lines = self.gpus.as_ref()?;
         let own = self.place.device.as_ref().and_then(|uuid| lines.iter().find(|line| line.contains(uuid.as_str())));
-        own.or(lines.first()).map(|line| line.trim())
+        own.or(lines.first()).map(|line| OwnGpu::parse(line))
+    }
+}
+
+/// The GPU of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnGpu<'a> {
+    /// Its UUID; if there is none, the whole line of `nvidia-smi -L`.
+    pub device: &'a str,
+    /// What stands before the UUID.
+    name: &'a str,
+}
+
+impl OwnGpu<'_> {
+    /// Returns its number and model, such as `GPU 0: NVIDIA H200`.
+    pub fn model(&self) -> Option<String> {
+        let words: Vec<&str> = self.name.split_whitespace().collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    }
+
+    fn parse(line: &str) -> OwnGpu<'_> {
+        match line.trim().strip_suffix(')').and_then(|line| line.split_once("(UUID: ")) {
+            Some((name, device)) => OwnGpu { device, name: name.trim_end().trim_end_matches(':') },
+            None => OwnGpu { device: line.trim(), name: "" },
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::launch::launcher;
 use crate::start::capacity::{check_unallocated, placed};
 use crate::start::in_worker::check_modules;
 use crate::start::request::JobOptions;
+use crate::text::result::ResultText;
 use files::BenchFiles;
 
 /// What was measured between the nodes.
@@ -62,7 +63,7 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
     if options.csv {
         context.events.note(report.last_line());
     }
-    let text = if options.csv { report.csv() } else { report.text() };
+    let text: ResultText = if options.csv { report.csv().into() } else { report.text() };
     Ok(outcome(text, &report).with_failure(drawn))
 }
 
@@ -196,6 +197,6 @@ fn other_jobs(observed: &ObservedNode) -> Option<String> {
     Some(format!("{}: job {} runs there, which disturbs the measurement", observed.name(), rank.job))
 }
 
-pub(super) fn outcome(text: String, report: &BenchReport<'_>) -> Outcome {
+pub(super) fn outcome(text: impl Into<ResultText>, report: &BenchReport<'_>) -> Outcome {
     Outcome::new(Verdict::of_check(report.is_good(), report.measured.nodes.len(), &[]), text, report.document())
 }

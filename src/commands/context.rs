@@ -16,7 +16,8 @@ use crate::launch::env_file::EnvFiles;
 use crate::start::liveness::open_on_each;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Column, Table, key, text};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -184,23 +185,27 @@ impl Context {
 }
 
 /// Formats the failed logins between workers.
-pub fn login_table(matrix: &Matrix) -> String {
+pub fn login_table(matrix: &Matrix) -> Table {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
     let cells = |FailedLogins { from, to, reason, pairs }: FailedLogins| {
         vec![nodeset::fold(&from), nodeset::fold(&to), reason, pairs.to_string()]
     };
     let rows = matrix.rows().into_iter().map(cells);
-    table(&["FROM", "TO", "REASON", "PAIRS"], absent.chain(rows))
+    Table::new([text("FROM"), text("TO"), text("REASON"), key("PAIRS")], absent.chain(rows))
 }
 
 /// Formats the entries of nodes: the cells of each result, then a row for each node without a result.
-pub fn node_table<T>(header: &[&str], nodes: &[NodeEntry<T>], cells: impl Fn(&str, &T) -> Vec<String>) -> String {
+pub fn node_table<T>(
+    columns: impl Into<Vec<Column>>,
+    nodes: &[NodeEntry<T>],
+    cells: impl Fn(&str, &T) -> Vec<String>,
+) -> ResultText {
     let failed = nodes.iter().filter(|entry| entry.result.is_none()).map(|entry| {
         let unreachable = entry.error.as_ref().is_some_and(NodeError::is_unreachable);
         vec![entry.node.clone(), if unreachable { "unreachable" } else { "failed" }.to_owned()]
     });
     let rows = nodes.iter().filter_map(|entry| Some(cells(&entry.node, entry.result.as_ref()?)));
-    table(header, rows.chain(failed))
+    Table::new(columns, rows.chain(failed)).into()
 }
 
 /// Formats the results of nodes as one text each; nodes with the same text share a row.

@@ -13,6 +13,7 @@ use crate::error::{Error, Verdict};
 use crate::event::Events;
 use crate::gpus::health::report::NodeHealth;
 use crate::grade::evidence::of_doctor;
+use crate::text::result::ResultText;
 use crate::text::units::count;
 use console::style;
 use schemars::JsonSchema;
@@ -54,8 +55,9 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     record(context, of_doctor(&names(&examined.members()), &examined.findings)).await;
     let Examination { findings: found, unreachable, health, .. } = examined;
 
-    let mut text: String = fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")).collect();
-    text.push_str(&gpu_table(&health));
+    let mut text = ResultText::default();
+    text.extend(fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")));
+    text.push(gpu_table(&health));
     text.push_str(&text_of(&found, target.selected.len()));
     let good = found.iter().all(|finding| finding.severity != Severity::Error) && fixed.failed.is_empty();
     let verdict = Verdict::of_check(good, target.selected.len() - unreachable.len(), &unreachable);

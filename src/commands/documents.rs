@@ -71,12 +71,13 @@ use crate::secret::Secret;
 use crate::start::in_worker::NodeCores;
 use crate::sync::outputs::{Download, JobOutput};
 use crate::text::argument::ProgramArgument;
+use crate::text::result::ResultText;
 use crate::verify::gpus::ExaminedGpus;
 use crate::verify::ranks::VerifyScope;
 use crate::verify::verdict::VerifyVerdict;
 use crate::worker::plan::WorkerStatus;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -132,9 +133,9 @@ fn login(from: &str, to: &str, reason: Option<&str>) -> TriedLogin {
     TriedLogin { from: from.into(), to: to.into(), reason: reason.map(str::to_owned) }
 }
 
-fn keys_made(all: &mut Vec<(&'static str, Value)>) {
+fn keys_made(all: &mut Made) {
     let generated = GenerateResult { node: "node1".into(), pair: pair(), generated: true };
-    all.push(("keys-generate", keys::generated(generated).document));
+    all.add("keys-generate", keys::generated(generated));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
     let changes = Changes {
@@ -147,7 +148,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         PushResult { node: "node2".into(), changes },
     ];
     let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
-    all.push(("keys-push", keys::push::outcome(pushed).document));
+    all.add("keys-push", keys::push::outcome(pushed));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -157,9 +158,9 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         left: left.map(str::to_owned),
     };
     let outcome = keys::rotate::outcome(rotated(Some(pair()), true, None, Vec::new()), None, &[refused("node3")]);
-    all.push(("keys-rotate", outcome.document));
+    all.add("keys-rotate", outcome);
     let outcome = keys::rotate::outcome(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
-    all.push(("keys-rotate/unfinished", outcome.document));
+    all.add("keys-rotate/unfinished", outcome);
 
     let row = |node: &str, master: bool| NodeKeys {
         node: node.into(),
@@ -177,7 +178,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let good = KeyReport { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
-    all.push(("keys-status", keys::status::outcome(&good, &matrix, &[]).document));
+    all.add("keys-status", keys::status::outcome(&good, &matrix, &[]));
 
     let fault = |text: &str| KeyFault { text: text.into(), hint: "hvdctl keys push" };
     let wrong_mode = WrongMode { file: Some("authorized_keys".into()), mode: "644".into(), owner: "0:0".into() };
@@ -194,14 +195,14 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         ..row("node2", false)
     };
     let bad = KeyReport { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
-    all.push(("keys-status/wrong", keys::status::outcome(&bad, &Matrix::default(), &[refused("node3")]).document));
+    all.add("keys-status/wrong", keys::status::outcome(&bad, &Matrix::default(), &[refused("node3")]));
 }
 
 fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {
     NodeResults { ok, failed: failed.to_vec() }
 }
 
-fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
+fn nodes_made(all: &mut Made) {
     let container = || "hworker".to_owned();
     let steps = vec![
         UpOperation::EndJob { job: "20261121-120304-k7qd".into() },
@@ -216,14 +217,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
     let nodes = vec![up("node1", Vec::new()), up("node2", steps)];
-    all.push(("up", up::outcome(false, results(nodes, &[full("node3")]), &[refused("node4")]).document));
+    all.add("up", up::outcome(false, results(nodes, &[full("node3")]), &[refused("node4")]));
 
     let down = |node: &str, removed: &[&str]| {
         let changed = !removed.is_empty();
         NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true, kept_data: Vec::new() })
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
-    all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
+    all.add("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]));
 
     let own = |content: &str, layers: &[&str]| Image {
         id: "sha256:ab71e42e11ba".into(),
@@ -240,28 +241,28 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         ("node3".to_owned(), None),
     ];
     let outcome = image::status::outcome("team/app:2", &nodes, &[refused("node4")], SystemTime::now());
-    all.push(("image-status", outcome.document));
+    all.add("image-status", outcome);
     let push = |node: &str, sent| NodeEntry::new(node, true, ImagePushNode { changed: sent > 0, sent });
     let nodes = results(vec![push("node1", 0), push("node2", 1 << 20)], &[full("node3")]);
-    all.push(("image-push", image::push::outcome(nodes, &[refused("node4")]).document));
+    all.add("image-push", image::push::outcome(nodes, &[refused("node4")]));
 
     let pull = |node: &str, changed| {
         let (id, content) = ("sha256:ab71e42e11ba".into(), Some("1f0c2a7d33e9".into()));
         NodeEntry::new(node, true, ImagePullNode { changed, id, content })
     };
     let nodes = results(vec![pull("node1", true), pull("node2", false)], &[full("node3")]);
-    all.push(("image-pull", image::pull::outcome(nodes, &[refused("node4")]).document));
+    all.add("image-pull", image::pull::outcome(nodes, &[refused("node4")]));
 
-    all.push(("image-build", image::build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true).document));
+    all.add("image-build", image::build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true));
     let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });
     let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
-    all.push(("image-prune", image::prune::outcome(nodes).document));
+    all.add("image-prune", image::prune::outcome(nodes));
 
     data_made(all);
     env_made(all);
     let nodes = [("node1", true), ("node2", false)];
     let nodes = nodes.map(|(node, closed)| NodeEntry::new(node, true, DisconnectNode { closed }));
-    all.push(("disconnect", disconnect::outcome(nodes.into()).document));
+    all.add("disconnect", disconnect::outcome(nodes.into()));
 
     let drain = |node: &str, drained: Option<Drained>| {
         let leaving = names(&["20261121-120304-k7qd"]);
@@ -269,11 +270,11 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
     let nodes = vec![drain("node1", None), drain("node2", Some(mark.clone()))];
-    all.push(("drain", drain::outcome(results(nodes, &[full("node3"), refused("node4")])).document));
+    all.add("drain", drain::outcome(results(nodes, &[full("node3"), refused("node4")])));
     status_made(all, mark);
 }
 
-fn grade_made(all: &mut Vec<(&'static str, Value)>) {
+fn grade_made(all: &mut Made) {
     let kind = NodeKind {
         gpu: Some("NVIDIA H200".into()),
         gpus: 8,
@@ -288,10 +289,10 @@ fn grade_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let node = |node: &str, entries| Evidence { node: node.into(), kind: kind.clone(), ledger: ledger(entries) };
     let nodes = [node("node1", vec![check(&[])]), node("node2", vec![check(&["gpus: x"])]), node("node3", Vec::new())];
-    all.push(("grade", grade::outcome(assess(&nodes), &[refused("node4")], Ok(None), None).document));
+    all.add("grade", grade::outcome(assess(&nodes), &[refused("node4")], Ok(None)));
 }
 
-fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
+fn status_made(all: &mut Made, mark: Drained) {
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
         engine: Some("27.1.0".into()),
@@ -328,19 +329,19 @@ fn status_made(all: &mut Vec<(&'static str, Value)>, mark: Drained) {
         NodeEntry::reached("node2", true, older),
         NodeEntry { error: Some(stopped), ..NodeEntry::reached("node3", false, broken) },
     ];
-    all.push(("status", status::outcome(nodes, vec![refused("node4")]).document));
+    all.add("status", status::outcome(nodes, vec![refused("node4")]));
     grade_made(all);
     pool_made(all);
 }
 
-fn data_made(all: &mut Vec<(&'static str, Value)>) {
+fn data_made(all: &mut Made) {
     let push = |node: &str, files| {
         let pushed =
             DataPushNode { changed: files > 0, files, sent: 1 << 20, from_operator: 1 << 19, resumed: 2, removed: 1 };
         NodeEntry::new(node, true, pushed)
     };
     let nodes = results(vec![push("node1", 0), push("node2", 3)], &[full("node3")]);
-    all.push(("data-push", data::push::outcome("imagenet", nodes, &[refused("node4")]).document));
+    all.add("data-push", data::push::outcome("imagenet", nodes, &[refused("node4")]));
     let listed = |state: &str, hash: Option<&str>| DataOnNode {
         name: "imagenet".into(),
         state: state.into(),
@@ -354,13 +355,13 @@ fn data_made(all: &mut Vec<(&'static str, Value)>) {
         ("node1".to_owned(), vec![listed("complete", Some("1f0c2a7d33e9"))]),
         ("node2".to_owned(), vec![listed("incomplete", None)]),
     ];
-    all.push(("data-status", data::status::outcome(&nodes, &[refused("node4")]).document));
+    all.add("data-status", data::status::outcome(&nodes, &[refused("node4")]));
     let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
     let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
-    all.push(("data-rm", data::rm::outcome(nodes, &[refused("node4")]).document));
+    all.add("data-rm", data::rm::outcome(nodes, &[refused("node4")]));
 }
 
-fn env_made(all: &mut Vec<(&'static str, Value)>) {
+fn env_made(all: &mut Made) {
     let made = MadeEnv {
         hash: "1f0c2a7d33e9".into(),
         python: "3.11.7".into(),
@@ -377,17 +378,17 @@ fn env_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let nodes = results(vec![given("node1", true, "2.9.0"), given("node2", false, "2.8.0")], &[full("node3")]);
     let place = EnvPlace { state_dir: "/var/tmp/hvdctl-lab".into() };
-    all.push(("env-create", env::create::outcome((&place, "default"), &nodes, &[refused("node4")], false).document));
+    all.add("env-create", env::create::outcome((&place, "default"), &nodes, &[refused("node4")], false));
     let listed = |state: &str, made: Option<&MadeEnv>| {
         let (name, state, age) = ("default".into(), state.into(), made.map(|_| 7200));
         vec![ListedEnv { name, state, made: made.cloned(), age }]
     };
     let nodes =
         [("node1".to_owned(), listed("complete", Some(&made))), ("node2".to_owned(), listed("incomplete", None))];
-    all.push(("env-list", env::list::outcome(&nodes, &[refused("node4")]).document));
+    all.add("env-list", env::list::outcome(&nodes, &[refused("node4")]));
     let remove = |node: &str, changed| NodeEntry::new(node, true, EnvRmNode { changed });
     let nodes = results(vec![remove("node1", true), remove("node2", false)], &[full("node3")]);
-    all.push(("env-rm", env::rm::outcome(nodes, &[refused("node4")]).document));
+    all.add("env-rm", env::rm::outcome(nodes, &[refused("node4")]));
 }
 
 fn idle_rank() -> IdleRank {
@@ -395,7 +396,7 @@ fn idle_rank() -> IdleRank {
     IdleRank { rank: 1, node: "node1".into(), since: 1_795_262_584.0, does }
 }
 
-fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
+fn doctor_made(all: &mut Made) {
     let finding = |severity, check, nodes: &[&str], message: &str, why: &str, hint: &str, fixes| Finding {
         nodes: names(nodes),
         why: why.into(),
@@ -446,7 +447,7 @@ fn gpu_health() -> NodeHealth {
     NodeHealth::parse(&format!("{xml}xml exit 0\n{links}"))
 }
 
-fn bench_made(all: &mut Vec<(&'static str, Value)>) {
+fn bench_made(all: &mut Made) {
     let slower = Slower {
         text: "node1 → node2 transfers only 2.00 Gb/s, 9.40 Gb/s in the baseline".to_owned(),
         from: Some("node1".to_owned()),
@@ -480,7 +481,7 @@ fn bench_made(all: &mut Vec<(&'static str, Value)>) {
     add("bench/wrong", &measured(2, |_, _| Ok(9.4)), Some(&wrong));
 }
 
-fn verify_made(all: &mut Vec<(&'static str, Value)>) {
+fn verify_made(all: &mut Made) {
     let report = |rank: u32, gpus: Option<Vec<String>>| RankReport {
         rank,
         size: 2,
@@ -554,7 +555,7 @@ fn outside_files() -> Vec<OutsideFiles> {
 }
 
 #[expect(clippy::too_many_lines, reason = "one example of each document of a job, with all fields")]
-fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
+fn jobs_made(all: &mut Made) {
     let id = "20261121-120304-k7qd";
     let line = |event: Event| document::value(&Line::of(&event).expect("a line"));
     all.push(("train-job", line(Event::Job { id: id.into(), state: JobState::Running })));
@@ -666,8 +667,8 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         .into();
     let details = train::dry_run::DryRunDetails { cores, speeds, best: Some(choice()) };
     let dry = train::dry_run::outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
-    all.push(("train-end/dry", dry.document));
-    all.push(("train-end/logs", logs::ended().document));
+    all.add("train-end/dry", dry);
+    all.add("train-end/logs", logs::ended());
 
     let running = Job {
         id: id.into(),
@@ -792,24 +793,24 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         ..failed.clone()
     };
     let listed = [&running, &lost, &failed, &unreadable];
-    all.push(("jobs", jobs::listed(&listed, 2, &[refused("node3")], 1_795_266_184.0).document));
-    all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]).document));
+    all.add("jobs", jobs::listed(&listed, 2, &[refused("node3")], 1_795_266_184.0));
+    all.add("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]));
     let stopped = |silent: &[&str]| jobs::stopped(id, JobState::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));
     all.push(("stop/silent", stopped(&["node2"])));
 }
 
-fn slurm_made(all: &mut Vec<(&'static str, Value)>) {
+fn slurm_made(all: &mut Made) {
     let node = |name: &str, state: &str, reason: Option<&str>| {
         let (gres, reason) = (Some("gpu:4".to_owned()), reason.map(str::to_owned));
         (name.to_owned(), NodeState { state: state.into(), used: 2, slots: 4, gres, reason })
     };
     let nodes = vec![node("node1", "mixed", None), node("node2", "drained", Some("hvdctl: job 20261121-110000-0f3b"))];
-    all.push(("slurm-status", slurm::status::outcome(nodes, &names(&["RUNNING", "PENDING"])).document));
+    all.add("slurm-status", slurm::status::outcome(nodes, &names(&["RUNNING", "PENDING"])));
     let up = NodeEntry::new("node1", true, SlurmUpNode { changed: true, image: "hvdctl/slurm:0f3b5c7d9e1a".into() });
-    all.push(("slurm-up", slurm::up::outcome(results(vec![up], &[refused("node2")])).document));
+    all.add("slurm-up", slurm::up::outcome(results(vec![up], &[refused("node2")])));
     let down = NodeEntry::new("node1", true, SlurmDownNode { changed: false });
-    all.push(("slurm-down", slurm::down::outcome(results(vec![down], &[refused("node2")])).document));
+    all.add("slurm-down", slurm::down::outcome(results(vec![down], &[refused("node2")])));
     let output = CommandOutput {
         node: "node1".into(),
         code: 0,
@@ -818,10 +819,10 @@ fn slurm_made(all: &mut Vec<(&'static str, Value)>) {
         stdout: "node1 idle".into(),
         stderr: String::new(),
     };
-    all.push(("slurm-exec", exec::outcome("sinfo", results(vec![output], &[])).document));
+    all.add("slurm-exec", exec::outcome("sinfo", results(vec![output], &[])));
 }
 
-fn lock_made(all: &mut Vec<(&'static str, Value)>) {
+fn lock_made(all: &mut Made) {
     let lease = Lease {
         id: "b2c4-000000".into(),
         holder: "ana@desk".into(),
@@ -832,9 +833,9 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         read: 1_795_262_591,
     };
     let nodes = [("node1".to_owned(), Some(lease.clone())), ("node2".to_owned(), None)];
-    all.push(("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]).document));
+    all.add("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]));
     let released = nodes.map(|(node, released)| NodeEntry::new(&node, true, LockReleaseNode { released }));
-    all.push(("lock-release", lock::released(results(released.into(), &[refused("node3")])).document));
+    all.add("lock-release", lock::released(results(released.into(), &[refused("node3")])));
     all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]))));
     let allocation = |resources| Allocation {
         job: "20261121-120304-k7qd".into(),
@@ -879,7 +880,7 @@ fn fetched() -> FetchReport {
     }
 }
 
-fn tools_made(all: &mut Vec<(&'static str, Value)>) {
+fn tools_made(all: &mut Made) {
     let output = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
@@ -890,8 +891,8 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let ok = vec![output("node1", 0, "GPU 0: NVIDIA H200\n"), output("node2", 124, "")];
     let outputs = NodeResults { ok, failed: vec![refused("node3")] };
-    all.push(("exec", exec::outcome("nvidia-smi -L", outputs).document));
-    all.push(("shell", shell::ended(7).document));
+    all.add("exec", exec::outcome("nvidia-smi -L", outputs));
+    all.add("shell", shell::ended(7));
 
     let mut fetched = fetched();
     let item = Download {
@@ -902,22 +903,22 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     };
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));
-    all.push(("fetch", fetch::outcome(&fetched).document));
+    all.add("fetch", fetch::outcome(&fetched));
     let missing = vec!["node2: nothing that it recorded was read: Connection refused".to_owned()];
     let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
-    all.push(("top-end", top::ended(Some(JobState::Succeeded)).document));
-    all.push(("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing }).document));
+    all.add("top-end", top::ended(Some(JobState::Succeeded)));
+    all.add("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing }));
 
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();
     (node.host, node.address) = ("gpu1".into(), Some("10.0.0.1".parse().unwrap()));
-    all.push(("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))], None).document));
+    all.add("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))], None));
     let chosen = hosts::outcome(&cluster, Format::Env, &[(node.clone(), Some(4))], Some(choice()));
-    all.push(("hosts/best", chosen.document));
-    all.push(("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)], None).document));
+    all.add("hosts/best", chosen);
+    all.add("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)], None));
 }
 
-fn pool_made(all: &mut Vec<(&'static str, Value)>) {
+fn pool_made(all: &mut Made) {
     let gpu = Some("NVIDIA H200".to_owned());
     let kind = NodeKind { gpu, gpus: 8, gpu_memory_mib: Some(143_771), driver: Some(580), cores: 192 };
     let node = |node: &str, host: &str| PoolNode {
@@ -951,7 +952,7 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
         file(Some(&second), FileState::Stale, "it expired 2 d ago"),
         file(None, FileState::Unsigned, "it has no signature"),
     ];
-    all.push(("pool", pool::listed(files, false, 1_795_266_184).document));
+    all.add("pool", pool::listed(files, false, 1_795_266_184));
 
     let options = cli::PoolPick { np: 16, user: None, master: None, format: Some(Format::Horovod) };
     let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from };
@@ -963,10 +964,10 @@ fn pool_made(all: &mut Vec<(&'static str, Value)>) {
     let left_out = vec![LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
     let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
-    all.push(("pool-pick", pool::pick::outcome(&options, &cluster, choice).document));
+    all.add("pool-pick", pool::pick::outcome(&options, &cluster, choice));
 }
 
-fn init_made(all: &mut Vec<(&'static str, Value)>) {
+fn init_made(all: &mut Made) {
     let hosts = crate::init::machines::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
     let probed = |text: &str| Some(Ok(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
@@ -987,25 +988,70 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     ));
 }
 
+/// What commands return, by name.
+#[derive(Default)]
+struct Made {
+    documents: Vec<(&'static str, Value)>,
+    texts: Vec<(&'static str, ResultText)>,
+}
+
+impl Made {
+    fn add(&mut self, name: &'static str, outcome: Outcome) {
+        self.documents.push((name, outcome.document));
+        self.texts.push((name, outcome.text));
+    }
+
+    fn push(&mut self, document: (&'static str, Value)) {
+        self.documents.push(document);
+    }
+
+    fn new() -> Made {
+        let mut all = Made::default();
+        init_made(&mut all);
+        keys_made(&mut all);
+        nodes_made(&mut all);
+        doctor_made(&mut all);
+        verify_made(&mut all);
+        bench_made(&mut all);
+        jobs_made(&mut all);
+        lock_made(&mut all);
+        slurm_made(&mut all);
+        tools_made(&mut all);
+        all.add("text", about::printed("#compdef hvdctl".into()));
+        all.add("dir", about::written_to(Path::new("man1")));
+        all.push(("error", failure(&Error::usage("there is no inventory", "hvdctl init writes one"))));
+        all.push(("error/unreachable", failure(&Error::Unreachable(vec![refused("node2")]))));
+        all
+    }
+}
+
 fn made() -> BTreeMap<&'static str, Value> {
-    let mut all = Vec::new();
-    init_made(&mut all);
-    keys_made(&mut all);
-    nodes_made(&mut all);
-    doctor_made(&mut all);
-    verify_made(&mut all);
-    bench_made(&mut all);
-    jobs_made(&mut all);
-    lock_made(&mut all);
-    slurm_made(&mut all);
-    tools_made(&mut all);
-    all.push(("text", about::printed("#compdef hvdctl".into()).document));
-    all.push(("dir", about::written_to(Path::new("man1")).document));
-    all.push(("error", failure(&Error::usage("there is no inventory", "hvdctl init writes one"))));
-    all.push(("error/unreachable", failure(&Error::Unreachable(vec![refused("node2")]))));
+    let all = Made::new().documents;
     let made: BTreeMap<&str, Value> = all.iter().cloned().collect();
     assert_eq!(made.len(), all.len(), "each node needs a different name");
     made
+}
+
+#[test]
+fn no_table_is_wider_than_a_terminal() {
+    console::set_colors_enabled(false);
+    let mut columns = BTreeSet::new();
+    for (name, text) in Made::new().texts {
+        for table in text.tables() {
+            columns.insert(table.heads().join(" "));
+            let usual = table.fitted(Some(80));
+            assert!(!table.is_in_blocks(80), "{name} has lines instead of a table with usual values:\n{usual}");
+            for width in [30, 60, 80, 120] {
+                for table in [table.clone(), table.with_awkward_values()] {
+                    let shown = table.fitted(Some(width));
+                    let is_too_wide = |line: &&str| console::measure_text_width(line) > width;
+                    assert_eq!(shown.lines().find(is_too_wide), None, "{name} at {width}:\n{shown}");
+                }
+            }
+        }
+    }
+    // a new table is added to the values above
+    insta::assert_snapshot!(columns.into_iter().collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

@@ -92,7 +92,7 @@ mod tests {
         let outcome = outcome("x", NodeResults { ok, failed: Vec::new() });
         assert_eq!(outcome.code, 3);
         assert_eq!(
-            outcome.text,
+            outcome.text.to_string(),
             "n[1,3] (2):\n  a\n  b\nn2: c\nn4:\n  oops\n  [2.0 KiB beyond the first 1.0 MiB omitted]\n"
         );
         let errors = outcome.errors;

@@ -12,6 +12,7 @@ use crate::delivery::relay::process;
 use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::render;
+use crate::text::table::columns;
 use crate::trace::Log;
 use anyhow::Context as _;
 use std::future::Future;
@@ -45,6 +46,7 @@ fn execute_here(cli: Cli) -> u8 {
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
+    let shows_all = cli.global.verbose > 0;
     let Description { exit, output, .. } = cli.command.description();
     let log = Log::start(cli.global.verbose > 2, cli.global.log_file.as_deref());
     let (log, result) = match log {
@@ -59,7 +61,7 @@ fn execute_here(cli: Cli) -> u8 {
     if json {
         render::out(&format!("{}\n", outcome.document));
     } else {
-        render::out(&outcome.text);
+        render::out(&outcome.text.fitted(columns().filter(|_| !shows_all)));
         outcome.errors.iter().for_each(|error| render::error(error));
     }
     if let Some(file) = trace.filter(|_| !json) {

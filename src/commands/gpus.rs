@@ -3,7 +3,8 @@
 use crate::gpus::health::report::NodeHealth;
 use crate::gpus::health::{GpuHealth, Reading};
 use crate::text::nodeset;
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Table, detail, key, text};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Display;
@@ -29,7 +30,7 @@ impl NodeGpus {
 }
 
 /// Formats one row for the like GPUs of each node; nothing if there are none.
-pub fn gpu_table(health: &[(String, NodeHealth)]) -> String {
+pub fn gpu_table(health: &[(String, NodeHealth)]) -> ResultText {
     let mut rows = Vec::new();
     for (node, health) in health {
         let Some(machine) = health.machine() else { continue };
@@ -53,8 +54,18 @@ pub fn gpu_table(health: &[(String, NodeHealth)]) -> String {
             ]);
         }
     }
-    let header = ["NODE", "GPUS", "MEMORY", "DRIVER", "TEMPERATURE", "POWER", "PCIE", "NVLINKS", "PROCESSES"];
-    if rows.is_empty() { String::new() } else { table(&header, rows) }
+    let columns = [
+        key("NODE"),
+        text("GPUS"),
+        key("MEMORY"),
+        detail(3, "DRIVER"),
+        key("TEMPERATURE"),
+        key("POWER"),
+        detail(2, "PCIE"),
+        detail(1, "NVLINKS"),
+        key("PROCESSES"),
+    ];
+    if rows.is_empty() { ResultText::default() } else { Table::new(columns, rows).into() }
 }
 
 fn shown(reading: &Reading<impl Display>) -> String {
@@ -101,7 +112,7 @@ mod tests {
         NODE   GPUS             MEMORY   DRIVER      TEMPERATURE  POWER     PCIE      NVLINKS  PROCESSES
         node1  2 x NVIDIA H200  141 GiB  580.159.04  36-49 C      79-410 W  16 lanes  –        1
         ");
-        assert_eq!(gpu_table(&health[1..]), "");
+        assert!(gpu_table(&health[1..]).is_empty());
         let gpus = NodeGpus::of("node1", &health);
         assert_eq!((gpus.driver.as_deref(), gpus.gpus.len()), (Some("580.159.04"), 2));
         assert_eq!(NodeGpus::of("node2", &health).gpus, []);

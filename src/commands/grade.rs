@@ -20,9 +20,9 @@ use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::node::facts::Facts;
 use crate::pool::publish::{Publication, Publisher, Submission};
 use crate::text::nodeset;
-use crate::text::table::{cell, columns, table};
+use crate::text::result::ResultText;
+use crate::text::table::{Column, Table, cell, key, note};
 use crate::text::units::count;
-use console::{measure_text_width, truncate_str};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -112,8 +112,7 @@ pub async fn run(options: &cli::Grade, context: &Context) -> Result<Outcome, Err
         Some(publisher) => publisher.publish(&submissions(&assessed, &observed), context.site()).await.map(Some),
         None => Ok(None),
     };
-    let columns = columns().filter(|_| context.verbose == 0);
-    Ok(outcome(assessed, &failed, publication, columns))
+    Ok(outcome(assessed, &failed, publication))
 }
 
 /// Returns each graded node with what was observed of it.
@@ -137,13 +136,11 @@ async fn unrecorded_jobs(context: &Context, nodes: &[Evidence]) -> Result<NodeEv
     Ok(unrecorded(nodes, &list.jobs))
 }
 
-/// `publication`: what `--publish` has written, or why it has not; the grades are shown all the same. `columns`: those
-/// that the table has to fit, if there is a limit.
+/// `publication`: what `--publish` has written, or why it has not; the grades are shown all the same.
 pub(super) fn outcome(
     assessed: Vec<Assessment>,
     failed: &[NodeError],
     publication: Result<Option<Publication>, Error>,
-    columns: Option<usize>,
 ) -> Outcome {
     let (publication, published) = match publication.map(Option::unwrap_or_default) {
         Ok(publication) => {
@@ -155,7 +152,8 @@ pub(super) fn outcome(
         }
         Err(error) => (Publication::default(), Err(error)),
     };
-    let text = text(&assessed, failed, columns) + &publication.text;
+    let mut text = tables(&assessed, failed);
+    text.push_str(&publication.text);
     let verdict = Verdict::Nodes { done: assessed.len(), failed };
     let file = |node: &str| publication.files.get(node).cloned();
     let entry = |assessed: Assessment| {
@@ -197,39 +195,36 @@ fn entry(assessed: Assessment, published_as: Option<String>) -> NodeEntry<Graded
 }
 
 /// Formats a table for each kind, that of the best node first, and then the nodes that failed.
-fn text(assessed: &[Assessment], failed: &[NodeError], columns: Option<usize>) -> String {
+fn tables(assessed: &[Assessment], failed: &[NodeError]) -> ResultText {
     let mut kinds: Vec<&NodeKind> = Vec::new();
     for assessed in assessed {
         if !kinds.contains(&&assessed.grade.kind) {
             kinds.push(&assessed.grade.kind);
         }
     }
-    let name_width = assessed.iter().map(|assessed| measure_text_width(&assessed.grade.node)).max().unwrap_or_default();
-    let mut tables = Vec::new();
+    let mut text = ResultText::default();
     for kind in kinds {
         let of_kind: Vec<&NodeGrade> =
             assessed.iter().map(|assessed| &assessed.grade).filter(|g| g.kind == *kind).collect();
-        let rows = of_kind.iter().map(|grade| row(grade, name_width, columns));
-        tables.push(format!("{}: {kind}\n{}", count(of_kind.len(), "node"), table(&HEADS, rows)));
+        let separator = if text.is_empty() { "" } else { "\n" };
+        text.push_str(&format!("{separator}{}: {kind}\n", count(of_kind.len(), "node")));
+        text.push(Table::new(COLUMNS, of_kind.into_iter().map(row)));
     }
     if !failed.is_empty() {
         let state = |error: &NodeError| if error.is_unreachable() { "unreachable" } else { "failed" };
-        tables.push(table(&["NODE", "STATE"], failed.iter().map(|e| vec![e.node.clone(), state(e).to_owned()])));
+        text.push_str(if text.is_empty() { "" } else { "\n" });
+        let rows = failed.iter().map(|error| vec![error.node.clone(), state(error).to_owned()]);
+        text.push(Table::new([key("NODE"), key("STATE")], rows));
     }
-    tables.join("\n")
+    text
 }
 
-const HEADS: [&str; 5] = ["GRADE", "NODE", "SCORE", "EVIDENCE", "REASONS"];
+const COLUMNS: [Column; 5] = [key("GRADE"), key("NODE"), key("SCORE"), key("EVIDENCE"), note("REASONS")];
 
-fn row(grade: &NodeGrade, name_width: usize, columns: Option<usize>) -> Vec<String> {
+fn row(grade: &NodeGrade) -> Vec<String> {
     let NodeGrade { node, grade, score, reasons, evidence, .. } = grade;
-    // two spaces follow each column
-    let taken =
-        HEADS[..4].iter().map(|head| head.len() + 2).sum::<usize>() - HEADS[1].len() + name_width.max(HEADS[1].len());
-    let why = reasons.join("; ");
-    let left = columns.map(|columns| columns.saturating_sub(taken).max(HEADS[4].len()));
-    let why = left.map_or_else(|| why.clone(), |left| truncate_str(&why, left, "…").into_owned());
-    vec![grade.to_string(), node.clone(), cell(score.map(|score| format!("{score:.2}"))), evidence.to_string(), why]
+    let score = cell(score.map(|score| format!("{score:.2}")));
+    vec![grade.to_string(), node.clone(), score, evidence.to_string(), reasons.join("; ")]
 }
 
 #[cfg(test)]
@@ -238,7 +233,7 @@ mod tests {
     use crate::grade::ledger::{Entry, Ledger, LedgerEvent};
 
     #[test]
-    fn reasons_are_cut_to_the_terminal_and_nowhere_else() {
+    fn reasons_fit_the_terminal() {
         console::set_colors_enabled(false);
         let failed = "nvidia-smi: nvidia-smi -q failed: no answer within 20 s";
         let entry = |time, event| Entry { time, event };
@@ -251,10 +246,10 @@ mod tests {
             ..Ledger::default()
         };
         let nodes = [Evidence { node: "node1".into(), ledger, ..Evidence::default() }];
-        let shown = |columns| text(&assess(&nodes), &[], columns).lines().last().unwrap().to_owned();
-        let whole = "F      node1  0.25   1         health: the latest doctor failed: ".to_owned() + failed;
-        assert_eq!((shown(None), shown(Some(200))), (whole.clone(), whole));
-        assert_eq!(shown(Some(60)), "F      node1  0.25   1         health: the latest doctor fa…");
-        assert_eq!(shown(Some(10)), "F      node1  0.25   1         health…");
+        let shown = |columns| tables(&assess(&nodes), &[]).fitted(columns);
+        let whole = "F      node1  0.25   1         health: the latest doctor failed: ".to_owned() + failed + "\n";
+        assert!(shown(None).ends_with(&whole) && shown(Some(200)).ends_with(&whole));
+        insta::assert_snapshot!(shown(Some(60)));
+        insta::assert_snapshot!(shown(Some(40)));
     }
 }

@@ -18,7 +18,8 @@ use crate::node::gpus::{Gpu, GpuDevice, NvidiaSmi};
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
-use crate::text::table::{cell, table};
+use crate::text::result::ResultText;
+use crate::text::table::{Column, Table, cell, key, text};
 use crate::text::units::count;
 use document::{address, details};
 use std::io::IsTerminal;
@@ -133,9 +134,9 @@ fn warn(entries: &[DraftNode], events: &Events) {
 fn outcome(file: &Path, options: &Init, global: &Global, entries: &[DraftNode]) -> Outcome {
     let failed: Vec<NodeError> = entries.iter().filter_map(DraftNode::error).cloned().collect();
     let written = entries.iter().filter(|entry| entry.same_as.is_none()).count();
-    let mut text = String::new();
+    let mut text = ResultText::default();
     if !options.no_probe {
-        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "ENGINE"], entries.iter().map(row));
+        text.push(Table::new(COLUMNS, entries.iter().map(row)));
     }
     // other commands find the file without -i only at its default path
     let by_itself = options.output.is_none() & global.inventory.is_none();
@@ -154,6 +155,8 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[DraftNode]) 
     }
     Outcome::new(Verdict::Nodes { done: entries.len() - failed.len(), failed: &failed }, text, details(file, entries))
 }
+
+const COLUMNS: [Column; 5] = [key("NODE"), key("ADDRESS"), key("CORES"), text("GPUS"), text("ENGINE")];
 
 fn row(entry: &DraftNode) -> Vec<String> {
     let Some(probe) = entry.probe() else {

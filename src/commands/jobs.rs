@@ -17,7 +17,8 @@ use crate::model::idle_rank;
 use crate::record::JobState;
 use crate::record::list::{Job, Newest};
 use crate::text::nodeset;
-use crate::text::table::{cell, table};
+use crate::text::result::ResultText;
+use crate::text::table::{Table, cell, detail, key, note, text};
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -110,7 +111,7 @@ async fn listing(
 
 pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError], now: f64) -> Outcome {
     let details = JobsDocument { jobs: jobs.iter().copied().cloned().collect(), nodes: entries([], failed) };
-    Outcome::new(Verdict::Nodes { done: answered, failed }, text(jobs, now), details)
+    Outcome::new(Verdict::Nodes { done: answered, failed }, job_table(jobs, now), details)
 }
 
 /// `jobs prune`.
@@ -169,7 +170,7 @@ pub(super) fn stopped(id: &str, state: JobState, silent: Vec<String>) -> Outcome
 }
 
 /// `now`: by the nodes' clocks, in seconds since the epoch.
-fn text(jobs: &[&Job], now: f64) -> String {
+fn job_table(jobs: &[&Job], now: f64) -> ResultText {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
@@ -191,8 +192,20 @@ fn text(jobs: &[&Job], now: f64) -> String {
                 .unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
         ]
     };
-    let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
-    table(&heads, jobs.iter().map(row))
+    let columns = [
+        key("JOB"),
+        text("NAME"),
+        detail(3, "PROJECT"),
+        detail(2, "WHO"),
+        text("STATE"),
+        key("RANKS"),
+        text("NODES"),
+        key("STARTED"),
+        detail(1, "LASTED"),
+        key("CODE"),
+        note("WHY"),
+    ];
+    Table::new(columns, jobs.iter().map(row)).into()
 }
 
 /// The cell of a text that is empty if it is not known.

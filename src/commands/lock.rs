@@ -9,7 +9,7 @@ use crate::document::{NodeEntry, Nodes, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::{Lease, holders};
 use crate::text::nodeset;
-use crate::text::table::cell;
+use crate::text::table::{cell, key, text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -38,8 +38,8 @@ pub(super) fn status_outcome(leases: Vec<(String, Option<Lease>)>, failed: &[Nod
     let done = leases.len();
     let leases = leases.into_iter().map(|(node, lease)| NodeEntry::reached(&node, true, LockStatusNode { lease }));
     let nodes = entries(leases, failed);
-    let header = ["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"];
-    let text = node_table(&header, &nodes, |node, LockStatusNode { lease }| {
+    let header = [key("NODE"), text("HOLDER"), text("COMMAND"), key("PROCESS"), key("SINCE")];
+    let text = node_table(header, &nodes, |node, LockStatusNode { lease }| {
         let lease = lease.as_ref();
         vec![
             node.to_owned(),

@@ -60,6 +60,7 @@ use crate::document::{self, Document, Failure, NodeEntry, Nodes, entries};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::launch::env_file::EnvFiles;
+use crate::text::result::ResultText;
 use context::Context;
 pub use execute::{execute, relay, run_until_signalled};
 use serde::Serialize;
@@ -73,7 +74,7 @@ pub struct Outcome {
     /// The exit code.
     pub code: u8,
     /// The result as text, for standard output.
-    pub text: String,
+    pub text: ResultText,
     /// The result as JSON.
     pub document: Value,
     /// Errors for standard error, each without the prefix `error:`.
@@ -82,7 +83,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The outcome of a command. `details`: its document without `ok` (see [`json`]).
-    pub fn new(verdict: Verdict<'_>, text: impl Into<String>, details: impl Serialize) -> Outcome {
+    pub fn new(verdict: Verdict<'_>, text: impl Into<ResultText>, details: impl Serialize) -> Outcome {
         let code = verdict.exit_code();
         let document = document::value(&Document { ok: code == 0, details });
         let errors = verdict.failed().iter().map(ToString::to_string).collect();
@@ -90,7 +91,7 @@ impl Outcome {
     }
 
     /// The outcome of a command without failures.
-    pub fn ok(text: impl Into<String>, details: impl Serialize) -> Outcome {
+    pub fn ok(text: impl Into<ResultText>, details: impl Serialize) -> Outcome {
         Outcome::new(Verdict::Done, text, details)
     }
 
@@ -106,7 +107,11 @@ impl Outcome {
     }
 
     /// The outcome of an operation on each node. `offline`: the nodes that were left out on request (`--skip-offline`).
-    pub fn of_nodes<T: Serialize>(text: String, nodes: NodeResults<NodeEntry<T>>, offline: &[NodeError]) -> Outcome {
+    pub fn of_nodes<T: Serialize>(
+        text: impl Into<ResultText>,
+        nodes: NodeResults<NodeEntry<T>>,
+        offline: &[NodeError],
+    ) -> Outcome {
         let NodeResults { ok, failed } = nodes;
         let verdict = Verdict::Nodes { done: ok.len(), failed: &failed };
         let skipped = offline.iter().map(NodeEntry::skipped);
@@ -118,7 +123,12 @@ impl Outcome {
     pub fn failure(error: &Error, exit: ExitCode, output: OutputForm) -> Outcome {
         let details = Failure::new(error, exit == ExitCode::Program, output == OutputForm::Lines);
         let (code, errors) = (details.code, vec![details.error.clone()]);
-        Outcome { code, text: String::new(), document: document::value(&Document { ok: false, details }), errors }
+        Outcome {
+            code,
+            text: ResultText::default(),
+            document: document::value(&Document { ok: false, details }),
+            errors,
+        }
     }
 }
 

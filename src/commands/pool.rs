@@ -11,7 +11,8 @@ use crate::pool::contents::PoolContents;
 use crate::pool::format::PoolNode;
 use crate::pool::pick::NO_HOST_KEY;
 use crate::pool::verification::{FileState, PoolFile};
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Table, detail, key, text};
 use crate::text::units::age;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -54,11 +55,20 @@ pub async fn list(context: &Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn listed(files: Vec<PoolFile>, is_cut: bool, now: u64) -> Outcome {
-    let text = match files.is_empty() {
-        true => "the pool has no nodes; hvdctl grade --publish adds yours\n".to_owned(),
+    let text: ResultText = match files.is_empty() {
+        true => "the pool has no nodes; hvdctl grade --publish adds yours\n".into(),
         false => {
             let rows = files.iter().map(|file| row(file, now));
-            table(&["OWNER", "NODE", "GRADE", "SLOTS", "PUBLISHED", "KIND", "STATE"], rows)
+            let columns = [
+                text("OWNER"),
+                text("NODE"),
+                key("GRADE"),
+                detail(1, "SLOTS"),
+                detail(2, "PUBLISHED"),
+                text("KIND"),
+                text("STATE"),
+            ];
+            Table::new(columns, rows).into()
         }
     };
     let entry = |PoolFile { name, state, reason, node, .. }: PoolFile| {

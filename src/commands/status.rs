@@ -22,7 +22,7 @@ use crate::node::gpus::Gpu;
 use crate::node::gpus::GpuDevice;
 use crate::node::network;
 use crate::record::{Record, open_records};
-use crate::text::table::cell;
+use crate::text::table::{cell, detail, key, text};
 use crate::worker::apply;
 use crate::worker::plan;
 use crate::worker::plan::WorkerStatus;
@@ -82,7 +82,7 @@ pub async fn run(options: &cli::Status, context: &Context) -> Result<Outcome, Er
     });
     let outcome = outcome(nodes, failed);
     Ok(match metrics {
-        Some(text) => Outcome { text, ..outcome },
+        Some(text) => Outcome { text: text.into(), ..outcome },
         None => outcome,
     })
 }
@@ -168,8 +168,9 @@ fn image(status: &NodeStatus) -> String {
 pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<NodeError>) -> Outcome {
     nodes.extend(failed.iter().map(NodeEntry::unreached));
     failed.extend(nodes.iter().filter(|node| node.result.is_some()).filter_map(|node| node.error.clone()));
-    let header = ["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"];
-    let mut text = node_table(&header, &nodes, |node, status| {
+    let header =
+        [key("NODE"), detail(2, "ENGINE"), text("WORKER"), detail(1, "IMAGE"), key("GPUS"), key("SLOTS"), text("JOB")];
+    let mut text = node_table(header, &nodes, |node, status| {
         let differs =
             if status.differs.is_empty() { String::new() } else { format!(" ({})", status.differs.join(", ")) };
         vec![

@@ -171,7 +171,7 @@ async fn hvdctl_by(
     let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, exit, output));
     let Outcome { code, text, document, errors } = outcome;
     documented::hold(&words, &document.to_string());
-    let out = if json { format!("{document}\n") } else { text };
+    let out = if json { format!("{document}\n") } else { text.to_string() };
     let shown = errors.iter().filter(|_| !json);
     shown.for_each(|error| err.push_str(&format!("error: {error}\n")));
     Done { line: line.to_owned(), code, out, err, ranks }

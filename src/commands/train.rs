@@ -198,7 +198,10 @@ async fn finish(
 ) -> Result<Outcome, Error> {
     let events = &context.events;
     if options.watch.until_started && matches!(ended.state, JobState::Running | JobState::Queued) {
-        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
+        return Ok(Outcome {
+            text: format!("{}\n", ended.id).into(),
+            ..job_end::with_verdict(Verdict::Done, ended, None)
+        });
     }
     record_job(context, &ended, began).await;
     let launcher = launch::launcher(options.launcher, options.controller);

@@ -21,7 +21,8 @@ use crate::node::facts::Facts;
 use crate::record::outcome::JobOutcome;
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ResourceRequest};
-use crate::text::table::{cell, table};
+use crate::text::result::ResultText;
+use crate::text::table::{Table, cell, detail, id, key, text};
 use crate::text::units::count;
 use crate::verify::gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
 use crate::verify::ranks::{VerifyLine, VerifyScope};
@@ -144,23 +145,25 @@ async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error
 
 /// Returns what was found as text and as a document.
 pub(super) fn show(scope: VerifyScope, controller: Controller, found: VerifyVerdict) -> Outcome {
-    let mut text = match found.job {
-        Some(_) => summary(scope, &found),
+    let mut text = ResultText::default();
+    match found.job {
+        Some(_) => text.push(summary(scope, &found)),
         None => {
-            let matrix = found.logins.as_ref().map_or_else(String::new, login_table);
-            format!("{matrix}failed: not all workers can log in to each other; nothing was launched\n")
+            found.logins.iter().for_each(|matrix| text.push(login_table(matrix)));
+            text.push_str("failed: not all workers can log in to each other; nothing was launched\n");
         }
-    };
+    }
     text.push_str(&found.gpus.text());
     let document = VerifyDocument::new(controller, found);
     Outcome::new(Verdict::of_check(document.faults.is_empty(), 0, &[]), text, document)
 }
 
 /// Formats the ranks, and that all is well or what is wrong with the job.
-fn summary(scope: VerifyScope, found: &VerifyVerdict) -> String {
+fn summary(scope: VerifyScope, found: &VerifyVerdict) -> ResultText {
     let cells = |row: &RankRow| {
         let report = row.report.as_ref();
         let place = report.map(|report| &report.place);
+        let gpu = report.and_then(RankReport::own_gpu);
         let numa = place.map(|place| place.numa.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
         vec![
             row.rank.to_string(),
@@ -169,11 +172,22 @@ fn summary(scope: VerifyScope, found: &VerifyVerdict) -> String {
             cell(report.map(|report| report.sum)),
             cell(place.map(|place| &place.cpus)),
             cell(numa.filter(|numa| !numa.is_empty())),
-            cell(report.and_then(RankReport::own_gpu)),
+            cell(gpu.map(|gpu| gpu.device)),
+            cell(gpu.and_then(|gpu| gpu.model())),
         ]
     };
     let rows = &found.rows;
-    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "CPUS", "NUMA", "GPU"], rows.iter().map(cells));
+    let columns = [
+        key("RANK"),
+        key("EXPECTED"),
+        key("ACTUAL"),
+        key("SUM"),
+        text("CPUS"),
+        detail(1, "NUMA"),
+        id("GPU"),
+        detail(2, "MODEL"),
+    ];
+    let mut text = ResultText::from(Table::new(columns, rows.iter().map(cells)));
     if found.all_faults().is_empty() {
         let report = rows.first().and_then(|row| row.report.as_ref());
         let versions = report.map_or(String::new(), |report| {

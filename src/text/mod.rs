@@ -7,6 +7,8 @@ pub mod nodeset;
 pub mod packages;
 pub mod public_key;
 pub mod quote;
+pub mod result;
 pub mod table;
 pub mod units;
 pub mod visible;
+pub mod wrap;

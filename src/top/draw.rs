@@ -1,6 +1,6 @@
 //! Draws a job on a terminal of any size.
 
-use super::view::{NodeView, RankView, View};
+use super::view::{View, WatchedNode, WatchedRank};
 use crate::text::units::span;
 use console::{Alignment, pad_str};
 use ratatui::Frame;
@@ -131,14 +131,14 @@ fn head(view: &View, now: f64) -> String {
 }
 
 /// Returns the nodes in the order in which they are shown: those with a fault first.
-fn by_need(view: &View, now: f64) -> Vec<&NodeView> {
-    let mut nodes: Vec<&NodeView> = view.nodes.iter().collect();
+fn by_need(view: &View, now: f64) -> Vec<&WatchedNode> {
+    let mut nodes: Vec<&WatchedNode> = view.nodes.iter().collect();
     nodes.sort_by_key(|node| view.fault(node, now).is_none());
     nodes
 }
 
 /// Returns the row of a rank, and whether it makes no progress.
-fn rank_row(view: &View, rank: u32, one: &RankView, name: usize, now: f64) -> (String, bool) {
+fn rank_row(view: &View, rank: u32, one: &WatchedRank, name: usize, now: f64) -> (String, bool) {
     let gpu = view.gpu(rank);
     let is_stalled = one.code.is_none() && (one.waits.is_some() || gpu.as_ref().is_some_and(|gpu| gpu.is_stalled));
     let node = view.nodes.get(one.node);
@@ -169,7 +169,7 @@ fn rank_row(view: &View, rank: u32, one: &RankView, name: usize, now: f64) -> (S
     (row, is_stalled)
 }
 
-fn node_row(node: &NodeView, fault: Option<String>, name: usize) -> String {
+fn node_row(node: &WatchedNode, fault: Option<String>, name: usize) -> String {
     let mark = if fault.is_some() { '!' } else { ' ' };
     let start = format!("{mark} {}", pad_str(&node.name, name, Alignment::Left, Some("…")));
     match (fault, &node.usage) {

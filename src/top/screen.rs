@@ -17,7 +17,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// What was typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum TypedKey {
     /// Leave.
     Quit,
     /// So many rows up (negative) or down.
@@ -28,13 +28,13 @@ pub enum Key {
     Resized,
 }
 
-impl Key {
+impl TypedKey {
     /// Returns the first row that is shown after this key; a page has so many rows.
     pub fn scroll(self, first: usize, page: usize) -> usize {
         let rows = match self {
-            Key::Rows(rows) => i64::from(rows),
-            Key::Pages(pages) => i64::from(pages) * page as i64,
-            Key::Quit | Key::Resized => 0,
+            TypedKey::Rows(rows) => i64::from(rows),
+            TypedKey::Pages(pages) => i64::from(pages) * page as i64,
+            TypedKey::Quit | TypedKey::Resized => 0,
         };
         usize::try_from(first as i64 + rows).unwrap_or(0)
     }
@@ -44,7 +44,7 @@ impl Key {
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     /// What was typed.
-    pub keys: UnboundedReceiver<Key>,
+    pub keys: UnboundedReceiver<TypedKey>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -84,7 +84,7 @@ impl Screen {
                     Ok(false) => {}
                     // the terminal is gone
                     Err(_) => {
-                        let _ = sender.send(Key::Quit);
+                        let _ = sender.send(TypedKey::Quit);
                         return;
                     }
                 }
@@ -122,9 +122,9 @@ fn restore() {
 }
 
 /// Returns what an event of the terminal means.
-fn key(event: &Event) -> Option<Key> {
+fn key(event: &Event) -> Option<TypedKey> {
     let KeyEvent { code, modifiers, kind, .. } = match event {
-        Event::Resize(..) => return Some(Key::Resized),
+        Event::Resize(..) => return Some(TypedKey::Resized),
         Event::Key(key) => key,
         _ => return None,
     };
@@ -132,14 +132,14 @@ fn key(event: &Event) -> Option<Key> {
         return None;
     }
     match code {
-        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
-        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(Key::Quit),
-        KeyCode::Up | KeyCode::Char('k') => Some(Key::Rows(-1)),
-        KeyCode::Down | KeyCode::Char('j') => Some(Key::Rows(1)),
-        KeyCode::PageUp => Some(Key::Pages(-1)),
-        KeyCode::PageDown | KeyCode::Char(' ') => Some(Key::Pages(1)),
-        KeyCode::Home => Some(Key::Pages(i32::MIN / 1000)),
-        KeyCode::End => Some(Key::Pages(i32::MAX / 1000)),
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(TypedKey::Quit),
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(TypedKey::Quit),
+        KeyCode::Up | KeyCode::Char('k') => Some(TypedKey::Rows(-1)),
+        KeyCode::Down | KeyCode::Char('j') => Some(TypedKey::Rows(1)),
+        KeyCode::PageUp => Some(TypedKey::Pages(-1)),
+        KeyCode::PageDown | KeyCode::Char(' ') => Some(TypedKey::Pages(1)),
+        KeyCode::Home => Some(TypedKey::Pages(i32::MIN / 1000)),
+        KeyCode::End => Some(TypedKey::Pages(i32::MAX / 1000)),
         _ => None,
     }
 }

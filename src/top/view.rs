@@ -27,9 +27,9 @@ pub struct View {
     /// What is above the table: the job.
     pub head: Head,
     /// By rank.
-    pub ranks: BTreeMap<u32, RankView>,
+    pub ranks: BTreeMap<u32, WatchedRank>,
     /// The nodes, in rank order.
-    pub nodes: Vec<NodeView>,
+    pub nodes: Vec<WatchedNode>,
     /// The newest message.
     pub message: Option<String>,
     /// How the job ended.
@@ -58,7 +58,7 @@ pub struct Head {
 
 /// A rank.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct RankView {
+pub struct WatchedRank {
     /// The index of its node.
     pub node: usize,
     /// What it uses.
@@ -73,12 +73,12 @@ pub struct RankView {
 
 /// A node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct NodeView {
+pub struct WatchedNode {
     /// Its name.
     pub name: String,
     /// What it uses.
     pub usage: Option<NodeUsage>,
-    gpus: BTreeMap<u32, GpuView>,
+    gpus: BTreeMap<u32, WatchedGpu>,
     places: BTreeMap<u32, u32>,
     /// When anything came from it, in seconds since the epoch.
     heard: Option<f64>,
@@ -88,7 +88,7 @@ pub struct NodeView {
 
 /// A GPU.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct GpuView {
+struct WatchedGpu {
     description: GpuDescription,
     usage: GpuUsage,
     stalls: Stalls,
@@ -111,12 +111,12 @@ impl View {
     /// Returns the view of a job before anything is known of its ranks. `began`: when it did, by the operator's clock.
     pub fn new(job: &Job, began: f64, grep: Option<Regex>) -> View {
         let nodes =
-            job.placement.shares.iter().map(|share| NodeView { name: share.node.clone(), ..NodeView::default() });
+            job.placement.shares.iter().map(|share| WatchedNode { name: share.node.clone(), ..WatchedNode::default() });
         let mut ranks = BTreeMap::new();
         for (node, share) in job.placement.shares.iter().enumerate() {
             ranks.extend(
                 (share.first..share.first.saturating_add(share.ranks))
-                    .map(|rank| (rank, RankView { node, ..RankView::default() })),
+                    .map(|rank| (rank, WatchedRank { node, ..WatchedRank::default() })),
             );
         }
         let head = Head {
@@ -148,11 +148,11 @@ impl View {
         let heard = &mut self.nodes[index].heard;
         *heard = Some(heard.map_or(time, |heard| heard.max(time)));
         match &frame.kind {
-            FrameKind::Started => *self.rank(rank, index) = RankView { node: index, ..RankView::default() },
+            FrameKind::Started => *self.rank(rank, index) = WatchedRank { node: index, ..WatchedRank::default() },
             // the processes of other ranks get theirs in any order
             FrameKind::Renumbered { rank: new, size } => {
                 self.ranks.retain(|rank, _| rank < size);
-                *self.rank(*new, index) = RankView { node: index, ..RankView::default() };
+                *self.rank(*new, index) = WatchedRank { node: index, ..WatchedRank::default() };
             }
             FrameKind::Exited { code, .. } => {
                 let rank = self.rank(rank, index);
@@ -185,13 +185,13 @@ impl View {
     fn node(&mut self, name: &str) -> usize {
         self.nodes.iter().position(|node| node.name == name).unwrap_or_else(|| {
             // it joined the job
-            self.nodes.push(NodeView { name: name.to_owned(), ..NodeView::default() });
+            self.nodes.push(WatchedNode { name: name.to_owned(), ..WatchedNode::default() });
             self.nodes.len() - 1
         })
     }
 
-    fn rank(&mut self, rank: u32, node: usize) -> &mut RankView {
-        self.ranks.entry(rank).or_insert_with(|| RankView { node, ..RankView::default() })
+    fn rank(&mut self, rank: u32, node: usize) -> &mut WatchedRank {
+        self.ranks.entry(rank).or_insert_with(|| WatchedRank { node, ..WatchedRank::default() })
     }
 
     fn sample(&mut self, index: usize, rank: u32, time: f64, sample: &Sample) -> Option<Sampled> {
@@ -238,7 +238,7 @@ impl View {
         let node = &self.nodes[index];
         let share = self.shares.iter().find(|share| share.node == node.name);
         let own = node.gpus.iter().filter(move |(_, gpu)| is_of_job(share, &gpu.description.uuid));
-        own.enumerate().map(move |(position, (index, GpuView { description, usage, stalls }))| {
+        own.enumerate().map(move |(position, (index, WatchedGpu { description, usage, stalls }))| {
             let rank = rank_of_gpu(share, &node.places, &description.uuid, position);
             (rank, RankGpu { index: *index, description, usage: *usage, is_stalled: stalls.is_open() })
         })
@@ -251,7 +251,7 @@ impl View {
     }
 
     /// Returns what is wrong with a node: why it cannot be followed, or for how long it has been silent.
-    pub fn fault(&self, node: &NodeView, now: f64) -> Option<String> {
+    pub fn fault(&self, node: &WatchedNode, now: f64) -> Option<String> {
         let silent = node.heard.map_or(0.0, |heard| now - heard);
         // samples become rarer with the job's age (samples.py)
         let usual = (self.head.sample as f64).max((now - self.head.began) / 10_000.0);

@@ -1,7 +1,7 @@
 //! Follows the logs and samples of a job's nodes, and shows them.
 
 use super::draw::{DrawOptions, draw, last_first};
-use super::screen::{Key, Screen};
+use super::screen::{Screen, TypedKey};
 use super::view::View;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::fleet::Fleet;
@@ -111,7 +111,7 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
         };
         tokio::select! {
             key = keys => match key {
-                Some(Key::Quit) | None => return Ok(state),
+                Some(TypedKey::Quit) | None => return Ok(state),
                 Some(key) => {
                     let page = screen.as_ref().map_or(1, |screen| usize::from(screen.height()) / 2);
                     first = key.scroll(first, page);

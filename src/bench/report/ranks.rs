@@ -3,7 +3,8 @@
 use crate::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
 use crate::bench::ranks::RankResults;
 use crate::model::collective::{Collective, Dtype, format_size};
-use crate::text::table::{cell, table};
+use crate::text::result::ResultText;
+use crate::text::table::{Table, cell, key, text};
 use crate::text::units::{count, micros};
 use std::collections::BTreeMap;
 
@@ -12,26 +13,27 @@ const ROWS: usize = 8;
 
 impl RankResults {
     /// Formats the wrong results, and the tables.
-    pub fn text(&self) -> String {
+    pub fn text(&self) -> ResultText {
         let Collectives { exchanges, speeds, wrong, library, .. } = &self.answers.collectives;
         let line = |wrong: &WrongResult| format!("wrong: rank {} on {}: {wrong}\n", wrong.rank, wrong.node);
-        let mut text: String = wrong.iter().take(ROWS).map(line).collect();
+        let mut text: ResultText = wrong.iter().take(ROWS).map(line).collect::<String>().into();
         if wrong.len() > ROWS {
             text.push_str(&format!("wrong: {} more; --json has all\n", wrong.len() - ROWS));
         }
-        let separate = |text: &mut String| {
+        let separate = |text: &mut ResultText| {
             if !text.is_empty() {
-                text.push('\n');
+                text.push_str("\n");
             }
         };
         if !speeds.is_empty() {
             separate(&mut text);
-            text.push_str(&speed_table(speeds));
+            text.push(speed_table(speeds));
         }
         if !exchanges.is_empty() {
             separate(&mut text);
-            text.push_str(&size_table(exchanges, library));
-            text.push_str(&format!("\n{}", series_table(exchanges)));
+            text.push(size_table(exchanges, library));
+            text.push_str("\n");
+            text.push(series_table(exchanges));
         }
         if let Some(estimate) = &self.estimate {
             text.push_str(&format!("\n{estimate}\n"));
@@ -50,7 +52,7 @@ fn gigabytes(bandwidth: f64) -> String {
 }
 
 /// Formats the ranks with the slowest devices.
-fn speed_table(speeds: &[RankSpeed]) -> String {
+fn speed_table(speeds: &[RankSpeed]) -> ResultText {
     let mut slowest: Vec<&RankSpeed> = speeds.iter().collect();
     if speeds.len() > ROWS {
         slowest.sort_by(|a, b| a.flops.total_cmp(&b.flops));
@@ -63,7 +65,8 @@ fn speed_table(speeds: &[RankSpeed]) -> String {
         let copy = gigabytes(speed.copy_bytes_per_s / 1e9);
         vec![speed.rank.to_string(), speed.node.clone(), speed.device.clone(), flops, copy]
     };
-    let mut text = table(&["RANK", "NODE", "DEVICE", "PRODUCT", "COPY"], slowest.iter().take(ROWS).map(row));
+    let columns = [key("RANK"), key("NODE"), text("DEVICE"), key("PRODUCT"), key("COPY")];
+    let mut text = ResultText::from(Table::new(columns, slowest.iter().take(ROWS).map(row)));
     if speeds.len() > ROWS {
         text.push_str(&format!("the {ROWS} slowest of {}; --json has all\n", count(speeds.len(), "rank")));
     }
@@ -75,7 +78,7 @@ fn share(exchange: &Exchange) -> String {
 }
 
 /// Formats an allreduce of each size, in the first type that was measured.
-fn size_table(exchanges: &[Exchange], library: &str) -> String {
+fn size_table(exchanges: &[Exchange], library: &str) -> ResultText {
     let first = exchanges[0].dtype;
     let shown = |exchange: &&Exchange| exchange.collective == Collective::AllReduce && exchange.dtype == first;
     let row = |exchange: &Exchange| {
@@ -87,12 +90,14 @@ fn size_table(exchanges: &[Exchange], library: &str) -> String {
             share(exchange),
         ]
     };
-    let rows = table(&["SIZE", "TIME", "ALGORITHM", "BUS", "OF RING"], exchanges.iter().filter(shown).map(row));
-    format!("allreduce of {first} ({library})\n{rows}")
+    let mut text = ResultText::from(format!("allreduce of {first} ({library})\n"));
+    let columns = ["SIZE", "TIME", "ALGORITHM", "BUS", "OF RING"].map(key);
+    text.push(Table::new(columns, exchanges.iter().filter(shown).map(row)));
+    text
 }
 
 /// Formats the shortest time and the best bandwidth of each operation and type.
-fn series_table(exchanges: &[Exchange]) -> String {
+fn series_table(exchanges: &[Exchange]) -> Table {
     let mut series: BTreeMap<(Collective, Dtype), Vec<&Exchange>> = BTreeMap::new();
     for exchange in exchanges {
         series.entry((exchange.collective, exchange.dtype)).or_default().push(exchange);
@@ -109,5 +114,5 @@ fn series_table(exchanges: &[Exchange]) -> String {
             cell(best.map(|best| share(best))),
         ]
     };
-    table(&["OPERATION", "TYPE", "LATENCY", "BEST BUS", "AT", "OF RING"], series.into_iter().map(row))
+    Table::new(["OPERATION", "TYPE", "LATENCY", "BEST BUS", "AT", "OF RING"].map(key), series.into_iter().map(row))
 }

@@ -6,7 +6,8 @@ use crate::bench::ranks::RankResults;
 use crate::bench::report::heat_map::heat_map;
 use crate::bench::verdict::Accusation;
 use crate::bench::verdict::speeds::Straggler;
-use crate::text::table::{cell, table};
+use crate::text::result::ResultText;
+use crate::text::table::{Table, cell, detail, key};
 use crate::text::units::count;
 use crate::text::units::{gigabits, micros};
 use std::collections::BTreeMap;
@@ -17,17 +18,18 @@ const ROWS: usize = 6;
 /// Findings have a line each, of this many at most.
 const FINDINGS: usize = 20;
 
-fn network_text(report: &BenchReport<'_>) -> String {
+fn network_text(report: &BenchReport<'_>) -> ResultText {
     let (measured, names) = (report.measured, report.names());
     let all = Best::of_each(&measured.directions);
-    let mut text = node_table(&measured.nodes);
+    let mut text = ResultText::from(node_table(&measured.nodes));
     let most = all.values().filter_map(|best| best.bandwidth()).max_by(f64::total_cmp).unwrap_or_default();
     let (unit, factor) = if most * 8.0 >= 1e9 { ("Gb/s", 8e-9) } else { ("Mb/s", 8e-6) };
     let value = |from, to| Some(all.get(&(from, to))?.bandwidth()? * factor);
     if let Some(map) = heat_map(&names, unit, value) {
         text.push_str(&format!("\n{map}"));
     }
-    text.push_str(&format!("\n{}", direction_table(&all, &names)));
+    text.push_str("\n");
+    text.push(direction_table(&all, &names));
     text
 }
 
@@ -39,13 +41,13 @@ pub(super) enum SlowPart<'a> {
 
 impl<'a> BenchReport<'a> {
     /// Formats the tables, everything that was found, and the verdict last.
-    pub fn text(&self) -> String {
-        let mut text = if self.measured.nodes.is_empty() { String::new() } else { network_text(self) };
-        for part in [self.ranks.map(RankResults::text).unwrap_or_default(), self.findings_text()] {
+    pub fn text(&self) -> ResultText {
+        let mut text = if self.measured.nodes.is_empty() { ResultText::default() } else { network_text(self) };
+        for part in [self.ranks.map(RankResults::text).unwrap_or_default(), self.findings_text().into()] {
             if !text.is_empty() && !part.is_empty() {
-                text.push('\n');
+                text.push_str("\n");
             }
-            text.push_str(&part);
+            text.push(part);
         }
         text
     }
@@ -110,7 +112,7 @@ impl<'a> BenchReport<'a> {
     }
 }
 
-fn node_table(nodes: &[NodeEvidence]) -> String {
+fn node_table(nodes: &[NodeEvidence]) -> Table {
     let row = |node: &NodeEvidence| {
         let link = node.before.as_ref();
         let speed = link.and_then(|link| {
@@ -128,7 +130,16 @@ fn node_table(nodes: &[NodeEvidence]) -> String {
             cell(compute.map(|compute| format!("{:.1} GB/s", compute.copy_bytes_per_s / 1e9))),
         ]
     };
-    table(&["NODE", "INTERFACE", "LINK", "MTU", "LOOPS", "CPU SHARE", "MEMORY"], nodes.iter().map(row))
+    let columns = [
+        key("NODE"),
+        key("INTERFACE"),
+        key("LINK"),
+        detail(1, "MTU"),
+        key("LOOPS"),
+        detail(2, "CPU SHARE"),
+        detail(3, "MEMORY"),
+    ];
+    Table::new(columns, nodes.iter().map(row))
 }
 
 fn percent(share: f64) -> String {
@@ -176,7 +187,7 @@ impl Best<'_> {
 }
 
 /// Formats the slowest directions, the slowest first, and those that could not be measured.
-fn direction_table(all: &BTreeMap<(usize, usize), Best<'_>>, names: &[&str]) -> String {
+fn direction_table(all: &BTreeMap<(usize, usize), Best<'_>>, names: &[&str]) -> ResultText {
     let mut slowest: Vec<_> = all.iter().filter_map(|(edge, best)| Some((best.bandwidth()?, edge, best))).collect();
     slowest.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
     let row = |(most, (from, to), best): &(f64, &(usize, usize), &Best<'_>)| {
@@ -192,8 +203,17 @@ fn direction_table(all: &BTreeMap<(usize, usize), Best<'_>>, names: &[&str]) -> 
             cell(share((best.segments.0 as f64, best.segments.1 as f64))),
         ]
     };
-    let header = ["FROM", "TO", "1 STREAM", "BEST", "ROUND TRIP", "P99", "LOST", "RESENT"];
-    let mut text = table(&header, slowest.iter().take(ROWS).map(row));
+    let columns = [
+        key("FROM"),
+        key("TO"),
+        detail(2, "1 STREAM"),
+        key("BEST"),
+        key("ROUND TRIP"),
+        detail(3, "P99"),
+        key("LOST"),
+        detail(1, "RESENT"),
+    ];
+    let mut text = ResultText::from(Table::new(columns, slowest.iter().take(ROWS).map(row)));
     if slowest.len() > ROWS {
         text.push_str(&format!("the {ROWS} slowest of {} directions; --csv and --json have all\n", slowest.len()));
     }

@@ -10,7 +10,8 @@ use crate::document::{NodeEntry, Nodes};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::text::nodeset::{self, with_count};
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Column, Table, key, text};
 use crate::text::units::{age, human};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,9 +66,9 @@ pub(crate) fn outcome(nodes: &[NodeListing], failed: &[NodeError]) -> Outcome {
     rows.extend(failed.iter().map(|error| {
         vec!["–".into(), error.node.clone(), if error.is_unreachable() { "unreachable" } else { "failed" }.to_owned()]
     }));
-    let mut text = match rows.is_empty() {
-        true => "no data were pushed\n".to_owned(),
-        false => table(&["NAME", "NODES", "STATE", "CONTENT", "SIZE", "FILES", "AGE"], rows),
+    let mut text: ResultText = match rows.is_empty() {
+        true => "no data were pushed\n".into(),
+        false => Table::new(COLUMNS, rows).into(),
     };
     if !odd.is_empty() {
         text.push_str("hint: hvdctl data push DIR gives all nodes the same data\n");
@@ -82,6 +83,9 @@ pub(crate) fn outcome(nodes: &[NodeListing], failed: &[NodeError]) -> Outcome {
     let entries = nodes.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
     Outcome::new(Verdict::of_check(odd.is_empty(), nodes.len(), failed), text, Nodes { nodes: entries })
 }
+
+const COLUMNS: [Column; 7] =
+    [text("NAME"), text("NODES"), key("STATE"), key("CONTENT"), key("SIZE"), key("FILES"), key("AGE")];
 
 /// Returns the cells of data on a node.
 fn row(data: Option<&DataOnNode>) -> Vec<String> {

@@ -10,7 +10,8 @@ use crate::environment::listing::{ListedEnv, NodeEnvs, list, named, names, odd_n
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::text::nodeset::{self, with_count};
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Column, Table, key, note, text};
 use crate::text::units::{age, human};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -71,9 +72,9 @@ pub(crate) fn outcome(nodes: &[NodeEnvs], failed: &[NodeError]) -> Outcome {
     rows.extend(failed.iter().map(|error| {
         vec!["–".into(), error.node.clone(), if error.is_unreachable() { "unreachable" } else { "failed" }.to_owned()]
     }));
-    let mut text = match rows.is_empty() {
-        true => "there are no virtualenvs\n".to_owned(),
-        false => table(&["NAME", "NODES", "STATE", "PYTHON", "PACKAGES", "SIZE", "AGE", "FROM"], rows),
+    let mut text: ResultText = match rows.is_empty() {
+        true => "there are no virtualenvs\n".into(),
+        false => Table::new(COLUMNS, rows).into(),
     };
     if !odd.is_empty() {
         text.push_str("hint: hvdctl env create FILE --name NAME gives all nodes the same one\n");
@@ -85,6 +86,9 @@ pub(crate) fn outcome(nodes: &[NodeEnvs], failed: &[NodeError]) -> Outcome {
     let entries = nodes.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
     Outcome::new(Verdict::of_check(odd.is_empty(), nodes.len(), failed), text, Nodes { nodes: entries })
 }
+
+const COLUMNS: [Column; 8] =
+    [text("NAME"), text("NODES"), key("STATE"), key("PYTHON"), key("PACKAGES"), key("SIZE"), key("AGE"), note("FROM")];
 
 /// Returns the cells of a virtualenv of a node.
 fn row(env: Option<&ListedEnv>) -> Vec<String> {

@@ -48,6 +48,6 @@ pub async fn run(options: &cli::ImagePrune, context: &Context) -> Result<Outcome
 pub(crate) fn outcome(nodes: NodeResults<NodeEntry<ImagePruneNode>>) -> Outcome {
     let removed = |node: &NodeEntry<ImagePruneNode>| node.result.as_ref().map_or(0, |result| result.removed.len());
     let lines = nodes.ok.iter().map(|node| format!("{}: removed {}\n", node.node, count(removed(node), "image")));
-    let text = lines.collect();
+    let text: String = lines.collect();
     Outcome::of_nodes(text, nodes, &[])
 }

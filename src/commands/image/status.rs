@@ -12,7 +12,8 @@ use crate::event::Step;
 use crate::image::status::{NodeImage, are_equal, common, missing_layers};
 use crate::runtime::Image;
 use crate::text::nodeset::{self, with_count};
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Table, detail, key, text};
 use crate::text::units::{self, human};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -78,8 +79,10 @@ pub(crate) fn outcome(
     let unread = failed.iter().map(|error| {
         vec![error.node.clone(), if error.is_unreachable() { "unreachable" } else { "failed" }.to_owned()]
     });
-    let header = ["NODES", "IMAGE", "CONTENT", "SIZE", "PLATFORM", "AGE", "LACKS"];
-    let mut text = format!("{image}\n{}", table(&header, rows.chain(unread)));
+    let columns =
+        [text("NODES"), key("IMAGE"), key("CONTENT"), key("SIZE"), detail(1, "PLATFORM"), key("AGE"), text("LACKS")];
+    let mut text = ResultText::from(format!("{image}\n"));
+    text.push(Table::new(columns, rows.chain(unread)));
     let is_good = are_equal(&all);
     if !is_good {
         text.push_str("hint: hvdctl image push gives all nodes the same image\n");

@@ -9,8 +9,9 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::record::list::Job;
 use crate::text::nodeset;
+use crate::text::result::ResultText;
 use crate::top::draw::page;
-use crate::top::screen::{Key, Screen};
+use crate::top::screen::{Screen, TypedKey};
 use std::future::Future;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -31,7 +32,7 @@ where
     // failures are on the screen
     let (own_events, messages) = Events::channel();
     let mut screen = Screen::open()?;
-    let (mut first, mut text, mut pause) = (0_usize, String::from("reading the jobs …"), Duration::ZERO);
+    let (mut first, mut text, mut pause) = (0_usize, ResultText::from("reading the jobs …\n"), Duration::ZERO);
     loop {
         let wait = std::mem::replace(&mut pause, INTERVAL);
         let reading = async {
@@ -43,14 +44,17 @@ where
         };
         let mut reading = std::pin::pin!(session.cancellation.run(reading));
         loop {
-            screen.draw(|frame| first = page(frame, &text, first))?;
+            screen.draw(|frame| {
+                let fitted = text.fitted(Some(frame.area().width.into()));
+                first = page(frame, &fitted, first);
+            })?;
             tokio::select! {
                 read = &mut reading => {
                     text = read?;
                     break;
                 }
                 key = screen.keys.recv() => match key {
-                    Some(Key::Quit) | None => {
+                    Some(TypedKey::Quit) | None => {
                         drop(screen);
                         drop(suspended);
                         return Ok(Outcome::ok(String::new(), NoDetails {}));
@@ -62,10 +66,12 @@ where
     }
 }
 
-fn shown(jobs: &[Job], failed: &[NodeError], now: f64) -> String {
+fn shown(jobs: &[Job], failed: &[NodeError], now: f64) -> ResultText {
     let jobs: Vec<&Job> = jobs.iter().collect();
     let silent: Vec<&str> = failed.iter().map(|error| error.node.as_str()).collect();
-    let silent =
-        if silent.is_empty() { String::new() } else { format!("\nno answer from {}\n", nodeset::fold(&silent)) };
-    super::text(&jobs, now) + &silent
+    let mut text = super::job_table(&jobs, now);
+    if !silent.is_empty() {
+        text.push_str(&format!("\nno answer from {}\n", nodeset::fold(&silent)));
+    }
+    text
 }

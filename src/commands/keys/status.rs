@@ -7,7 +7,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::keys::files::{KeyFault, KeyReport, NodeKeys};
 use crate::keys::reachability::{AbsentNode, FailedLogins, Matrix, TriedLogin};
 use crate::keys::status::{KeysObservation, observe};
-use crate::text::table::cell;
+use crate::text::table::{cell, id, key, text};
 use crate::worker::logins;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,8 +55,16 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
 pub(in crate::commands) fn outcome(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> Outcome {
     let rows = report.rows.iter().map(|row| NodeEntry::reached(&row.node, row.faults.is_empty(), row.clone()));
     let nodes: Vec<_> = rows.chain(failed.iter().map(NodeEntry::unreached)).collect();
-    let header = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
-    let mut text = node_table(&header, &nodes, |_, row| cells(row, matrix));
+    let header = [
+        key("NODE"),
+        text("KEY"),
+        id("FINGERPRINT"),
+        text("OWNER/MODES"),
+        key("AGREED"),
+        key("PINNED"),
+        key("REACHES"),
+    ];
+    let mut text = node_table(header, &nodes, |_, row| cells(row, matrix));
     for KeyFault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
         text.push_str(&format!("{fault}\n  hint: {hint}\n"));
     }
@@ -64,7 +72,8 @@ pub(in crate::commands) fn outcome(report: &KeyReport, matrix: &Matrix, failed: 
     text.extend(warnings.map(|(node, warning)| format!("warning: {node}: {warning}\n")));
     let all_reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     if !all_reached {
-        text.push_str(&format!("failed logins:\n{}", login_table(matrix)));
+        text.push_str("failed logins:\n");
+        text.push(login_table(matrix));
     }
     let is_good = report.is_clean() && all_reached;
     let verdict = Verdict::of_check(is_good, report.rows.len(), failed);

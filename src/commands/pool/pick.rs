@@ -94,7 +94,7 @@ pub(crate) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<
     let text = match options.format {
         Some(format) => {
             let nodes: Vec<_> = nodes.iter().map(|(node, published)| (node.clone(), Some(published.slots))).collect();
-            hosts::outcome(cluster, format, &nodes, None).text
+            hosts::outcome(cluster, format, &nodes, None).text.to_string()
         }
         None => {
             let mut about = vec![
@@ -151,7 +151,7 @@ mod tests {
             NodeGroup { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
         let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out: Vec::new() };
         let options = PoolPick { np: 16, user: None, master: None, format: None };
-        let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text;
+        let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text.to_string();
         let line = format!("1 of them measured from {}: they lack python3, or did not answer in time", host_name());
         assert_eq!(text.matches(&line).count(), 1, "{text}");
     }

@@ -6,7 +6,7 @@ use crate::commands::context::{Context, node_table};
 use crate::document::{NodeEntry, Nodes};
 use crate::error::Error;
 use crate::slurm::daemons::{self, NodeState};
-use crate::text::table::cell;
+use crate::text::table::{cell, key, note, text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -37,8 +37,8 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
 /// `jobs`: their states.
 pub(crate) fn outcome(nodes: Vec<(String, NodeState)>, jobs: &[String]) -> Outcome {
     let nodes: Vec<_> = nodes.into_iter().map(|(name, node)| NodeEntry::new(&name, true, node)).collect();
-    let header = ["NODE", "STATE", "SLOTS", "GRES", "REASON"];
-    let mut text = node_table(&header, &nodes, |name, node: &NodeState| {
+    let header = [key("NODE"), text("STATE"), key("SLOTS"), text("GRES"), note("REASON")];
+    let mut text = node_table(header, &nodes, |name, node: &NodeState| {
         let slots = format!("{}/{}", node.used, node.slots);
         vec![name.to_owned(), node.state.clone(), slots, cell(node.gres.as_ref()), cell(node.reason.as_ref())]
     });

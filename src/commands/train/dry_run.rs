@@ -12,7 +12,8 @@ use crate::start::in_worker::{NodeCores, cores};
 use crate::start::plan::JobPlan;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
-use crate::text::table::table;
+use crate::text::result::ResultText;
+use crate::text::table::{Table, key, text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -110,7 +111,8 @@ pub(in crate::commands) fn outcome(
         };
         vec![share.node.clone(), ranks, address(share)]
     };
-    let mut text = table(&["NODE", "RANKS", "ADDRESS"], placement.shares.iter().map(row));
+    let columns = [key("NODE"), key("RANKS"), text("ADDRESS")];
+    let mut text = ResultText::from(Table::new(columns, placement.shares.iter().map(row)));
     text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
     let slower = speeds.iter().filter(|slower| slower.speed != 1.0);
     text.extend(slower.map(|of| format!("speed of {}: HVDCTL_SPEED={}\n", of.node, speed::variable(of.speed))));
