@@ -458,16 +458,16 @@ mod tests {
     fn a_stopped_command_reports_the_progress_of_each_node() {
         let mut nodes = ["n1", "n2", "n3", "n4", "n5"].map(NodeProgress::new);
         nodes[0].done = true;
-        nodes[1].steps = vec!["remove hworker (port)".into()];
-        (nodes[3].steps, nodes[3].done) = (vec!["start hworker".into()], true);
+        nodes[1].steps = vec!["removed hworker (port)".into()];
+        (nodes[3].steps, nodes[3].done) = (vec!["started hworker".into()], true);
         nodes[4].error = Some(NodeError::failed("n5", "start hworker", "no space left\nat all"));
         let mut all = nodes.to_vec();
         all.insert(3, NodeProgress::new("n6"));
         let error = Error::Stopped { by: Box::new(Error::Signal(2)), nodes: all };
         assert_eq!(
             error.to_string(),
-            "interrupted\n  n1: done, nothing to change\n  n2: incomplete; done so far: remove hworker (port)\n  \
-             n[3,6]: not started\n  n4: done: start hworker\n  n5: cannot start hworker: no space left"
+            "interrupted\n  n1: done, nothing to change\n  n2: incomplete; done so far: removed hworker (port)\n  \
+             n[3,6]: not started\n  n4: done: started hworker\n  n5: cannot start hworker: no space left"
         );
     }
 

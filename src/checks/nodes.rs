@@ -14,7 +14,7 @@ use crate::node::storage::{Disk, Inodes};
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
-use crate::worker::plan::{self, ForeignContainer, Operation};
+use crate::worker::plan::{self, ForeignContainer, Operation, Tense};
 use std::path::Path;
 
 /// Docker's default size of `/dev/shm`, too small for several ranks.
@@ -165,7 +165,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
             Some(view.note(Check::Worker, "its worker is not running").explain(why, "hvdctl up"))
         }
         _ => {
-            let changes = plan::summarize(&plan::describe(&operations));
+            let changes = plan::summarize(&plan::describe(&operations, Tense::Planned));
             let message = format!("its worker differs from the inventory: {changes}");
             Some(view.warning(Check::Worker, message).explain("jobs still use the old settings", "hvdctl up"))
         }

@@ -213,7 +213,7 @@ fn nodes_made(all: &mut Made) {
         UpOperation::Unpause { container: container() },
     ];
     let up = |node: &str, operations: Vec<UpOperation>| {
-        let summary = "recreate hworker (image)".into();
+        let summary = "recreated hworker (image)".into();
         NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
     let nodes = vec![up("node1", Vec::new()), up("node2", steps)];
@@ -859,7 +859,7 @@ fn lock_made(all: &mut Made) {
         ..NodeProgress::new(node)
     };
     let nodes = vec![
-        stand("node1", true, &["start hworker"], None),
+        stand("node1", true, &["started hworker"], None),
         stand("node2", false, &[], None),
         stand("node3", false, &[], Some(full("node3"))),
     ];

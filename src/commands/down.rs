@@ -117,7 +117,7 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
     }
     runtime.engine.remove_helpers(&cluster.name).await?;
     session.progress.done(node);
-    events.done(node, "down");
+    events.done(node, what_was_removed(&removed));
     Ok(removed)
 }
 
@@ -143,9 +143,14 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
+/// Formats the containers that were removed from a node.
+fn what_was_removed(removed: &[String]) -> String {
+    if removed.is_empty() { "no containers".to_owned() } else { format!("removed {}", removed.join(", ")) }
+}
+
 pub(super) fn outcome(nodes: NodeResults<NodeEntry<DownNode>>, offline: &[NodeError]) -> Outcome {
     let mut text = node_rows(&nodes.ok, |DownNode { removed, purged, kept_data, .. }| {
-        let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
+        let what = what_was_removed(removed);
         let kept =
             if kept_data.is_empty() { String::new() } else { format!("; kept the data {}", kept_data.join(", ")) };
         what + if *purged { "; removed keys, projects and records" } else { "" } + &kept

@@ -195,14 +195,14 @@ fn job_table(jobs: &[&Job], now: f64) -> ResultText {
     let columns = [
         key("JOB"),
         text("NAME"),
-        detail(3, "PROJECT"),
-        detail(2, "WHO"),
+        detail(6, "PROJECT"),
+        detail(5, "WHO"),
         text("STATE"),
-        key("RANKS"),
+        detail(2, "RANKS"),
         text("NODES"),
-        key("STARTED"),
-        detail(1, "LASTED"),
-        key("CODE"),
+        detail(3, "STARTED"),
+        detail(4, "LASTED"),
+        detail(1, "CODE"),
         note("WHY"),
     ];
     Table::new(columns, jobs.iter().map(row)).into()

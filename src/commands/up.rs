@@ -17,7 +17,7 @@ use crate::start::join::add_nodes;
 use crate::worker::apply::{self, WorkerPlan, WorkerPlans};
 use crate::worker::directories;
 use crate::worker::keys::push_differing;
-use crate::worker::plan::Operation;
+use crate::worker::plan::{Operation, Tense};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -108,7 +108,9 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
         plans = apply(plans, context).await?;
     }
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
-    let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
+    let tense = if dry_run { Tense::Planned } else { Tense::Done };
+    let ok = plans.ok.iter().map(|plan| entry(plan, tense)).collect();
+    let nodes = NodeResults { ok, failed: plans.failed };
     Ok(outcome(dry_run, nodes, &offline))
 }
 
@@ -173,10 +175,10 @@ fn stop_if_asked(plans: &WorkerPlans, context: &Context) -> Result<(), Error> {
     context.session.cancellation.check()
 }
 
-fn entry(plan: &WorkerPlan) -> NodeEntry<UpNode> {
+fn entry(plan: &WorkerPlan, tense: Tense) -> NodeEntry<UpNode> {
     let ends = plan.end_jobs.iter().map(|job| UpOperation::EndJob { job: job.clone() });
     let operations: Vec<_> = ends.chain(plan.operations().iter().map(UpOperation::from)).collect();
-    let summary = plan.summary();
+    let summary = plan.summary(tense);
     NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
 }
 

@@ -50,7 +50,7 @@ fn pulling(done: u64) -> Event {
 /// `up`: a node that pulls the image, one that is as it should be, one that fails.
 fn up() -> Scene {
     let pull = || Step::transfer("pulling team/app:2".into());
-    let start = || Step::write("start hworker");
+    let start = || Step::write("starting hworker");
     let full = NodeError::failed("node3", "start hworker", "no space left on device\nwrote 3 of 9 files");
     let finding =
         Finding::new(Severity::Warning, Check::Clock, "node1", "its clock is 3 s behind those of the other nodes")
@@ -79,7 +79,7 @@ fn up() -> Scene {
         (23, Event::failed(full.kind(ErrorKind::NoSpace).hint("free space on the node"))),
         (23, ended("node3", start())),
         (25, ended("node1", start())),
-        (25, done("node1", "pull team/app:2, start hworker")),
+        (25, done("node1", "pulled team/app:2, started hworker")),
     ]
 }
 

@@ -326,16 +326,16 @@ mod tests {
     fn hundreds_of_rows_are_few() {
         let row = |i: u32| {
             let text = match i {
-                17 => "recreate hworker (image)",
+                17 => "recreated hworker (image)",
                 3 | 190 => "unchanged",
-                _ => "start hworker",
+                _ => "started hworker",
             };
             (format!("gpu{i:03}"), text.to_owned())
         };
         assert_eq!(
             rows((1..=200).map(row)),
-            "gpu[001-002,004-016,018-189,191-200] (197): start hworker\ngpu[003,190] (2): unchanged\n\
-             gpu017: recreate hworker (image)\n"
+            "gpu[001-002,004-016,018-189,191-200] (197): started hworker\ngpu[003,190] (2): unchanged\n\
+             gpu017: recreated hworker (image)\n"
         );
         assert_eq!(rows([]), "");
     }

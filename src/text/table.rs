@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::iter::once;
 
-/// The fewest columns that a text is wrapped to in a table; if it is shorter, its own.
-const NARROWEST_TEXT: usize = 20;
+/// The fewest columns that a text is wrapped to in a table, if it is longer.
+const NARROWEST_TEXT: usize = 12;
+
+/// The fewest columns that a note is wrapped to, and the longest word for which a text stays wider. An id of a job fits.
+const NARROWEST_NOTE: usize = 20;
 
 /// The fewest columns that a table is fitted to.
 const NARROWEST: usize = 30;
@@ -152,10 +155,14 @@ impl Table {
     /// Returns the width of each column such that these fit, the widest texts wrapped; `None` if they do not fit.
     fn wrapped_widths(&self, shown: &[usize], width: usize) -> Option<Vec<usize>> {
         let mut widths = self.widths();
+        let head = |i: usize| measure_text_width(self.columns[i].head);
+        let longest_word = |i: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(i));
+            cells.flat_map(|cell| cell.split_whitespace()).map(measure_text_width).max().unwrap_or_default()
+        };
         let least = |i: usize, natural: usize| match self.columns[i].kind {
-            ColumnKind::Text | ColumnKind::Note => {
-                natural.min(NARROWEST_TEXT.max(measure_text_width(self.columns[i].head)))
-            }
+            ColumnKind::Text => natural.min(longest_word(i).clamp(NARROWEST_TEXT, NARROWEST_NOTE).max(head(i))),
+            ColumnKind::Note => natural.min(NARROWEST_NOTE.max(head(i))),
             ColumnKind::Key | ColumnKind::Id | ColumnKind::Detail(_) => natural,
         };
         let least: Vec<usize> = widths.iter().enumerate().map(|(i, natural)| least(i, *natural)).collect();

@@ -15,7 +15,7 @@ use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
 use crate::transport::node::Script;
-use crate::worker::plan::{self, NodePlan, Operation};
+use crate::worker::plan::{self, NodePlan, Operation, Tense};
 use crate::worker::ready;
 use crate::worker::{directories, image, names};
 use std::collections::BTreeMap;
@@ -135,7 +135,7 @@ impl WorkerPlan {
             let _step = events.begin(self.node(), image::step(image));
             image::pull(image, login, &self.observed.member, events).await?;
         }
-        let operation = self.left[0].to_string();
+        let operation = self.left[0].phrase(Tense::Done);
         self.received_image(inventory).await?;
         if !self.done.is_empty() {
             progress.record(self.node(), operation);
@@ -158,7 +158,7 @@ impl WorkerPlan {
         }
         let operation = self.left.remove(0);
         execute(inventory, &self.observed, &operation, events).await?;
-        progress.record(self.node(), operation.to_string());
+        progress.record(self.node(), operation.phrase(Tense::Done));
         self.done.push(operation);
         Ok(())
     }
@@ -184,7 +184,7 @@ impl WorkerPlan {
         let (observed, limit) = (&self.observed, self.observed.member.transport.limit());
         names::write(observed, &inventory.cluster.worker, names, limit).await?;
         session.progress.done(self.node());
-        events.done(self.node(), self.summary());
+        events.done(self.node(), self.summary(Tense::Done));
         Ok(self)
     }
 
@@ -216,9 +216,9 @@ impl WorkerPlan {
     }
 
     /// Formats the ends of jobs and all operations as one line.
-    pub fn summary(&self) -> String {
-        let ends = self.end_jobs.iter().map(|job| format!("end the job {job}"));
-        plan::summarize(&ends.chain(plan::describe(&self.operations())).collect::<Vec<_>>())
+    pub fn summary(&self, tense: Tense) -> String {
+        let ends = self.end_jobs.iter().map(|job| format!("{} the job {job}", tense.of("end")));
+        plan::summarize(&ends.chain(plan::describe(&self.operations(), tense)).collect::<Vec<_>>())
     }
 
     /// Returns all operations, executed or not, in order.
@@ -357,7 +357,7 @@ pub async fn execute(
     let engine = &observed.runtime.engine;
     let step = match operation {
         Operation::Pull { image } => image::step(image),
-        _ => Step::write(operation.to_string()),
+        _ => Step::write(operation.phrase(Tense::Ongoing)),
     };
     let _step = events.begin(observed.name(), step);
     match operation {

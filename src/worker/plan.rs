@@ -58,14 +58,39 @@ pub enum Operation {
     },
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Whether an operation will be executed, is being executed, or was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tense {
+    /// `start hworker`.
+    Planned,
+    /// `starting hworker`.
+    Ongoing,
+    /// `started hworker`.
+    Done,
+}
+
+impl Tense {
+    /// Returns the form of a regular verb.
+    pub fn of(self, verb: &str) -> String {
+        let stem = verb.strip_suffix('e').unwrap_or(verb);
         match self {
-            Operation::Pull { image } => write!(f, "pull {image}"),
-            Operation::Remove { name, reasons, .. } => write!(f, "remove {name} ({})", reasons.join(", ")),
-            Operation::Create(desired) => write!(f, "start {}{}", desired.name, with_workspace(desired)),
-            Operation::Start { name } => write!(f, "start {name} again (stopped)"),
-            Operation::Unpause { name } => write!(f, "unpause {name}"),
+            Tense::Planned => verb.to_owned(),
+            Tense::Ongoing => format!("{stem}ing"),
+            Tense::Done => format!("{stem}ed"),
+        }
+    }
+}
+
+impl Operation {
+    /// Formats it in a tense.
+    pub fn phrase(&self, tense: Tense) -> String {
+        let verb = |verb| tense.of(verb);
+        match self {
+            Operation::Pull { image } => format!("{} {image}", verb("pull")),
+            Operation::Remove { name, reasons, .. } => format!("{} {name} ({})", verb("remove"), reasons.join(", ")),
+            Operation::Create(desired) => format!("{} {}{}", verb("start"), desired.name, with_workspace(desired)),
+            Operation::Start { name } => format!("{} {name} again (stopped)", verb("start")),
+            Operation::Unpause { name } => format!("{} {name}", verb("unpause")),
         }
     }
 }
@@ -106,7 +131,7 @@ impl fmt::Display for WorkerStatus {
 }
 
 /// Formats a node's operations, one text each. Removing and creating the same container reads `recreate`.
-pub fn describe(operations: &[Operation]) -> Vec<String> {
+pub fn describe(operations: &[Operation], tense: Tense) -> Vec<String> {
     let removal =
         |created: &str| operations.iter().find(|o| matches!(o, Operation::Remove { name, .. } if name == created));
     let is_created = |removed: &str| operations.iter().any(|o| matches!(o, Operation::Create(c) if c.name == removed));
@@ -114,11 +139,12 @@ pub fn describe(operations: &[Operation]) -> Vec<String> {
         Operation::Remove { name, .. } if is_created(name) => None,
         Operation::Create(desired) => match removal(&desired.name) {
             Some(Operation::Remove { name, reasons, .. }) => {
-                Some(format!("recreate {name}{} ({})", with_workspace(desired), reasons.join(", ")))
+                let verb = tense.of("recreate");
+                Some(format!("{verb} {name}{} ({})", with_workspace(desired), reasons.join(", ")))
             }
-            _ => Some(operation.to_string()),
+            _ => Some(operation.phrase(tense)),
         },
-        _ => Some(operation.to_string()),
+        _ => Some(operation.phrase(tense)),
     });
     texts.collect()
 }

@@ -39,15 +39,15 @@ mod full {
             )
         };
         let cases = [
-            ("killed", "docker kill hworker".to_owned(), "start hworker again (stopped)", true),
-            ("paused", "docker pause hworker".to_owned(), "unpause hworker", true),
-            ("removed", "docker rm -f hworker".to_owned(), "start hworker", false),
+            ("killed", "docker kill hworker".to_owned(), "started hworker again (stopped)", true),
+            ("paused", "docker pause hworker".to_owned(), "unpaused hworker", true),
+            ("removed", "docker rm -f hworker".to_owned(), "started hworker", false),
             // as an hvdctl that was killed in the middle leaves it
-            ("never started", like_it("", "create"), "recreate hworker (never started)", false),
+            ("never started", like_it("", "create"), "recreated hworker (never started)", false),
             (
                 "older",
                 like_it("s/\"address\":\"[^\"]*\",//; s/^hvdctl.spec=.*/hvdctl.spec=0123456789ab/", "run -d"),
-                "recreate hworker (address)",
+                "recreated hworker (address)",
                 false,
             ),
         ];
@@ -69,11 +69,11 @@ mod full {
         lab.hvdctl(&["keys", "push"]).code(0);
         // its public half is in order, so that only sshd itself finds out
         on("node2", "echo broken >/opt/horovod/ssh/ssh_host_ed25519_key");
-        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
+        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: started hworker\n"]);
         done.complains(&["node2: cannot reach sshd in hworker on port 12345", "no hostkeys available", "hint: "]);
         assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
         on("node2", "rm /opt/horovod/ssh/ssh_host_ed25519_key*");
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: started hworker\n"]);
         assert_eq!(banner("node2", 12345), "SSH-2.0-");
     }
 
@@ -90,7 +90,7 @@ mod full {
             full(directory, "nr_inodes=1");
             let off = format!("umount {directory}");
             let _restore = undo(&off);
-            let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
+            let done = lab.hvdctl(&["up"]).code(3).says(&["node1: started hworker\n"]);
             done.complains(&[
                 "node2: cannot start hworker: ",
                 "no space left on device",
@@ -104,7 +104,7 @@ mod full {
             lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot ", "No space left on device"]);
             assert_eq!(ours("node2"), "");
         }
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: started hworker\n"]);
         full("/opt/horovod/projects", "size=1m");
         let _restore = undo("umount /opt/horovod/projects");
         let done = lab.hvdctl(&["doctor"]).code(1);
@@ -134,7 +134,7 @@ mod full {
         let dry = lab.hvdctl(&["up", "--force", "--dry-run"]).code(0);
         dry.says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
         assert!(run.runs() && ids() == before, "{}", run.err());
-        lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
+        lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): ended the job ", ", recreated hworker (shm)\n"]);
         // in order: every rank had its time
         let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
         assert_eq!(run.code, 143, "a job that was ended is no success");
@@ -150,7 +150,7 @@ mod full {
         let mut run = lab.start(&["run", "-np", "1", "--", "sh", "-c", SAVES]);
         run.until(&["[0 node1] ready"], s(60));
         lab.edit("shm_size = \"1g\"", "shm_size = \"2g\"");
-        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreated hworker (shm)\n"]);
         assert!(run.runs(), "{}", run.err());
         run.signal("INT");
         run.end(s(60)).code(130);
@@ -171,7 +171,7 @@ mod full {
         let resume = Restore(|| power(&["unpause"], "node2"));
         assert!(up.runs(), "it ended before the node hung: {}", up.err());
         assert!(comes("node1") && up.runs(), "node1 had to wait: {}", up.err());
-        let done = up.end(s(120)).code(3).says(&["node1: start hworker\n"]);
+        let done = up.end(s(120)).code(3).says(&["node1: started hworker\n"]);
         done.complains(&["node2: cannot ", "no answer within 15 s"]);
         drop(resume);
         drop(restore);
@@ -190,7 +190,7 @@ mod full {
         on("node2", "kill -STOP $(cat /run/docker.pid)");
         let restore =
             undo("kill -CONT $(cat /run/docker.pid); for i in $(seq 100); do docker version >/dev/null && break; done");
-        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker again (stopped)\n"]);
+        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: started hworker again (stopped)\n"]);
         done.complains(&[
             "node2: cannot reach the Docker Engine: no answer within 10 s",
             "hint: see `systemctl status docker`",
@@ -235,13 +235,14 @@ mod full {
                 "{fault}\n{}",
                 done.out
             );
-            let done = lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker again (stopped)\n"]);
+            let done =
+                lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: started hworker again (stopped)\n"]);
             done.complains(&["warning: node2: cannot log in"]);
             assert_eq!(ours("node1"), "hworker running\n", "{fault}");
             on("node1", "docker stop -t 1 hworker");
             drop(restore);
         }
         // a machine that was switched off comes back with its worker stopped
-        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): start hworker again (stopped)\n"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): started hworker again (stopped)\n"]);
     }
 }

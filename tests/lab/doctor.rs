@@ -277,7 +277,7 @@ mod full {
             "node2: its worker was started with 1 GPU and now sees 0",
             "`hvdctl up`, which recreates the worker",
         );
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: recreate hworker (lost its GPUs)"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: recreated hworker (lost its GPUs)"]);
         on("node2", "docker exec hworker nvidia-smi -L");
         lab.hvdctl(&["--on", "node2", "down"]).code(0);
         lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");

@@ -168,7 +168,7 @@ fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
     on("node2", "docker kill hworker");
     run.until(&["[0 node1] attempt 1"], s(60));
     lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
-    lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again (stopped)\n"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node2: started hworker again (stopped)\n"]);
     let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
     done.complains(&[
         "node2 left (",
@@ -218,7 +218,7 @@ fn ranks_of_an_elastic_program_live_on_when_a_node_leaves_and_comes_back() {
     on("node2", "docker exec hworker touch /tmp/fails-once && docker kill hworker");
     run.until(&[" of 1"], s(60));
     lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
-    lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again (stopped)\n"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node2: started hworker again (stopped)\n"]);
     let done = run.end(s(120)).code(0);
     assert_eq!(done.out.matches("[0 node1] step 1 ").count(), 1, "{}", done.out);
     done.complains(&[
@@ -373,7 +373,7 @@ mod full {
         run.until(&["[0 node1] attempt 1", "[1 node2] attempt 1"], s(120));
         lab.hvdctl(&["jobs"]).complains(&[THIRD]).says(&["running", "2 of 3"]);
         drop(restore);
-        lab.hvdctl(&["up"]).code(0).says(&["node3: start hworker again"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node3: started hworker again"]);
         let done = run.end(s(180)).code(0).says(&["[0 node1] attempt 2", "[2 node3] attempt 2"]);
         done.complains(&["node3 left (", "with 2 of 3 ranks", "node3 joined; the job continues with 3 of 3 ranks"]);
         no_job_is_left();

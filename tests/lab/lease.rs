@@ -95,7 +95,7 @@ const PURGE: &[&str] = &["-v", "down", "--purge", "-y"];
 const STEPS: [Step; 5] = [
     Step { args: UP, says: "node2: reading the node state", program: "date", argument: "", changes: false },
     Step { args: UP, says: "node2: writing keys", program: "chown", argument: "0:0", changes: true },
-    Step { args: UP, says: "node2: start hworker", program: "ss", argument: "src", changes: true },
+    Step { args: UP, says: "node2: starting hworker", program: "ss", argument: "src", changes: true },
     Step {
         args: PURGE,
         says: "node2: reading the node state",
@@ -213,7 +213,7 @@ mod full {
             }
             // one that came when the other was done has nothing to do
             assert!(both.iter().any(|done| done.code == 0), "neither: {}\n{}", both[0].err, both[1].err);
-            let starts = both.iter().map(|done| done.out.matches("start hworker").count()).sum::<usize>();
+            let starts = both.iter().map(|done| done.out.matches("started hworker").count()).sum::<usize>();
             assert_eq!(starts, 1, "both nodes in one row of one of them: {}{}", both[0].out, both[1].out);
             assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
             is_given_back();

@@ -56,7 +56,7 @@ fn the_whole_job_on_this_machine_alone() {
 
     // leftovers of a test that was killed
     hvdctl(&["down", "--purge", "-y"]).code(0);
-    hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: using this machine alone"]);
+    hvdctl(&["up"]).code(0).says(&["started hworker"]).complains(&["no inventory: using this machine alone"]);
     assert_eq!(ours(), "hworker running\n");
     hvdctl(&["up"]).code(0).says(&["nothing to do"]);
     // this cluster has no other node that could log in

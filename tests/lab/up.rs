@@ -13,7 +13,7 @@ pub fn banner(node: &str, port: u16) -> String {
 fn a_worker_runs_on_every_node_as_the_contract_names_it() {
     let lab = Lab::with_rsa_keys();
     // without keys `up` pushes them first
-    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): start hworker\n"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): started hworker\n"]);
     for node in NODES {
         assert_eq!(ours(node), "hworker running\n", "{node}");
         let worker = inspect(node, "hworker");
@@ -51,13 +51,13 @@ fn a_stopped_worker_is_started_and_a_changed_one_is_recreated() {
     let lab = Lab::up();
     let ids = NODES.map(|node| id_of(node, "hworker"));
     on("node2", "docker stop -t 1 hworker");
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker again (stopped)"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: started hworker again (stopped)"]);
     assert_eq!(NODES.map(|node| id_of(node, "hworker")), ids, "the same containers");
     assert_eq!(banner("node2", 12345), "SSH-2.0-");
 
     let spec = inspect("node1", "hworker")["Config"]["Labels"]["hvdctl.spec"].clone();
     lab.edit("[defaults]", "port = 12346\n[defaults]");
-    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreate hworker (port)"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreated hworker (port)"]);
     for (node, id) in NODES.iter().zip(&ids) {
         assert_eq!(ours(node), "hworker running\n");
         assert_ne!(id_of(node, "hworker"), *id, "{node}");

@@ -58,7 +58,7 @@ mod full {
         for label in ["x=y", "hvdctl.cluster=another"] {
             let start = "docker run -d --name hworker --label hvdctl-test=1 --label \"$1\" \"$2\" sleep 600";
             let id = node_sh("node2", start, &[label, IMAGE]).ok().trim().to_owned();
-            lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker"]).complains(&["node2: ", "hworker", "hint:"]);
+            lab.hvdctl(&["up"]).code(3).says(&["node1: started hworker"]).complains(&["node2: ", "hworker", "hint:"]);
             assert_eq!(ours("node1"), "hworker running\n");
             assert_eq!(id_of("node2", "hworker"), id);
             assert_eq!(
@@ -91,7 +91,7 @@ mod full {
         let reported: Vec<_> = nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
         assert_eq!(reported, [("node1", true), ("node2", false)]);
         drop(restore);
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: started hworker"]);
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod full {
         let status = lab.hvdctl(&["status"]).code(3).complains(&["node2: "]);
         assert!(status.out.lines().any(|l| l.starts_with("node1") && l.contains("up")), "{}", status.out);
         drop(restore);
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: started hworker"]);
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod full {
         lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: "]);
         lab.hvdctl(&["verify"]).code(4).complains(&["node2: "]);
         // on request without it
-        lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker"]).complains(&["node2: "]);
+        lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: started hworker"]).complains(&["node2: "]);
         assert_eq!(ours("node1"), "hworker running\n");
         drop(restore);
         assert_eq!(ours("node2"), "");

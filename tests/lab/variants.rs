@@ -74,7 +74,7 @@ impl Steps<'_> {
         let text = edit(text.replacen("# key_type = \"rsa\"", "key_type = \"ed25519\"", 1));
         fs::write(inventory, text).unwrap();
         self.step("keys push", &["keys", "push"], "node2: wrote ");
-        self.step("up", &["up"], "start hworker");
+        self.step("up", &["up"], "started hworker");
         self.step("verify", &["verify"], "ok: 2 ranks where expected");
         for &index in trainings {
             let (example, options, says) = TRAININGS[index];

@@ -69,7 +69,7 @@ fn a_worker_listens_on_the_clusters_address_only() {
     });
     lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
     lab.edit("host = \"node2\"", "host = \"node2\"\naddress = \"10.99.0.2\"");
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: recreate hworker (address)"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: recreated hworker (address)"]);
     assert_ne!(inspect("node2", "hworker")["Id"].to_string(), id);
     assert_eq!(listeners("node2"), "10.99.0.2:12345\n");
     lab.edit("address = \"10.99.0.2\"", "address = \"10.99.0.3\"");

@@ -34,7 +34,7 @@ async fn every_node_gets_the_directory_and_workers_mount_it_from_then_on() {
     done.code(0).says(&["node[1-2] (2): pushed 2 files, 3 B\n", "ranks read the data as /data/set\n"]);
     done.complains(&["the next job, or hvdctl up, recreates the workers"]);
     hvdctl(&nodes, "status").await.says(&["data"]);
-    hvdctl(&nodes, "up").await.code(0).says(&["recreate hworker (data)"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["recreated hworker (data)"]);
     assert_up(&nodes, "after the push");
     let spec = nodes.state("node2").containers[0].labels["hvdctl.spec.full"].clone();
     assert!(spec.contains(r#""data":[{"name":"set","source":"/opt/horovod/data/set","inode":7}]"#), "{spec}");
@@ -42,7 +42,7 @@ async fn every_node_gets_the_directory_and_workers_mount_it_from_then_on() {
     assert_eq!(nodes.count("data/apply.sh"), [1, 1]);
     let (_dir, other) = directory("other");
     push(&nodes, "", &other).await.code(0).complains(&["the next job, or hvdctl up, recreates the workers"]);
-    hvdctl(&nodes, "up").await.code(0).says(&["recreate hworker (data)"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["recreated hworker (data)"]);
 
     fs::write(Path::new(&path).join("b"), "more").unwrap();
     let document = push(&nodes, "--json --on node1", &path).await.code(0).document();
@@ -147,7 +147,7 @@ async fn a_running_job_keeps_its_workers_when_data_are_added() {
     push(&nodes, "", &path).await.code(0);
     hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
     hvdctl(&nodes, "stop").await.code(0);
-    hvdctl(&nodes, "up").await.code(0).says(&["recreate hworker (data)"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["recreated hworker (data)"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,7 +109,7 @@ async fn up_names_the_node_that_fails_and_does_the_others() {
                 "{when}"
             );
         } else {
-            done.says(&["node1: start hworker"]);
+            done.says(&["node1: started hworker"]);
             assert_eq!(nodes.state("node1").ps(), ["hworker running"], "{when}");
         }
         nodes.repair();
@@ -130,7 +130,7 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
     }
     hvdctl(&nodes, "run -np 2 -- true").await.code(125).complains(&["error: node2: cannot log in"]);
     let done = hvdctl(&nodes, "up --skip-offline").await;
-    done.code(0).says(&["node1: start hworker"]).complains(&["warning: node2: cannot log in by ssh"]);
+    done.code(0).says(&["node1: started hworker"]).complains(&["warning: node2: cannot log in by ssh"]);
     assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
     let document = hvdctl(&nodes, "down --skip-offline --json").await.code(0).document();
     assert_eq!((&document["nodes"][1]["node"], &document["nodes"][1]["skipped"]), (&"node2".into(), &true.into()));
@@ -281,12 +281,12 @@ async fn a_worker_that_exits_at_once_is_reported_with_its_log_and_removed() {
     });
     let began = nodes.now();
     let done = hvdctl(&nodes, "up").await;
-    done.code(3).says(&["node1: start hworker\n"]);
+    done.code(3).says(&["node1: started hworker\n"]);
     done.complains(&["node2: cannot reach sshd in hworker on port 12345: sshd: no hostkeys available", "hint: "]);
     assert!(nodes.now() - began < 10, "the port was waited for");
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
     nodes.unwatch();
-    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", "node2: started hworker\n"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,8 +114,8 @@ async fn up_recreates_a_worker_that_has_lost_its_gpus() {
     let before = NODES.map(|node| worker(&nodes, node));
     hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
     nodes.edit("node2", |state| state.gpus_are_lost = true);
-    let recreates = "node2: recreate hworker (lost its GPUs)\n";
-    hvdctl(&nodes, "up --dry-run").await.code(0).says(&["node1: unchanged\n", recreates]);
+    let recreates = |verb| format!("node2: {verb} hworker (lost its GPUs)\n");
+    hvdctl(&nodes, "up --dry-run").await.code(0).says(&["node1: unchanged\n", &recreates("recreate")]);
     assert_eq!(worker(&nodes, "node2"), before[1]);
 
     // not while a job has ranks there
@@ -125,7 +125,7 @@ async fn up_recreates_a_worker_that_has_lost_its_gpus() {
     hvdctl(&nodes, "up").await.code(1).complains(&[disrupts]);
     nodes.edit("node2", |state| state.facts = TWO.into());
 
-    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", recreates]);
+    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", &recreates("recreated")]);
     assert_up(&nodes, "after up");
     assert_eq!((&worker(&nodes, "node1"), worker(&nodes, "node2") == before[1]), (&before[0], false));
     hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);

@@ -316,7 +316,7 @@ async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
     let up = async |line| hvdctl_on(&nodes, inventory.clone(), line, mpsc::unbounded_channel().1).await;
     up("up --dry-run").await.code(0).says(&["node1: start hworker", "node2: pull app:1, start hworker"]);
     assert_eq!(names(&nodes, "node2"), [""; 0]);
-    up("up").await.code(0).says(&["node1: start hworker", "node2: pull app:1, start hworker"]);
+    up("up").await.code(0).says(&["node1: started hworker", "node2: pulled app:1, started hworker"]);
     assert_eq!(NODES.map(|node| names(&nodes, node)), ["app:1", "app:1"].map(|name| vec![name.to_owned()]));
     assert_up(&nodes, "after the push");
     up("up").await.code(0).says(&["nothing to do"]);
@@ -412,7 +412,7 @@ async fn up_offers_the_image_of_another_node_where_the_registry_gives_none() {
     // one that cannot give it concerns only the node that needs it
     let words =
         ["node2: cannot pull the image app:1: pull access denied", "node1 could not give it either: cannot read"];
-    up("up").await.code(3).says(&["node1: start hworker"]).complains(&words);
+    up("up").await.code(3).says(&["node1: started hworker"]).complains(&words);
     nodes.edit("node1", |state| state.saved = saved);
     // nothing answers
     let document = up("up --json").await.code(3).document();
@@ -424,7 +424,7 @@ async fn up_offers_the_image_of_another_node_where_the_registry_gives_none() {
     nodes.repair();
     // -y answers
     let done = up("up").await;
-    done.code(0).says(&["node1: unchanged\n", "node2: pull app:1, start hworker"]);
+    done.code(0).says(&["node1: unchanged\n", "node2: pulled app:1, started hworker"]);
     done.complains(&["node2: taking the image of node1, because it cannot be pulled: pull access denied"]);
     assert_eq!(names(&nodes, "node2"), ["app:1"]);
     assert_up(&nodes, "after the push");

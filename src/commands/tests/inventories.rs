@@ -17,9 +17,9 @@ async fn only_the_selected_nodes_are_touched() {
     // its keys come from the master, which has none
     hvdctl(&nodes, "--on !node1 up").await.code(1).complains(&["node2: ", "node1", "hint: "]);
     assert_eq!(NODES.map(|node| nodes.state(node)), [NodeState::new("node1", 1), NodeState::new("node2", 2)]);
-    hvdctl(&nodes, "--on node1 up").await.code(0).says(&["node1: start hworker\n"]);
+    hvdctl(&nodes, "--on node1 up").await.code(0).says(&["node1: started hworker\n"]);
     assert_eq!(nodes.state("node2"), NodeState::new("node2", 2));
-    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", "node2: started hworker\n"]);
     hvdctl(&nodes, "--on !node1 down").await.code(0);
     assert_eq!(NODES.map(|node| nodes.state(node).ps()), [vec!["hworker running".to_owned()], Vec::new()]);
 }
@@ -35,7 +35,7 @@ async fn another_port_takes_the_pinned_keys_along() {
     let dry = hvdctl_changed(&nodes, on_another_port, "up --dry-run").await;
     dry.code(0).says(&["node[1-2] (2): recreate hworker (port)\n", "2 of 2 nodes"]);
     let done = hvdctl_changed(&nodes, on_another_port, "up").await;
-    done.code(0).says(&["node[1-2] (2): recreate hworker (port)\n"]).complains(&["pushing them first"]);
+    done.code(0).says(&["node[1-2] (2): recreated hworker (port)\n"]).complains(&["pushing them first"]);
     assert_up(&nodes, "on another port");
     assert!(pinned("node1").contains("[node2]:12399") && !pinned("node1").contains(":12345"), "{}", pinned("node1"));
     hvdctl_changed(&nodes, on_another_port, "run -np 8 --dry-run -- true").await.code(0);
@@ -48,7 +48,7 @@ async fn promised_gpus_that_are_not_there_name_both_numbers() {
     NODES.iter().for_each(|node| nodes.edit(node, |state| state.facts = one.into()));
     let promises = |inventory: &mut Inventory| inventory.nodes[1].gpus = Gpus::Count(2);
     let done = hvdctl_changed(&nodes, promises, "up").await;
-    done.code(3).says(&["node1: start hworker\n"]);
+    done.code(3).says(&["node1: started hworker\n"]);
     done.complains(&["error: node2: ", "the inventory requires 2, nvidia-smi lists 1", "hint: "]);
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
 }

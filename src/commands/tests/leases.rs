@@ -143,7 +143,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
 
     // a step that was begun is finished
     let (nodes, done) = lost_during("up", "docker create", None).await;
-    done.code(5).complains(&[words, "done: wrote", "start hworker"]);
+    done.code(5).complains(&[words, "done: wrote", "started hworker"]);
     assert_up(&nodes, "after the step");
 
     let (nodes, done) = lost_during("down --purge -y", "docker remove", None).await;

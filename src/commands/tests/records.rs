@@ -143,7 +143,7 @@ async fn up_replaces_no_worker_of_an_unreadable_job() {
     add_rank(&nodes, "node2");
     hvdctl(&nodes, "up").await.code(1).complains(&[&words]);
     assert_eq!(nodes.state("node2").contents(), before.contents());
-    hvdctl(&nodes, "up --force").await.code(0).says(&[&format!("end the job {ID}, recreate hworker (image)")]);
+    hvdctl(&nodes, "up --force").await.code(0).says(&[&format!("ended the job {ID}, recreated hworker (image)")]);
 }
 
 #[tokio::test(start_paused = true)]

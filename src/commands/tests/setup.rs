@@ -254,11 +254,11 @@ async fn up_leaves_the_image_of_a_running_job_alone() {
     NODES.iter().for_each(|node| nodes.edit(node, |state| state.has_registry = true));
     hvdctl_on(&nodes, inventory, "up", mpsc::unbounded_channel().1).await.code(0).says(&["nothing to do"]);
     nodes.edit("node2", |state| state.containers[0].state = "exited");
-    up().await.code(0).says(&["node2: start hworker again (stopped)"]);
+    up().await.code(0).says(&["node2: started hworker again (stopped)"]);
     // the job has ended
     nodes.edit("node1", |state| state.containers.retain(|container| container.name != "hmaster"));
     nodes.edit("node2", |state| state.facts.clear());
-    up().await.code(0).says(&["node2: recreate hworker (image)"]);
+    up().await.code(0).says(&["node2: recreated hworker (image)"]);
 }
 
 const DOCKERFILE: &str = "FROM test/horovod:1\nCOPY requirements.txt /r\nRUN pip install x\n";
@@ -371,9 +371,9 @@ async fn what_a_killed_build_has_left_is_removed_by_the_next_command_that_change
             .edit(node, |state| state.add("hvdctl-setup-lab-1", &[("hvdctl.cluster", "lab"), ("hvdctl.role", "setup")]))
     };
     NODES.iter().for_each(|node| left(node));
-    let words = "node[1-2] (2): remove hvdctl-setup-lab-1 (its build was interrupted)";
-    hvdctl(&nodes, "up --dry-run").await.code(0).says(&[words]);
-    hvdctl(&nodes, "up").await.code(0).says(&[words]);
+    let words = |verb| format!("node[1-2] (2): {verb} hvdctl-setup-lab-1 (its build was interrupted)");
+    hvdctl(&nodes, "up --dry-run").await.code(0).says(&[&words("remove")]);
+    hvdctl(&nodes, "up").await.code(0).says(&[&words("removed")]);
     assert_nothing_is_left(&nodes, "after up");
     left("node1");
     nodes.play(Play::default().frame(0, "node1", "0 s ").frame(0, "node1", "0 x 0").ends(1, 0));

@@ -7,7 +7,7 @@ use serde_json::Value;
 #[tokio::test(start_paused = true)]
 async fn up_starts_both_workers_and_gives_both_leases_back() {
     let nodes = Nodes::new(&NODES);
-    hvdctl(&nodes, "up").await.code(0).says(&["node[1-2] (2): start hworker\n"]).complains(&["pushing them first"]);
+    hvdctl(&nodes, "up").await.code(0).says(&["node[1-2] (2): started hworker\n"]).complains(&["pushing them first"]);
     assert_up(&nodes, "after up");
     let first = NODES.map(|node| nodes.state(node));
     for node in NODES {
@@ -41,11 +41,11 @@ async fn up_brings_every_state_of_a_worker_back() {
     let first = nodes.state("node1");
     type Change = fn(&mut NodeState);
     let cases: [(&str, Change, &str, bool); 5] = [
-        ("stopped", |state| state.containers[0].state = "exited", "start hworker again (stopped)", true),
-        ("paused", |state| state.containers[0].state = "paused", "unpause hworker", true),
-        ("removed", |state| state.containers.clear(), "start hworker", false),
-        ("never started", |state| state.containers[0].state = "created", "recreate hworker (never started)", false),
-        ("of another image", |state| state.containers[0].image = "older".into(), "recreate hworker (image)", false),
+        ("stopped", |state| state.containers[0].state = "exited", "started hworker again (stopped)", true),
+        ("paused", |state| state.containers[0].state = "paused", "unpaused hworker", true),
+        ("removed", |state| state.containers.clear(), "started hworker", false),
+        ("never started", |state| state.containers[0].state = "created", "recreated hworker (never started)", false),
+        ("of another image", |state| state.containers[0].image = "older".into(), "recreated hworker (image)", false),
     ];
     for (what, change, reported, stays) in cases {
         nodes.edit("node2", change);
@@ -147,7 +147,9 @@ async fn a_foreign_container_of_the_workers_name_is_left_alone() {
         nodes.edit("node2", |state| state.add("hworker", &[label]));
         let before = nodes.state("node2");
         let done = hvdctl(&nodes, "up").await;
-        done.code(3).says(&["node1: start hworker"]).complains(&["error: node2: cannot start hworker", "hint: remove"]);
+        done.code(3)
+            .says(&["node1: started hworker"])
+            .complains(&["error: node2: cannot start hworker", "hint: remove"]);
         assert_eq!(nodes.state("node2").containers, before.containers);
         assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
         hvdctl(&nodes, "status").await.code(0).says(&["foreign"]);
@@ -248,7 +250,7 @@ async fn a_worker_is_replaced_during_a_job_only_with_force() {
         assert_eq!(nodes.state(node).contents(), before.contents(), "{node}");
     }
     let done = hvdctl(&nodes, "up --force").await;
-    done.code(0).says(&["node[1-2] (2): end the job run-1, recreate hworker (image)\n"]);
+    done.code(0).says(&["node[1-2] (2): ended the job run-1, recreated hworker (image)\n"]);
     assert_up(&nodes, "after the job");
     // its job supervisor first, then what it left, and only then the worker
     let calls = nodes.calls("node1");

@@ -7,7 +7,7 @@ use crate::runtime::spec::{LABEL_NAME, LABEL_ROLE};
 use proptest::prelude::*;
 
 fn line(operations: &[Operation]) -> String {
-    summarize(&describe(operations))
+    summarize(&describe(operations, Tense::Planned))
 }
 use std::collections::BTreeMap;
 

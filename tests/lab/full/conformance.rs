@@ -623,7 +623,7 @@ fn conforms(platform: &Platform) -> Vec<String> {
     let before = NODES.map(|node| found(platform, node));
     let up = trials.always(trials.name("", "keys push and up"), || {
         cluster.hvdctl(&["keys", "push"]).code(0);
-        cluster.hvdctl(&["up"]).code(0).says(&["start hworker"]);
+        cluster.hvdctl(&["up"]).code(0).says(&["started hworker"]);
     });
     if !up {
         return trials.failed;

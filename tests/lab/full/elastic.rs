@@ -57,7 +57,7 @@ fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undi
         run.until(&[joins], s(120));
         lab.hvdctl(&["jobs"]).complains(&[THIRD]).says(&["running", "2 of 3"]);
         drop(restore);
-        lab.hvdctl(&["up"]).code(0).says(&["node3: start hworker again"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node3: started hworker again"]);
         let done = run.end(s(180)).code(0).says(&["[0 node1] epoch 15/15"]);
         assert_eq!(done.out.matches("[0 node1] epoch 3/15").count(), 1, "{}", done.out);
         done.complains(&["node3 left (", " 2 of 3 ranks", "node3 joined; the job continues ", how]);
