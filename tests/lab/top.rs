@@ -32,11 +32,11 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
     let mut lines = lab.start(&["top", "--json"]);
     lines.until(&["\"event\":\"rank_usage\"", "\"event\":\"node_usage\""], s(60));
     lab.hvdctl(&["stop"]).code(0);
-    let end = lines.end(s(60)).code(0).out();
+    let end = lines.end(s(60)).code(0).out;
     assert!(end.lines().last().is_some_and(|line| line.contains("\"state\":\"stopped\"")), "{end}");
     no_job_is_left();
     lab.hvdctl(&["report", "-o", "job.html"]).code(0).says(&["wrote job.html"]);
-    let page = fs::read_to_string(lab.dir().join("job.html")).unwrap();
+    let page = fs::read_to_string(lab.path().join("job.html")).unwrap();
     assert!(
         page.contains("stopped") && page.contains("Processors, in cores") && !page.contains("What is missing"),
         "{page}"
