@@ -1,5 +1,6 @@
 //! `hvdctl jobs` and `hvdctl stop`.
 
+mod listing;
 mod watch;
 
 pub use watch::watch;
@@ -11,8 +12,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
 use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, NodeError, Verdict};
-use crate::event::Events;
-use crate::job::manage::{self, JobList};
+use crate::job::manage;
 use crate::model::idle_rank;
 use crate::record::JobState;
 use crate::record::list::{Job, Newest};
@@ -20,6 +20,7 @@ use crate::text::nodeset;
 use crate::text::result::ResultText;
 use crate::text::table::{Table, cell, detail, key, note, text};
 use crate::text::units::count;
+use listing::{Listing, listing};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::future::Future;
@@ -68,45 +69,6 @@ pub async fn list(
     let Context { target, fleet, events, .. } = context;
     let Listing { jobs, answered, failed, now } = listing(options.running, slurm, target, fleet, events).await?;
     Ok(listed(&jobs.iter().collect::<Vec<_>>(), answered, &failed, now))
-}
-
-/// The jobs of a cluster, and of its Slurm.
-struct Listing {
-    jobs: Vec<Job>,
-    /// How many nodes answered, and those that did not.
-    answered: usize,
-    failed: Vec<NodeError>,
-    now: f64,
-}
-
-async fn listing(
-    running: bool,
-    slurm: impl Future<Output = Result<Option<(Target, Fleet)>, Error>>,
-    target: &Target,
-    fleet: &Fleet,
-    events: &Events,
-) -> Result<Listing, Error> {
-    let of_slurm = async {
-        let Some((target, fleet)) = slurm.await? else { return Ok(None) };
-        let JobList { jobs, members, failed, .. } = manage::list(&target, &fleet, events).await?;
-        Ok(Some((jobs, members.len(), failed)))
-    };
-    let (list, of_slurm) = tokio::join!(manage::list(target, fleet, events), of_slurm);
-    let JobList { mut jobs, members, mut failed, now, .. } = list?;
-    let mut answered = members.len();
-    match of_slurm {
-        Ok(Some((more, count, more_failed))) => {
-            jobs.extend(more);
-            jobs.sort_by(|a, b| b.started.total_cmp(&a.started));
-            answered += count;
-            failed.extend(more_failed);
-        }
-        Ok(None) => {}
-        Err(Error::Nodes { failed: more, .. } | Error::Unreachable(more)) => failed.extend(more),
-        Err(error) => return Err(error),
-    }
-    jobs.retain(|job| !running || !job.is_over());
-    Ok(Listing { jobs, answered, failed, now })
 }
 
 pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError], now: f64) -> Outcome {

@@ -180,9 +180,9 @@ pub async fn run(
             match options.watch {
                 true => {
                     let slurm = || target::also_under_slurm(&context.target.inventory, global, &context.events);
-                    jobs::watch(options.running, slurm, &context).await
+                    Box::pin(jobs::watch(options.running, slurm, &context)).await
                 }
-                false => jobs::list(&options, slurm, &context).await,
+                false => Box::pin(jobs::list(&options, slurm, &context)).await,
             }
         }
         command => run_on_nodes(command, &mut context).await,
@@ -223,8 +223,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Attach(options) => logs::attach(&options, context).await,
         Command::Logs(options) => logs::logs(&options, context).await,
         Command::Stop(options) => jobs::stop(&options, context).await,
-        Command::Top(options) => top::run(&options, context).await,
-        Command::Report(options) => report::run(&options, context).await,
+        // behind pointers: the stack of every command has room for the largest one
+        Command::Top(options) => Box::pin(top::run(&options, context)).await,
+        Command::Report(options) => Box::pin(report::run(&options, context)).await,
         Command::Fetch(options) => fetch::run(&options, context).await,
         Command::Exec(options) => exec::run(&options, context).await,
         Command::Shell(options) => shell::run(&options, context).await,

@@ -20,6 +20,7 @@ use crate::launch::env_file::environment;
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
+use crate::model::engine::EngineName;
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
@@ -322,14 +323,23 @@ pub(super) fn job_node(observed: &ObservedNode, has_ranks: bool) -> JobNode<'_> 
     JobNode { node: &observed.member.node, facts: &observed.facts, has_ranks }
 }
 
+fn is_podman(observed: &ObservedNode) -> bool {
+    observed.runtime.engine.version().is_some_and(|(name, _)| name == EngineName::Podman)
+}
+
 /// Checks that the nodes of a job have the cluster's keys.
 ///
 /// # Errors
 /// With the nodes where they are missing or differ.
 pub fn check_keys<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a ObservedNode>) -> Result<(), Error> {
-    let nodes: Vec<_> = nodes.map(|observed| (&observed.member.node, &observed.facts)).collect();
-    // a job on one node logs in nowhere
-    let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
+    let observed: Vec<_> = nodes.collect();
+    let nodes: Vec<_> = observed.iter().map(|observed| (&observed.member.node, &observed.facts)).collect();
+    let lacking = match observed[..] {
+        // a job on one node logs in nowhere, but Podman mounts no directory that does not exist
+        [node] if is_podman(node) && node.facts.keys.directory.is_none() => vec![node.name().to_owned()],
+        [] | [_] => Vec::new(),
+        _ => differing(inventory, &nodes, Keys::to_launch),
+    };
     if lacking.is_empty() {
         return Ok(());
     }

@@ -161,6 +161,7 @@ impl Table {
             cells.flat_map(|cell| cell.split_whitespace()).map(measure_text_width).max().unwrap_or_default()
         };
         let least = |i: usize, natural: usize| match self.columns[i].kind {
+            ColumnKind::Text if natural <= NARROWEST_NOTE => natural,
             ColumnKind::Text => natural.min(longest_word(i).clamp(NARROWEST_TEXT, NARROWEST_NOTE).max(head(i))),
             ColumnKind::Note => natural.min(NARROWEST_NOTE.max(head(i))),
             ColumnKind::Key | ColumnKind::Id | ColumnKind::Detail(_) => natural,
@@ -353,10 +354,10 @@ mod tests {
                               twenty-characters
         ");
         insta::assert_snapshot!(shown(&table, 60), @r"
-        JOB                   NAME                  WHO       CODE
-        20261121-120304-k7qd  resnet                ana@desk  1
+        JOB                   NAME                    WHO       CODE
+        20261121-120304-k7qd  resnet                  ana@desk  1
           why: node2: rank 3 was killed by SIGKILL
-        20261121-120304-k7qe  a-name-of-more-than-  bob@desk  0
+        20261121-120304-k7qe  a-name-of-more-than-    bob@desk  0
                               twenty-characters
         ");
         insta::assert_snapshot!(shown(&table, 40), @r"

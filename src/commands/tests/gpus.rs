@@ -26,6 +26,15 @@ const PODMAN: &str = "user root\nsudo root\ndocker-command missing\npodman-comma
 const CDI: &str = "cdi read\ncdi file /etc/cdi/nvidia.yaml\ncdi name 0\ncdi name all\n";
 
 #[tokio::test(start_paused = true)]
+async fn a_job_on_a_podman_node_without_keys_names_the_next_step() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node1", |state| state.access = PODMAN);
+    let done = hvdctl(&nodes, "--on node1 run -np 1 -- true").await;
+    done.code(125).complains(&["error: the cluster's keys are missing or differ on node1", "hint: hvdctl keys push"]);
+    assert!(!nodes.calls("node1").iter().any(|call| call.contains("create")), "{:?}", nodes.calls("node1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn gpus_that_podman_does_not_know_are_an_error_before_a_worker_is_removed() {
     let nodes = two_with_gpus().await;
     nodes.edit("node2", |state| state.access = PODMAN);
