@@ -3,10 +3,11 @@
 mod listing;
 mod watch;
 
-pub use watch::watch;
+use watch::watch;
 
+use super::target::also_under_slurm;
 use super::{Context, Outcome};
-use crate::cli::{Jobs, Prune, Stop};
+use crate::cli::{Global, Jobs, Prune, Stop};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
@@ -20,7 +21,7 @@ use crate::text::nodeset;
 use crate::text::result::ResultText;
 use crate::text::table::{Table, cell, detail, key, note, text};
 use crate::text::units::count;
-use listing::{Listing, listing};
+use listing::{JobListing, listing};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::future::Future;
@@ -60,14 +61,20 @@ pub struct StopDocument {
 /// Seconds.
 const A_DAY: f64 = 86_400.0;
 
+/// `jobs`, once or again and again.
+pub async fn show(options: &Jobs, global: &Global, context: &Context) -> Result<Outcome, Error> {
+    let slurm = || also_under_slurm(&context.target.inventory, global, &context.events);
+    if options.watch { watch(options.running, slurm, context).await } else { list(options, slurm(), context).await }
+}
+
 /// `jobs`. `slurm`: the Slurm of the inventory, if that has nodes as well.
-pub async fn list(
+async fn list(
     options: &Jobs,
     slurm: impl Future<Output = Result<Option<(Target, Fleet)>, Error>>,
     context: &Context,
 ) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
-    let Listing { jobs, answered, failed, now } = listing(options.running, slurm, target, fleet, events).await?;
+    let JobListing { jobs, answered, failed, now } = listing(options.running, slurm, target, fleet, events).await?;
     Ok(listed(&jobs.iter().collect::<Vec<_>>(), answered, &failed, now))
 }
 

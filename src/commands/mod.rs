@@ -162,8 +162,7 @@ pub async fn run(
         return Err(Error::usage(
             "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
              command is for these",
-            "under Slurm there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; for nodes of the inventory: \
-             --scheduler ssh",
+            "there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; else: --scheduler ssh",
         ));
     }
     let Description { locks, signal: policy, .. } = description;
@@ -175,16 +174,7 @@ pub async fn run(
     let (json, is_direct) = (global.json, global.scheduler == Some(Scheduler::Ssh));
     let mut context = Context { target, fleet, events, session, verbose, ask, yes, json, is_direct, env_files };
     let result = match command {
-        Command::Jobs(options @ Jobs { what: None, .. }) => {
-            let slurm = target::also_under_slurm(&context.target.inventory, global, &context.events);
-            match options.watch {
-                true => {
-                    let slurm = || target::also_under_slurm(&context.target.inventory, global, &context.events);
-                    Box::pin(jobs::watch(options.running, slurm, &context)).await
-                }
-                false => Box::pin(jobs::list(&options, slurm, &context)).await,
-            }
-        }
+        Command::Jobs(options @ Jobs { what: None, .. }) => Box::pin(jobs::show(&options, global, &context)).await,
         command => run_on_nodes(command, &mut context).await,
     };
     context.session.locks.release().await;

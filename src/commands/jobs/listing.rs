@@ -9,7 +9,7 @@ use crate::record::list::Job;
 use std::future::Future;
 
 /// The jobs of a cluster, and of its Slurm.
-pub(super) struct Listing {
+pub(super) struct JobListing {
     pub(super) jobs: Vec<Job>,
     /// How many nodes answered, and those that did not.
     pub(super) answered: usize,
@@ -24,7 +24,7 @@ pub(super) async fn listing(
     target: &Target,
     fleet: &Fleet,
     events: &Events,
-) -> Result<Listing, Error> {
+) -> Result<JobListing, Error> {
     let of_slurm = async {
         let Some((target, fleet)) = slurm.await? else { return Ok(None) };
         let JobList { jobs, members, failed, .. } = manage::list(&target, &fleet, events).await?;
@@ -45,5 +45,5 @@ pub(super) async fn listing(
         Err(error) => return Err(error),
     }
     jobs.retain(|job| !running || !job.is_over());
-    Ok(Listing { jobs, answered, failed, now })
+    Ok(JobListing { jobs, answered, failed, now })
 }

@@ -1,6 +1,6 @@
 //! `hvdctl jobs --watch`.
 
-use super::Listing;
+use super::JobListing;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
 use crate::commands::{Context, Outcome};
@@ -39,7 +39,7 @@ where
             sleep(wait).await;
             let listing = super::listing(running, slurm(), target, fleet, &own_events).await?;
             while messages.receive(Duration::ZERO).is_ok() {}
-            let Listing { jobs, failed, now, .. } = listing;
+            let JobListing { jobs, failed, now, .. } = listing;
             Ok::<_, Error>(shown(&jobs, &failed, now))
         };
         let mut reading = std::pin::pin!(session.cancellation.run(reading));
