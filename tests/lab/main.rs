@@ -46,7 +46,6 @@ mod slurm;
 mod spec;
 mod state;
 mod status;
-mod top;
 mod train;
 mod up;
 mod up_faults;
