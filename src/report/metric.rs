@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 const NEAREST: usize = 3;
 /// The most characters of such a line.
 const LINE: usize = 160;
-/// How many ranks are drawn of one metric; more could not be told apart.
+/// How many ranks are drawn of one metric; more could not be distinguished.
 const RANKS: usize = 64;
 
 /// Control sequences for colour and style, which may stand inside of a value.

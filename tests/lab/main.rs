@@ -46,6 +46,7 @@ mod slurm;
 mod spec;
 mod state;
 mod status;
+mod top;
 mod train;
 mod up;
 mod up_faults;

@@ -1,0 +1,47 @@
+//! A running job on a screen of its own, as lines, and in a report.
+
+use crate::process::{eventually, s};
+use crate::shell::Typed;
+use crate::state::{Lab, no_job_is_left};
+use std::fs;
+
+/// What is on the terminal: only cells that differ are written to it.
+fn shown(top: &Typed) -> String {
+    let mut terminal = vt100::Parser::new(24, 80, 0);
+    terminal.process(top.text().as_bytes());
+    terminal.screen().contents()
+}
+
+#[test]
+fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
+    let lab = Lab::up();
+    lab.edit("[defaults]", "sample_s = 1\n[defaults]");
+    lab.hvdctl(&["top"]).code(2).complains(&["top needs a terminal", "hvdctl top --json"]);
+    lab.hvdctl(&["top", "--json"]).code(1).says(&["no job runs"]);
+    let program = "while :; do echo \"loss 0.$RANK\"; sleep 0.2; done";
+    lab.hvdctl(&["run", "-np", "2", "-d", "--launcher", "env", "--", "sh", "-c", program]).code(0);
+    let top = Typed::of(&lab.command(&["top", "--grep", "loss"]));
+    top.size(24, 80);
+    let before = top.settings();
+    // what both ranks print, and a sample of one
+    let has = |words: &[&str]| words.iter().all(|word| shown(&top).contains(word));
+    assert!(eventually(s(60), || has(&["2 of 2 ranks run", "loss 0.0", "loss 0.1", "%"])), "{}", shown(&top));
+    assert_ne!(top.settings().local_modes, before.local_modes, "keys are read as they are typed");
+    top.keys("q");
+    assert!(eventually(s(30), || top.settings().local_modes == before.local_modes), "{}", top.text());
+    assert!(eventually(s(30), || top.text().contains("\x1b[?1049l")), "the screen is gone: {}", top.text());
+    top.end(0);
+    // the same as lines, until the job ends
+    let mut lines = lab.start(&["top", "--json"]);
+    lines.until(&["\"event\":\"rank_usage\"", "\"event\":\"node_usage\""], s(60));
+    lab.hvdctl(&["stop"]).code(0);
+    let end = lines.end(s(60)).code(0).out;
+    assert!(end.lines().last().is_some_and(|line| line.contains("\"state\":\"stopped\"")), "{end}");
+    no_job_is_left();
+    lab.hvdctl(&["report", "-o", "job.html"]).code(0).says(&["wrote job.html"]);
+    let page = fs::read_to_string(lab.path().join("job.html")).unwrap();
+    assert!(
+        page.contains("stopped") && page.contains("Processors, in cores") && !page.contains("What is missing"),
+        "{page}"
+    );
+}
