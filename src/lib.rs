@@ -1,5 +1,5 @@
 //! hvdctl: trains one model on many GPU machines over plain SSH and Docker.
-#![doc = include_str!("../docs/development/architecture.md")]
+#![doc = include_str!("../docs/architecture.md")]
 
 // tests/documented, which is also a module of the unit tests, names the crate
 #[cfg(test)]

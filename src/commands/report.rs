@@ -37,8 +37,13 @@ pub async fn run(options: &cli::Report, context: &Context) -> Result<Outcome, Er
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     let file = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.html", job.id)));
     // before minutes are spent on it
-    if !options.force && file.exists() {
+    if file.exists() && !options.force {
         return Err(exists(&file));
+    }
+    // with root's rights a device would be replaced as well
+    if file.exists() && !file.is_file() {
+        let name = quote::readable(&file.display().to_string());
+        return Err(Error::usage(format!("{name} is no regular file"), "name another file with -o"));
     }
     let collecting = history::report(&jobs, job, options.metric.clone(), events);
     let mut report = session.cancellation.run(collecting).await?;

@@ -1,7 +1,7 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
 use super::node_log::{LogPosition, NodeLog, PIECE, gone};
-use crate::cluster::each_node::{each_node, for_each_node};
+use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
@@ -161,7 +161,18 @@ impl<'a> Follow<'a> {
     /// # Errors
     /// When a node does not answer.
     pub async fn start(logs: Vec<NodeLog>, offsets: Vec<u64>, events: &'a Events) -> Result<Follow<'a>, Error> {
-        let started =
+        let (follow, failed) = Follow::start_where_possible(logs, offsets, events).await;
+        NodeResults { ok: Vec::<()>::new(), failed }.all().map(|_| follow)
+    }
+
+    /// Does that with the logs of the nodes that answer. Also returns the failures of the others, whose logs are left
+    /// out.
+    pub async fn start_where_possible(
+        logs: Vec<NodeLog>,
+        offsets: Vec<u64>,
+        events: &'a Events,
+    ) -> (Follow<'a>, Vec<NodeError>) {
+        let NodeResults { ok: started, failed } =
             each_node(logs.into_iter().zip(offsets).collect(), events, async |(log, offset): (NodeLog, u64)| {
                 let parser = Parser::at(offset);
                 let (process, skew) = log.follow(parser.offset()).await?;
@@ -170,11 +181,12 @@ impl<'a> Follow<'a> {
             .await;
         let (sender, receiver) = mpsc::channel(WAITING);
         let (mut tasks, mut logs) = (JoinSet::new(), Vec::new());
-        for (i, (process, followed)) in started.all()?.into_iter().enumerate() {
+        for (i, (process, followed)) in started.into_iter().enumerate() {
             tasks.spawn(forward(i, process, sender.clone()));
             logs.push(followed);
         }
-        Ok(Follow { events, logs, exit_by: None, sender, receiver, tasks, attempts: FuturesUnordered::new() })
+        let attempts = FuturesUnordered::new();
+        (Follow { events, logs, exit_by: None, sender, receiver, tasks, attempts }, failed)
     }
 
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of

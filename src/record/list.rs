@@ -162,6 +162,12 @@ fn rfc3339_option<S: Serializer>(seconds: &Option<f64>, serializer: S) -> Result
 }
 
 impl Job {
+    /// Returns the number of ranks that it can have at most. What its logs say of others is not true: its ranks can write
+    /// to them.
+    pub fn most_ranks(&self) -> u32 {
+        self.record.as_ref().and_then(|record| record.max_ranks).unwrap_or(self.ranks).max(self.ranks)
+    }
+
     /// Returns whether the job has certainly ended.
     pub fn is_over(&self) -> bool {
         match self.state {

@@ -8,6 +8,9 @@ use crate::launch::placement::Share;
 pub use crate::model::usage::{GpuUsage, NodeUsage, RankUsage};
 use std::collections::BTreeMap;
 
+/// The most GPUs that are believed of a node: a job can write to its own samples.
+pub const MOST_GPUS: u32 = 64;
+
 /// One sample, or the description of what is sampled.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sample {

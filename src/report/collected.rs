@@ -7,7 +7,7 @@ use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::restart;
 use crate::record::samples::{
-    GpuDescription, GpuUsage, NodeDescription, NodeUsage, RankUsage, Sample, is_of_job, rank_of_gpu,
+    GpuDescription, GpuUsage, MOST_GPUS, NodeDescription, NodeUsage, RankUsage, Sample, is_of_job, rank_of_gpu,
 };
 use std::collections::BTreeMap;
 
@@ -128,10 +128,13 @@ impl<'a> Report<'a> {
     /// launcher's node.
     pub fn take(&mut self, node: &str, ahead: f64, frame: &Frame) {
         let (time, rank) = (frame.time - ahead, frame.rank);
+        if rank >= self.job.most_ranks() {
+            return;
+        }
         let node = self.node(node);
         match &frame.kind {
             FrameKind::Started => self.rank(rank).start(node, time),
-            FrameKind::Renumbered { rank: new, .. } => {
+            FrameKind::Renumbered { rank: new, .. } if *new < self.job.most_ranks() => {
                 self.rank(rank).end(node, time, RankEnd::Renumbered);
                 self.rank(*new).start(node, time);
             }
@@ -235,6 +238,7 @@ impl<'a> Report<'a> {
             }
             Sample::Place(place) => drop(node.places.insert(*place, rank)),
             Sample::NodeDescription(description) => node.description = Some(description.clone()),
+            Sample::Gpu { index, .. } | Sample::GpuDescription { index, .. } if *index >= MOST_GPUS => {}
             Sample::Gpu { index, usage } => {
                 node.gpus.entry(*index).or_insert_with(|| GpuHistory::new(scale)).add(time, usage);
             }

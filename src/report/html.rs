@@ -1,7 +1,7 @@
 //! The page of a report.
 
 use super::chart::{self, ChartLine, Unit, bounds, open_svg, path, ticks, x};
-use super::collected::{GpuHistory, NodeHistory, RankEnd, RankHistory, RankSpan, Report};
+use super::collected::{GpuHistory, NodeHistory, RankEnd, RankSpan, Report};
 use super::escape::escaped;
 use super::repeat::{self, controller};
 use crate::record::JobState;
@@ -279,22 +279,14 @@ impl Report<'_> {
             return;
         }
         page.push_str("<section>\n<h2>Ranks</h2>\n");
-        self.legend(page);
-        page.push_str("<div class=\"charts\">\n");
-        for (i, (title, unit)) in charts.into_iter().enumerate() {
-            let node_of = |rank: &RankHistory| rank.spans.last().map_or(0, |span| span.node);
-            let line = |(rank, data): (&u32, &'_ RankHistory)| {
-                let node = node_of(data);
-                let name = self.nodes.get(node).map_or("", |node| &node.name);
-                (format!("rank {rank} on {name}"), node)
-            };
+        self.charts(page, &charts, |i| {
             let lines = self.ranks.iter().map(|(rank, data)| {
-                let (title, colour) = line((rank, data));
-                ChartLine { title, colour, series: &data.usage[i] }
+                let colour = data.spans.last().map_or(0, |span| span.node);
+                let node = self.nodes.get(colour).map_or("", |node| &node.name);
+                ChartLine { title: format!("rank {rank} on {node}"), colour, series: &data.usage[i] }
             });
-            self.chart(page, title, unit, &lines.collect::<Vec<_>>());
-        }
-        page.push_str("</div>\n</section>\n");
+            lines.collect()
+        });
     }
 
     fn node_charts(&self, page: &mut String) {
@@ -310,14 +302,18 @@ impl Report<'_> {
             return;
         }
         page.push_str("<section>\n<h2>Nodes</h2>\n<p>Of everything that runs on them.</p>\n");
+        self.charts(page, &charts, |i| {
+            let nodes = self.nodes.iter().enumerate();
+            nodes.map(|(colour, node)| ChartLine { title: node.name.clone(), colour, series: &node.usage[i] }).collect()
+        });
+    }
+
+    /// Adds the charts of a section and ends it. `lines`: those of the chart with this index.
+    fn charts<'r>(&'r self, page: &mut String, charts: &[(&str, Unit)], lines: impl Fn(usize) -> Vec<ChartLine<'r>>) {
         self.legend(page);
         page.push_str("<div class=\"charts\">\n");
-        for (i, (title, unit)) in charts.into_iter().enumerate() {
-            let nodes = self.nodes.iter().enumerate();
-            let lines: Vec<ChartLine<'_>> = nodes
-                .map(|(colour, node)| ChartLine { title: node.name.clone(), colour, series: &node.usage[i] })
-                .collect();
-            self.chart(page, title, unit, &lines);
+        for (i, (title, unit)) in charts.iter().enumerate() {
+            self.chart(page, title, *unit, &lines(i));
         }
         page.push_str("</div>\n</section>\n");
     }

@@ -5,7 +5,7 @@ use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::restart::{self, Restart};
-use crate::record::samples::{GpuDescription, Sample, is_of_job, rank_of_gpu};
+use crate::record::samples::{GpuDescription, MOST_GPUS, Sample, is_of_job, rank_of_gpu};
 use crate::report::stall::Stalls;
 use crate::text::visible::{one_line, visible};
 use regex::bytes::Regex;
@@ -14,9 +14,6 @@ use std::collections::BTreeMap;
 /// The most bytes of a line that are shown, and characters.
 const LINE: usize = 4096;
 const SHOWN: usize = 400;
-
-/// The most GPUs of a node: a job can write to its own samples.
-const GPUS: u32 = 64;
 
 /// Seconds without any frame after which a node that is sampled counts as silent.
 const SILENT: f64 = 30.0;
@@ -126,9 +123,8 @@ impl View {
             attempt: job.attempts.len() + 1,
             sample: job.record.as_ref().map_or(0, |record| record.sample),
         };
-        let most = job.record.as_ref().and_then(|record| record.max_ranks).unwrap_or(job.ranks).max(job.ranks);
         let shares = job.placement.shares.clone();
-        View { most, head, ranks, nodes: nodes.collect(), message: None, end: None, grep, shares }
+        View { most: job.most_ranks(), head, ranks, nodes: nodes.collect(), message: None, end: None, grep, shares }
     }
 
     /// Notes that a node cannot be followed.
@@ -150,7 +146,7 @@ impl View {
         match &frame.kind {
             FrameKind::Started => *self.rank(rank, index) = WatchedRank { node: index, ..WatchedRank::default() },
             // the processes of other ranks get theirs in any order
-            FrameKind::Renumbered { rank: new, size } => {
+            FrameKind::Renumbered { rank: new, size } if *new < self.most => {
                 self.ranks.retain(|rank, _| rank < size);
                 *self.rank(*new, index) = WatchedRank { node: index, ..WatchedRank::default() };
             }
@@ -206,7 +202,7 @@ impl View {
                 return Some(Sampled::Node(*usage));
             }
             Sample::Gpu { index: gpu, usage } => {
-                if *gpu >= GPUS {
+                if *gpu >= MOST_GPUS {
                     return None;
                 }
                 let known = self.nodes[index].gpus.entry(*gpu).or_default();
@@ -223,7 +219,7 @@ impl View {
             }
             Sample::Place(place) => drop(self.nodes[index].places.insert(*place, rank)),
             Sample::GpuDescription { index: gpu, gpu: description } => {
-                if *gpu < GPUS {
+                if *gpu < MOST_GPUS {
                     self.nodes[index].gpus.entry(*gpu).or_default().description = description.clone();
                 }
             }

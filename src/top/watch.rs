@@ -72,7 +72,8 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     let (logs, offsets) = followed.into_iter().unzip();
     // what they say goes on the screen
     let (own_events, messages) = Events::channel();
-    let mut follow = Follow::start(logs, offsets, &own_events).await?;
+    let (mut follow, failed) = Follow::start_where_possible(logs, offsets, &own_events).await;
+    failed.iter().for_each(|error| view.miss(&error.node, &error.message));
     let mut is_reached = nodes.launcher.node.name == job.launcher() || nodes.in_slurm;
     let (engine, container) = nodes.launcher_container().await?;
     let mut ended = std::pin::pin!(async { engine.wait(&container).await });

@@ -208,8 +208,10 @@ class Samples:
         """Samples the rank's processes, and the node if that is this supervisor's part, if the next sample is due. Called once a second."""
         if self.file is None:
             return
-        if self.gpus:
-            self.gpus.read()
+        # descriptors may run out
+        with contextlib.suppress(OSError, ValueError):
+            if self.gpus:
+                self.gpus.read()
         now = time.monotonic()
         if now < self.due:
             return
