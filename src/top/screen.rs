@@ -7,6 +7,7 @@ use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScr
 use ratatui::crossterm::{cursor, execute};
 use ratatui::{Frame, Terminal};
 use std::io::{self, IsTerminal, Stdout};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,7 +43,9 @@ impl TypedKey {
 
 /// A terminal with a screen of its own, until it is dropped.
 pub struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// It is not dropped: ratatui would print that it cannot show the cursor of a terminal that is gone, and panic,
+    /// because that cannot be printed either.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// What was typed.
     pub keys: UnboundedReceiver<TypedKey>,
     is_over: Arc<AtomicBool>,
@@ -90,7 +93,7 @@ impl Screen {
                 }
             }
         });
-        Ok(Screen { terminal, keys, is_over })
+        Ok(Screen { terminal: ManuallyDrop::new(terminal), keys, is_over })
     }
 
     /// Draws it.
@@ -112,7 +115,10 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         restore();
-        let _ = std::panic::take_hook();
+        // a thread that panics cannot
+        if !std::thread::panicking() {
+            let _ = std::panic::take_hook();
+        }
     }
 }
 

@@ -1,9 +1,21 @@
 //! A running job on a screen of its own, as lines, and in a report.
 
-use crate::process::{eventually, s};
+use crate::process::{eventually, run, s};
 use crate::shell::Typed;
-use crate::state::{Lab, no_job_is_left};
+use crate::state::{Lab, no_job_is_left, on};
 use std::fs;
+use std::process::Command;
+
+/// Starts a program on a terminal, closes that after a second in which something was written to it, and prints the exit
+/// code.
+const HANG_UP: &str = "import os, pty, subprocess, sys, time
+ours, theirs = pty.openpty()
+child = subprocess.Popen(['setsid', '--ctty'] + sys.argv[1:], stdin=theirs, stdout=theirs, stderr=theirs)
+os.close(theirs)
+os.read(ours, 1)
+time.sleep(1)
+os.close(ours)
+print(child.wait(60))";
 
 /// What is on the terminal: only cells that differ are written to it.
 fn shown(top: &Typed) -> String {
@@ -31,6 +43,19 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
     assert!(eventually(s(30), || top.settings().local_modes == before.local_modes), "{}", top.text());
     assert!(eventually(s(30), || top.text().contains("\x1b[?1049l")), "the screen is gone: {}", top.text());
     top.end(0);
+    // a terminal that is gone ends it, as a hangup does, and nothing of it is left
+    let inner = lab.command(&["top"]);
+    let mut lost = Command::new("python3");
+    lost.args(["-c", HANG_UP]).arg(inner.get_program()).args(inner.get_args()).env("TERM", "xterm");
+    lost.current_dir(inner.get_current_dir().unwrap());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => lost.env(name, value),
+            None => lost.env_remove(name),
+        };
+    }
+    assert_eq!(run(lost, s(90)).code(0).out.trim(), "129");
+    assert!(eventually(s(30), || on("node1", "pgrep -f '^tail -c'; :").is_empty()), "a follower is left");
     // the same as lines, until the job ends
     let mut lines = lab.start(&["top", "--json"]);
     lines.until(&["\"event\":\"rank_usage\"", "\"event\":\"node_usage\""], s(60));
