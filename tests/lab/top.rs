@@ -54,7 +54,9 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
             None => lost.env_remove(name),
         };
     }
-    assert_eq!(run(lost, s(90)).code(0).out.trim(), "129");
+    // by the signal, or because nothing can be drawn any more
+    let code = run(lost, s(90)).code(0).out;
+    assert!(["129", "1"].contains(&code.trim()), "{code}");
     assert!(eventually(s(30), || on("node1", "pgrep -f '^tail -c'; :").is_empty()), "a follower is left");
     // the same as lines, until the job ends
     let mut lines = lab.start(&["top", "--json"]);
