@@ -9,6 +9,7 @@ mod env;
 mod image;
 mod jobs;
 mod keys;
+mod notebook;
 mod own_slurm;
 mod pool;
 mod run;
@@ -24,6 +25,7 @@ pub use env::{Env, EnvCreate, EnvRm};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
+pub use notebook::Notebook;
 pub use own_slurm::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use pool::{Pool, PoolCommand, PoolPick};
 pub use run::{Launching, Run, Running, Train, Verify};
@@ -167,6 +169,9 @@ pub enum Command {
     Train(Train),
     /// Run a program that is already in the image
     Run(Run),
+    /// Open JupyterLab on the cluster, with a project and the nodes of a job
+    #[command(after_help = NOTEBOOK)]
+    Notebook(Notebook),
     /// Show jobs, or remove old ones
     #[command(args_conflicts_with_subcommands = true)]
     Jobs(Jobs),
@@ -256,6 +261,13 @@ const ATTACH: &str = "\
 Ctrl-C leaves the job running; `hvdctl stop` stops it.
 
 Exit codes: those of `train`.";
+
+const NOTEBOOK: &str = "\
+The job has the nodes until JupyterLab is shut down, or Ctrl-C or `hvdctl stop` ends it; then what was written to the \
+project is fetched. A cell starts ranks on all slots of the job with !$HVDCTL_LAUNCH python3 train.py; HVDCTL_NODES, \
+HVDCTL_HOSTS and HVDCTL_NP name the cluster.
+
+Exit codes: 0 it was ended; otherwise those of `train`.";
 
 /// Options of `completions`.
 #[derive(Debug, Args)]

@@ -183,6 +183,11 @@ pub enum Event {
         /// The seconds without progress, of the one that waited the longest.
         seconds: u64,
     },
+    /// JupyterLab answers.
+    Ready {
+        /// Where, with the token.
+        url: String,
+    },
     /// A rank, a node or a GPU of a job was sampled.
     Usage(UsageReport),
     /// The launcher has written a line.

@@ -132,6 +132,11 @@ impl Command {
                 let purpose = format!("hvdctl run {}", options.command[0]);
                 shows_job(ExitCode::Program, Locks::of(purpose, options.waiting))
             }
+            Command::Notebook(options) => {
+                let purpose = format!("hvdctl notebook {}", options.project.display());
+                let own = shows_job(ExitCode::Program, Locks::of(purpose, options.waiting));
+                Description { is_for_slurm: false, ..own }
+            }
             Command::Attach(_) => shows_job(ExitCode::Program, None),
             Command::Logs(_) => shows_job(ExitCode::Own, None),
             Command::Top(_) => Description { signal: SignalPolicy::Exit, ..shows_job(ExitCode::Own, None) },

@@ -94,7 +94,7 @@ pub struct Running {
     pub dry_run: bool,
 }
 
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     if project::directory_name(text) == text {
         return Ok(text.to_owned());
     }
@@ -118,7 +118,7 @@ fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "a size of at least 2m, as in 512m or 2g".to_owned())
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
     VARIABLE.read(name)?;
     match value.or_else(|| std::env::var(name).ok()) {

@@ -97,7 +97,7 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
         ranks::check_placement(&placed(target, &nodes, job.resources)?)?;
         let modules = launcher(job.launcher, job.controller).verify_with;
         let workers: Vec<&ObservedNode> = nodes.iter().collect();
-        session.cancellation.run(check_modules(&workers, target.cluster(), modules, events)).await?;
+        session.cancellation.run(check_modules(&workers, target.cluster(), (modules, ranks::NEEDED), events)).await?;
     }
     let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
     let measuring = async {

@@ -871,7 +871,8 @@ fn lock_made(all: &mut Made) {
 fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = JobOutput::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
-    let item = Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
+    let item =
+        Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output, uploaded: None };
     FetchReport {
         job: "20261121-120304-k7qd".into(),
         directory: "digits-20261121-120304-k7qd".into(),

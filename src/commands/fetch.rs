@@ -7,7 +7,7 @@ use crate::document::NodeEntry;
 use crate::document::{Document, NoDetails, entries};
 use crate::error::{Error, Verdict};
 use crate::event::Message;
-use crate::job::fetch::{FetchReport, after, default_directory, fetch};
+use crate::job::fetch::{FetchOptions, FetchReport, after, default_directory, fetch};
 use crate::job::{from_container, manage};
 use crate::record::list::Newest;
 use crate::record::outside::{self, outside};
@@ -61,7 +61,8 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
         events.note(Message::from(outside).hint(outside::hint(&job.id, &job.outside)));
     }
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
-    Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))
+    let wanted = FetchOptions { force: options.force, only_new: false };
+    Ok(outcome(&fetch(&jobs, job, &directory, wanted, events).await?))
 }
 
 pub(super) fn outcome(report: &FetchReport) -> Outcome {
@@ -115,7 +116,7 @@ pub(super) async fn fetch_at_end(
     context: &Context,
 ) -> Option<Document<FetchDocument>> {
     let Context { fleet, events, session, .. } = context;
-    match session.cancellation.run(after(of_job, fleet, id, directory, events)).await {
+    match session.cancellation.run(after(of_job, fleet, id, directory, FetchOptions::default(), events)).await {
         Ok(fetched) => {
             events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));

@@ -30,6 +30,7 @@ mod keys;
 mod limits;
 mod lock;
 mod logs;
+mod notebook;
 mod pool;
 mod rank_output;
 mod recording;
@@ -209,6 +210,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Env(command) => env::run(&command, context).await,
         Command::Train(options) => train::train(options, context).await,
         Command::Run(options) => train::run(options, context).await,
+        Command::Notebook(options) => Box::pin(notebook::run(&options, context)).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,
         Command::Attach(options) => logs::attach(&options, context).await,
         Command::Logs(options) => logs::logs(&options, context).await,

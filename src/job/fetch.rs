@@ -36,6 +36,18 @@ pub fn default_directory(job: &Job) -> PathBuf {
     PathBuf::from(format!("{}-{}", job.name, job.id))
 }
 
+/// What is fetched of a job's outputs, and what it may replace.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FetchOptions {
+    /// Whether files in the directory are replaced that were neither fetched nor uploaded.
+    pub force: bool,
+    /// Whether files are left out that were written before the job began.
+    pub only_new: bool,
+}
+
+/// By how many seconds the clocks of nodes may differ.
+const SKEW: f64 = 60.0;
+
 /// Fetches the outputs of a job that has just ended, however it ended. `target`: the job's nodes.
 ///
 /// # Errors
@@ -45,14 +57,15 @@ pub async fn after(
     fleet: &Fleet,
     id: &str,
     directory: &Path,
+    options: FetchOptions,
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let jobs = manage::list(target, fleet, events).await?;
     let job = jobs.find_readable(Some(id), Newest::Any)?;
-    fetch(&jobs, job, directory, false, events).await
+    fetch(&jobs, job, directory, options, events).await
 }
 
-/// Fetches a job's outputs into a directory. `force` replaces files there that were not fetched.
+/// Fetches a job's outputs into a directory.
 ///
 /// # Errors
 /// If the job has no project, the node of rank 0 does not answer, or the directory has other files of the same names.
@@ -61,7 +74,7 @@ pub async fn fetch(
     jobs: &JobList<'_>,
     job: &Job,
     directory: &Path,
-    force: bool,
+    options: FetchOptions,
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let Some(project) = &job.project else {
@@ -76,12 +89,15 @@ pub async fn fetch(
     };
     let mut failed = if job.in_slurm.is_some() { Vec::new() } else { not_asked(jobs, job, &members) };
     events.phase(Phase::Comparing);
-    let (outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
+    let (mut outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);
+    if options.only_new {
+        outputs.iter_mut().for_each(|(_, outputs)| outputs.keep_written_since(job.started - SKEW));
+    }
     let items = plan(&outputs)
         .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
     let (into, existing) = compare(directory.to_owned(), items).await?;
-    if !force {
+    if !options.force {
         check_conflicts(&existing, directory)?;
     }
     events.phase(Phase::Fetching);
@@ -187,7 +203,7 @@ async fn download_all(
     (placed.into_iter().flatten().collect(), errors.into_iter().flatten().collect())
 }
 
-/// Checks that nothing would be replaced that was not fetched.
+/// Checks that nothing would be replaced that was neither fetched nor uploaded.
 pub(super) fn check_conflicts(existing: &[(Download, Existing)], directory: &Path) -> Result<(), Error> {
     let conflicts = existing.iter().filter(|(_, existing)| *existing == Existing::Conflicting);
     let conflicts: Vec<String> = conflicts.map(|(item, _)| directory.join(&item.path).display().to_string()).collect();

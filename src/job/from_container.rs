@@ -165,7 +165,7 @@ fn parse(node: &str, text: &str) -> (Vec<Download>, Vec<String>) {
         match (size, time, name) {
             (Ok(size), Ok(time), Ok(name)) if name.starts_with('/') && is_inside(&path) => {
                 let output = JobOutput::File { hash: String::new(), mode: 0o644, size, time: time as f64 };
-                items.push(Download { path, node: node.to_owned(), name, output });
+                items.push(Download { path, node: node.to_owned(), name, output, uploaded: None });
             }
             _ => odd.push(quoted.chars().take(200).collect()),
         }

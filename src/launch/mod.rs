@@ -153,6 +153,8 @@ pub struct LaunchRequest<'a> {
     pub stall_timeout: Duration,
     /// The job's directory, the same path on the nodes and in the containers.
     pub job_dir: &'a str,
+    /// The program of that directory that is started as every rank.
+    pub rank_program: &'static str,
     /// The limits of an elastic job whose launcher keeps the ranks ([`Launcher::keeps_ranks`]).
     pub kept: Option<KeptRanks>,
 }
@@ -173,7 +175,7 @@ pub struct KeptRanks {
 impl LaunchRequest<'_> {
     /// Returns the command with which every rank is started.
     fn rank_command(&self) -> [Argument; 2] {
-        programs::command(self.job_dir, programs::RANK_SUPERVISOR).map(Argument::from)
+        programs::command(self.job_dir, self.rank_program).map(Argument::from)
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Share {
     /// The UUIDs of the GPUs that are allocated to it on a shared node, one for each rank in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
+    /// Whether the job has no slot and no GPU of the node for itself: other jobs may have all of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unallocated: bool,
 }
 
 /// The nodes of a job in rank order. The ranks of the shares add up to those of the job.

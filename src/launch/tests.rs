@@ -21,6 +21,7 @@ const REQUEST: LaunchRequest<'_> = LaunchRequest {
     start_timeout: Duration::from_secs(30),
     stall_timeout: Duration::from_secs(1800),
     job_dir: "/opt/horovod/jobs/j1",
+    rank_program: programs::RANK_SUPERVISOR,
     kept: None,
 };
 

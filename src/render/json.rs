@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Instant;
 
-/// A line of `train`, `run`, `attach`, `logs` and `top`, except the last.
+/// A line of `train`, `run`, `notebook`, `attach`, `logs` and `top`, except the last.
 // docs/reference/json.md is generated from these comments
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
@@ -85,6 +85,11 @@ pub enum Line<'a> {
         seconds: u64,
         /// The same as text.
         text: String,
+    },
+    /// JupyterLab of `notebook` answers.
+    Ready {
+        /// Where, with the token.
+        url: &'a str,
     },
     /// What a rank used since the sample before, in `top`.
     #[serde(rename = "rank_usage")]
@@ -186,6 +191,7 @@ impl<'a> Line<'a> {
             Event::Resumed { ranks, seconds } => {
                 Line::Resumed { ranks, seconds: *seconds, text: messages::resumed(ranks, *seconds) }
             }
+            Event::Ready { url } => Line::Ready { url },
             Event::Usage(report) => Line::of_usage(report),
             Event::Launcher { line } => Line::Launcher { line },
             Event::Nodes(_)

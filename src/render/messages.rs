@@ -24,6 +24,7 @@ pub fn message(event: &Event) -> Option<String> {
         }
         Event::Idle { ranks, job, time } => warning(idle(ranks, job.as_deref(), *time)),
         Event::Resumed { ranks, seconds } => resumed(ranks, *seconds),
+        Event::Ready { url } => format!("JupyterLab: {url}"),
         Event::Launcher { line } => format!("{} {line}", style("[launcher]").dim().for_stderr()),
         _ => return None,
     })

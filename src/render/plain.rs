@@ -26,7 +26,11 @@ impl Plain {
     pub(super) fn text(&mut self, event: &Event, now: Instant) -> Option<String> {
         let verbose = self.options.verbose > 0;
         match event {
-            Event::Warning(_) | Event::Restart { .. } | Event::Idle { .. } | Event::Launcher { .. } => message(event),
+            Event::Warning(_)
+            | Event::Restart { .. }
+            | Event::Idle { .. }
+            | Event::Ready { .. }
+            | Event::Launcher { .. } => message(event),
             _ if self.options.quiet => None,
             Event::StepStarted { step, .. } if step.kind == StepKind::Read && !verbose => None,
             Event::StepStarted { node, step: Step { text, .. } } => {

@@ -126,6 +126,7 @@ fn train() -> Scene {
         (1860, Event::Idle { ranks: idle(), job: Some(id()), time: START + 1860.0 }),
         (1865, Event::Resumed { ranks: idle(), seconds: 1865 }),
         (1866, Event::Usage(usage())),
+        (1867, Event::Ready { url: "http://127.0.0.1:8888/lab?token=0123abcd".into() }),
         (
             1870,
             restart(Restart::Failed {
@@ -274,6 +275,7 @@ fn variant(event: &Event) -> &'static str {
         Event::Restart { .. } => "Restart",
         Event::Idle { .. } => "Idle",
         Event::Resumed { .. } => "Resumed",
+        Event::Ready { .. } => "Ready",
         Event::Usage(_) => "Usage",
         Event::Launcher { .. } => "Launcher",
         Event::Nodes(_) => "Nodes",
@@ -291,5 +293,5 @@ fn variant(event: &Event) -> &'static str {
 #[test]
 fn every_event_is_in_a_list() {
     let shown: BTreeSet<&str> = up().iter().chain(&train()).map(|(_, event)| variant(event)).collect();
-    assert_eq!(shown.len(), 16, "{shown:?}");
+    assert_eq!(shown.len(), 17, "{shown:?}");
 }

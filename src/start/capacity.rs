@@ -7,7 +7,7 @@ use super::request::ResourceRequest;
 use crate::cluster::observation::{ObservedNode, check_gpus};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
-use crate::launch::placement::{MapBy, Placement, place};
+use crate::launch::placement::{MapBy, Placement, Share, place};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::gpus::GpuDevice;
 use crate::node::network;
@@ -32,13 +32,17 @@ pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
     open_jobs(&observed.open.jobs).filter(is_running).filter_map(of_job).collect()
 }
 
-/// Returns the allocation of a job on a node, or `None` if it has no ranks there.
+/// Returns the allocation of a job on a node, or `None` if it has no ranks or nothing for itself there.
 fn allocation(record: Record, node: &str) -> Option<Allocation> {
     if record.slurm.is_some_and(|slurm| !slurm.is_placed) {
         // it is in the queue
         return None;
     }
-    let share = record.placement.shares.into_iter().find(|share| share.node == node && share.ranks > 0)?;
+    let share = record
+        .placement
+        .shares
+        .into_iter()
+        .find(|share| share.node == node && share.ranks > 0 && !share.unallocated)?;
     Some(Allocation {
         job: record.id,
         name: record.name,
@@ -116,6 +120,7 @@ pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) 
     let JobCandidates { nodes: selected, ranks, on_all, .. } = JobCandidates::new(target, nodes, wanted)?;
     let placement = match wanted.per_node {
         None => exclusively(&selected, on_all)?,
+        Some(0) => unallocated(on_all),
         Some(per_node) => shared(&selected, per_node, ranks, wanted.map_by)?,
     };
     with_launcher(placement, nodes)
@@ -172,6 +177,8 @@ fn gpus_unknown(observed: &ObservedNode) -> Option<NodeError> {
 fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String, u32), Error> {
     let slots = match per_node {
         None => network::slots(&observed.member.node, &observed.facts),
+        // it takes no slot
+        Some(0) => 1,
         Some(per_node) => {
             check_per_node(observed, per_node)?;
             left_of(observed, &[], per_node).slots
@@ -207,6 +214,12 @@ fn exclusively(selected: &[&ObservedNode], placement: Placement) -> Result<Place
     let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
     let conflict = conflict(selected, is_used);
     if conflict.allocations.is_empty() { Ok(placement) } else { Err(Error::Allocated(conflict)) }
+}
+
+/// Returns the placement of a job that takes nothing from other jobs.
+fn unallocated(placement: Placement) -> Placement {
+    let share = |share| Share { shared: true, unallocated: true, ..share };
+    Placement { shares: placement.shares.into_iter().map(share).collect() }
 }
 
 /// Places ranks on what other jobs leave of each node.

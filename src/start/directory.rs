@@ -79,7 +79,7 @@ impl JobPlan {
 
     async fn create(&self, host: &HostAssignment, more: Vec<File<'_>>) -> Result<(), NodeError> {
         let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
-        files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));
         let address = self.hosts.launcher.endpoint.address;
         create(&self.inventory.cluster, host, self.record(host), address, &files).await
     }
@@ -144,7 +144,7 @@ pub(super) fn record_of(cluster: &Cluster, program: &JobProgram, options: &JobOp
         stall_warning: cluster.stall_warning.as_secs(),
         isolated_after: cluster.isolated_after.as_secs(),
         // a check only measures what it is for
-        sample: if program.files.is_empty() { cluster.sample.as_secs() } else { 0 },
+        sample: if program.is_check() { 0 } else { cluster.sample.as_secs() },
         image: Some(image_of(cluster)).filter(|image| !image.is_empty()),
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         log_max: options.log_max,

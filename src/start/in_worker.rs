@@ -74,18 +74,17 @@ async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCor
     Ok(Some(NodeCores { node: node.to_owned(), ..cores }))
 }
 
-/// Checks in the workers that are up that the image has the modules over which ranks communicate with a launcher. A
-/// worker without Python has none.
+/// Checks in the workers that are up that the image has one of these modules. A worker without Python has none.
 ///
 /// # Errors
-/// The workers whose image has none.
+/// The workers whose image has none, with this hint.
 pub async fn check_modules(
     nodes: &[&ObservedNode],
     cluster: &Cluster,
-    modules: &[&str],
+    (modules, hint): (&[&str], &str),
     events: &Events,
 ) -> Result<(), Error> {
-    let operation = "check the image for a framework";
+    let operation = "check the image";
     let check = async |observed: &ObservedNode| {
         let Some(worker) = worker_of_image(cluster, &observed.runtime) else { return Ok(()) };
         let argv = [&["python3", "-"], modules].concat();
@@ -99,7 +98,6 @@ pub async fn check_modules(
             true => output.complaint(),
             false => format!("it has none of {}", modules.join(", ")),
         };
-        let hint = "the ranks communicate over one of these; hvdctl bench --only network needs none";
         Err(NodeError::failed(observed.name(), operation, cause).hint(hint))
     };
     each_node(nodes.to_vec(), events, check).await.all().map(drop)

@@ -4,8 +4,10 @@
 //! `plan` the decision; `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up.
 //! `prepare` and `execute` carry the plan out; `queued` is for a job in the queue of the
 //! cluster's own Slurm, and `slurm` submits a job to another one. `join` adds nodes to a running elastic job.
+//! `by_hand` says how a program of a job starts ranks of its own.
 
 pub mod availability;
+mod by_hand;
 pub mod capacity;
 mod directory;
 pub mod execute;

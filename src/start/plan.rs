@@ -18,12 +18,12 @@ use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
 use crate::launch::placement::Placement;
-use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, command};
+use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, RANK_SUPERVISOR, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::model::engine::EngineName;
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
-use crate::node::network::{self, CUDA_DEVICE_ORDER, Endpoint};
+use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, Endpoint};
 use crate::random;
 use crate::record::{open_records, stored};
 use crate::runtime::Runtime;
@@ -188,6 +188,7 @@ impl JobPlan {
             start_timeout: cluster.start_timeout,
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
+            rank_program: RANK_SUPERVISOR,
             kept: options.kept_ranks(cluster.elastic_timeout),
         };
         let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } =
@@ -439,6 +440,10 @@ fn assign(
             Ok(endpoint) => {
                 let mut environment = environment(&observed.member.node, &mut env_files)?;
                 add_gpus(&mut environment, &observed, &share.gpus, &options.env);
+                if share.unallocated {
+                    // all GPUs may be those of other jobs
+                    environment.insert(CUDA_VISIBLE_DEVICES.to_owned(), Secret::plain(""));
+                }
                 hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, environment, speed: 1.0 });
             }
             Err(error) => failed.push(error),
@@ -510,7 +515,7 @@ fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), N
 
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of
 /// them. The search begins `after` so many.
-fn rendezvous_port(hosts: &JobHosts, after: u16) -> Result<u16, Error> {
+pub(super) fn rendezvous_port(hosts: &JobHosts, after: u16) -> Result<u16, Error> {
     let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
     free_ports(most, FIRST_PORT + after, |port| {
         hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))

@@ -16,6 +16,7 @@ use crate::sync::upload::Project;
 use crate::sync::{program, project};
 use crate::text::argument::ProgramArgument;
 use anyhow::Context as _;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,11 +36,16 @@ pub struct JobProgram {
     pub project: Option<Project>,
     /// The commit of the project, if it is in a repository of git.
     pub commit: Option<Commit>,
-    /// Further files for the job's directory, name and text. A program that has some starts there.
-    pub files: Vec<(&'static str, &'static str)>,
+    /// Further files for the job's directory, name and text. A program without a project starts there.
+    pub files: Vec<(&'static str, Cow<'static, str>)>,
 }
 
 impl JobProgram {
+    /// Returns whether it is a check of hvdctl's own.
+    pub fn is_check(&self) -> bool {
+        !self.files.is_empty() && self.project.is_none()
+    }
+
     /// Returns the program of a command that needs no project.
     pub fn of_command(title: Option<String>, command: Vec<ProgramArgument>) -> JobProgram {
         let program = command.first().map(ToString::to_string).unwrap_or_default();
@@ -122,7 +128,8 @@ pub struct ResourceRequest {
     pub ranks: Option<RankCount>,
     /// How they are spread over the nodes.
     pub map_by: MapBy,
-    /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
+    /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes. 0: a rank on each node that has
+    /// nothing for itself.
     pub per_node: Option<u32>,
 }
 

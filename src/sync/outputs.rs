@@ -94,6 +94,11 @@ impl NodeOutputs {
         found
     }
 
+    /// Leaves out the files that were written before this time, by the node's clock, and links, which have none.
+    pub fn keep_written_since(&mut self, time: f64) {
+        self.outputs.retain(|_, output| matches!(output, JobOutput::File { time: written, .. } if *written >= time));
+    }
+
     /// Returns names and sizes of the files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.outputs.iter().filter_map(|(name, output)| match output {
@@ -137,6 +142,8 @@ pub struct Download {
     pub name: String,
     /// What it is.
     pub output: JobOutput,
+    /// [`JobOutput::content`] of what was uploaded under this path, if the job has changed that.
+    pub uploaded: Option<String>,
 }
 
 /// Decides what goes where. The outputs of the first node, that of rank 0, keep their names; another node's do too,
@@ -156,9 +163,9 @@ pub fn plan(found: &[(String, NodeOutputs)]) -> Result<Vec<Download>, String> {
                 _ if is_free(&planned, &below_node) => below_node,
                 _ => return Err(format!("{name} of {node} cannot be stored: another output is called {below_node}")),
             };
-            let download =
-                Download { path: path.clone(), node: node.clone(), name: name.clone(), output: output.clone() };
-            planned.insert(path, download);
+            let uploaded = found.uploaded.get(name).filter(|_| path == *name).cloned();
+            let (node, name, output) = (node.clone(), name.clone(), output.clone());
+            planned.insert(path.clone(), Download { path, node, name, output, uploaded });
         }
     }
     Ok(planned.into_values().collect())

@@ -45,7 +45,7 @@ struct FetchedList {
 /// What is at the path of an output that is to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing, or what an earlier fetch put there, unchanged since.
+    /// Nothing, or what an earlier fetch put there or the upload took from there, unchanged since.
     Free,
     /// The output itself.
     Identical,
@@ -96,6 +96,7 @@ impl TargetDirectory {
             Ok(Some(content)) if self.fetched().contents.get(&download.path) == Some(&content) => {
                 Ok(if looks_like(&path, &download.output) { Existing::Identical } else { Existing::Free })
             }
+            Ok(Some(content)) if download.uploaded.as_ref() == Some(&content) => Ok(Existing::Free),
             Ok(_) => Ok(Existing::Conflicting),
         }
     }
@@ -255,7 +256,7 @@ mod tests {
     fn download(path: &str, text: &str) -> Download {
         let hash = in_hex(text.as_bytes());
         let output = JobOutput::File { hash, mode: 0o640, size: text.len() as u64, time: 1_700_000_000.5 };
-        Download { path: path.into(), node: "n1".into(), name: path.into(), output }
+        Download { path: path.into(), node: "n1".into(), name: path.into(), output, uploaded: None }
     }
 
     fn write(target: &TargetDirectory, output: &Download, text: &str) -> bool {

@@ -218,6 +218,34 @@ impl Transport {
         }
     }
 
+    /// Lets a port of this machine's 127.0.0.1 lead to a port of the node's, until the result is dropped. Returns
+    /// `None` on this machine itself, where a program can be reached at its own port.
+    ///
+    /// # Errors
+    /// When the port here is in use, or the node cannot be reached. Whether its sshd allows it is known only when
+    /// something connects.
+    pub async fn reach(&self, here: u16, there: u16, operation: &str) -> Result<Option<Forward>, NodeError> {
+        match &self.channel {
+            Channel::Ssh(connections) => {
+                let reach = connections.reach((here, there), operation);
+                trace::operation(&self.node, "ssh", operation, reach).await.map(Some)
+            }
+            Channel::Local => Ok(None),
+            #[cfg(test)]
+            Channel::Scripted(_) => Ok(None),
+        }
+    }
+
+    /// Returns whether the node is this machine.
+    pub fn is_here(&self) -> bool {
+        match &self.channel {
+            Channel::Ssh(_) => false,
+            Channel::Local => true,
+            #[cfg(test)]
+            Channel::Scripted(_) => true,
+        }
+    }
+
     /// Returns which engine the node has.
     pub fn engine_name(&self) -> EngineName {
         self.access.engine_name

@@ -27,8 +27,9 @@ impl VerifyScope {
         let backends = launch::launcher(launcher, controller).verify_with;
         let options = [self.full.then_some("--full"), self.minimum.map(|_| "--busbw")].into_iter().flatten();
         let command = ["python3", "verify.py"].into_iter().chain(options).chain(backends.iter().copied());
-        let mut files = vec![("verify.py", VERIFY), ("backends.py", BACKENDS), ("place.py", PLACE)];
-        files.extend(self.has_collectives().then_some(("collectives.py", COLLECTIVES)));
+        let mut files =
+            vec![("verify.py", VERIFY.into()), ("backends.py", BACKENDS.into()), ("place.py", PLACE.into())];
+        files.extend(self.has_collectives().then_some(("collectives.py", COLLECTIVES.into())));
         JobProgram { name: "verify".into(), command: command.map(Into::into).collect(), files, ..JobProgram::default() }
     }
 }

@@ -34,6 +34,7 @@ mod mallory;
 mod matrix;
 mod modern;
 mod network;
+mod notebook;
 mod operator;
 mod owners;
 mod pool;

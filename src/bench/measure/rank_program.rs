@@ -41,7 +41,7 @@ impl RankRequest<'_> {
         JobProgram {
             name: "bench".into(),
             command: command.map(Into::into).collect(),
-            files: vec![("collectives.py", COLLECTIVES), ("backends.py", BACKENDS)],
+            files: vec![("collectives.py", COLLECTIVES.into()), ("backends.py", BACKENDS.into())],
             ..JobProgram::default()
         }
     }

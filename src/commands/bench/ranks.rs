@@ -17,6 +17,9 @@ use crate::start::in_worker::check_modules;
 use crate::start::request::JobOptions;
 use std::time::Duration;
 
+/// What to do without a framework.
+pub(super) const NEEDED: &str = "the ranks communicate over one of these; hvdctl bench --only network needs none";
+
 /// The time for the measurements of the ranks: with the network and without it.
 const BUDGET: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
 /// That time with `--quick`.
@@ -73,7 +76,7 @@ pub async fn run(
     let network = network.map(|network| &network.measured);
     if network.is_none() {
         let observed: Vec<_> = plan.hosts.observed().collect();
-        let checking = check_modules(&observed, context.target.cluster(), modules, events);
+        let checking = check_modules(&observed, context.target.cluster(), (modules, NEEDED), events);
         context.session.cancellation.run(checking).await?;
     }
     let mut output = RankOutput::new();

@@ -48,7 +48,7 @@ async fn what_the_ranks_need_is_found_before_anything_is_measured() {
     nodes.fault("node2", "find modules", Fault::Fails("missing\n".into()));
     for line in ["bench", "bench --only collectives"] {
         hvdctl(&nodes, line).await.code(1).complains(&[
-            "error: node2: cannot check the image for a framework: it has none of horovod.torch, horovod.tensorflow",
+            "error: node2: cannot check the image: it has none of horovod.torch, horovod.tensorflow",
             "hint: the ranks communicate over one of these; hvdctl bench --only network needs none",
         ]);
     }

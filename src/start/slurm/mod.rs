@@ -92,6 +92,7 @@ impl BatchJob {
             start_timeout: cluster.start_timeout,
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
+            rank_program: programs::RANK_SUPERVISOR,
             kept: None,
         };
         let ranks = options.resources.ranks.map_or(0, |ranks| ranks.max);
@@ -169,7 +170,7 @@ impl BatchJob {
         let mut others: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
         others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
         others.extend([REMOTE_SHELL_OF_SLURM, (0o600, "launch.json", self.launch.as_str())]);
-        others.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        others.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));
         let launcher = self.launcher().unpinned_description().to_string();
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
         let contents =

@@ -85,7 +85,7 @@ fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (
                 fs::write(there.join(name), text).unwrap();
                 JobOutput::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 }
             };
-            Download { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output }
+            Download { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output, uploaded: None }
         })
         .collect();
     change(&there);

@@ -1,4 +1,4 @@
-//! A port of a node that leads to a port of this machine.
+//! A port of a node that leads to a port of this machine, and a port here that leads to one of a node.
 
 use super::{Connection, Control, HERE_LIMIT, output};
 use crate::error::NodeError;
@@ -7,10 +7,10 @@ use crate::text::failure;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// A port of a node's 127.0.0.1 that leads to this machine until it is dropped.
+/// A port of 127.0.0.1 on a node, or here, that leads to the other side until it is dropped.
 #[derive(Debug)]
 pub struct Forward {
-    /// The port on the node.
+    /// Its number.
     pub port: u16,
     // a connection of its own: the port is closed with it, also by the next command if this one is killed, and what is
     // sent over
@@ -38,20 +38,50 @@ impl Control {
         limit: Duration,
     ) -> Result<Forward, NodeError> {
         let connection = self.connect(node, limit).await?;
-        // the master's configuration has `ClearAllForwardings`, which would take this one away as well
-        let mut ssh = Command::new("ssh");
-        ssh.args(["-F", "/dev/null", "-S"]).arg(connection.session.control_socket());
-        ssh.args(["-O", "forward", "-R", &format!("127.0.0.1:0:127.0.0.1:{port}"), "--", &node.host]);
-        let failed = |cause: &str| NodeError::failed(&node.name, operation, cause);
-        let done = output(&mut ssh, limit.max(HERE_LIMIT)).await.map_err(|error| failed(&format!("ssh: {error}")))?;
-        let printed = String::from_utf8_lossy(&done.stdout);
-        match printed.lines().find_map(|line| line.trim().parse().ok()).filter(|_| done.status.success()) {
+        let to = format!("127.0.0.1:0:127.0.0.1:{port}");
+        let printed = request(&connection, node, ["-R", &to], operation, limit).await?;
+        match printed.lines().find_map(|line| line.trim().parse().ok()) {
             Some(port) => Ok(Forward { port, _connection: connection }),
-            None => {
-                let errors = String::from_utf8_lossy(&done.stderr);
-                Err(failed(refusal(&errors)))
-            }
+            None => Err(NodeError::failed(&node.name, operation, "ssh forwards no port")),
         }
+    }
+
+    /// Lets a port of this machine lead to a port of a node, both on 127.0.0.1. `operation` is for messages.
+    ///
+    /// # Errors
+    /// As [`Control::connect`], and when the port here is in use. Whether the node's sshd allows it is known only when
+    /// something connects.
+    pub async fn reach(
+        &self,
+        node: &Node,
+        (here, there): (u16, u16),
+        operation: &str,
+        limit: Duration,
+    ) -> Result<Forward, NodeError> {
+        let connection = self.connect(node, limit).await?;
+        let to = format!("127.0.0.1:{here}:127.0.0.1:{there}");
+        request(&connection, node, ["-L", &to], operation, limit).await?;
+        Ok(Forward { port: here, _connection: connection })
+    }
+}
+
+/// Asks the ssh master of a connection to forward a port. Returns what it prints.
+async fn request(
+    connection: &Connection,
+    node: &Node,
+    forward: [&str; 2],
+    operation: &str,
+    limit: Duration,
+) -> Result<String, NodeError> {
+    // the master's configuration has `ClearAllForwardings`, which would take this one away as well
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-F", "/dev/null", "-S"]).arg(connection.session.control_socket());
+    ssh.args(["-O", "forward"]).args(forward).args(["--", &node.host]);
+    let failed = |cause: &str| NodeError::failed(&node.name, operation, cause);
+    let done = output(&mut ssh, limit.max(HERE_LIMIT)).await.map_err(|error| failed(&format!("ssh: {error}")))?;
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
+        false => Err(failed(refusal(&String::from_utf8_lossy(&done.stderr)))),
     }
 }
 

@@ -9,6 +9,7 @@ mod frameworks;
 mod guides;
 mod keras;
 mod machines;
+mod notebook;
 mod unequal;
 mod variants;
 

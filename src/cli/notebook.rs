@@ -1,0 +1,46 @@
+//! Arguments of `notebook`.
+
+use super::Waiting;
+use super::run::{Launching, name, variable};
+use clap::{Args, ValueHint};
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+/// Options of `notebook`.
+#[derive(Debug, Args)]
+pub struct Notebook {
+    /// Project directory; uploaded to every node, and where JupyterLab starts
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    pub project: PathBuf,
+    /// What $HVDCTL_LAUNCH starts ranks with
+    #[command(flatten)]
+    pub launching: Launching,
+    /// Port of this machine [default: 8888, or the next one that is free]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<NonZeroU16>,
+    /// Open it in the browser of this machine
+    #[arg(long)]
+    pub open: bool,
+    /// Leave what was written on the nodes: hvdctl fetch fetches it
+    #[arg(long)]
+    pub no_fetch: bool,
+    /// Set a variable for the cells and ranks: NAME=VALUE, or NAME to pass its local value
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Set the variables of this file for the cells and ranks, as in a .env file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub env_file: Option<PathBuf>,
+    /// Allocate only K GPUs (or slots, without GPUs) of each node; 0: none, on the first node alone [default: whole
+    /// nodes]
+    #[arg(long, value_name = "K")]
+    pub gpus_per_node: Option<u32>,
+    /// Name of the job
+    #[arg(long, value_name = "NAME", default_value = "notebook", value_parser = name)]
+    pub name: String,
+    /// Use the cluster's image as it is, and not that of `setup` and `build` in hvdctl.toml
+    #[arg(long)]
+    pub no_setup: bool,
+    /// Whether it waits for locks
+    #[command(flatten)]
+    pub waiting: Waiting,
+}

@@ -1,0 +1,335 @@
+"""JupyterLab in a job, and the programs that its cells start on all nodes of the job. The first argument says which:
+
+serve             Every rank of the job. Rank 0 starts JupyterLab and reports its port in a line of JSON; the others wait for its end.
+launch PROGRAM…   A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every rank of a launch, on all slots of the job.
+rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with the environment that the job has on this node.
+receive           Unpacks files of the project that have changed on the first node, from standard input.
+end MARK          Ends what is left of a launch on this node.
+over              Lets the ranks that wait end.
+
+In its directory, notebook.json describes the nodes and the launcher (start/by_hand.rs)."""
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import files  # noqa: E402
+import processes  # noqa: E402
+from here import HERE  # noqa: E402
+
+DESCRIPTION = "notebook.json"
+RANK = "notebook_rank.json"  # how programs of launches are started on this node
+RECEIVED = "notebook_received.json"  # size and time of the files that the first node has sent
+CONFIG = "notebook_config.json"  # Jupyter's configuration, until it has been read
+OVER = "notebook_over"
+TOKEN = "HVDCTL_NOTEBOOK_TOKEN"
+MARK = "HVDCTL_LAUNCH_MARK"  # in the environment of all processes of a launch
+START_LIMIT = 90  # seconds until JupyterLab answers
+END_LIMIT = 5  # seconds for a program of a launch that was interrupted
+LOGIN_LIMIT = 30  # seconds for a node to end what is left, or to receive files
+MOST = 10 << 20  # bytes of a changed file that is sent to the other nodes: code, and no checkpoints
+LEFT_OUT = {".git", ".ipynb_checkpoints", "__pycache__"}
+
+
+def load(name):
+    with open(os.path.join(HERE, name)) as file:
+        return json.load(file)
+
+
+def own(command):
+    """This program, on any node."""
+    return ["python3", os.path.abspath(__file__)] + command
+
+
+def ssh(description, node, command, **more):
+    """Starts a command in another node's worker."""
+    argv = [os.path.join(HERE, "ssh"), "-p", str(description["port"]), "-o", "ConnectTimeout=10", node["address"]]
+    return subprocess.Popen(argv + [" ".join(map(shlex.quote, command))], **more)
+
+
+def on_others(description, command, stdin=None):
+    """Runs a command on all other nodes at once. Returns the nodes on which it failed, each with the error."""
+    failed = []
+
+    def run(node):
+        child = ssh(description, node, command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            _, errors = child.communicate(stdin or b"", LOGIN_LIMIT)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            errors = b"no answer within %d s" % LOGIN_LIMIT
+        if child.returncode != 0:
+            failed.append("%s: %s" % (node["node"], errors.decode(errors="replace").strip()))
+
+    threads = [threading.Thread(target=run, args=(node,)) for node in description["nodes"][1:]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+def program_environment(description, node, given):
+    """The environment of a launch's programs on this node: that of this rank, without what says which rank it is."""
+    env = {name: value for name, value in os.environ.items() if name not in description["remove"] and name != TOKEN}
+    for name, value in description["nodes"][node]["environment"].items():
+        # null: not set, whatever the launcher sets
+        env[name] = value
+    if "OMP_NUM_THREADS" not in given:
+        env["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // description["nodes"][node]["ranks"]))
+    return env
+
+
+def serve():
+    description, node = load(DESCRIPTION), int(os.environ["NODE_RANK"])
+    if os.environ["LOCAL_RANK"] == "0":
+        env = program_environment(description, node, load("env.json"))
+        files.write_json(RANK, {"cwd": os.getcwd(), "environment": env, "defaults": description["nodes"][node]["defaults"]})
+    if os.environ["RANK"] != "0":
+        while not os.path.exists(os.path.join(HERE, OVER)):
+            time.sleep(1)
+        return 0
+    try:
+        return jupyter(description)
+    finally:
+        files.write(OVER, "")
+        for failed in on_others(description, own(["over"])):
+            print("cannot end the waiting ranks on " + failed, flush=True)
+
+
+def jupyter(description):
+    """Runs JupyterLab, and reports its port when it answers. Returns its exit code."""
+    nodes, token = description["nodes"], os.environ.pop(TOKEN)
+    env = {name: value for name, value in os.environ.items() if name not in description["remove"] + ["OMP_NUM_THREADS"]}
+    env.update(HVDCTL_NODES=",".join(node["node"] for node in nodes), HVDCTL_NP=str(sum(node["ranks"] for node in nodes)),
+               HVDCTL_HOSTS=",".join("%s:%d" % (node["address"], node["ranks"]) for node in nodes),
+               HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))))
+    # it shows colours and pages in cells as always
+    for name in ("TERM", "PAGER"):
+        env.pop(name, None)
+    # names of version 2, and of those before; they win over the image's own configuration
+    server = {"token": token, "password": "", "allow_root": True, "open_browser": False, "allow_remote_access": False,
+              "ip": "127.0.0.1", "port": description["listen"] or free_port(), "port_retries": 0}
+    config = {"ServerApp": dict(server, root_dir=os.getcwd()), "NotebookApp": dict(server, notebook_dir=os.getcwd()), "IdentityProvider": {"token": token},
+              "PasswordIdentityProvider": {"hashed_password": ""}}
+    files.write_json(CONFIG, config)
+    program = [sys.executable, "-m", "jupyterlab", "--config=" + os.path.join(HERE, CONFIG), "--no-browser", "--allow-root"]
+    child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: child.terminate())
+    try:
+        if wait_until_ready(child, server["port"], token):
+            print(json.dumps({"notebook_port": server["port"]}), flush=True)
+    finally:
+        files.remove(CONFIG)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until_ready(child, port, token):
+    """Waits until JupyterLab answers, and only to who has the token. Returns whether it does; otherwise it is ended."""
+    until = time.monotonic() + START_LIMIT
+    while child.poll() is None:
+        if time.monotonic() > until:
+            print("JupyterLab does not answer within %d s" % START_LIMIT, file=sys.stderr, flush=True)
+            child.kill()
+        elif status(port, token) == 200:
+            if status(port, None) in (401, 403):
+                return True
+            print("JupyterLab answers without the token: its configuration in the image allows that", file=sys.stderr, flush=True)
+            child.kill()
+        else:
+            time.sleep(0.1)
+        child.poll()
+    return False
+
+
+def status(port, token):
+    """The status of an answer to a request for the files; None if there is no answer."""
+    request = urllib.request.Request("http://127.0.0.1:%d/api/contents?content=0" % port)
+    if token:
+        request.add_header("Authorization", "token " + token)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        return opener.open(request, timeout=5).status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+def launch(program):
+    description, mark = load(DESCRIPTION), secrets.token_hex(8)
+    send_changes(description)
+    # the launcher writes some of its variables into the command line of ssh: it gets none that may be secret
+    env = {name: value for name, value in os.environ.items() if name.startswith("HVDCTL_") or name in ("HOME", "LANG", "LD_LIBRARY_PATH")}
+    env.update(description["environment"], PATH=HERE + ":" + os.environ.get("PATH", os.defpath), PYTHONUNBUFFERED="1")
+    env[MARK] = mark
+    for name, text in description["files"].items():
+        files.write(name, text)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    code = 1
+    try:
+        code = wait_for_all(list(start(description, mark, program, env)))
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        if code != 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            end(mark)
+            for failed in on_others(description, own(["end", mark])):
+                print("ranks may still run on " + failed, file=sys.stderr, flush=True)
+    return code
+
+
+def start(description, mark, program, env):
+    """Starts the launcher, or every agent or rank if it is started on every node."""
+    for command in description["commands"]:
+        argv, node = command["argv"] + ["rank", mark] + program, command["node"]
+        for variables in command["variables"] or [[]]:
+            if node == 0:
+                yield subprocess.Popen(argv, env=dict(env, **dict(one.split("=", 1) for one in variables)), stdin=subprocess.DEVNULL)
+            else:
+                yield ssh(description, description["nodes"][node], ["env", MARK + "=" + mark] + variables + argv, env=env,
+                          stdin=subprocess.DEVNULL)
+
+
+def wait_for_all(children):
+    """Waits until all have ended, or one has failed. Returns its exit code."""
+    while children:
+        for child in list(children):
+            code = child.poll()
+            if code:
+                return code if code > 0 else 128 - code
+            if code == 0:
+                children.remove(child)
+        time.sleep(0.05)
+    return 0
+
+
+def rank(mark, program):
+    here = load(RANK)
+    env = dict(here["defaults"])
+    env.update(os.environ)
+    env.update(here["environment"])
+    env[MARK] = mark
+    os.chdir(here["cwd"])
+    env = {name: value for name, value in env.items() if value is not None}
+    try:
+        os.execvpe(program[0], program, env)
+    except OSError as error:
+        print("cannot start %s: %s" % (program[0], error.strerror), file=sys.stderr, flush=True)
+        return 127
+
+
+def end(mark):
+    """Ends the processes of a launch here: SIGTERM, and SIGKILL after a few seconds."""
+    wanted, spared = (MARK + "=" + mark).encode(), set(processes.ancestors(os.getpid()) or [os.getpid()])
+
+    def left():
+        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+        return [pid for pid in pids if pid not in spared and wanted in processes.environment(pid)]
+
+    until = time.monotonic() + END_LIMIT
+    processes.send(signal.SIGTERM, left())
+    while left() and time.monotonic() < until:
+        time.sleep(0.05)
+    processes.send(signal.SIGKILL, left())
+    return 0
+
+
+def changed_files(since):
+    """The regular files below the project's directory that were written since then, by name."""
+    found = {}
+    for directory, directories, names in os.walk("."):
+        directories[:] = [name for name in directories if name not in LEFT_OUT]
+        for name in names:
+            path = os.path.join(directory, name)[2:]
+            with contextlib.suppress(OSError):
+                about = os.lstat(path)
+                if about.st_mtime > since and os.path.isfile(path) and not os.path.islink(path):
+                    found[path] = about
+    return found
+
+
+def send_changes(description):
+    """Sends to the other nodes what has changed in the project since the job began there: code that was edited here."""
+    if len(description["nodes"]) == 1:
+        return
+    os.chdir(load(RANK)["cwd"])
+    changed = changed_files(os.stat(os.path.join(HERE, RANK)).st_mtime)
+    for path in sorted(path for path, about in changed.items() if about.st_size > MOST):
+        print("not sent to the other nodes, because it is larger than 10 MiB: %s" % path, file=sys.stderr, flush=True)
+    sent = [path for path, about in changed.items() if about.st_size <= MOST]
+    if not sent:
+        return
+    with open(os.path.join(HERE, "notebook.tar"), "w+b") as packed:
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for path in sent:
+                archive.add(path, recursive=False)
+        packed.seek(0)
+        failed = on_others(description, own(["receive"]), packed.read())
+    files.remove("notebook.tar")
+    if failed:
+        sys.exit("cannot send what has changed in the project to " + "; ".join(failed))
+
+
+def receive():
+    """Unpacks files into the project's directory, but for those that ranks of this node have written."""
+    os.chdir(load(RANK)["cwd"])
+    since, received = os.stat(os.path.join(HERE, RANK)).st_mtime, {}
+    with contextlib.suppress(OSError, ValueError):
+        received = load(RECEIVED)
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+        for member in archive:
+            parts = member.name.split("/")
+            if not member.isfile() or member.name.startswith("/") or ".." in parts:
+                continue
+            with contextlib.suppress(OSError):
+                about = os.lstat(member.name)
+                if about.st_mtime > since and received.get(member.name) != [about.st_size, about.st_mtime]:
+                    continue
+            os.makedirs(os.path.dirname(member.name) or ".", exist_ok=True)
+            new = member.name + ".hvdctl-new"
+            with open(new, "wb") as file:
+                file.write(archive.extractfile(member).read())
+            os.chmod(new, member.mode & 0o755)
+            os.utime(new, (member.mtime, member.mtime))
+            os.rename(new, member.name)
+            about = os.lstat(member.name)
+            received[member.name] = [about.st_size, about.st_mtime]
+    files.write_json(RECEIVED, received)
+    return 0
+
+
+def main():
+    what, rest = sys.argv[1], sys.argv[2:]
+    if what == "launch" and not rest:
+        print("usage: $HVDCTL_LAUNCH PROGRAM [ARGUMENT…]", file=sys.stderr)
+        return 2
+    if what == "over":
+        files.write(OVER, "")
+        return 0
+    return {"serve": serve, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]), "receive": receive,
+            "end": lambda: end(rest[0])}[what]()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+//! `notebook` with a stand-in for JupyterLab, whose cells are commands of a shell: the port, the token, launches on all
+//! nodes, and what is fetched at the end.
+
+use crate::process::{Running, eventually, s};
+use crate::state::{Lab, NODES, Restore, no_job_is_left, node_sh, on, ours};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// What `python3 -m jupyterlab` runs. It reads the configuration that hvdctl writes, and a request to /cell runs its body.
+const JUPYTERLAB: &str = r#"
+import http.server, json, subprocess, sys
+config = json.load(open(sys.argv[1].split("=", 1)[1]))["ServerApp"]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.headers.get("Authorization") == "token " + config["token"]
+        text, code = b"{}", 200 if known or self.path == "/api" else 403
+        if known and self.path == "/cell":
+            cell = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            done = subprocess.run(["sh", "-c", cell], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            text = done.stdout + b"exit code %d\n" % done.returncode
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+http.server.ThreadingHTTPServer((config["ip"], config["port"]), Handler).serve_forever()
+"#;
+const PLACE: &str = "/opt/hvdctl-test/jupyterlab";
+
+/// A running notebook with its port and token.
+struct Notebook {
+    running: Running,
+    port: u16,
+    token: String,
+}
+
+impl Notebook {
+    #[track_caller]
+    fn open(lab: &Lab, project: &str, options: &[&str]) -> Notebook {
+        let running = lab.start(&[&["--json", "notebook", project], options].concat());
+        let ready = || running.out().lines().find(|line| line.contains("\"event\":\"ready\"")).map(str::to_owned);
+        assert!(eventually(s(60), || ready().is_some()), "{}\n{}", running.out(), running.err());
+        let line: Value = serde_json::from_str(&ready().unwrap()).unwrap();
+        let url = line["url"].as_str().unwrap().to_owned();
+        let (server, token) = url.split_once("/lab?token=").unwrap();
+        let port = server.rsplit(':').next().unwrap().parse().unwrap();
+        Notebook { running, port, token: token.to_owned() }
+    }
+
+    /// The answer to a request with this token, as a whole.
+    fn ask(&self, path: &str, token: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(s(60))).unwrap();
+        let length = body.len();
+        write!(stream, "GET {path} HTTP/1.0\r\nAuthorization: token {token}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// The output of a cell, and its exit code.
+    fn cell(&self, command: &str) -> String {
+        self.ask("/cell", &self.token, command)
+    }
+}
+
+/// A lab whose workers have the stand-in.
+fn lab() -> Lab {
+    let lab = Lab::empty();
+    for node in NODES {
+        let put = format!("mkdir -p {PLACE} && cd {PLACE} && : >__init__.py && printf %s \"$1\" >__main__.py");
+        node_sh(node, &put, &[JUPYTERLAB]).code(0);
+    }
+    lab.edit("gpus = 1", &format!("gpus = 1\nmounts = [\"{PLACE}:/usr/lib/python3/dist-packages/jupyterlab:ro\"]"));
+    lab.hvdctl(&["up"]).code(0);
+    lab
+}
+
+#[test]
+fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
+    let lab = lab();
+    let _restore = Restore(|| NODES.iter().for_each(|node| drop(on(node, "rm -rf /opt/hvdctl-test/jupyterlab"))));
+    let project = lab.project("work", &[("old.py", "print('old')"), ("both.txt", "uploaded\n")]);
+    let notebook = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "env", "-e", "SECRET=hush"]);
+
+    // the node's other users reach the port, and are refused
+    assert!(notebook.ask("/api/contents", "", "").contains(" 403 "));
+    assert_eq!(
+        on("node1", &format!("ps -eo args | grep -c '[{}]{}'; :", &notebook.token[..1], &notebook.token[1..])),
+        "0\n"
+    );
+    let named = notebook.cell("echo $HVDCTL_NODES $HVDCTL_NP; echo \"$HVDCTL_HOSTS\"; env | grep -c '^RANK='");
+    assert!(named.contains("node1,node2 2\n") && named.contains(":1,") && named.contains("\n0\n"), "{named}");
+    lab.hvdctl(&["jobs"]).code(0).says(&["notebook", "running"]);
+    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(125).complains(&["is allocated"]);
+    // one that takes nothing runs next to it
+    let second = Notebook::open(&lab, project.to_str().unwrap(), &["--gpus-per-node", "0", "--no-fetch"]);
+    assert!(second.cell("echo $HVDCTL_NP $HVDCTL_NODES").contains("1 node1\n"));
+    second.running.signal("INT");
+    second.running.end(s(60)).code(0);
+
+    let program = "import os, socket; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], \
+        socket.gethostname(), os.getcwd(), os.environ['SECRET'], os.environ['CUDA_DEVICE_ORDER'], flush=True)";
+    let launched = notebook.cell(&format!("printf %s \"{program}\" >new.py; $HVDCTL_LAUNCH python3 new.py"));
+    for line in ["rank 0 of 2 node1 /workspace hush PCI_BUS_ID\n", "rank 1 of 2 node2 /workspace hush PCI_BUS_ID\n"] {
+        assert!(launched.contains(line), "{launched}");
+    }
+    assert!(launched.ends_with("exit code 0\n"), "{launched}");
+    // what ranks of the other node wrote stays there
+    let written = notebook
+        .cell("$HVDCTL_LAUNCH sh -c 'echo of $RANK >of_rank.txt'; $HVDCTL_LAUNCH sh -c 'cat of_rank.txt; exit $RANK'");
+    assert!(written.contains("of 0\n") && written.contains("of 1\n"), "{written}");
+    assert!(written.ends_with("exit code 1\n"), "{written}");
+    // a rank that fails ends the others, on all nodes
+    let failed = notebook.cell("$HVDCTL_LAUNCH sh -c 'test $RANK = 1 && exit 7; sleep 4712'");
+    assert!(failed.ends_with("exit code 7\n"), "{failed}");
+    NODES.iter().for_each(|node| assert_eq!(on(node, "pgrep -f '[s]leep 4712'; :"), "", "{node}"));
+
+    // changed here and there: neither is lost
+    notebook.cell("echo of the notebook >both.txt; echo 'print(1)' >old.py");
+    fs::write(project.join("both.txt"), "of the laptop\n").unwrap();
+    notebook.running.signal("INT");
+    let ended = notebook.running.end(s(60)).code(0).complains(&["exists with different contents", "instead"]);
+    assert!(!ended.err.contains("panic"), "{}", ended.err);
+    assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "of the laptop\n");
+    let found = fs::read_dir(lab.path()).unwrap().flatten().map(|entry| entry.path());
+    let fetched = found.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("notebook-"));
+    assert_eq!(fs::read_to_string(fetched.unwrap().join("both.txt")).unwrap(), "of the notebook\n");
+    no_job_is_left();
+    assert!(TcpStream::connect(("127.0.0.1", notebook.port)).is_err(), "the port is open");
+    assert_eq!(ours("node2"), "hworker running\n");
+
+    // the usual end: what was written is in the project, without a question
+    fs::write(project.join("both.txt"), "again\n").unwrap();
+    let third = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "torchrun"]);
+    third.cell("echo of the cell >both.txt");
+    lab.hvdctl(&["stop"]).code(0);
+    third.running.end(s(60)).code(0);
+    assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "of the cell\n");
+    no_job_is_left();
+}
+
+#[test]
+fn an_image_without_jupyterlab_and_a_taken_port_are_found_before_the_job() {
+    let lab = Lab::up();
+    let project = lab.project("work", &[("a.py", "")]);
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let project = project.to_str().unwrap();
+    lab.hvdctl(&["notebook", project, "--port", &port])
+        .code(2)
+        .complains(&[&format!("port {port} of this machine is in use"), "--port PORT"]);
+    lab.hvdctl(&["notebook", project])
+        .code(125)
+        .complains(&["node1: cannot check the image: it has none of jupyterlab", "setup = ["]);
+    assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null | wc -l"), "0\n");
+}
