@@ -133,6 +133,7 @@ fn help() {
         "image status",
         "train",
         "run",
+        "notebook",
         "lock",
         "slurm",
         "slurm up",

@@ -14,6 +14,8 @@ use std::process::Command;
 const NOT_EXECUTED: &[(&str, &str)] = &[
     // it compiles hvdctl
     ("first-cluster.md", "cargo install --path .      # installs hvdctl to ~/.cargo/bin; needs Rust 1.88 or later"),
+    // it waits for its user; tests/lab/notebook.rs opens it
+    ("notebook.md", "$ hvdctl notebook ./work"),
     // a site's Slurm, which tests/lab/full/conformance.rs has, and Apptainer
     ("slurm.md", "hvdctl train ./myproject -np 8 --launcher torchrun"),
     ("slurm.md", "hvdctl train ./myproject -np 8 --launcher srun -- apptainer exec --nv ~/image.sif python train.py"),

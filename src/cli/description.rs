@@ -239,6 +239,7 @@ mod tests {
                 "hvdctl run" => " -np 1 -- true",
                 "hvdctl slurm exec" => " -- squeue",
                 "hvdctl init" => " n",
+                "hvdctl notebook" => " .",
                 "hvdctl train" => " . -np 1",
                 _ => "",
             };

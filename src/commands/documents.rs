@@ -604,6 +604,7 @@ fn jobs_made(all: &mut Made) {
     let of_gpu = GpuUsage { use_percent: Some(97.0), power_w: Some(690.0), ..GpuUsage::default() };
     let gpu = Sampled::Gpu { index: 0, uuid: Some("GPU-1".into()), rank: Some(0), usage: of_gpu };
     all.push(("train-gpu-usage", line(usage(gpu))));
+    all.push(("train-ready", line(Event::Ready { url: "http://127.0.0.1:8888/lab?token=0123abcd".into() })));
     all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
@@ -901,6 +902,7 @@ fn tools_made(all: &mut Made) {
         node: "node1".into(),
         name: "latest".into(),
         output: JobOutput::Link("best.pt".into()),
+        uploaded: None,
     };
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));

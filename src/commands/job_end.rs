@@ -16,7 +16,7 @@ use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The last line of `train`, `run` and `attach`.
+/// The last line of `train`, `run`, `notebook` and `attach`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JobEnd {
     /// `end`.

@@ -354,6 +354,12 @@ mod tests {
         assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Free);
         fs::write(dir.path().join("a"), "mine").unwrap();
         assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Conflicting);
+        // unless it is what was uploaded
+        let uploaded = |text: &str| Some(download("a", text).output.content());
+        let changed = |text| Download { uploaded: uploaded(text), ..download("a", "second") };
+        let here = fs::read_to_string(dir.path().join("a")).unwrap();
+        assert_eq!(target.existing(&changed(&here)).unwrap(), Existing::Free);
+        assert_eq!(target.existing(&changed("another")).unwrap(), Existing::Conflicting);
         fs::create_dir(dir.path().join("d")).unwrap();
         assert_eq!(target.existing(&download("d", "x")).unwrap(), Existing::Conflicting);
 

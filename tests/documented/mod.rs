@@ -95,7 +95,7 @@ fn name(words: &[&str], document: &Value) -> String {
         _ if document["event"].is_string() && document["event"] != "end" => "line".to_owned(),
         _ if document["error"].is_string() => "error".to_owned(),
         "train" | "run" | "attach" if document["dry_run"] == true => "dry-run".to_owned(),
-        "train" | "run" | "attach" => "job-end".to_owned(),
+        "train" | "run" | "notebook" | "attach" => "job-end".to_owned(),
         "logs" => "logs-end".to_owned(),
         "top" => "top-end".to_owned(),
         "man" if document["text"].is_null() => "dir".to_owned(),

@@ -281,7 +281,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start_timeout: Duration::from_secs(spec.start_timeout),
         stall_timeout: Duration::from_secs(spec.stall),
         job_dir,
-        rank_program: RANK_SUPERVISOR,
+        rank_program: hvdctl::launch::programs::RANK_SUPERVISOR,
         kept,
     };
     LaunchDescription {

@@ -164,6 +164,7 @@ fn a_stream_that_breaks_off_or_was_altered_writes_only_what_was_listed() {
         node: "n1".into(),
         name: name.to_owned(),
         output: output(text),
+        uploaded: None,
     };
     let downloads = [download("a", &[b'a'; 2000]), download("b", &[b'b'; 2000])];
     let mut tar = tar::Builder::new(Vec::new());
