@@ -16,6 +16,7 @@ mod drain;
 mod env;
 mod exec;
 mod execute;
+mod export;
 mod fetch;
 mod gpus;
 mod grade;
@@ -30,6 +31,7 @@ mod keys;
 mod limits;
 mod lock;
 mod logs;
+mod output_file;
 mod pool;
 mod rank_output;
 mod recording;
@@ -150,6 +152,7 @@ pub async fn run(
         Command::Completions(options) => return Ok(about::completions(options)),
         Command::Man(options) => return about::man(options),
         Command::Schema => return Ok(about::schema()),
+        Command::Export(options) => return export::run(options, global, events),
         Command::Shell(_) => shell::check_terminal()?,
         Command::Drain(_) if global.on.is_some() => {
             return Err(Error::usage("drain takes its nodes as arguments and not with --on", "hvdctl drain NODE…"));
@@ -224,8 +227,11 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,
-        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema | Command::Jobs(_) => {
-            unreachable!("they are run elsewhere")
-        }
+        Command::Init(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Schema
+        | Command::Export(_)
+        | Command::Jobs(_) => unreachable!("they are run elsewhere"),
     }
 }
