@@ -1,34 +1,25 @@
 //! `hvdctl export`: it reads the inventory and the project, and contacts no node.
 
+mod inputs;
+
 use super::target::without_contact;
 use super::{Outcome, output_file};
 use crate::cli::{self, Export, ExportPods, Global};
 use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::Events;
-use crate::export::dockerfile::{ImageRecipe, dockerfile};
-use crate::export::project::{LARGEST, ProjectSource, check_names, refused};
-use crate::export::variables::variables;
-use crate::export::{ExportFormat, ExportRequest, Exported, ExportedVariable, ImageRequest, PodRequest, export};
-use crate::files;
-use crate::inventory::{Inventory, Node};
-use crate::job::supervision::WatchOptions;
-use crate::launch::env_file::{self, EnvFiles};
+use crate::export::project::ProjectSource;
+use crate::export::{ExportFormat, ExportRequest, Exported, ImageRequest, PodRequest, export};
 use crate::launch::placement::MapBy;
 use crate::model::launcher::LauncherName;
 use crate::start::request::{JobOptions, ResourceRequest};
-use crate::sync::project::{self, ProjectCommand, ProjectFile};
-use crate::sync::setup_files;
-use crate::sync::text_files::{self, TextFile};
+use crate::sync::project::{self, ProjectFile};
 use crate::text::quote;
 use crate::text::units::human;
+use inputs::{image, job_name, job_options, job_variables, texts};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// The most bytes of a project's Dockerfile.
-const MOST_OF_DOCKERFILE: u64 = 1 << 20;
 
 /// `export`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -98,6 +89,9 @@ fn for_pods(
 ) -> Result<(Exported, Option<String>), Error> {
     if let Some(file) = &pods.dockerfile {
         output_file::check(file, pods.job.force)?;
+    }
+    if pods.job.launching.launcher == Some(LauncherName::Srun) {
+        return Err(Error::usage("srun is the launcher of Slurm", "hvdctl export sbatch"));
     }
     let (inventory, nodes) = (&target.inventory, target.nodes());
     let (options, command) = job_options(
@@ -171,88 +165,4 @@ fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bo
             allow_missing: job.allow_missing,
         },
     )
-}
-
-/// Returns how the job is run, and its command.
-fn job_options(
-    job: &cli::ExportedJob,
-    root: &Path,
-    inventory: &Inventory,
-    resources: ResourceRequest,
-) -> Result<(JobOptions, Vec<crate::text::argument::ProgramArgument>), Error> {
-    let cluster = &inventory.cluster;
-    let ProjectCommand { argv, launcher, .. } = project::command(root, job.command.clone())?;
-    let launcher: LauncherName = job.launching.launcher(launcher, cluster)?;
-    let options = JobOptions {
-        resources,
-        launcher,
-        controller: job.launching.controller(cluster.controller),
-        bind: cluster.bind,
-        sbatch: Vec::new(),
-        restarts: job.restarts,
-        elastic: None,
-        changes: None,
-        stall_timeout: cluster.stall_timeout,
-        log_max: None,
-        log_progress: false,
-        env: BTreeMap::new(),
-        env_files: EnvFiles::new(),
-        watch: WatchOptions::default(),
-    };
-    Ok((options, argv))
-}
-
-fn job_name(job: &cli::ExportedJob, root: &Path) -> String {
-    let directory = || root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    job.name.clone().unwrap_or_else(directory)
-}
-
-/// Returns the variables of the ranks. Of files only the names are kept.
-fn job_variables(job: &cli::ExportedJob, nodes: &[Node]) -> Result<BTreeMap<String, ExportedVariable>, Error> {
-    let names = |file: &Path| Ok::<BTreeSet<String>, Error>(env_file::read(file)?.into_keys().collect());
-    let mut files = BTreeMap::new();
-    for file in nodes.iter().filter_map(|node| node.container.env_file.clone()) {
-        if !files.contains_key(&file) {
-            files.insert(file.clone(), names(&file)?);
-        }
-    }
-    let file = job.env_file.as_deref().map(names).transpose()?;
-    variables(nodes, &files, file.unwrap_or_default(), &job.env)
-}
-
-/// Returns the Dockerfile of the job's image, unless that is the cluster's.
-fn image(pods: &ExportPods, root: &Path, base: &str, needs_ssh: bool) -> Result<Option<String>, Error> {
-    let ProjectFile { build, setup, setup_files: named, .. } = ProjectFile::read(root)?;
-    let (build, setup) = if pods.job.no_setup { (None, None) } else { (build, setup) };
-    if build.is_none() && setup.is_none() && !pods.project_in_image {
-        return Ok(None);
-    }
-    let files = if setup.is_some() { setup_files::select(root, &named)? } else { Vec::new() };
-    let build = build.map(|name| read_dockerfile(root, &name)).transpose()?;
-    Ok(Some(dockerfile(&ImageRecipe {
-        base,
-        build: build.as_deref(),
-        steps: &setup.unwrap_or_default(),
-        files: &files,
-        has_project: pods.project_in_image,
-        needs_ssh,
-    })))
-}
-
-fn read_dockerfile(root: &Path, name: &str) -> Result<String, Error> {
-    let wrong = |why: String| {
-        let name = quote::readable(name);
-        Error::usage(
-            format!("hvdctl.toml: build: cannot read {name}: {why}"),
-            "correct it, or leave it out with --no-setup",
-        )
-    };
-    let text = files::read_regular(&root.join(name), MOST_OF_DOCKERFILE).map_err(|error| wrong(error.to_string()))?;
-    String::from_utf8(text).map_err(|_| wrong("it is not UTF-8".to_owned()))
-}
-
-fn texts(root: &Path) -> Result<Vec<TextFile>, Error> {
-    let texts = text_files::read(root, LARGEST).map_err(refused)?;
-    check_names(&texts)?;
-    Ok(texts)
 }

@@ -154,20 +154,12 @@ pub async fn run(
         Command::Schema => return Ok(about::schema()),
         Command::Export(options) => return export::run(options, global, events),
         Command::Shell(_) => shell::check_terminal()?,
-        Command::Drain(_) if global.on.is_some() => {
-            return Err(Error::usage("drain takes its nodes as arguments and not with --on", "hvdctl drain NODE…"));
-        }
+        Command::Drain(_) => drain::check(global)?,
         _ => {}
     }
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
     let description = command.description();
-    if target.cluster().is_scheduled() && !description.is_for_slurm {
-        return Err(Error::usage(
-            "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
-             command is for these",
-            "there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; else: --scheduler ssh",
-        ));
-    }
+    submit::check_command(target.cluster(), &description)?;
     let Description { locks, signal: policy, .. } = description;
     let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Where a job goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(super) enum OtherScheduler {
     /// Pods.
     Kubernetes,
     /// Processes in an allocation.
@@ -31,7 +31,7 @@ struct Gap {
 ///
 /// # Errors
 /// Those without which the program may not find what it needs, unless they are allowed to be missing.
-pub(super) fn missing(request: &ExportRequest<'_>, to: Destination) -> Result<Vec<String>, Error> {
+pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result<Vec<String>, Error> {
     let mut found: Vec<(Gap, Vec<String>)> = Vec::new();
     for node in request.nodes {
         for gap in of_node(node, to) {
@@ -47,7 +47,7 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: Destination) -> Result<Ve
     let sentence = |(gap, nodes): &(Gap, String)| format!("{nodes}{}: {}", gap.setting, gap.instead);
     let refused: Vec<String> = all.iter().filter(|(gap, _)| gap.matters).map(sentence).collect();
     if !refused.is_empty() && !request.allow_missing {
-        let name = if to == Destination::Kubernetes { "Kubernetes" } else { "a job of Slurm" };
+        let name = if to == OtherScheduler::Kubernetes { "Kubernetes" } else { "a job of Slurm" };
         return Err(Error::usage(
             format!("{name} has no equivalent for\n    {}", refused.join("\n    ")),
             "remove them from the inventory, or export without them: --allow-missing",
@@ -56,10 +56,10 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: Destination) -> Result<Ve
     Ok(all.iter().map(sentence).collect())
 }
 
-fn of_node(node: &Node, to: Destination) -> Vec<Gap> {
+fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
     let Node { address, interface, gpus, container, .. } = node;
     let Container { mounts, devices, ulimits, .. } = container;
-    let is_for_pods = to == Destination::Kubernetes;
+    let is_for_pods = to == OtherScheduler::Kubernetes;
     let mut gaps = Vec::new();
     let mut add = |setting: String, instead, matters| gaps.push(Gap { setting, instead, matters });
     if address.is_some() {
@@ -103,8 +103,8 @@ fn of_node(node: &Node, to: Destination) -> Vec<Gap> {
     gaps
 }
 
-fn of_cluster(cluster: &Cluster, to: Destination) -> Vec<Gap> {
-    let is_for_pods = to == Destination::Kubernetes;
+fn of_cluster(cluster: &Cluster, to: OtherScheduler) -> Vec<Gap> {
+    let is_for_pods = to == OtherScheduler::Kubernetes;
     let mut gaps = Vec::new();
     let mut add = |is_set: bool, setting: &str, instead| {
         is_set.then(|| gaps.push(Gap { setting: setting.to_owned(), instead, matters: false }))

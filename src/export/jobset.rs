@@ -83,7 +83,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let parts = PodParts::new(request, shape, suffix)?;
     let first = host(&parts.name, 0);
     let argv = request.argv()?;
-    let command = argv.iter().map(|argument| literal(argument));
+    let command = argv.iter().map(|argument| literal(argument).into());
     let (own, command) = match by_rank {
         true => (variables(&parts.name, shape, &first), command.collect()),
         false => {
@@ -138,7 +138,7 @@ fn host(name: &str, pod: u32) -> String {
 }
 
 /// Returns the agent of a pod, as `train` starts it.
-fn torchrun(shape: Shape, first: &str) -> Vec<String> {
+fn torchrun(shape: Shape, first: &str) -> Vec<YamlText> {
     let (nodes, ranks, port) = (shape.pods.to_string(), shape.ranks.to_string(), PORT.to_string());
     let fixed = [
         ("--nnodes", nodes.as_str()),
@@ -148,8 +148,8 @@ fn torchrun(shape: Shape, first: &str) -> Vec<String> {
         ("--master_port", &port),
         ("--max_restarts", "0"),
     ];
-    let options = fixed.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]);
-    std::iter::once("torchrun".to_owned()).chain(options).chain(["--no_python".to_owned()]).collect()
+    let options = fixed.into_iter().flat_map(|(name, value)| [name, value]);
+    ["torchrun"].into_iter().chain(options).chain(["--no_python"]).map(YamlText::from).collect()
 }
 
 /// Returns the variables of a rank, as `train` sets them with `env`. The number of its pod is its own.

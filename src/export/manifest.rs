@@ -1,7 +1,36 @@
 //! The parts of Kubernetes' documents that an export uses, in the order in which people write their fields.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_saphyr::DoubleQuoted;
 use std::collections::BTreeMap;
+
+/// A text of the user's. It is in quotes where YAML 1.1, which `kubectl` reads, may take it for a number, a time or a
+/// date; what else it takes for no text, the serializer quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct YamlText(String);
+
+impl YamlText {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for YamlText {
+    fn from(text: T) -> YamlText {
+        YamlText(text.into())
+    }
+}
+
+impl Serialize for YamlText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=xXoO".contains(c));
+        if is_number_like {
+            DoubleQuoted(self.0.as_str()).serialize(serializer)
+        } else {
+            serializer.serialize_str(&self.0)
+        }
+    }
+}
 
 /// A document: what every resource has.
 #[derive(Debug, Serialize)]
@@ -45,7 +74,7 @@ pub(super) struct PodContainer {
     pub(super) name: &'static str,
     pub(super) image: String,
     pub(super) image_pull_policy: &'static str,
-    pub(super) command: Vec<String>,
+    pub(super) command: Vec<YamlText>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) working_dir: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +82,7 @@ pub(super) struct PodContainer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ports: Vec<Port>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) readiness_probe: Option<Probe>,
+    pub(super) readiness_probe: Option<PodProbe>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resources: Option<PodResources>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -66,7 +95,7 @@ pub(super) struct PodContainer {
 pub(super) struct EnvVar {
     pub(super) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) value: Option<String>,
+    pub(super) value: Option<YamlText>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) value_from: Option<ValueFrom>,
 }
@@ -80,13 +109,13 @@ pub(super) enum ValueFrom {
     },
     SecretKeyRef {
         name: String,
-        key: String,
+        key: YamlText,
     },
 }
 
 impl EnvVar {
     /// Returns a variable with a value in which Kubernetes replaces `$(NAME)`.
-    pub(super) fn of(name: impl Into<String>, value: impl Into<String>) -> EnvVar {
+    pub(super) fn of(name: impl Into<String>, value: impl Into<YamlText>) -> EnvVar {
         EnvVar { name: name.into(), value: Some(value.into()), value_from: None }
     }
 
@@ -104,7 +133,7 @@ pub(super) struct Port {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Probe {
+pub(super) struct PodProbe {
     pub(super) tcp_socket: TcpSocket,
     pub(super) period_seconds: u32,
 }
@@ -161,8 +190,8 @@ pub(super) struct EmptyDir {
 /// A file of a volume: the key of its text, its path and, if it is not 0644, its mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct ConfigMapItem {
-    pub(super) key: String,
-    pub(super) path: String,
+    pub(super) key: YamlText,
+    pub(super) path: YamlText,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mode: Option<u32>,
 }

@@ -117,6 +117,9 @@ pub fn export(format: ExportFormat, request: &ExportRequest<'_>) -> Result<Expor
     let options = request.options;
     launch::launcher(options.launcher, options.controller)
         .check_variables(request.variables.keys().map(String::as_str))?;
+    if format != ExportFormat::Sbatch {
+        pod::check_runtime(request)?;
+    }
     match format {
         ExportFormat::MpiJob => mpijob::export(request),
         ExportFormat::JobSet => jobset::export(request),

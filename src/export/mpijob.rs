@@ -72,16 +72,17 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let suffix = "-launcher-".len() + 5;
     let workers = "-worker-".len() + shape.pods.to_string().len();
     let parts = PodParts::new(request, shape, suffix.max(workers))?;
-    let argv: Vec<String> = launcher(request)?.iter().map(|argument| literal(argument)).collect();
+    let argv = launcher(request)?;
+    let argv = argv.iter().map(|argument| literal(argument).into());
     // for Docker's filter of system calls, which is also that of other runtimes
     let own = vec![EnvVar::of("OMPI_MCA_btl_vader_single_copy_mechanism", "none")];
-    let command = ["sh".to_owned(), "-c".to_owned(), literal(LAUNCH), "sh".to_owned()].into_iter().chain(argv);
+    let command = ["sh", "-c", &literal(LAUNCH), "sh"].map(YamlText::from).into_iter().chain(argv);
     let launcher = PodContainer { env: parts.env(own)?, ..parts.container("launcher", command.collect()) };
     let worker = PodContainer {
         ports: vec![Port { name: "ssh", container_port: SSH }],
-        readiness_probe: Some(Probe { tcp_socket: TcpSocket { port: SSH }, period_seconds: 2 }),
+        readiness_probe: Some(PodProbe { tcp_socket: TcpSocket { port: SSH }, period_seconds: 2 }),
         resources: parts.resources(),
-        ..parts.container("worker", vec!["sh".to_owned(), "-c".to_owned(), literal(WORK)])
+        ..parts.container("worker", ["sh", "-c", &literal(WORK)].map(YamlText::from).into())
     };
     let replicas = |replicas, template| ReplicaSpec { replicas, restart_policy: "Never", template };
     let resource = Resource {

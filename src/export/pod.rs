@@ -1,13 +1,13 @@
 //! What an MPIJob and a JobSet have in common: image, variables, volumes, resources, and the comment above them.
 
-use super::gaps::{Destination, missing};
+use super::gaps::{OtherScheduler, missing};
 use super::manifest::*;
 use super::names::label;
 use super::project::{self, ProjectSource};
 use super::shape::Shape;
 use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, comment};
 use crate::error::Error;
-use crate::inventory::{Pull, RuntimeChoice};
+use crate::inventory::Pull;
 use crate::paths::WORKSPACE;
 use crate::runtime::spec::is_setup_image;
 use crate::text::quote;
@@ -53,13 +53,7 @@ impl PodParts {
     /// Reads them from a request. `suffix`: the most characters that Kubernetes adds to the job's name for a pod.
     pub(super) fn new(request: &ExportRequest<'_>, shape: Shape, suffix: usize) -> Result<PodParts, Error> {
         let cluster = &request.inventory.cluster;
-        if cluster.runtime != RuntimeChoice::Container {
-            return Err(Error::usage(
-                "the ranks of this inventory are processes of a login, and a pod needs an image",
-                "set cluster.image, and leave out runtime = \"process\"; or export sbatch",
-            ));
-        }
-        let missing = missing(request, Destination::Kubernetes)?;
+        let missing = missing(request, OtherScheduler::Kubernetes)?;
         let name = label(request.name, suffix);
         let mut warnings = Vec::new();
         if name != request.name {
@@ -75,7 +69,7 @@ impl PodParts {
         }
         let mut commands = Vec::new();
         if request.image.dockerfile.is_some() {
-            let tag = request.image.tag.as_deref().unwrap_or_default();
+            let tag = quote::readable(request.image.tag.as_deref().unwrap_or_default());
             commands.push(format!("docker build -t {tag} -f DOCKERFILE . && docker push {tag}"));
         }
         let project = match request.project {
@@ -93,7 +87,7 @@ impl PodParts {
             // one NAME=VALUE a line; kubectl takes the value of a line without `=` from its own environment
             commands.push(format!(
                 "printf '%s\\n' {} | kubectl create secret generic {secret} --from-env-file=/dev/stdin",
-                secrets.join(" ")
+                quote::command(&secrets)
             ));
         }
         Ok(PodParts {
@@ -132,7 +126,7 @@ impl PodParts {
 
     /// Returns a container with the image and the project. Of its arguments, `command` has those in which `$` is
     /// Kubernetes' own.
-    pub(super) fn container(&self, name: &'static str, command: Vec<String>) -> PodContainer {
+    pub(super) fn container(&self, name: &'static str, command: Vec<YamlText>) -> PodContainer {
         PodContainer {
             name,
             image: self.image.clone(),
@@ -158,7 +152,7 @@ impl PodParts {
             PodContainer {
                 working_dir: None,
                 volume_mounts: vec![VolumeMount { name: "project", mount_path: WORKSPACE, read_only: false }, texts],
-                ..self.container("project", ["sh", "-c", COPY].map(str::to_owned).into())
+                ..self.container("project", ["sh", "-c", COPY].map(YamlText::from).into())
             }
         });
         PodTemplate {
@@ -246,6 +240,20 @@ impl PodParts {
     }
 }
 
+/// Checks that the inventory has an image.
+///
+/// # Errors
+/// Ranks that are processes.
+pub(super) fn check_runtime(request: &ExportRequest<'_>) -> Result<(), Error> {
+    match request.inventory.cluster.has_engine() {
+        true => Ok(()),
+        false => Err(Error::usage(
+            "the ranks of this inventory are processes of a login, and a pod needs an image",
+            "set cluster.image, and leave out runtime = \"process\"; or export sbatch",
+        )),
+    }
+}
+
 /// Returns text in which Kubernetes replaces no `$(NAME)`, in a command or a variable.
 pub(super) fn literal(text: &str) -> String {
     text.replace('$', "$$")
@@ -259,7 +267,7 @@ fn env(request: &ExportRequest<'_>, secret: &str) -> Vec<EnvVar> {
     let of = |(name, value): (&String, &ExportedVariable)| match value {
         ExportedVariable::Value(value) => EnvVar::of(name, literal(value)),
         ExportedVariable::Secret => {
-            EnvVar::from(name, ValueFrom::SecretKeyRef { name: secret.to_owned(), key: name.clone() })
+            EnvVar::from(name, ValueFrom::SecretKeyRef { name: secret.to_owned(), key: name.as_str().into() })
         }
     };
     own.into_iter().chain(&request.variables).map(of).collect()

@@ -60,8 +60,8 @@ pub(super) fn items(files: &[TextFile]) -> Vec<ConfigMapItem> {
         keys.push(key(&file.path, &keys));
     }
     let item = |(file, key): (&TextFile, String)| ConfigMapItem {
-        key,
-        path: file.path.clone(),
+        key: key.into(),
+        path: file.path.as_str().into(),
         mode: file.is_executable.then_some(0o755),
     };
     files.iter().zip(keys).map(item).collect()
@@ -69,6 +69,8 @@ pub(super) fn items(files: &[TextFile]) -> Vec<ConfigMapItem> {
 
 /// Returns the command that creates the ConfigMap, in the directory of the project.
 pub(super) fn creation(name: &str, items: &[ConfigMapItem]) -> String {
-    let file = |item: &ConfigMapItem| format!(" {}", readable(&format!("--from-file={}=./{}", item.key, item.path)));
+    let file = |item: &ConfigMapItem| {
+        format!(" {}", readable(&format!("--from-file={}=./{}", item.key.as_str(), item.path.as_str())))
+    };
     format!("kubectl create configmap {name}{}", items.iter().map(file).collect::<String>())
 }

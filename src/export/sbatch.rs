@@ -3,21 +3,26 @@
 //! What hvdctl itself submits is a program of its own (`allocation.py`), which becomes the job supervisor. The script
 //! asks for the same resources and starts the same launcher with the same variables, by `srun`.
 
-use super::gaps::{Destination, missing};
+use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
-use crate::inventory::{Controller, Gpus, LauncherName, RuntimeChoice, Slurm};
+use crate::inventory::{Controller, Gpus, LauncherName, Slurm};
 use crate::launch::placement::MapBy;
+use crate::node::network::known_slots;
 use crate::start::slurm::options::options;
 use crate::text::quote;
 use crate::text::units::count;
 
 /// What every script has before it starts the ranks of `torchrun`, `env` and `horovodrun`.
-const NODES: &str = include_str!("../scripts/export/nodes.sh");
+const NODES: &str = include_str!("../scripts/export/nodes.bash");
 /// Runs steps of the job in the place of ssh.
-const SSH: &str = include_str!("../scripts/export/ssh.sh");
+const SSH: &str = include_str!("../scripts/export/ssh.bash");
 /// Starts the ranks, waits for them, and starts them again after a failure.
-const RUN: &str = include_str!("../scripts/export/run.sh");
+const RUN: &str = include_str!("../scripts/export/run.bash");
+/// Runs an agent of torchrun on each node.
+const TORCHRUN: &str = include_str!("../scripts/export/torchrun.bash");
+/// Runs each rank with the variables that frameworks read.
+const ENV: &str = include_str!("../scripts/export/env.bash");
 
 /// How every step of ranks is started: when one fails, the others end.
 const STEP: &str = "srun --kill-on-bad-exit=1 --unbuffered --input=none --export=ALL";
@@ -27,10 +32,10 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let cluster = &request.inventory.cluster;
     let mut slurm = request.inventory.slurm.clone().unwrap_or_default();
     let is_of_slurm = request.inventory.slurm.is_some();
-    let mut missing = if is_of_slurm { Vec::new() } else { missing(request, Destination::Slurm)? };
+    let mut missing = if is_of_slurm { Vec::new() } else { missing(request, OtherScheduler::Slurm)? };
     if !is_of_slurm {
         slurm.gres = slurm.gres.or_else(|| gpus(request).map(|gpus| format!("gpu:{gpus}")));
-        if cluster.runtime == RuntimeChoice::Container {
+        if cluster.has_engine() {
             missing.push(format!(
                 "cluster.image {}: Slurm starts processes; for a container, put apptainer exec --nv IMAGE before the command",
                 quote::readable(&cluster.image)
@@ -38,7 +43,12 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         }
     }
     request.ranks()?;
-    let options = options(&slurm, request.options, cluster)?;
+    let mut job = request.options.clone();
+    if !is_of_slurm && slurm.gres.is_none() {
+        let slots = request.nodes.iter().map(known_slots).min().flatten();
+        job.resources.per_node = job.resources.per_node.or(slots);
+    }
+    let options = options(&slurm, &job, cluster)?;
     if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
         return Err(Error::usage(
             format!("the option {} of sbatch has a control character", quote::readable(bad)),
@@ -148,30 +158,6 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
         }
     })
 }
-
-/// Runs an agent of torchrun on each node.
-const TORCHRUN: &str = "\
-start() {
-  STEP --nodes=\"$nodes\" --ntasks=\"$nodes\" --ntasks-per-node=1 --cpu-bind=none bash -c '
-    read -r -a counts <<<\"$counts\"
-    exec torchrun --nnodes \"$nodes\" --node_rank \"$SLURM_NODEID\" --nproc_per_node \"${counts[SLURM_NODEID]}\" \\
-      --master_addr \"$MASTER_ADDR\" --master_port \"$MASTER_PORT\" --max_restarts 0 --no_python \"$@\"' \\
-    agent COMMAND
-}
-";
-
-/// Runs each rank with the variables that frameworks read.
-const ENV: &str = "\
-start() {
-  STEP --ntasks=\"$ranks\" --distribution=block bash -c '
-    read -r -a counts <<<\"$counts\"
-    export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID NODE_RANK=$SLURM_NODEID GROUP_RANK=$SLURM_NODEID
-    export WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=${counts[SLURM_NODEID]}
-    export TF_CONFIG=\"{\\\"cluster\\\":{\\\"worker\\\":[$workers]},\\\"task\\\":{\\\"type\\\":\\\"worker\\\",\\\"index\\\":$RANK}}\"
-    export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$ranks JAX_PROCESS_ID=$RANK
-    exec \"$@\"' rank COMMAND
-}
-";
 
 /// Fills in how a step is started, and the command.
 fn start(template: &str, command: &str) -> String {
